@@ -190,6 +190,9 @@ endif
 test-rdma: extension ## over RDMA, in a virtual machine with two Soft-RoCE devices (root; installs QEMU): 15 minutes
 	tests/rdma/run.sh $(BIN)/python
 
+test-numa: extension ## where memory near a GPU lies, in a virtual machine with two NUMA nodes (root; installs QEMU): a minute
+	VM_NODES=2 tests/rdma/vm.sh $(BIN)/python -m pytest -q tests/unit/test_device_placement.py
+
 # Frameworks, launchers and what makes releases have environments of their own, which see the packages of .venv behind
 # theirs.
 build/%/.dependencies: requirements-%.lock $(VENV)/.dependencies

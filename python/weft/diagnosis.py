@@ -116,17 +116,18 @@ def _torch() -> Finding:
 
 def graphics_processors() -> Finding:
     """The GPUs of this host, and the backend that suits them: see docs/how-to/cuda.md."""
-    from weft.device.advice import backend_for
+    from weft.device.advice import backend_for, reach_each_other
     from weft.device.driver import driver
+    from weft.device.placement import node_of
 
     try:
         found = driver()
     except weft.UnsupportedError as error:
         return Finding("GPUs", None, str(error))
-    devices = range(found.devices)
-    together = all(found.reach_each_other(one, other) for one in devices for other in devices if one != other)
-    backend, why = backend_for(found.devices, together, machine.usable_cores())
-    names = ", ".join(found.name(device) for device in devices)
+    backend, why = backend_for(found.devices, reach_each_other(found), machine.usable_cores())
+    nodes = [node_of(found, device) for device in range(found.devices)]
+    places = ["" if node is None else f" at NUMA node {node}" for node in nodes]
+    names = ", ".join(f"{found.name(device)}{place}" for device, place in enumerate(places))
     return Finding("GPUs", None, f"{names} (CUDA {found.version}); backend {backend!r}: {why}")
 
 

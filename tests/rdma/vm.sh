@@ -10,10 +10,11 @@
 #   rxe0  10.9.0.1      rxe1  10.9.1.1      each reaches itself
 #
 # VM_TIMEOUT: seconds until the guest is given up (900). VM_MEMORY: its memory in MiB (4096).
+# VM_NODES: 2 gives each of its two processors a NUMA node, with half of the memory (1).
 # What is missing (QEMU, a kernel, rdma-core) is installed as root from Debian's packages; the kernel
 # is kept in build/rdma-vm.
 set -euo pipefail
-[ $# -gt 0 ] || { sed -n '2,15p' "$0" >&2; exit 2; }
+[ $# -gt 0 ] || { sed -n '2,16p' "$0" >&2; exit 2; }
 
 script=$(realpath "$0")
 work=$PWD
@@ -105,8 +106,15 @@ share=security_model=none,multidevs=remap
 # the time-stamp counter, reading the clock is not a system call.
 processor=max,-erms,-fsrm,-la57
 clock="tsc=reliable clocksource=tsc"
+nodes=()
+if [ "${VM_NODES:-1}" = 2 ]; then
+  for node in 0 1; do
+    nodes+=(-object "memory-backend-ram,id=memory$node,size=$((memory / 2))M")
+    nodes+=(-numa "node,nodeid=$node,cpus=$node,memdev=memory$node")
+  done
+fi
 timeout --foreground "$limit" qemu-system-x86_64 -accel tcg,thread=multi \
-  -cpu "$processor" -smp 2 -m "$memory" \
+  -cpu "$processor" -smp 2 -m "$memory" "${nodes[@]}" \
   -kernel "$cache/vmlinuz" -initrd "$cache/initrd" -no-reboot \
   -append "console=ttyS0 quiet panic=-1 mitigations=off $clock rcupdate.rcu_expedited=1" -display none -serial "file:$job/console" \
   -virtfs local,path=/,mount_tag=host,readonly=on,$share \

@@ -1,9 +1,14 @@
-"""Tests of the rule that advises a backend for GPUs, and of doctor's line about them."""
+"""Tests of the rule for tensors of GPUs, and of what `weft doctor` and `weft plan` say of it."""
+
+import json
+from pathlib import Path
 
 import pytest
 
 from tools.emulated_cuda import library
-from weft.device.advice import backend_for
+from weft.cli import main
+from weft.device import placement
+from weft.device.advice import backend_for, ways
 from weft.diagnosis import graphics_processors
 
 NCCL = "cpu:weft,cuda:nccl"
@@ -17,10 +22,41 @@ def test_rule(devices: int, reach: bool, cores: float, backend: str) -> None:
     assert backend_for(devices, reach, cores)[0] == backend
 
 
-def test_doctor(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_first_way_that_suits_is_taken() -> None:
+    for devices in (1, 2, 8):
+        for together in (False, True):
+            for cores in (1, 4, 64):
+                known = ways(devices, together, cores)
+                suiting = [way.backend for way in known if way.suits]
+                assert backend_for(devices, together, cores)[0] == [*suiting, NCCL][0]
+                assert all(way.why for way in known)
+
+
+def test_doctor(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("WEFT_CUDA_DRIVER", str(library()))
     monkeypatch.setattr("weft.machine.usable_cores", lambda: 16.0)
+    monkeypatch.setattr(placement, "_PCI_DEVICES", tmp_path)
+    for address, node in (("0000:3b:00.0", "1"), ("0000:5e:00.0", "-1")):
+        (tmp_path / address).mkdir()
+        (tmp_path / address / "numa_node").write_text(f"{node}\n")
     text = graphics_processors().text
-    assert text.startswith("emulated device, emulated device (CUDA 13.2); backend 'weft': the GPUs do not reach")
+    assert text.startswith(
+        "emulated device at NUMA node 1, emulated device (CUDA 13.2); backend 'weft': the GPUs do not reach"
+    )
     monkeypatch.setenv("WEFT_CUDA_DRIVER", "libnone.so.7")
     assert graphics_processors().text.startswith("there is no CUDA driver here: libnone.so.7")
+
+
+def test_plan(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("WEFT_CUDA_DRIVER", str(library()))
+    monkeypatch.setattr("weft.cli.plan.usable_cores", lambda: 16.0)
+    assert main(["plan", "--explain", "--gpu"]) == 0
+    assert "2 GPUs, 16 cores: backend 'weft', as the GPUs do not reach" in capsys.readouterr().out
+    assert main(["plan", "--explain", "--gpu", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert (told["backend"], [way["suits"] for way in told["ways"]]) == ("weft", [False, True, False])
+    assert main(["plan", "ring", "--gpu"]) == 2
+    assert "--gpu is for --explain" in capsys.readouterr().err
+    monkeypatch.setenv("WEFT_CUDA_DRIVER", "libnone.so.7")
+    assert main(["plan", "--explain", "--gpu"]) == 2
+    assert "there is no CUDA driver here" in capsys.readouterr().err

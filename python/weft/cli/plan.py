@@ -18,7 +18,10 @@ from weft.cli.collective_names import usual
 from weft.cli.command import Command, ended_by_interrupt
 from weft.cli.times import show_time
 from weft.cli.verify import describe
-from weft.errors import ArgumentError, ConfigError, ScheduleError
+from weft.device.advice import backend_for, reach_each_other, ways
+from weft.device.driver import driver
+from weft.errors import ArgumentError, ConfigError, ScheduleError, UnsupportedError
+from weft.machine import usable_cores
 from weft.schedule import Algorithm, CallShape, Planned, Schedule, algorithms, plan
 from weft.simulation import PricedCandidate, candidates, gantt, own_candidates
 from weft.tuning.profile import Profile, hardware
@@ -44,6 +47,7 @@ examples:
   weft plan ring --ranks 4 --hosts 4 --wire bf16
   weft plan --explain --ranks 8 --hosts 2 --size 4M
   weft plan --explain --ranks 4 --schedule chain=chain.txt
+  weft plan --explain --gpu
 """
 
 
@@ -76,6 +80,11 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--size", type=values.size, default="64K", metavar="BYTES", help="size of the message (default: %(default)s)"
     )
+    parser.add_argument(
+        "--gpu",
+        action="store_true",
+        help="with --explain: the ways for tensors of this host's GPUs, and which of them suits it",
+    )
     options.add_machine(parser)
     parser.add_argument("--json", action="store_true", help="print JSON")
 
@@ -86,10 +95,12 @@ def _run(arguments: argparse.Namespace) -> int:
             return _list(arguments)
         if arguments.explain:
             return _explain(arguments)
+        if arguments.gpu:
+            raise ArgumentError("--gpu is for --explain: weft plan --explain --gpu")
         if arguments.algorithm is None:
             raise ArgumentError("name an algorithm, or give --list to see all, or --explain to compare them")
         return _show(arguments)
-    except (ArgumentError, ConfigError, OSError) as error:
+    except (ArgumentError, ConfigError, OSError, UnsupportedError) as error:
         print(f"weft plan: {error}", file=sys.stderr)
         return 2
 
@@ -179,6 +190,8 @@ def _show(arguments: argparse.Namespace) -> int:
 
 
 def _explain(arguments: argparse.Namespace) -> int:
+    if arguments.gpu:
+        return _explain_gpus(as_json=arguments.json)
     call, profile = _call(arguments), _profile(arguments)
     machine = options.machine(arguments)
     if profile is not None:
@@ -211,6 +224,23 @@ def _explain(arguments: argparse.Namespace) -> int:
     if arguments.domains is not None:
         print(f"domains inside hosts: {show_domains(arguments.domains)}; the model takes their ranks to be as close")
     console.show(*explanation(found, arguments.size, named))
+    return 0
+
+
+def _explain_gpus(*, as_json: bool) -> int:
+    """The ways for tensors of this host's GPUs, as `weft doctor` advises."""
+    found = driver()
+    cores = usable_cores()
+    known = ways(found.devices, reach_each_other(found), cores)
+    backend, why = backend_for(found.devices, reach_each_other(found), cores)
+    if as_json:
+        rows = [dataclasses.asdict(way) for way in known]
+        print(json.dumps({"gpus": found.devices, "cores": cores, "backend": backend, "ways": rows}, indent=1))
+        return 0
+    table = console.new_table("way", "suits", "backend", ("why", {"no_wrap": False}))
+    for way in known:
+        table.add_row(way.name, "yes" if way.suits else "no", way.backend, way.why)
+    console.show(f"{found.devices} GPUs, {cores:g} cores: backend {backend!r}, as {why}\n", table)
     return 0
 
 

@@ -1,26 +1,69 @@
-"""The rule by which a backend is advised for the GPUs of a host."""
+"""The rule by which tensors of a host's GPUs should travel, and by which backend."""
 
 from __future__ import annotations
 
-__all__ = ["CORES_MIN", "backend_for"]
+import dataclasses
+
+from weft.device.driver import Driver
+
+__all__ = ["CORES_MIN", "Way", "backend_for", "reach_each_other", "ways"]
 
 CORES_MIN = 2
 """Cores for each GPU: one for the training loop, one for reductions."""
 
 
-def backend_for(devices: int, reach_each_other: bool, cores: float) -> tuple[str, str]:
-    """What to pass to `init_process_group` on a host with GPUs, and why.
+@dataclasses.dataclass(frozen=True, slots=True)
+class Way:
+    """A way for gradients of GPUs."""
+
+    name: str
+    backend: str
+    """What to pass to `init_process_group`."""
+    suits: bool
+    why: str
+
+
+def ways(devices: int, together: bool, cores: float) -> list[Way]:
+    """The ways that there are on a host with GPUs, the best first; the first that suits is taken.
+
+    Where none does, NCCL is: it needs no cores.
 
     Args:
         devices: The number of GPUs.
-        reach_each_other: Whether each can copy from each other's memory.
+        together: Whether each can copy from each other's memory.
         cores: The processor's cores that may be used.
     """
-    nccl = "cpu:weft,cuda:nccl"
-    if devices > 1 and reach_each_other:
-        return nccl, "the GPUs copy from each other's memory without the host"
+    if devices > 1 and together:
+        between = "the GPUs copy from each other's memory without the host"
+    elif devices > 1:
+        between = "the GPUs do not reach each other's memory: NCCL's kernels would compute nothing while they wait"
+    else:
+        between = "there is one GPU: NCCL refuses several processes on it"
     if cores < CORES_MIN * devices:
-        return nccl, f"{cores:g} cores for {devices} GPUs: weft reduces on cores, and wants {CORES_MIN} for each"
-    if devices == 1:
-        return "weft", "for several processes on the only GPU, which NCCL refuses"
-    return "weft", "the GPUs do not reach each other's memory: copies by way of the host leave them free to compute"
+        by_host = f"{cores:g} cores for {devices} GPUs: weft reduces on cores, and wants {CORES_MIN} for each"
+    elif devices > 1:
+        by_host = "copies by way of the host leave the GPUs free to compute"
+    else:
+        by_host = "for several processes on the only GPU"
+    adapters = "adapters are given the host's memory only: copies to it go on beside what they send"
+    return [
+        Way("NCCL, between GPUs", "cpu:weft,cuda:nccl", devices > 1 and together, between),
+        Way("weft, by way of the host", "weft", cores >= CORES_MIN * devices, by_host),
+        Way("weft, from GPU memory to RDMA adapters (dma-buf)", "weft", suits=False, why=adapters),
+    ]
+
+
+def backend_for(devices: int, together: bool, cores: float) -> tuple[str, str]:
+    """What to pass to `init_process_group` on a host with GPUs, and why. See `ways`."""
+    nccl, host, _ = ways(devices, together, cores)
+    if nccl.suits:
+        return nccl.backend, nccl.why
+    if host.suits:
+        return host.backend, f"{nccl.why}; {host.why}" if devices > 1 else f"{host.why}, which NCCL refuses"
+    return nccl.backend, host.why
+
+
+def reach_each_other(driver: Driver) -> bool:
+    """Whether each GPU of this host can copy from each other's memory."""
+    devices = range(driver.devices)
+    return all(driver.reach_each_other(one, other) for one in devices for other in devices if one != other)

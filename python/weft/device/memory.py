@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from weft.device.driver import Driver
+from weft.device.placement import memory_at, node_of
 
 if TYPE_CHECKING:
     from weft.device.queues import Event
@@ -22,12 +23,15 @@ class Registered:
     """Host memory that is registered with the driver until it is closed."""
 
     def __init__(self, driver: Driver, device: int, memory: np.ndarray) -> None:
-        """Registers `memory` from a context of `device`, for all devices."""
+        """Registers `memory` from a context of `device`, for all devices.
+
+        Pages that nobody has touched yet are placed near `device`.
+        """
         self.memory = memory
         self.address: int = memory.__array_interface__["data"][0]
         self._driver = driver
         self._device = device
-        with driver.on(device):
+        with driver.on(device), memory_at(node_of(driver, device)):
             driver.register(self.address, memory.nbytes)
             self.device_address = driver.device_address(self.address)
             """Where devices see it: all at one address, as virtual addresses are unified."""

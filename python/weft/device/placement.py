@@ -1,0 +1,76 @@
+"""Where host memory lies that a device copies: at the NUMA node that the device is attached to.
+
+Copies by way of another node cross the link between processors, which all devices share: bounce
+buffers belong where the path is shortest (TCCL, ASPLOS 2024).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import platform
+from collections.abc import Iterator
+from ctypes import byref, c_int, c_long, c_ulong
+from pathlib import Path
+
+from weft.device.driver import Driver
+from weft.errors import DeviceError
+
+__all__ = ["memory_at", "node_of"]
+
+_PCI_DEVICES = Path("/sys/bus/pci/devices")
+_CALLS = {"x86_64": (238, 239), "aarch64": (237, 236)}
+"""The numbers of set_mempolicy and get_mempolicy, which the C library has no functions for."""
+_PREFERRED = 1
+_NODES_MAX = 1024
+_Nodes = c_ulong * (_NODES_MAX // (8 * ctypes.sizeof(c_ulong)))
+
+
+def node_of(driver: Driver, device: int) -> int | None:
+    """The NUMA node that a device is attached to; None if the system does not tell."""
+    try:
+        node = int((_PCI_DEVICES / driver.pci_address(device) / "numa_node").read_text())
+    except (DeviceError, OSError, ValueError):
+        return None
+    return node if 0 <= node < _NODES_MAX else None
+
+
+@contextlib.contextmanager
+def memory_at(node: int | None) -> Iterator[None]:
+    """Lets pages that this thread is the first to touch in the block lie at a node, if it has room.
+
+    None: wherever they would lie anyway. So, too, where the system knows no policies.
+    """
+    before = None if node is None else _policy()
+    if node is None or before is None:
+        yield
+        return
+    nodes = _Nodes()
+    bits = 8 * ctypes.sizeof(c_ulong)
+    nodes[node // bits] = 1 << node % bits
+    _set_policy(_PREFERRED, nodes)
+    try:
+        yield
+    finally:
+        _set_policy(*before)
+
+
+def _policy() -> tuple[int, ctypes.Array[c_ulong]] | None:
+    """This thread's policy, with its nodes."""
+    mode, nodes = c_int(), _Nodes()
+    asked = _call(1, byref(mode), nodes, c_ulong(_NODES_MAX), None, c_ulong(0))
+    return (mode.value, nodes) if asked else None
+
+
+def _set_policy(mode: int, nodes: ctypes.Array[c_ulong]) -> None:
+    # The kernel takes one bit less than it is told that there are.
+    _call(0, c_int(mode), nodes if any(nodes) else None, c_ulong(_NODES_MAX + 1 if any(nodes) else 0))
+
+
+def _call(which: int, *arguments: object) -> bool:
+    number = _CALLS.get(platform.machine())
+    if number is None:
+        return False
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.syscall.restype = c_long
+    return bool(libc.syscall(c_long(number[which]), *arguments) == 0)

@@ -1,0 +1,81 @@
+"""Tests of the placement of host memory at the NUMA nodes of devices."""
+
+import mmap
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import weft
+from tools.emulated_cuda import library
+from weft.device import placement
+from weft.device.driver import Driver
+from weft.device.memory import Registered
+from weft.device.placement import memory_at, node_of
+
+PAGES = 64
+several_nodes = pytest.mark.skipif(
+    len(list(Path("/sys/devices/system/node").glob("node[0-9]*"))) < 2, reason="one NUMA node here: see make test-numa"
+)
+
+
+def pages_by_node(address: int) -> dict[int, int]:
+    """How many pages of the mapping that begins at an address lie at each node."""
+    for line in Path("/proc/self/numa_maps").read_text().splitlines():
+        if int(line.split()[0], 16) == address:
+            return {int(node): int(pages) for node, pages in re.findall(r" N(\d+)=(\d+)", line)}
+    raise AssertionError(f"nothing is mapped at {address:#x}")
+
+
+def address_of(array: np.ndarray) -> int:
+    return int(array.__array_interface__["data"][0])
+
+
+@pytest.mark.parametrize(("told", "node"), [("1", 1), ("0", 0), ("-1", None), ("", None), (None, None)])
+def test_node_of_a_device(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, told: str | None, node: int | None) -> None:
+    monkeypatch.setattr(placement, "_PCI_DEVICES", tmp_path)
+    if told is not None:
+        (tmp_path / "0000:5e:00.0").mkdir()
+        (tmp_path / "0000:5e:00.0" / "numa_node").write_text(told)
+    assert node_of(Driver(str(library())), 1) == node
+
+
+def test_policies_come_back() -> None:
+    before = placement._policy()
+    assert before is not None, "containers that refuse the call are none that tests run in"
+    with memory_at(0):
+        during = placement._policy()
+        assert during is not None and (during[0], during[1][0]) == (1, 1)
+        with memory_at(None):
+            pass
+    after = placement._policy()
+    assert after is not None and (before[0], list(before[1])) == (after[0], list(after[1]))
+
+
+@several_nodes
+@pytest.mark.parametrize("node", [0, 1])
+def test_pages_lie_where_they_are_wanted(node: int) -> None:
+    with memory_at(node):
+        memory = np.frombuffer(mmap.mmap(-1, PAGES * 4096), np.uint8)
+        memory[:] = 1
+    assert pages_by_node(address_of(memory)) == {node: PAGES}
+
+
+@several_nodes
+@pytest.mark.parametrize("node", [0, 1])
+def test_symmetric_memory_lies_where_it_is_wanted(node: int) -> None:
+    with weft.init(0, 1) as group, memory_at(node):
+        part = np.asarray(group.symmetric(PAGES * 4096, np.uint8, signals=0))
+        mapped = pages_by_node(address_of(part) // 4096 * 4096)
+        assert mapped.get(node, 0) >= PAGES and sum(mapped.values()) - mapped[node] <= 1
+
+
+@several_nodes
+@pytest.mark.parametrize("node", [0, 1])
+def test_registered_memory_lies_near_its_device(monkeypatch: pytest.MonkeyPatch, node: int) -> None:
+    monkeypatch.setattr("weft.device.memory.node_of", lambda _driver, _device: node)
+    driver = Driver(str(library()))
+    registered = Registered(driver, 0, np.frombuffer(mmap.mmap(-1, PAGES * 4096), np.uint8))
+    assert pages_by_node(registered.address) == {node: PAGES}
+    registered.close()
