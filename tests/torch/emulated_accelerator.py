@@ -2,6 +2,9 @@
 
 torch itself takes them for tensors of the CPU and computes with them at once; weft copies them as
 it would a GPU's. So a test that computes with a result first synchronizes the stream.
+
+As a generic accelerator, the device has no driver that weft knows, but what torch has for all: its
+streams do at once what they are given, and tell so a moment later.
 """
 
 from __future__ import annotations
@@ -10,8 +13,10 @@ import contextlib
 import ctypes
 import os
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import torch
@@ -21,7 +26,9 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 from tools.emulated_cuda import Emulated, library
 from weft.device.driver import driver
 from weft.device.operation import DeviceOperation
-from weft.torch.device.accelerator import ACCELERATORS
+from weft.torch.device import host_queue
+from weft.torch.device.accelerator import ACCELERATORS, CudaAccelerator
+from weft.torch.device.host_queue import HostQueue
 
 
 class EmulatedTensor(torch.Tensor):
@@ -32,10 +39,11 @@ class EmulatedTensor(torch.Tensor):
         return False
 
 
-class EmulatedAccelerator:
+class EmulatedAccelerator(CudaAccelerator):
     """Device 0, with one stream in which all that is computed is taken to be."""
 
     def __init__(self):
+        super().__init__()
         self.emulated = Emulated(driver())
         with driver().on(0):
             self.stream = driver().new_stream()
@@ -54,10 +62,10 @@ class EmulatedAccelerator:
         with driver().on(device):
             return driver().new_stream()
 
-    def keep(self, tensor, queues):  # noqa: ARG002
+    def keep(self, tensor, operation):  # noqa: ARG002
         self.kept.append(tensor)
 
-    def future(self, result, queues):  # noqa: ARG002
+    def future(self, result, operation):  # noqa: ARG002
         future = torch.futures.Future()
         future.set_result(result)
         return future
@@ -85,15 +93,78 @@ class EmulatedAccelerator:
             driver().synchronize_stream(self.stream)
 
 
+class LateEvent:
+    """An event that happens a moment after it was recorded."""
+
+    def __init__(self):
+        self._at = time.monotonic() + 2e-3
+
+    def query(self):
+        return time.monotonic() >= self._at
+
+    def synchronize(self):
+        while not self.query():
+            time.sleep(1e-3)
+
+
+class LateStream:
+    """A stream whose events are late. It waits on the host."""
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        pass
+
+    def wait_event(self, event):
+        event.synchronize()
+
+    def synchronize(self):
+        LateEvent().synchronize()
+
+
+class LateStreams:
+    """`CopyStreams` of such streams."""
+
+    def __init__(self, _):
+        self.to_host, self.to_device = LateStream(), LateStream()
+
+    def begin_after(self, stream):
+        pass
+
+    def record(self, _):
+        return LateEvent()
+
+
+class GenericEmulatedAccelerator(EmulatedAccelerator):
+    """The device as one of which only torch knows more."""
+
+    def pipeline(self, child, device, timeout):  # noqa: ARG002
+        return HostQueue(child(), "cpu", timeout)
+
+    def memory(self, tensor):
+        return tensor
+
+    def current_stream(self, device):  # noqa: ARG002
+        return LateStream()
+
+    def future(self, result, operation):
+        future = torch.futures.Future()
+        operation.when_ended(lambda: future.set_result(result))
+        return future
+
+
 @contextlib.contextmanager
-def emulated_accelerator(*, waits_for_results: bool = False) -> Iterator[EmulatedAccelerator]:
+def emulated_accelerator(*, waits_for_results: bool = False, generic: bool = False) -> Iterator[EmulatedAccelerator]:
     """Lets weft's backend serve emulated tensors in the block.
 
     With `waits_for_results`, each wait of a stream for a result is one of the host, too, for who
-    computes with results then.
+    computes with results then. With `generic`, weft has no driver of the device.
     """
     os.environ["WEFT_CUDA_DRIVER"] = str(library())
-    accelerator = EmulatedAccelerator()
+    accelerator = (GenericEmulatedAccelerator if generic else EmulatedAccelerator)()
+    streams = mock.patch.object(host_queue, "CopyStreams", LateStreams)
+    streams.start()
     ACCELERATORS.append(accelerator)
     wait_on = DeviceOperation.wait_on
 
@@ -108,3 +179,4 @@ def emulated_accelerator(*, waits_for_results: bool = False) -> Iterator[Emulate
     finally:
         DeviceOperation.wait_on = wait_on
         ACCELERATORS.remove(accelerator)
+        streams.stop()

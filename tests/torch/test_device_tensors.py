@@ -24,9 +24,9 @@ def close_devices():
     backend_of(None).weft_operations.device_operations.close()
 
 
-def collectives(rank, size):
+def collectives(rank, size, generic):
     """Every collective against itself on the CPU."""
-    with emulated_accelerator(waits_for_results=True) as accelerator:
+    with emulated_accelerator(waits_for_results=True, generic=generic) as accelerator:
         put = accelerator.put
 
         def check(operation, *tensors):
@@ -97,6 +97,34 @@ def handles(_, size):
         close_devices()
 
 
+def queued_handles(rank, size):
+    """Without a driver, handles wait for the host's part, and tell its state."""
+    with emulated_accelerator(generic=True) as accelerator:
+        tensor, other = accelerator.put(torch.ones(300_000)), torch.zeros(1)
+        dist.all_reduce(tensor)  # makes what is needed, with the other ranks
+        if rank:
+            dist.recv(other, 0)
+        work = dist.all_reduce(tensor, async_op=True)
+        future = work.get_future()
+        after = future.then(lambda done: done.value()[0][0].item())
+        if not rank:
+            assert not work.is_completed() and not future.done()
+            with pytest.raises(weft.StillRunning):
+                work.wait(timedelta(milliseconds=1))
+            for peer in range(1, size):
+                dist.send(other, peer)
+        assert work.wait()
+        assert work.is_completed() and work.is_success() and work.exception() is None
+        assert after.wait() == size**2
+        assert work.get_future().done()
+        assert (tensor == size**2).all()
+        works = [dist.all_reduce(accelerator.put(torch.full((5,), float(i))), async_op=True) for i in range(100)]
+        for i, one in enumerate(works):
+            one.wait()
+            assert (one.result()[0] == i * size).all()
+        close_devices()
+
+
 def refusals(_, size):
     """What cannot be done is told before anything is under way."""
     with emulated_accelerator() as accelerator:
@@ -119,9 +147,9 @@ def refusals(_, size):
         return told
 
 
-def wrong_arguments(rank, size):
+def wrong_arguments(rank, size, generic):
     """A mistake that the host finds is told to all ranks, and breaks what is for devices."""
-    with emulated_accelerator() as accelerator:
+    with emulated_accelerator(generic=generic) as accelerator:
         dist.all_reduce(accelerator.put(torch.ones(3)))
         told = ""
         try:
@@ -138,9 +166,9 @@ def wrong_arguments(rank, size):
         return told
 
 
-def dies(rank, size):
+def dies(rank, size, generic):
     """The last rank's process ends: the others are told by the next call, and streams end."""
-    with emulated_accelerator() as accelerator:
+    with emulated_accelerator(generic=generic) as accelerator:
         tensor = accelerator.put(torch.ones(500_000))
         dist.all_reduce(tensor)
         accelerator.synchronize()
@@ -171,9 +199,9 @@ def on_device(accelerator, module):
     return module
 
 
-def trains(rank, _, overlapped, gradients):
+def trains(rank, _, overlapped, gradients, generic):
     """Training on the device has the parameters of training on the CPU."""
-    with emulated_accelerator(waits_for_results=True) as accelerator:
+    with emulated_accelerator(waits_for_results=True, generic=generic) as accelerator:
         plain, there = DataParallel(network(), fusion=100_000), on_device(accelerator, network())
         if rank:
             for parameter in there.parameters():
@@ -203,20 +231,30 @@ def trains(rank, _, overlapped, gradients):
         close_devices()
 
 
-def test_every_collective(workers):
-    workers.run(3, collectives)
+BOTH_WAYS = pytest.mark.parametrize("generic", [False, True], ids=["driver", "generic"])
+
+
+@BOTH_WAYS
+def test_every_collective(workers, generic):
+    workers.run(3, collectives, generic)
 
 
 def test_handles(workers):
     workers.run(2, handles)
 
 
-def test_a_dead_rank(workers):
-    workers.run(3, dies, dying=[2])
+def test_queued_handles(workers):
+    workers.run(3, queued_handles)
 
 
-def test_wrong_arguments(workers):
-    own, other = workers.run(2, wrong_arguments)
+@BOTH_WAYS
+def test_a_dead_rank(workers, generic):
+    workers.run(3, dies, generic, dying=[2])
+
+
+@BOTH_WAYS
+def test_wrong_arguments(workers, generic):
+    own, other = workers.run(2, wrong_arguments, generic)
     assert own.startswith("ArgumentError: ")
     assert other.startswith("Aborted: ") and "rank 0 cannot go on" in other
 
@@ -228,6 +266,7 @@ def test_what_is_refused(workers):
         assert "some tensors of the call lie on the CPU and some on a device" in told[1]
 
 
+@BOTH_WAYS
 @pytest.mark.parametrize(("overlapped", "gradients"), [(False, "copy"), (False, "view"), (True, "copy")])
-def test_data_parallel(workers, overlapped, gradients):
-    workers.run(2, trains, overlapped, gradients)
+def test_data_parallel(workers, overlapped, gradients, generic):
+    workers.run(2, trains, overlapped, gradients, generic)

@@ -134,7 +134,7 @@ $ weft bench all-reduce --through torch --ranks 2 --sizes 4:64K:128 --peers gloo
 ## Known limits
 
 - Tensors of the CPU and of CUDA ([CUDA tensors](../how-to/cuda.md), not yet run on a GPU). From
-  torch 2.14 on, another backend of the same group can handle those of other devices.
+  torch 2.14 on, those of any accelerator, which another backend of the group can handle as well.
 - `pg_options=` is refused: configure weft by environment variables.
 - `torch.compile` is tested with the compilers "eager" and "aot_eager".
 """

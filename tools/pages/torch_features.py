@@ -48,6 +48,13 @@ FEATURES = (
     ),
     Feature(
         "Operations",
+        "all collectives and messages of tensors of other accelerators: `cpu:weft,xpu:weft`",
+        ("device_tensors:every_collective", "device_tensors:queued_handles"),
+        "tested by a stand-in, not run on a real device",
+        "see [Other accelerators](../how-to/cuda.md#other-accelerators)",
+    ),
+    Feature(
+        "Operations",
         "tensors of other devices to another backend of the group: `cpu:weft,cuda:nccl`",
         ("versions:other_devices", "versions:no_backend_for_other_devices"),
         "from torch 2.14 on",

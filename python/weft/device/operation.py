@@ -23,6 +23,7 @@ class DeviceOperation:
 
     def __init__(self, pipeline: Pipeline, queues: CopyQueues, steps: int) -> None:
         self.queues = queues
+        self.device = queues.device
         self.steps = steps
         self.error: BaseException | None = None
         self.host_part = threading.Event()

@@ -9,10 +9,6 @@ its own stream wait for that event, and all order that CUDA must know of is visi
 waits for something that is put into another one later. Were the device to carry out everything in
 the order in which it was put there, nothing would be waited for in vain.
 
-[Note: Two threads] One thread sleeps until a tile has arrived, and starts its collective; the other
-sleeps until a collective has ended, and sets the tile's word. Neither ever polls. All tiles go
-through both in one order, which is the same on all ranks, in a group that nobody else uses.
-
 [Note: Failures drain] When a collective fails, the words of all tiles under way are set as if it
 had not: streams must never hang, since nothing could end them. What is copied back is undefined.
 """
@@ -21,22 +17,21 @@ from __future__ import annotations
 
 import collections
 import contextlib
-import dataclasses
-import logging
-import queue
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from weft import _weft
 from weft.device.driver import Driver
+from weft.device.host_steps import HostSteps, Step, Waitable
 from weft.device.memory import Block, Blocks, Flags, Registered
 from weft.device.operation import DeviceOperation
+from weft.device.placement import memory_at, node_of
 from weft.device.queues import CopyQueues, Event, StreamMaker
 from weft.dtypes import DType
-from weft.errors import Aborted, Desync, DeviceError, PeerLost, Timeout, UnsupportedError
+from weft.errors import Aborted, DeviceError, UnsupportedError
 from weft.group import Group
 from weft.ops import Op, PremulSum
 
@@ -44,18 +39,10 @@ __all__ = ["SLOTS", "DeviceMemory", "Pipeline"]
 
 SLOTS = 8
 """Tiles for which there is memory: as many may be between device and device."""
-_STEPS_MAX = 64
-"""Steps that may be under way. The driver's own queues hold about a thousand entries; a caller
-that filled them would wait inside the driver."""
 _ELEMENTS = 128
 """Tiles are multiples of so many elements: blocks of the wire formats have this many."""
 
 _PAGE_BYTES = 4096
-
-_TOLD_TO_ALL = (Aborted, Desync, PeerLost, Timeout)
-"""What breaks a group on all its ranks."""
-
-_log = logging.getLogger("weft")
 
 
 class DeviceMemory(NamedTuple):
@@ -65,22 +52,7 @@ class DeviceMemory(NamedTuple):
     nbytes: int
 
 
-class _Waitable(Protocol):
-    def wait(self, timeout: None) -> object: ...
-
-
-@dataclasses.dataclass(slots=True)
-class _Step:
-    """What the host has to do between a copy to it and one back."""
-
-    number: int
-    arrived: Event
-    begin: Callable[[], _Waitable]
-    operation: DeviceOperation
-    work: _Waitable | None = None
-
-
-class Pipeline:
+class Pipeline(HostSteps):
     """All operations of one group on device memory, of any device of this process."""
 
     def __init__(
@@ -106,9 +78,7 @@ class Pipeline:
             weft.UnsupportedError: A rank's driver refuses to register host memory, or stream memory
                 operations.
         """
-        self.failure: BaseException | None = None
-        """Why nothing works any more."""
-        self.group = group
+        super().__init__(group)
         self._driver = driver
         self._tile_bytes = tile_bytes // _PAGE_BYTES * _PAGE_BYTES
         self._new_stream = new_stream
@@ -121,17 +91,10 @@ class Pipeline:
         """The same number on all ranks, so that a tile has the same slot on all of them."""
         self._emptied: list[Event | None] = [None] * SLOTS
         self._held: collections.deque[tuple[DeviceOperation, object]] = collections.deque()
-        self._room = threading.Semaphore(_STEPS_MAX)
-        self._arriving: queue.SimpleQueue[_Step | None] = queue.SimpleQueue()
-        self._reducing: queue.SimpleQueue[_Step | None] = queue.SimpleQueue()
-        shared = Group(group).symmetric(SLOTS * self._tile_bytes, np.uint8, signals=0, name="device tiles")
+        with memory_at(node_of(driver, device)):
+            shared = Group(group).symmetric(SLOTS * self._tile_bytes, np.uint8, signals=0, name="device tiles")
         self._agree(self._register(device, np.asarray(shared)))
-        self._threads = [
-            threading.Thread(target=target, name=f"weft-device-{name}", daemon=True)
-            for name, target in (("arrivals", self._begin_steps), ("results", self._end_steps))
-        ]
-        for thread in self._threads:
-            thread.start()
+        self.start()
 
     # Operations.
 
@@ -184,7 +147,7 @@ class Pipeline:
         self,
         reads: Sequence[DeviceMemory],
         writes: Sequence[DeviceMemory],
-        begin: Callable[[list[np.ndarray], list[np.ndarray]], _Waitable],
+        begin: Callable[[list[np.ndarray], list[np.ndarray]], Waitable],
         *,
         device: int,
         stream: int | None,
@@ -239,18 +202,12 @@ class Pipeline:
         with self._driver.on(operation.queues.device):
             return self._driver.has_happened(operation.done.handle)
 
-    def abort(self, reason: str) -> None:
-        """Ends every operation under way, on all ranks."""
-        self.group.abort(reason)
-
     def close(self) -> None:
         """Ends what is under way, gives all memory back, and leaves the group."""
         with self._lock:
             if self._closed:
                 return
-            self._arriving.put(None)
-            for thread in self._threads:
-                thread.join()
+            self.finish()
             for queues in self._queues.values():
                 with contextlib.suppress(DeviceError):  # a device that is broken copies nothing
                     queues.synchronize()
@@ -279,7 +236,7 @@ class Pipeline:
                 blocks = put(operation)
                 operation.done = queues.record(queues.to_device)
             except BaseException as error:  # an interrupt, too, leaves tiles without their copies back
-                self._fail(error)
+                self.fail(error)
                 raise
             for block in blocks:
                 block.free_after = operation.done
@@ -289,7 +246,7 @@ class Pipeline:
         self,
         operation: DeviceOperation,
         parts: list[DeviceMemory],
-        begin: Callable[[int, int], Callable[[], _Waitable]],
+        begin: Callable[[int, int], Callable[[], Waitable]],
     ) -> list[Block]:
         """See [Note: Everything is put into streams at the call]."""
         queues, driver = operation.queues, self._driver
@@ -304,7 +261,7 @@ class Pipeline:
                     driver.wait_for_event(queues.to_host, emptied.handle)
                 driver.copy_to_host(self._slot(slot), part.address, part.nbytes, queues.to_host)
                 arrived = queues.record(queues.to_host)
-                self._arriving.put(_Step(number, arrived, begin(slot, part.nbytes), operation))
+                self._put_on_host(operation, number, arrived, begin(slot, part.nbytes))
                 batch.append((number, slot, part))
             for number, slot, part in batch:
                 driver.wait_for_value(queues.to_device, self._flags.device_address(number), number % 2**32)
@@ -318,7 +275,7 @@ class Pipeline:
         reads: Sequence[DeviceMemory],
         writes: Sequence[DeviceMemory],
         places: Mapping[DeviceMemory, np.ndarray],
-        begin: Callable[[list[np.ndarray], list[np.ndarray]], _Waitable],
+        begin: Callable[[list[np.ndarray], list[np.ndarray]], Waitable],
     ) -> None:
         queues, driver = operation.queues, self._driver
         number = self._take_number()
@@ -327,7 +284,7 @@ class Pipeline:
                 driver.copy_to_host(_address(places[memory]), memory.address, memory.nbytes, queues.to_host)
         arrived = queues.record(queues.to_host)
         sources, targets = ([places[memory] for memory in some] for some in (reads, writes))
-        self._arriving.put(_Step(number, arrived, lambda: begin(sources, targets), operation))
+        self._put_on_host(operation, number, arrived, lambda: begin(sources, targets))
         driver.wait_for_value(queues.to_device, self._flags.device_address(number), number % 2**32)
         for memory in writes:
             if memory.nbytes:
@@ -335,7 +292,7 @@ class Pipeline:
 
     def _take_number(self) -> int:
         """The number of the next step, once there is room for it."""
-        self._room.acquire()
+        self.take_room()
         self._steps += 1
         return self._steps
 
@@ -353,47 +310,21 @@ class Pipeline:
                 "run and cannot be part of one; capture the computation alone, and communicate between two replays"
             )
 
-    # What the threads do.
+    def _put_on_host(
+        self, operation: DeviceOperation, number: int, arrived: Event, begin: Callable[[], Waitable]
+    ) -> None:
+        """Lets the host take part in an operation, and the device go on afterwards."""
 
-    def _begin_steps(self) -> None:
-        while (step := self._arriving.get()) is not None:
-            if self.failure is None:
-                try:
-                    with self._driver.on(step.operation.queues.device):
-                        self._driver.synchronize_event(step.arrived.handle)
-                    step.work = step.begin()
-                except BaseException as error:
-                    self._fail(error)
-            self._reducing.put(step)
-        self._reducing.put(None)
+        def arrive() -> None:
+            with self._driver.on(operation.device):
+                self._driver.synchronize_event(arrived.handle)
 
-    def _end_steps(self) -> None:
-        while (step := self._reducing.get()) is not None:
-            error = self.failure
-            if step.work is not None:
-                error = self._ended(step.work)
+        def end(error: BaseException | None) -> None:
             # Before the device goes on: when all of it is there, the handle must know.
-            step.operation.end_step(error)
-            self._flags.raise_(step.number)
-            self._room.release()
-            del step  # what it knows would otherwise live on until the next one
+            operation.end_step(error)
+            self._flags.raise_(number)
 
-    def _ended(self, work: _Waitable) -> BaseException | None:
-        try:
-            work.wait(None)
-        except BaseException as error:
-            self._fail(error)
-            return error
-        return None
-
-    def _fail(self, error: BaseException) -> None:
-        """Breaks the pipeline, and tells the other ranks what they could not see themselves."""
-        if self.failure is not None:
-            return
-        self.failure = error
-        _log.error("operations on device memory of group %s failed: %s", self.group.name, error)
-        if not isinstance(error, _TOLD_TO_ALL):
-            self.group.abort(f"rank {self.group.rank} cannot go on with its device: {error}")
+        self.put_step(Step(arrive, begin, end))
 
     # Making and giving back.
 
@@ -413,7 +344,7 @@ class Pipeline:
                 self._driver.wait_for_value(queues.to_device, self._flags.device_address(number), number)
                 self._flags.raise_(number)
                 self._driver.synchronize_stream(queues.to_device)
-            self._room.release()
+            self.give_room()
         except DeviceError as error:
             return str(error)
         return ""

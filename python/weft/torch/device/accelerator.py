@@ -1,82 +1,99 @@
-"""What is asked of torch about the streams and the memory of a kind of device.
-
-torch's generic API (`torch.accelerator`, `torch.Stream`, `torch.Event`) is not enough: it has no
-handles of streams, which the driver needs, and no way to let a stream wait for the host.
-"""
+"""What is asked of torch about the streams and the memory of a kind of device."""
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 from torch import Tensor
 
-from weft.device.queues import CopyQueues
+from weft import config
+from weft.device.driver import driver
+from weft.device.pipeline import DeviceMemory, Pipeline
 from weft.errors import UnsupportedError
+from weft.torch.device.host_queue import HostQueue, QueuedOperation
 
-__all__ = ["ACCELERATORS", "Accelerator", "CudaAccelerator", "accelerator_of"]
+if TYPE_CHECKING:
+    from weft import _weft
+    from weft.device.operation import DeviceOperation
+
+__all__ = ["ACCELERATORS", "Accelerator", "CudaAccelerator", "GenericAccelerator", "accelerator_of"]
 
 
 class Accelerator(Protocol):
-    """A kind of device whose memory the CUDA driver copies."""
+    """A kind of device. Streams are what its pipeline takes for them."""
 
     def serves(self, tensor: Tensor) -> bool:
         """Whether a tensor lies on such a device."""
 
     def device(self, tensor: Tensor) -> int:
-        """The number of the tensor's device, as the driver counts."""
+        """The number of the tensor's device."""
 
-    def current_stream(self, device: int) -> int:
-        """The handle of the stream into which this thread puts what it does on a device."""
+    def pipeline(self, child: Callable[[], _weft.Group], device: int, timeout: float | None) -> Any:
+        """What carries out operations in the group that `child` makes: a `Pipeline` or the like."""
 
-    def new_stream(self, device: int) -> int:
-        """The handle of a stream that lives as long as the process."""
+    def memory(self, tensor: Tensor) -> Any:
+        """A contiguous tensor as the pipeline takes it."""
 
-    def keep(self, tensor: Tensor, queues: CopyQueues) -> None:
-        """Keeps the tensor's memory until what is in the queues now is done."""
+    def current_stream(self, device: int) -> Any:
+        """The stream into which this thread puts what it does on a device."""
 
-    def future(self, result: Any, queues: CopyQueues) -> torch.futures.Future[Any]:
-        """A future that is complete; who takes its value sees what is copied to the device now."""
+    def keep(self, tensor: Tensor, operation: Any) -> None:
+        """Keeps the tensor's memory until the copies of an operation are done."""
+
+    def future(self, result: Any, operation: Any) -> torch.futures.Future[Any]:
+        """A future whose value, once it is complete, is seen by the streams of who takes it."""
 
     def zeros(self, elements: int, like: Tensor) -> Tensor:
         """A vector of zeros of another tensor's type, on its device."""
 
 
 class CudaAccelerator:
-    """CUDA devices, as torch knows them."""
+    """CUDA devices, whose memory the driver copies, and whose streams are the driver's handles."""
 
     def __init__(self) -> None:
         self._streams: dict[int, torch.cuda.Stream] = {}
 
     def serves(self, tensor: Tensor) -> bool:
         """See `Accelerator`."""
-        return tensor.is_cuda
+        return tensor.is_cuda and torch.version.hip is None
 
     def device(self, tensor: Tensor) -> int:
         """See `Accelerator`."""
-        if torch.version.hip is not None:
-            raise UnsupportedError(f"tensors on {tensor.device} of ROCm are not supported: expected CUDA or the CPU")
         return tensor.get_device()
+
+    def pipeline(self, child: Callable[[], _weft.Group], device: int, timeout: float | None) -> Pipeline:
+        """See `Accelerator`."""
+        loaded = driver()
+        return Pipeline(child(), loaded, device, config.load().device_tile, self.new_stream, timeout)
+
+    def memory(self, tensor: Tensor) -> DeviceMemory:
+        """See `Accelerator`."""
+        return DeviceMemory(tensor.data_ptr(), tensor.nbytes)
 
     def current_stream(self, device: int) -> int:
         """See `Accelerator`."""
         return torch.cuda.current_stream(device).cuda_stream
 
     def new_stream(self, device: int) -> int:
-        """See `Accelerator`. The streams are torch's: its allocator may ask for them later."""
+        """The handle of a stream that lives as long as the process.
+
+        It is torch's: its allocator may ask for it later.
+        """
         stream = torch.cuda.Stream(device, priority=-1)  # type: ignore[no-untyped-call]
         self._streams[stream.cuda_stream] = stream
         return stream.cuda_stream
 
-    def keep(self, tensor: Tensor, queues: CopyQueues) -> None:
+    def keep(self, tensor: Tensor, operation: DeviceOperation) -> None:
         """See `Accelerator`."""
-        for handle in (queues.to_host, queues.to_device):
+        for handle in (operation.queues.to_host, operation.queues.to_device):
             tensor.record_stream(self._streams[handle])
 
-    def future(self, result: Any, queues: CopyQueues) -> torch.futures.Future[Any]:
-        """See `Accelerator`."""
-        future: torch.futures.Future[Any] = torch.futures.Future(devices=[torch.device("cuda", queues.device)])
-        with torch.cuda.stream(self._streams[queues.to_device]):
+    def future(self, result: Any, operation: DeviceOperation) -> torch.futures.Future[Any]:
+        """See `Accelerator`. It is complete."""
+        future: torch.futures.Future[Any] = torch.futures.Future(devices=[torch.device("cuda", operation.device)])
+        with torch.cuda.stream(self._streams[operation.queues.to_device]):
             future.set_result(result)
         return future
 
@@ -85,8 +102,59 @@ class CudaAccelerator:
         return torch.zeros(elements, dtype=like.dtype, device=like.device)
 
 
-ACCELERATORS: list[Accelerator] = [CudaAccelerator()]
-"""All kinds of devices."""
+class GenericAccelerator:
+    """Whatever accelerator torch has: XPU, ROCm, devices of backends out of torch's tree."""
+
+    def serves(self, tensor: Tensor) -> bool:
+        """See `Accelerator`."""
+        known = torch.accelerator.current_accelerator()
+        return known is not None and tensor.device.type == known.type
+
+    def device(self, tensor: Tensor) -> int:
+        """See `Accelerator`."""
+        return tensor.get_device()
+
+    def pipeline(self, child: Callable[[], _weft.Group], device: int, timeout: float | None) -> HostQueue:  # noqa: ARG002
+        """See `Accelerator`."""
+        known = torch.accelerator.current_accelerator()
+        assert known is not None, "a tensor lies on one"
+        return HostQueue(child(), known.type, timeout)
+
+    def memory(self, tensor: Tensor) -> Tensor:
+        """See `Accelerator`."""
+        return tensor
+
+    def current_stream(self, device: int) -> torch.Stream:
+        """See `Accelerator`."""
+        return torch.accelerator.current_stream(device)
+
+    def keep(self, tensor: Tensor, operation: QueuedOperation) -> None:
+        """See `Accelerator`."""
+        for stream in (operation.streams.to_host, operation.streams.to_device):
+            tensor.record_stream(stream)
+
+    def future(self, result: Any, operation: QueuedOperation) -> torch.futures.Future[Any]:
+        """See `Accelerator`. It is complete when the host has done its part."""
+        where = result[0] if isinstance(result, list) else result
+        future: torch.futures.Future[Any] = torch.futures.Future(devices=[where.device])
+
+        def complete() -> None:
+            if operation.error is not None:
+                future.set_exception(operation.error)
+                return
+            with operation.streams.to_device:
+                future.set_result(result)
+
+        operation.when_ended(complete)
+        return future
+
+    def zeros(self, elements: int, like: Tensor) -> Tensor:
+        """See `Accelerator`."""
+        return torch.zeros(elements, dtype=like.dtype, device=like.device)
+
+
+ACCELERATORS: list[Accelerator] = [CudaAccelerator(), GenericAccelerator()]
+"""All kinds of devices; the first that serves a tensor does."""
 
 
 def accelerator_of(tensor: Tensor) -> Accelerator:
@@ -99,6 +167,6 @@ def accelerator_of(tensor: Tensor) -> Accelerator:
         if accelerator.serves(tensor):
             return accelerator
     raise UnsupportedError(
-        f"tensors on {tensor.device} are not supported: expected tensors of the CPU or of CUDA. "
+        f"tensors on {tensor.device} are not supported: expected tensors of the CPU or of an accelerator. "
         'Backends for several devices, as in "cpu:weft,xpu:xccl", need torch 2.14 or newer'
     )

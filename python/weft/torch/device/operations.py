@@ -1,7 +1,8 @@
 """Operations of a process group on tensors of a device.
 
-An all-reduce goes through the pipeline of `weft.device` tile by tile. All others are copied to the
-host as a whole, carried out there by what carries out operations on CPU tensors, and copied back.
+An all-reduce of CUDA tensors goes through the pipeline of `weft.device` tile by tile. All others
+are copied to the host as a whole, carried out there by what carries out operations on CPU tensors,
+and copied back.
 """
 
 from __future__ import annotations
@@ -14,9 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from weft import config, reports
-from weft.device.driver import driver
-from weft.device.pipeline import DeviceMemory, Pipeline
+from weft import reports
 from weft.errors import ArgumentError, Error, UnsupportedError
 from weft.torch.arguments import element_type, real
 from weft.torch.device.accelerator import Accelerator, accelerator_of
@@ -38,7 +37,7 @@ class DeviceOperations:
         """`on_host` makes of a group what carries out operations on CPU tensors."""
         self._group = group
         self._make_on_host = on_host
-        self._pipeline: Pipeline | None = None
+        self._pipeline: Any = None
         self._refusal: Error | None = None
         self._on_host: Any = None
 
@@ -51,7 +50,7 @@ class DeviceOperations:
         memory, finishers = _contiguous(numbers, accelerator)
         pipeline = self._pipeline_for(accelerator, device, timeout)
         operation = pipeline.all_reduce(
-            _memory(memory),
+            accelerator.memory(memory),
             element_type(numbers.dtype),
             op,
             device=device,
@@ -59,7 +58,7 @@ class DeviceOperations:
             timeout=timeout,
             how=how,
         )
-        accelerator.keep(memory, operation.queues)
+        accelerator.keep(memory, operation)
         work = DeviceWork(operation, accelerator, [tensor], finishers=finishers, sequence=sequence)
         offer(work)
         return work
@@ -110,14 +109,14 @@ class DeviceOperations:
             return _OnHost(work)
 
         operation = pipeline.on_host(
-            [_memory(memory) for memory in read],
-            [_memory(memory) for memory in written],
+            [accelerator.memory(memory) for memory in read],
+            [accelerator.memory(memory) for memory in written],
             begin,
             device=device,
             stream=accelerator.current_stream(device),
         )
         for memory in memories.values():
-            accelerator.keep(memory, operation.queues)
+            accelerator.keep(memory, operation)
         work = DeviceWork(operation, accelerator, result, finishers=finishers, on_host=started, sequence=sequence)
         offer(work)
         return work
@@ -133,24 +132,25 @@ class DeviceOperations:
             self._pipeline.close()
             self._on_host._end_hooks()
 
-    def _pipeline_for(self, accelerator: Accelerator, device: int, timeout: float | None) -> Pipeline:
+    def _pipeline_for(self, accelerator: Accelerator, device: int, timeout: float | None) -> Any:
         """The pipeline, which all ranks make at their first such operation."""
         if self._refusal is not None:
             raise self._refusal
         if self._pipeline is None:
-            loaded = driver()
-            everybody = list(range(self._group.size))
-            child = self._group.split(everybody, f"{self._group.name}, tensors of devices", timeout=timeout)
-            assert child is not None, "this rank is in the list"
-            reports.made(child)
-            tile = config.load().device_tile
             try:
-                self._pipeline = Pipeline(child, loaded, device, tile, accelerator.new_stream, timeout)
+                self._pipeline = accelerator.pipeline(lambda: self._child(timeout), device, timeout)
             except Error as error:
                 self._refusal = error
                 raise
-            self._on_host = self._make_on_host(child)
+            self._on_host = self._make_on_host(self._pipeline.group)
         return self._pipeline
+
+    def _child(self, timeout: float | None) -> _weft.Group:
+        everybody = list(range(self._group.size))
+        child = self._group.split(everybody, f"{self._group.name}, tensors of devices", timeout=timeout)
+        assert child is not None, "this rank is in the list"
+        reports.made(child)
+        return child
 
 
 class _OnHost:
@@ -210,10 +210,6 @@ def _contiguous(tensor: Tensor, accelerator: Accelerator) -> tuple[Tensor, list[
     copy = accelerator.zeros(plain.numel(), plain).view(plain.shape)
     copy.copy_(plain)
     return copy, [lambda: plain.copy_(copy)]
-
-
-def _memory(tensor: Tensor) -> DeviceMemory:
-    return DeviceMemory(tensor.data_ptr(), tensor.nbytes)
 
 
 def _as_tensor(memory: np.ndarray, tensor: Tensor) -> Tensor:

@@ -13,6 +13,7 @@ from weft.device.operation import DeviceOperation
 from weft.errors import StillRunning
 from weft.torch.arguments import seconds
 from weft.torch.device.accelerator import Accelerator
+from weft.torch.device.host_queue import QueuedOperation
 from weft.torch.work import WeftWork
 
 __all__ = ["DeviceWork"]
@@ -28,7 +29,7 @@ class DeviceWork(Work):
 
     def __init__(
         self,
-        operation: DeviceOperation,
+        operation: DeviceOperation | QueuedOperation,
         accelerator: Accelerator,
         result: Any,
         *,
@@ -59,7 +60,7 @@ class DeviceWork(Work):
             raise StillRunning(
                 f"the wait timed out: the operation has not ended within its timeout of {limit} s; it goes on"
             )
-        self._operation.wait_on(self._accelerator.current_stream(self._operation.queues.device))
+        self._operation.wait_on(self._accelerator.current_stream(self._operation.device))
         finishers, self._finishers = self._finishers, ()
         for finish in finishers:
             finish()
@@ -97,10 +98,10 @@ class DeviceWork(Work):
         return self._result
 
     def get_future(self) -> torch.futures.Future[Any]:
-        """A future of the result, which is complete: the streams of who takes its value wait.
+        """A future of the result: the streams of who takes its value wait for that.
 
-        An error of later is not told by it, but by `wait` and the next operation.
+        An error after it was complete is not told by it, but by `wait` and the next operation.
         """
         if self._finishers:
             self.wait()
-        return self._accelerator.future(self._result, self._operation.queues)
+        return self._accelerator.future(self._result, self._operation)

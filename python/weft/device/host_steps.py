@@ -1,0 +1,130 @@
+"""What the hosts do between copies to them and copies back: steps, carried out in one order.
+
+[Note: Two threads] One thread sleeps until what a step reads has arrived, and starts its operation
+between the hosts; the other sleeps until that has ended, and lets its device go on. Neither ever
+polls. All steps go through both in one order, which is the same on all ranks, in a group that
+nobody else uses.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import queue
+import threading
+from collections.abc import Callable
+from typing import Protocol
+
+from weft import _weft
+from weft.errors import Aborted, Desync, PeerLost, Timeout
+
+__all__ = ["HostSteps", "Step", "Waitable"]
+
+_STEPS_MAX = 64
+"""Steps that may be under way. A driver's own queues hold about a thousand entries; a caller that
+filled them would wait inside the driver."""
+_TOLD_TO_ALL = (Aborted, Desync, PeerLost, Timeout)
+"""What breaks a group on all its ranks."""
+
+_log = logging.getLogger("weft")
+
+
+class Waitable(Protocol):
+    """An operation between the hosts."""
+
+    def wait(self, timeout: None) -> object:
+        """Waits until it has ended, and raises what went wrong."""
+
+
+@dataclasses.dataclass(slots=True)
+class Step:
+    """What the host has to do between a copy to it and one back."""
+
+    arrive: Callable[[], object]
+    """Returns when what it reads is there."""
+    begin: Callable[[], Waitable]
+    """Starts its operation between the hosts."""
+    end: Callable[[BaseException | None], object]
+    """Lets the device go on after that has ended, well or badly."""
+    work: Waitable | None = None
+
+
+class HostSteps:
+    """The steps of one group, and its first failure, which ends them all, on all ranks."""
+
+    def __init__(self, group: _weft.Group) -> None:
+        """`group` is used by nobody else."""
+        self.group = group
+        self.failure: BaseException | None = None
+        """Why nothing works any more."""
+        self._room = threading.Semaphore(_STEPS_MAX)
+        self._arriving: queue.SimpleQueue[Step | None] = queue.SimpleQueue()
+        self._ending: queue.SimpleQueue[Step | None] = queue.SimpleQueue()
+        self._threads = [
+            threading.Thread(target=target, name=f"weft-device-{name}", daemon=True)
+            for name, target in (("arrivals", self._begin_steps), ("results", self._end_steps))
+        ]
+
+    def abort(self, reason: str) -> None:
+        """Ends every operation under way, on all ranks."""
+        self.group.abort(reason)
+
+    def start(self) -> None:
+        """Starts the threads."""
+        for thread in self._threads:
+            thread.start()
+
+    def take_room(self) -> None:
+        """Waits until there is room for one more step."""
+        self._room.acquire()
+
+    def give_room(self) -> None:
+        """Takes that back, if there is no step."""
+        self._room.release()
+
+    def put_step(self, step: Step) -> None:
+        """Puts in a step, for which there is room."""
+        self._arriving.put(step)
+
+    def finish(self) -> None:
+        """Returns when all steps are over; none may follow."""
+        self._arriving.put(None)
+        for thread in self._threads:
+            thread.join()
+
+    def fail(self, error: BaseException) -> None:
+        """Lets all steps fail, and tells the other ranks what they could not see themselves."""
+        if self.failure is not None:
+            return
+        self.failure = error
+        _log.error("operations on device memory of group %s failed: %s", self.group.name, error)
+        if not isinstance(error, _TOLD_TO_ALL):
+            self.group.abort(f"rank {self.group.rank} cannot go on with its device: {error}")
+
+    def _begin_steps(self) -> None:
+        while (step := self._arriving.get()) is not None:
+            if self.failure is None:
+                try:
+                    step.arrive()
+                    step.work = step.begin()
+                except BaseException as error:
+                    self.fail(error)
+            self._ending.put(step)
+        self._ending.put(None)
+
+    def _end_steps(self) -> None:
+        while (step := self._ending.get()) is not None:
+            error = self.failure
+            if step.work is not None:
+                error = self._ended(step.work)
+            step.end(error)
+            self._room.release()
+            del step  # what it knows would otherwise live on until the next one
+
+    def _ended(self, work: Waitable) -> BaseException | None:
+        try:
+            work.wait(None)
+        except BaseException as error:
+            self.fail(error)
+            return error
+        return None

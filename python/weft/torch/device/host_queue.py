@@ -1,0 +1,240 @@
+"""Operations on memory of any accelerator, by the streams and events that torch has for all.
+
+[Note: The host puts copies back] Nothing of torch's generic API lets a stream wait for the host. So
+what an operation writes is put into a stream of weft's when the host has done its part, by a thread
+that sleeps until then. Before, there is nothing that the caller's stream could wait for:
+`wait` blocks its caller until the host is done, and then lets the caller's stream wait.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from weft import _weft
+from weft.device.host_steps import HostSteps, Step, Waitable
+from weft.dtypes import DType
+from weft.errors import Aborted, UnsupportedError
+from weft.ops import Op, PremulSum
+
+__all__ = ["CopyStreams", "HostQueue", "QueuedOperation"]
+
+
+class CopyStreams:
+    """A device's stream for each direction."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.to_host, self.to_device = torch.Stream(device), torch.Stream(device)
+        self._device = device
+
+    def begin_after(self, stream: torch.Stream) -> None:
+        """Lets what is put into both from now on begin after what was put into `stream`."""
+        self.to_host.wait_stream(stream)
+        self.to_device.wait_stream(stream)
+
+    def record(self, stream: torch.Stream) -> torch.Event:
+        """An event that happens when all that was put into `stream` is done.
+
+        A thread that waits for it sleeps.
+        """
+        event = torch.Event(self._device, blocking=True)
+        event.record(stream)
+        return event
+
+
+class QueuedOperation:
+    """The handle of an operation: see [Note: The host puts copies back]."""
+
+    def __init__(self, device: int, streams: CopyStreams) -> None:
+        self.device = device
+        self.streams = streams
+        self.error: BaseException | None = None
+        self._done: torch.Event | None = None
+        self._host_part = threading.Event()
+        self._lock = threading.Lock()
+        self._callbacks: list[Callable[[], object]] = []
+
+    def end(self, done: torch.Event | None, error: BaseException | None) -> None:
+        """Tells that the host has done its part, well or badly; called by one thread."""
+        with self._lock:
+            self._done, self.error = done, error
+            self._host_part.set()
+        for callback in self._callbacks:
+            callback()
+
+    def when_ended(self, callback: Callable[[], object]) -> None:
+        """Calls a function when the host has done its part, or at once if it has."""
+        with self._lock:
+            if not self._host_part.is_set():
+                self._callbacks.append(callback)
+                return
+        callback()
+
+    def wait_on(self, stream: torch.Stream) -> None:
+        """Waits for the host's part, and lets a stream of this device wait for the result.
+
+        Raises:
+            weft.Error: The operation has failed.
+        """
+        self._host_part.wait()
+        stream.wait_event(self._result())
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Waits until the result is in the device's memory.
+
+        False if the host has not done its part after `timeout` seconds. Raises what went wrong.
+        """
+        if not self._host_part.wait(timeout):
+            return False
+        self._result().synchronize()
+        return True
+
+    def is_done(self) -> bool:
+        """Whether it has ended, well or badly: `wait` will not block."""
+        return self._host_part.is_set() and (self._done is None or self._done.query())
+
+    def _result(self) -> torch.Event:
+        if self._done is None:
+            assert self.error is not None, "an operation that has ended has an event or an error"
+            raise self.error
+        return self._done
+
+
+class HostQueue(HostSteps):
+    """All operations of one group on memory of devices of one kind, in the order of their calls."""
+
+    def __init__(self, group: _weft.Group, kind: str, timeout: float | None = None) -> None:
+        """`group` is closed with the queue; `kind` is torch's name for the devices."""
+        super().__init__(group)
+        self._kind = kind
+        self._timeout = timeout
+        self._lock = threading.Lock()
+        self._closed = False
+        self._streams: dict[int, CopyStreams] = {}
+        self.start()
+
+    def all_reduce(
+        self,
+        memory: Tensor,
+        dtype: DType,
+        op: Op | PremulSum,
+        *,
+        device: int,
+        stream: torch.Stream,
+        timeout: float | None = None,
+        how: Mapping[str, Any] | None = None,
+    ) -> QueuedOperation:
+        """Every rank's memory becomes the reduction of all ranks'. See `weft.device.Pipeline`."""
+        limit = self._timeout if timeout is None else timeout
+
+        def request(address: int | None) -> _weft.Request:
+            return _weft.Request("all-reduce", dtype.name, dtype.itemsize, memory.numel(), None, address, op)
+
+        def begin(_: list[np.ndarray], targets: list[np.ndarray]) -> _weft.Work:
+            target = targets[0]
+            address = target.__array_interface__["data"][0]
+            return self.group.issue(request(address), target, True, limit, **(how or {}))
+
+        request(None)  # raises what is wrong with type and operation before anything is under way
+        return self.on_host([memory], [memory], begin, device=device, stream=stream)
+
+    def on_host(
+        self,
+        reads: Sequence[Tensor],
+        writes: Sequence[Tensor],
+        begin: Callable[[list[np.ndarray], list[np.ndarray]], Waitable],
+        *,
+        device: int,
+        stream: torch.Stream,
+    ) -> QueuedOperation:
+        """Copies memory to the host, does something there, and copies memory back.
+
+        Args:
+            reads: What is copied to the host, contiguous.
+            writes: What is copied back; a tensor that is in `reads`, too, is one piece there.
+            begin: Starts it, on bytes of the host for each of `reads` and `writes`.
+            device: Where the memory lies.
+            stream: The operation begins after what was put into this one.
+        """
+        with self._lock:
+            self._check(stream)
+            self.take_room()
+            try:
+                streams = self._streams_of(device)
+                streams.begin_after(stream)
+                places = {id(tensor): _host_memory(tensor) for tensor in (*reads, *writes)}
+                with streams.to_host:
+                    for tensor in reads:
+                        _as(places[id(tensor)], tensor).copy_(tensor, non_blocking=True)
+                arrived = streams.record(streams.to_host)
+            except BaseException as error:  # an interrupt, too: the other ranks go on without this one
+                self.give_room()
+                self.fail(error)
+                raise
+            sources, targets = ([places[id(tensor)].numpy() for tensor in some] for some in (reads, writes))
+            copies_back = [(tensor, _as(places[id(tensor)], tensor)) for tensor in writes]
+            operation = QueuedOperation(device, streams)
+            end = functools.partial(self._end, operation, copies_back)
+            self.put_step(Step(arrived.synchronize, lambda: begin(sources, targets), end))
+        return operation
+
+    def close(self) -> None:
+        """Ends what is under way, and leaves the group."""
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            self.finish()
+            for streams in self._streams.values():
+                streams.to_device.synchronize()
+        self.group.close()
+
+    def _streams_of(self, device: int) -> CopyStreams:
+        if device not in self._streams:
+            self._streams[device] = CopyStreams(torch.device(self._kind, device))
+        return self._streams[device]
+
+    def _check(self, stream: torch.Stream) -> None:
+        if self._closed:
+            raise Aborted("the group was closed: no operation can be started")
+        if self.failure is not None:
+            raise self.failure
+        if getattr(stream, "is_capturing", bool)():  # torch 2.15
+            raise UnsupportedError(
+                "the current stream is being captured into a graph: weft's operations need the host in each run"
+            )
+
+    def _end(
+        self, operation: QueuedOperation, copies_back: list[tuple[Tensor, Tensor]], error: BaseException | None
+    ) -> None:
+        """Puts the copies back into their stream, unless something has gone wrong."""
+        streams, done = operation.streams, None
+        if error is None:
+            try:
+                with streams.to_device:
+                    for tensor, copy in copies_back:
+                        tensor.copy_(copy, non_blocking=True)
+                done = streams.record(streams.to_device)
+            except BaseException as failure:
+                self.fail(failure)
+                error = failure
+        operation.end(done, error)
+
+
+def _host_memory(tensor: Tensor) -> Tensor:
+    """As many bytes of the host, which copies reach without waiting where torch has such memory."""
+    try:
+        return torch.empty(tensor.nbytes, dtype=torch.uint8, pin_memory=True)
+    except RuntimeError:
+        return torch.empty(tensor.nbytes, dtype=torch.uint8)
+
+
+def _as(memory: Tensor, tensor: Tensor) -> Tensor:
+    """Bytes as a tensor of the type and shape of another."""
+    return memory.view(tensor.dtype).view(tensor.shape)
