@@ -49,8 +49,8 @@ FEATURES = (
     Feature(
         "Operations",
         "all collectives and messages of tensors of other accelerators: `cpu:weft,xpu:weft`",
-        ("device_tensors:every_collective", "device_tensors:queued_handles"),
-        "tested by a stand-in, not run on a real device",
+        ("device_tensors:every_collective", "device_tensors:queued_handles", "python_device:operations_and_futures"),
+        "from torch 2.14 on; tested on a device written in Python, not on a real one",
         "see [Other accelerators](../how-to/cuda.md#other-accelerators)",
     ),
     Feature(
