@@ -9,8 +9,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from benches.device import claims
 from tools.emulated_cuda import library
 from weft import config
+from weft.bench import neighbours
 from weft.bench.launch import free_ports
 from weft.device.model import CopyEngines, pipeline_seconds
 
@@ -33,16 +35,28 @@ def main() -> int:
     )
     parser.add_argument("--tile", type=int, default=512 << 10, help="bytes")
     parser.add_argument("--repeats", type=int, default=11)
+    parser.add_argument(
+        "--ways",
+        nargs="+",
+        default=[claims.BUILT_IN],
+        help="how the hosts reduce: built-in, claimed-K (slices in K chunks that other ranks may take over), plain-K",
+    )
+    parser.add_argument("--busy", type=int, default=0, help="processes beside that compute all the time")
     parser.add_argument("--quick", action="store_true", help="2 ranks, few repeats: a look")
     parser.add_argument("--output", type=Path, help="directory for device.json")
     asked = parser.parse_args()
     if asked.quick:
         asked.ranks, asked.repeats = [2], 5
-    rows = [row for ranks in asked.ranks for row in _measured(asked, ranks)]
-    print(f"{'ranks':>5} {'MiB':>6} {'ms':>9} {'bound':>9} {'times':>6} {'of rate':>8} {'engines':>8} {'cores':>6}")
+    with neighbours.started(asked.busy) as beside, beside.running():
+        rows = [row for ranks in asked.ranks for row in _measured(asked, ranks)]
+    print(
+        f"{'ranks':>5} {'MiB':>6} {'way':10} {'host ms':>9} {'ms':>9} {'bound':>9} {'times':>6} {'of rate':>8} "
+        f"{'engines':>8} {'cores':>6}"
+    )
     for row in rows:
         print(
-            f"{row['ranks']:5} {row['bytes'] / 2**20:6g} {row['seconds'] * 1e3:9.3f} {row['bound'] * 1e3:9.3f} "
+            f"{row['ranks']:5} {row['bytes'] / 2**20:6g} {row['way']:10} {row['host_seconds'] * 1e3:9.3f} "
+            f"{row['seconds'] * 1e3:9.3f} {row['bound'] * 1e3:9.3f} "
             f"{row['times']:6.3f} {row['of_rate']:8.1%} {row['engines_busy']:8.2f} {row['cores']:6.2f}"
         )
     missed = [text for row in rows for text in _missed(row, max(asked.sizes))]
@@ -56,7 +70,7 @@ def main() -> int:
 def _measured(asked: argparse.Namespace, ranks: int) -> list[dict[str, Any]]:
     """The rows of so many ranks, with what the model says."""
     rate = asked.rate / ranks  # the cores of this machine do what engines do, for all ranks
-    wanted = {**{name: getattr(asked, name) for name in ("sizes", "tile", "repeats")}, "rate": rate}
+    wanted = {**{name: getattr(asked, name) for name in ("sizes", "tile", "repeats", "ways")}, "rate": rate}
     port = free_ports(1)[0]
     processes = []
     for rank in range(ranks):

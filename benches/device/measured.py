@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import statistics
 import sys
@@ -10,6 +11,7 @@ import time
 import numpy as np
 
 import weft
+from benches.device import claims
 from tools.emulated_cuda import TO_DEVICE, TO_HOST, Emulated, EmulatedArray
 from weft.device.driver import driver
 from weft.device.pipeline import SLOTS, DeviceMemory, Pipeline
@@ -32,15 +34,21 @@ def main() -> None:
         pipeline = Pipeline(child, driver(), 0, asked["tile"])
         with driver().on(0):
             stream = driver().new_stream()
+        algorithms = {}
+        for way in asked["ways"]:
+            own_schedule = claims.schedule(way, group.size)
+            if own_schedule is not None:
+                child.add_schedule(way, own_schedule.text)
+            algorithms[way] = {} if own_schedule is None else {"algorithm": way}
         rows = []
-        for nbytes in asked["sizes"]:
+        for nbytes, way in itertools.product(asked["sizes"], algorithms):
             array = EmulatedArray(driver(), nbytes // 4, np.float32)
             memory = DeviceMemory(array.address, array.view.nbytes)
 
-            def call(memory: DeviceMemory = memory) -> float:
+            def call(memory: DeviceMemory = memory, how: dict[str, str] = algorithms[way]) -> float:
                 group.barrier()
                 began = time.perf_counter()
-                operation = pipeline.all_reduce(memory, _FLOAT, "sum", device=0, stream=stream)
+                operation = pipeline.all_reduce(memory, _FLOAT, "sum", device=0, stream=stream, how=how)
                 operation.wait(60)
                 return time.perf_counter() - began
 
@@ -58,6 +66,7 @@ def main() -> None:
                 {
                     "ranks": group.size,
                     "bytes": nbytes,
+                    "way": way,
                     "seconds": statistics.median(times),
                     "host_seconds": without_copies,
                     "engines_busy": sum(busy) / sum(times),
