@@ -38,7 +38,10 @@ def main() -> int:
     variables = environment(TORCH_CPP_LOG_LEVEL="ERROR")
     devices = torch.cuda.device_count()
     found: dict[str, Any] = {"device": torch.cuda.get_device_name(0), "devices": devices, "torch": torch.__version__}
-    found["copies"] = _measured("weft", "copies", 1, variables)
+    for measurement in ("copies", "paths"):
+        found[measurement] = _measured("weft", measurement, 1, variables)
+        for row in found[measurement]:
+            print(f"1 rank, {measurement:10} {_shown(row)}", flush=True)
     for ranks in asked.ranks:
         backends = ["weft", "gloo", *(["nccl"] if 1 < ranks <= devices else [])]
         for measurement in ("all-reduce", "product", "training"):

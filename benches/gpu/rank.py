@@ -12,13 +12,16 @@ import sys
 import time
 from collections.abc import Callable
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
+from benches.gpu.paths import paths
 from weft import config
+from weft.device.driver import driver
 from weft.experiment.networks import NETWORKS
 
 __all__ = ["main"]
@@ -65,6 +68,12 @@ def _copies() -> list[dict[str, Any]]:
         {"copy": name, "bytes_per_s": len(ways[name]) * nbytes / _median(lambda way=way: copy(*way), 5)}
         for name, way in ways.items()
     ]
+
+
+def _paths() -> list[dict[str, Any]]:
+    """Copies of this process's GPU by the NUMA node of the host's memory."""
+    nodes = sorted(int(path.name.removeprefix("node")) for path in Path("/sys/devices/system/node").glob("node[0-9]*"))
+    return paths(driver(), torch.cuda.current_device(), nodes)
 
 
 def _all_reduce() -> list[dict[str, Any]]:
@@ -153,7 +162,13 @@ def _median(call: Callable[[], object], repeats: int) -> float:
     return statistics.median(times)
 
 
-_MEASUREMENTS = {"copies": _copies, "all-reduce": _all_reduce, "product": _product, "training": _training}
+_MEASUREMENTS = {
+    "copies": _copies,
+    "paths": _paths,
+    "all-reduce": _all_reduce,
+    "product": _product,
+    "training": _training,
+}
 
 
 if __name__ == "__main__":

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 import weft
-from tools.emulated_cuda import library
+from benches.gpu.paths import paths
+from tools.emulated_cuda import Emulated, library
 from weft.device import placement
 from weft.device.driver import Driver
 from weft.device.memory import Registered
@@ -51,6 +52,16 @@ def test_policies_come_back() -> None:
             pass
     after = placement._policy()
     assert after is not None and (before[0], list(before[1])) == (after[0], list(after[1]))
+
+
+def test_rates_of_paths(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("benches.gpu.paths.node_of", lambda _driver, _device: 0)
+    driver = Driver(str(library()))
+    emulated = Emulated(driver)
+    before = emulated.live
+    (row,) = paths(driver, 0, [0], nbytes=1 << 20)
+    assert row["own"] and row["to host"] > 0 and row["to device"] > 0
+    assert (emulated.live, emulated.registered_bytes) == (before, 0)
 
 
 @several_nodes

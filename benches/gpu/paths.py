@@ -1,0 +1,53 @@
+"""How fast a GPU's copies are by the NUMA node at which the host's memory lies."""
+
+from __future__ import annotations
+
+import mmap
+import statistics
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from weft.device.driver import Driver
+from weft.device.placement import memory_at, node_of
+
+__all__ = ["paths"]
+
+_REPEATS = 5
+
+
+def paths(driver: Driver, device: int, nodes: Sequence[int], nbytes: int = 256 << 20) -> list[dict[str, Any]]:
+    """Rates of copies in both directions, in bytes a second, for memory at each of some nodes.
+
+    The row of the node that the device is attached to, where weft puts its own, is marked.
+    """
+    rows = []
+    for node in nodes:
+        with memory_at(node):
+            memory = np.frombuffer(mmap.mmap(-1, nbytes), np.uint8)
+            memory[:] = 1
+        address = int(memory.__array_interface__["data"][0])
+        with driver.on(device):
+            there, stream = driver.allocate(nbytes), driver.new_stream()
+            driver.register(address, nbytes)
+            row: dict[str, Any] = {"node": node, "own": node == node_of(driver, device)}
+            for name in ("to host", "to device"):
+                times = [_seconds(driver, name, address, there, nbytes, stream) for _ in range(_REPEATS)]
+                row[name] = nbytes / statistics.median(times)
+            driver.unregister(address)
+            driver.destroy_stream(stream)
+            driver.free(there)
+        rows.append(row)
+    return rows
+
+
+def _seconds(driver: Driver, direction: str, host: int, there: int, nbytes: int, stream: int) -> float:
+    began = time.perf_counter()
+    if direction == "to host":
+        driver.copy_to_host(host, there, nbytes, stream)
+    else:
+        driver.copy_to_device(there, host, nbytes, stream)
+    driver.synchronize_stream(stream)
+    return time.perf_counter() - began
