@@ -27,7 +27,7 @@ from tools.emulated_cuda import Emulated, library
 from weft.device.driver import driver
 from weft.device.operation import DeviceOperation
 from weft.torch.device import host_queue
-from weft.torch.device.accelerator import ACCELERATORS, CudaAccelerator
+from weft.torch.device.accelerator import ACCELERATORS, CudaAccelerator, GenericAccelerator
 from weft.torch.device.host_queue import HostQueue
 
 
@@ -65,7 +65,7 @@ class EmulatedAccelerator(CudaAccelerator):
     def keep(self, tensor, operation):  # noqa: ARG002
         self.kept.append(tensor)
 
-    def future(self, result, operation):  # noqa: ARG002
+    def future(self, result, operation, *, in_python):  # noqa: ARG002
         future = torch.futures.Future()
         future.set_result(result)
         return future
@@ -148,10 +148,7 @@ class GenericEmulatedAccelerator(EmulatedAccelerator):
     def current_stream(self, device):  # noqa: ARG002
         return LateStream()
 
-    def future(self, result, operation):
-        future = torch.futures.Future()
-        operation.when_ended(lambda: future.set_result(result))
-        return future
+    future = GenericAccelerator.future
 
 
 @contextlib.contextmanager

@@ -86,8 +86,8 @@ def main():
     assert recorded, "memory is kept until copies are done"
 
     work = dist.all_reduce(tensor, async_op=True)
-    (result,) = work.get_future().wait()
-    assert result is tensor
+    (result,) = work.get_future().then(lambda future: future.value()).wait()
+    assert result.kept is tensor.kept
     work.wait()
     assert (tensor.kept == size * total).all()
 

@@ -105,8 +105,8 @@ def queued_handles(rank, size):
         if rank:
             dist.recv(other, 0)
         work = dist.all_reduce(tensor, async_op=True)
+        work.in_python = False  # as DDP's C++ asks, which waits for all buckets in the end
         future = work.get_future()
-        after = future.then(lambda done: done.value()[0][0].item())
         if not rank:
             assert not work.is_completed() and not future.done()
             with pytest.raises(weft.StillRunning):
@@ -115,9 +115,15 @@ def queued_handles(rank, size):
                 dist.send(other, peer)
         assert work.wait()
         assert work.is_completed() and work.is_success() and work.exception() is None
-        assert after.wait() == size**2
-        assert work.get_future().done()
+        assert future.wait() == work.result()
         assert (tensor == size**2).all()
+
+        def once_more(future):  # a callback may wait for an operation, as PowerSGD's do
+            (reduced,) = future.value()
+            return dist.all_reduce(reduced, async_op=True).get_future().wait()
+
+        dist.all_reduce(tensor, async_op=True).get_future().then(once_more).wait()
+        assert (tensor == size**4).all()
         works = [dist.all_reduce(accelerator.put(torch.full((5,), float(i))), async_op=True) for i in range(100)]
         for i, one in enumerate(works):
             one.wait()

@@ -42,8 +42,11 @@ class Accelerator(Protocol):
     def keep(self, tensor: Tensor, operation: Any) -> None:
         """Keeps the tensor's memory until the copies of an operation are done."""
 
-    def future(self, result: Any, operation: Any) -> torch.futures.Future[Any]:
-        """A future whose value, once it is complete, is seen by the streams of who takes it."""
+    def future(self, result: Any, operation: Any, *, in_python: bool) -> torch.futures.Future[Any]:
+        """A future whose value, once it is complete, is seen by the streams of who takes it.
+
+        Whoever asks `in_python` may add callbacks that wait for operations.
+        """
 
     def zeros(self, elements: int, like: Tensor) -> Tensor:
         """A vector of zeros of another tensor's type, on its device."""
@@ -90,7 +93,7 @@ class CudaAccelerator:
         for handle in (operation.queues.to_host, operation.queues.to_device):
             tensor.record_stream(self._streams[handle])
 
-    def future(self, result: Any, operation: DeviceOperation) -> torch.futures.Future[Any]:
+    def future(self, result: Any, operation: DeviceOperation, *, in_python: bool) -> torch.futures.Future[Any]:  # noqa: ARG002
         """See `Accelerator`. It is complete."""
         future: torch.futures.Future[Any] = torch.futures.Future(devices=[torch.device("cuda", operation.device)])
         with torch.cuda.stream(self._streams[operation.queues.to_device]):
@@ -133,19 +136,24 @@ class GenericAccelerator:
         for stream in (operation.streams.to_host, operation.streams.to_device):
             tensor.record_stream(stream)
 
-    def future(self, result: Any, operation: QueuedOperation) -> torch.futures.Future[Any]:
-        """See `Accelerator`. It is complete when the host has done its part."""
-        where = result[0] if isinstance(result, list) else result
-        future: torch.futures.Future[Any] = torch.futures.Future(devices=[where.device])
+    def future(self, result: Any, operation: QueuedOperation, *, in_python: bool) -> torch.futures.Future[Any]:
+        """See `Accelerator`. It is complete when the result is there.
 
-        def complete() -> None:
-            if operation.error is not None:
-                future.set_exception(operation.error)
-                return
-            with operation.streams.to_device:
-                future.set_result(result)
+        In Python the caller waits for that: callbacks then run in the order of its program, and on
+        no thread that others need.
+        """
+        ended: torch.futures.Future[None] = torch.futures.Future()
 
-        operation.when_ended(complete)
+        def outcome(_: object) -> Any:
+            operation.wait()
+            return result
+
+        # An exception that is set directly crashes C++ code that expects tensors.
+        future = ended.then(outcome)
+        if in_python:
+            ended.set_result(None)
+        else:
+            operation.when_ended(lambda: ended.set_result(None))
         return future
 
     def zeros(self, elements: int, like: Tensor) -> Tensor:

@@ -83,7 +83,7 @@ class QueuedOperation:
             weft.Error: The operation has failed.
         """
         self._host_part.wait()
-        stream.wait_event(self._result())
+        stream.wait_event(self._copied())
 
     def wait(self, timeout: float | None = None) -> bool:
         """Waits until the result is in the device's memory.
@@ -92,14 +92,15 @@ class QueuedOperation:
         """
         if not self._host_part.wait(timeout):
             return False
-        self._result().synchronize()
+        self._copied().synchronize()
         return True
 
     def is_done(self) -> bool:
         """Whether it has ended, well or badly: `wait` will not block."""
         return self._host_part.is_set() and (self._done is None or self._done.query())
 
-    def _result(self) -> torch.Event:
+    def _copied(self) -> torch.Event:
+        """The event of the copies back, if the host has done its part well."""
         if self._done is None:
             assert self.error is not None, "an operation that has ended has an event or an error"
             raise self.error

@@ -104,4 +104,4 @@ class DeviceWork(Work):
         """
         if self._finishers:
             self.wait()
-        return self._accelerator.future(self._result, self._operation)
+        return self._accelerator.future(self._result, self._operation, in_python=self.in_python)
