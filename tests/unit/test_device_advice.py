@@ -51,10 +51,18 @@ def test_plan(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str
     monkeypatch.setenv("WEFT_CUDA_DRIVER", str(library()))
     monkeypatch.setattr("weft.cli.plan.usable_cores", lambda: 16.0)
     assert main(["plan", "--explain", "--gpu"]) == 0
-    assert "2 GPUs, 16 cores: backend 'weft', as the GPUs do not reach" in capsys.readouterr().out
-    assert main(["plan", "--explain", "--gpu", "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert (told["backend"], [way["suits"] for way in told["ways"]]) == ("weft", [False, True, False])
+    text = capsys.readouterr().out
+    assert "2 GPUs, 16 cores: backend 'weft', as the GPUs do not reach" in text
+    assert "by way of the host, an all-reduce of 64K by 4 ranks takes" in text
+    found = []
+    for copy_gbs, hosts in (("1", "1"), ("1000", "1"), ("1", "4")):
+        machine = ["--size", "64M", "--copy-gbs", copy_gbs, "--hosts", hosts, "--gbps", "1"]
+        assert main(["plan", "--explain", "--gpu", "--json", *machine]) == 0
+        found.append(told := json.loads(capsys.readouterr().out))
+        assert (told["backend"], [way["suits"] for way in told["ways"]]) == ("weft", [False, True, False])
+        assert told["by_host_s"] > max(told["reduced_s"], told["bytes"] / float(copy_gbs) / 1e9)
+    slow, fast, lines = found
+    assert fast["by_host_s"] < slow["by_host_s"] < lines["by_host_s"]
     assert main(["plan", "ring", "--gpu"]) == 2
     assert "--gpu is for --explain" in capsys.readouterr().err
     monkeypatch.setenv("WEFT_CUDA_DRIVER", "libnone.so.7")

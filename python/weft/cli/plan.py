@@ -18,8 +18,6 @@ from weft.cli.collective_names import usual
 from weft.cli.command import Command, ended_by_interrupt
 from weft.cli.times import show_time
 from weft.cli.verify import describe
-from weft.device.advice import backend_for, reach_each_other, ways
-from weft.device.driver import driver
 from weft.errors import ArgumentError, ConfigError, ScheduleError, UnsupportedError
 from weft.machine import usable_cores
 from weft.schedule import Algorithm, CallShape, Planned, Schedule, algorithms, plan
@@ -29,6 +27,9 @@ from weft.tuning.profile import candidates as profiles
 
 if TYPE_CHECKING:
     from rich.table import Table
+
+_COPY_LATENCY_S = 10e-6
+"""What a copy of a GPU takes besides its bytes."""
 
 DESCRIPTION = """\
 Shows the schedule that an algorithm makes for a group, in text form, with its costs: steps, bytes, order of reduction,
@@ -84,6 +85,14 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         "--gpu",
         action="store_true",
         help="with --explain: the ways for tensors of this host's GPUs, and which of them suits it",
+    )
+    parser.add_argument(
+        "--copy-gbs",
+        type=values.positive,
+        default=12.0,
+        metavar="GB/S",
+        help="with --gpu: the rate of a GPU's copies in each direction, for the time by way of the host "
+        "(default: %(default)s, as of PCI Express 3.0 x16; make bench-gpu measures it)",
     )
     options.add_machine(parser)
     parser.add_argument("--json", action="store_true", help="print JSON")
@@ -191,7 +200,7 @@ def _show(arguments: argparse.Namespace) -> int:
 
 def _explain(arguments: argparse.Namespace) -> int:
     if arguments.gpu:
-        return _explain_gpus(as_json=arguments.json)
+        return _explain_gpus(arguments)
     call, profile = _call(arguments), _profile(arguments)
     machine = options.machine(arguments)
     if profile is not None:
@@ -227,21 +236,53 @@ def _explain(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _explain_gpus(*, as_json: bool) -> int:
+def _explain_gpus(arguments: argparse.Namespace) -> int:
     """The ways for tensors of this host's GPUs, as `weft doctor` advises."""
+    from weft.device.advice import backend_for, reach_each_other, ways
+    from weft.device.driver import driver
+    from weft.device.model import CopyEngines, pipeline_seconds
+    from weft.device.pipeline import SLOTS
+
     found = driver()
-    cores = usable_cores()
-    known = ways(found.devices, reach_each_other(found), cores)
-    backend, why = backend_for(found.devices, reach_each_other(found), cores)
-    if as_json:
-        rows = [dataclasses.asdict(way) for way in known]
-        print(json.dumps({"gpus": found.devices, "cores": cores, "backend": backend, "ways": rows}, indent=1))
+    cores, together = usable_cores(), reach_each_other(found)
+    known = ways(found.devices, together, cores)
+    backend, why = backend_for(found.devices, together, cores)
+    algorithm, reduced_s = _fastest_on_host(arguments)
+    rate = arguments.copy_gbs * 1e9
+    engines = CopyEngines(rate, rate, _COPY_LATENCY_S, arguments.size / reduced_s)
+    by_host_s = pipeline_seconds(arguments.size, config.load().device_tile, SLOTS, engines)
+    if arguments.json:
+        answer = {
+            "gpus": found.devices,
+            "cores": cores,
+            "backend": backend,
+            "ways": [dataclasses.asdict(way) for way in known],
+            "bytes": arguments.size,
+            "by_host_s": by_host_s,
+            "reduced_s": reduced_s,
+        }
+        print(json.dumps(answer, indent=1))
         return 0
     table = console.new_table("way", "suits", "backend", ("why", {"no_wrap": False}))
     for way in known:
         table.add_row(way.name, "yes" if way.suits else "no", way.backend, way.why)
     console.show(f"{found.devices} GPUs, {cores:g} cores: backend {backend!r}, as {why}\n", table)
+    print(
+        f"\nby way of the host, an all-reduce of {show_bytes(arguments.size)} by {arguments.ranks} ranks takes "
+        f"{show_time(by_host_s)}: copies of {arguments.copy_gbs:g} GB/s each way, beside {show_time(reduced_s)} "
+        f"of {algorithm}"
+    )
     return 0
+
+
+def _fastest_on_host(arguments: argparse.Namespace) -> tuple[str, float]:
+    """The fastest algorithm for tiles, which lie in symmetric memory, and its time."""
+    memory = "symmetric" if arguments.hosts in (None, 1) else "ordinary"
+    call = dataclasses.replace(_call(arguments), memory=memory)
+    priced = candidates(options.machine(arguments), arguments.size, call)
+    times = {candidate.algorithm: candidate.time_s for candidate in priced if candidate.time_s}
+    fastest = min(times, key=lambda name: times[name])
+    return fastest, times[fastest]
 
 
 def _profile(arguments: argparse.Namespace) -> tuple[Path, Profile] | None:
