@@ -171,15 +171,31 @@ impl Segment {
         if !self.contains(&range) {
             return Err(invalid("the range to reserve is not in the segment"));
         }
-        let page = page_len();
-        let start = range.start / page * page;
-        let end = range.end.next_multiple_of(page).min(self.len());
-        if start >= end {
+        let pages = self.pages_of(&range);
+        if pages.is_empty() {
             return Ok(());
         }
-        self.allocate(0, start..end)?;
-        self.fault_in(start..end);
+        self.allocate(0, pages)?;
+        self.enter(&range);
         Ok(())
+    }
+
+    /// Enters the pages of the range, behind which there is memory, into this process's page
+    /// tables, so that first use meets no page fault. Nothing is entered outside the segment.
+    pub fn enter(&self, range: &Range<u64>) {
+        let pages = self.pages_of(range);
+        let Some(start) = self.at(&pages) else { return };
+        let len = (pages.end - pages.start) as usize;
+        // SAFETY: the range lies within our mapping, and populating it changes no contents. A
+        // kernel that does not know the advice refuses it, and the pages are faulted in when they
+        // are used.
+        unsafe { libc::madvise(start.as_ptr().cast(), len, libc::MADV_POPULATE_WRITE) };
+    }
+
+    /// The pages that a range lies in, as far as the segment goes.
+    fn pages_of(&self, range: &Range<u64>) -> Range<u64> {
+        let (page, end) = (page_len(), range.end.min(self.len()));
+        range.start / page * page..end.next_multiple_of(page).min(self.len())
     }
 
     /// Gives back the memory behind the whole pages within the range. What is read there afterwards
@@ -232,17 +248,6 @@ impl Segment {
             libc::MAP_FAILED => Err(io::Error::last_os_error()),
             _ => Ok(()),
         }
-    }
-
-    /// Enters the pages of the range, a whole number of them, into this process's page tables, so
-    /// that first use meets no page fault.
-    fn fault_in(&self, range: Range<u64>) {
-        let Some(start) = self.at(&range) else { return };
-        let len = (range.end - range.start) as usize;
-        // SAFETY: the range lies within our mapping, and populating it changes no contents. A
-        // kernel that does not know the advice refuses it, and the pages are faulted in when they
-        // are used.
-        unsafe { libc::madvise(start.as_ptr().cast(), len, libc::MADV_POPULATE_WRITE) };
     }
 
     fn allocate(&self, mode: i32, range: Range<u64>) -> io::Result<()> {
@@ -375,6 +380,31 @@ mod tests {
         segment.reserve(7..7).unwrap();
         segment.reserve(0..segment.len()).unwrap();
         assert_eq!(resident(&segment), segment.len());
+    }
+
+    /// How many bytes of a mapping are in this process's page tables.
+    fn entered(segment: &Segment) -> u64 {
+        let start = format!("{:x}-", segment.base().as_ptr() as u64);
+        let maps = std::fs::read_to_string("/proc/self/smaps").unwrap();
+        let mut lines = maps.lines().skip_while(|line| !line.starts_with(&start));
+        let rss = lines.find_map(|line| line.strip_prefix("Rss:")).unwrap();
+        rss.trim().trim_end_matches(" kB").parse::<u64>().unwrap() << 10
+    }
+
+    #[test]
+    fn pages_that_are_entered_are_met_without_faults() {
+        let segment = segment();
+        segment.reserve(0..segment.len()).unwrap();
+        let descriptor = Descriptor::copy_of(segment.descriptor()).unwrap();
+        let other = Segment::map(descriptor).unwrap();
+        assert_eq!(entered(&other), 0);
+        other.enter(&(segment.len()..segment.len() + 1));
+        other.enter(&(u64::MAX - 1..u64::MAX));
+        assert_eq!(entered(&other), 0);
+        let page = page_len();
+        other.enter(&(page + 1..2 * page + 1));
+        // A kernel before 5.14 has no such advice.
+        assert!([0, 2 * page].contains(&entered(&other)));
     }
 
     #[test]
