@@ -92,8 +92,12 @@ impl Group {
         let made = self.announce_symmetric(size, deadline, true)?;
         let mut made = made.expect("there is a segment");
         self.await_symmetric(made.piece, size, deadline)?;
-        self.enter_share(made.piece, bytes);
-        made.window = Some(Window::open(self, made.piece, size, name)?);
+        let window = Window::open(self, made.piece, size, name)?;
+        // This rank's share of every part: what reductions have it read and write.
+        let share = bytes.div_ceil(u64::from(self.size()));
+        let start = share * u64::from(self.rank);
+        window.enter(&(start..start + share));
+        made.window = Some(window);
         Ok(made)
     }
 
@@ -211,20 +215,6 @@ impl Group {
                 return Err(error);
             }
             std::thread::sleep(Duration::from_micros(200));
-        }
-    }
-
-    /// Enters this rank's share of all parts into its page tables: what a reduction has it read and
-    /// write. The first would meet page faults otherwise, which take half as long as it does.
-    fn enter_share(&self, piece: u64, bytes: u64) {
-        let parts = self.engine.with(|state, _| {
-            let group = state.groups.get(&self.id)?;
-            group.executor.symmetric.parts(piece)
-        });
-        let share = bytes.div_ceil(u64::from(self.size()));
-        let start = share * u64::from(self.rank);
-        for part in parts.iter().flat_map(|parts| parts.mapped.iter().flatten()) {
-            part.enter(&(start..start + share));
         }
     }
 

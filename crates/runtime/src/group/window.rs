@@ -97,6 +97,16 @@ impl Window {
         })
     }
 
+    /// Enters a range of the other ranks' parts into this process's page tables: the first
+    /// reduction that reads and writes there would meet page faults, and take twice as long.
+    pub(super) fn enter(&self, range: &Range<u64>) {
+        for part in &self.parts {
+            if let RankPart::Mapped(mapped) = part {
+                mapped.segment.enter(range);
+            }
+        }
+    }
+
     pub(super) fn signals(&self) -> u32 {
         self.size.signals
     }
