@@ -1,11 +1,15 @@
 """Tasks of the tests of claimed steps."""
 
+import sys
 import time
+from pathlib import Path
 
 import numpy as np
 
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
 import weft
-from weft.schedule import Builder, Schedule
+from benches.device.claims import schedule
 from weft.symmetric import SymmetricArray
 
 ELEMENTS = 1_000_003
@@ -13,33 +17,9 @@ CHUNKS = 4
 """Of each rank's share."""
 
 
-def shared_slices(ranks: int) -> Schedule:
-    """Slice-reduce on symmetric memory. Every rank adds its share, then helps with the others'
-    while it would wait.
-    """
-    builder = Builder("all-reduce", ranks, chunks=ranks * CHUNKS)
-    for me in builder.programs:
-        circle = [me.after(distance) for distance in range(ranks)]
-        for other in circle[1:]:
-            me.signal(other)
-        for other in circle[1:]:
-            me.wait(other)
-        for owner in circle:
-            by = [owner.after(distance) for distance in range(ranks)]
-            for chunk in range(owner.rank * CHUNKS, (owner.rank + 1) * CHUNKS):
-                everybody = [program.output[chunk] for program in builder.programs]
-                me.reduce(everybody, everybody, final=True, claim=by)
-            if owner is me:
-                for other in circle[1:]:
-                    me.signal(other)
-        for other in circle[1:]:
-            me.wait(other)
-    return builder.build()
-
-
 def make_arena(group):
     """Makes what the tasks below need, and keeps it."""
-    group.use_schedule("shared", shared_slices(group.size))
+    group.use_schedule("shared", schedule(f"claimed-{CHUNKS}", group.size))
     kept[:] = [group.symmetric(ELEMENTS, np.float32)]
     group.all_reduce(kept[0], algorithm="shared")
 
