@@ -6,16 +6,23 @@ import mmap
 import statistics
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from weft.device.driver import Driver
+from weft.device.memory import address_of
 from weft.device.placement import memory_at, node_of
 
-__all__ = ["paths"]
+__all__ = ["host_nodes", "paths"]
 
 _REPEATS = 5
+
+
+def host_nodes() -> list[int]:
+    """The NUMA nodes of this host."""
+    return sorted(int(path.name.removeprefix("node")) for path in Path("/sys/devices/system/node").glob("node[0-9]*"))
 
 
 def paths(driver: Driver, device: int, nodes: Sequence[int], nbytes: int = 256 << 20) -> list[dict[str, Any]]:
@@ -28,7 +35,7 @@ def paths(driver: Driver, device: int, nodes: Sequence[int], nbytes: int = 256 <
         with memory_at(node):
             memory = np.frombuffer(mmap.mmap(-1, nbytes), np.uint8)
             memory[:] = 1
-        address = int(memory.__array_interface__["data"][0])
+        address = address_of(memory)
         with driver.on(device):
             there, stream = driver.allocate(nbytes), driver.new_stream()
             driver.register(address, nbytes)

@@ -12,14 +12,13 @@ import sys
 import time
 from collections.abc import Callable
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-from benches.gpu.paths import paths
+from benches.gpu.paths import host_nodes, paths
 from weft import config
 from weft.device.driver import driver
 from weft.experiment.networks import NETWORKS
@@ -72,8 +71,7 @@ def _copies() -> list[dict[str, Any]]:
 
 def _paths() -> list[dict[str, Any]]:
     """Copies of this process's GPU by the NUMA node of the host's memory."""
-    nodes = sorted(int(path.name.removeprefix("node")) for path in Path("/sys/devices/system/node").glob("node[0-9]*"))
-    return paths(driver(), torch.cuda.current_device(), nodes)
+    return paths(driver(), torch.cuda.current_device(), host_nodes())
 
 
 def _all_reduce() -> list[dict[str, Any]]:

@@ -18,7 +18,7 @@ from weft import calls
 from weft.calls import RankInGroup
 from weft.ops import Op, PremulSum
 from weft.request import PreparedCall
-from weft.staging import is_on_device
+from weft.staging import cuda_device_of
 from weft.work import Work
 
 if TYPE_CHECKING:
@@ -99,8 +99,8 @@ class Collectives:
         source, target = (None, x) if out is None else (x, out)
         if not how and self._run_plain("all-reduce", 0, op, source, target):
             return target
-        if out is None and is_on_device(x):
-            self._on_devices().all_reduce(x, op, how).wait()
+        if out is None and (device := cuda_device_of(x)) is not None:
+            self._on_devices().all_reduce(x, device, op, how).wait()
             return x
         return self._run(calls.all_reduce(x, op, out), **how)  # type: ignore[no-any-return]
 
@@ -108,8 +108,8 @@ class Collectives:
         self, x: A, op: Op | PremulSum = "sum", out: A | None = None, **how: Unpack[CallKeywords]
     ) -> Work[A]:
         """As `all_reduce`, returning at once; it is the returned handle that waits."""
-        if out is None and is_on_device(x):
-            return Work(self._on_devices().all_reduce(x, op, how), lambda _: x)
+        if out is None and (device := cuda_device_of(x)) is not None:
+            return Work(self._on_devices().all_reduce(x, device, op, how), lambda _: x)
         return self._issue(calls.all_reduce(x, op, out), **how)
 
     def reduce(

@@ -28,7 +28,7 @@ __all__ = [
     "check_same_type",
     "describe",
     "empty_like",
-    "is_on_device",
+    "cuda_device_of",
     "overlap",
     "readable",
     "writable",
@@ -124,14 +124,15 @@ def describe(x: Any, name: str, stream: int = _DEFAULT_STREAM) -> Array:
     )
 
 
-def is_on_device(x: Any) -> bool:
-    """Whether the memory of an array is that of a CUDA device, as it says by DLPack."""
+def cuda_device_of(x: Any) -> int | None:
+    """The number of the CUDA device whose own memory an array has, as it says by DLPack."""
     if isinstance(x, np.ndarray):
-        return False
+        return None
     try:
-        return bool(x.__dlpack_device__()[0] == _CUDA)
+        kind, number = x.__dlpack_device__()
     except (AttributeError, BufferError, RuntimeError, ValueError):
-        return False
+        return None
+    return int(number) if kind == _CUDA else None
 
 
 def readable(x: Any, name: str) -> Array:
@@ -197,12 +198,12 @@ def _describe_numpy(x: np.ndarray, name: str) -> Array:
 
 
 def _describe_dlpack(x: Any, name: str, stream: int) -> Array:
-    tensor = _import(x, name, stream if is_on_device(x) else None)
+    device = cuda_device_of(x)
+    tensor = _import(x, name, None if device is None else stream)
     if tensor.device_type not in (*_CPU, _CUDA):
         raise UnsupportedError(
             f"{name} lies on DLPack device {tensor.device_type}: expected memory of the CPU or of a CUDA device"
         )
-    device = int(x.__dlpack_device__()[1]) if tensor.device_type == _CUDA else None
     dtype = of_dlpack(*tensor.dtype)
     strides = tuple(stride * dtype.itemsize for stride in tensor.strides)
     contiguous = _is_contiguous(tensor.shape, strides, dtype.itemsize)

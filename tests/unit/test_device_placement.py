@@ -8,17 +8,15 @@ import numpy as np
 import pytest
 
 import weft
-from benches.gpu.paths import paths
+from benches.gpu.paths import host_nodes, paths
 from tools.emulated_cuda import Emulated, library
 from weft.device import placement
 from weft.device.driver import Driver
-from weft.device.memory import Registered
+from weft.device.memory import Registered, address_of
 from weft.device.placement import memory_at, node_of
 
 PAGES = 64
-several_nodes = pytest.mark.skipif(
-    len(list(Path("/sys/devices/system/node").glob("node[0-9]*"))) < 2, reason="one NUMA node here: see make test-numa"
-)
+several_nodes = pytest.mark.skipif(len(host_nodes()) < 2, reason="one NUMA node here: see make test-numa")
 
 
 def pages_by_node(address: int) -> dict[int, int]:
@@ -27,10 +25,6 @@ def pages_by_node(address: int) -> dict[int, int]:
         if int(line.split()[0], 16) == address:
             return {int(node): int(pages) for node, pages in re.findall(r" N(\d+)=(\d+)", line)}
     raise AssertionError(f"nothing is mapped at {address:#x}")
-
-
-def address_of(array: np.ndarray) -> int:
-    return int(array.__array_interface__["data"][0])
 
 
 @pytest.mark.parametrize(("told", "node"), [("1", 1), ("0", 0), ("-1", None), ("", None), (None, None)])

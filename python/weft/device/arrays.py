@@ -31,14 +31,13 @@ class DeviceArrays:
         self._pipeline: Pipeline | None = None
         self._refusal: Error | None = None
 
-    def all_reduce(self, x: Any, op: Op | PremulSum, how: Mapping[str, Any]) -> DeviceOperation:
-        """Starts an all-reduce in place, which begins after what `x` waits for.
+    def all_reduce(self, x: Any, device: int, op: Op | PremulSum, how: Mapping[str, Any]) -> DeviceOperation:
+        """Starts an all-reduce in place of `x`, on a device, which begins after what `x` waits for.
 
         Raises:
             weft.ArgumentError: `x` is read-only.
             weft.UnsupportedError: `x` is not contiguous, or there is no driver.
         """
-        device = int(x.__dlpack_device__()[1])
         pipeline = self._pipeline_for(device)
         stream = pipeline.queues_of(device).to_host
         array = describe(x, "x", stream)

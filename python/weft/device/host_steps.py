@@ -12,6 +12,7 @@ import dataclasses
 import logging
 import queue
 import threading
+from abc import abstractmethod
 from collections.abc import Callable
 from typing import Protocol
 
@@ -57,6 +58,9 @@ class HostSteps:
         self.group = group
         self.failure: BaseException | None = None
         """Why nothing works any more."""
+        self._lock = threading.Lock()
+        """Held while an operation is put in, and while all is closed."""
+        self._closed = False
         self._room = threading.Semaphore(_STEPS_MAX)
         self._arriving: queue.SimpleQueue[Step | None] = queue.SimpleQueue()
         self._ending: queue.SimpleQueue[Step | None] = queue.SimpleQueue()
@@ -86,11 +90,27 @@ class HostSteps:
         """Puts in a step, for which there is room."""
         self._arriving.put(step)
 
-    def finish(self) -> None:
-        """Returns when all steps are over; none may follow."""
-        self._arriving.put(None)
-        for thread in self._threads:
-            thread.join()
+    def check(self) -> None:
+        """Raises unless operations can be started."""
+        if self._closed:
+            raise Aborted("the group was closed: no operation can be started")
+        if self.failure is not None:
+            raise self.failure
+
+    def close(self) -> None:
+        """Ends what is under way, gives all memory back, and leaves the group."""
+        with self._lock:
+            if self._closed:
+                return
+            self._arriving.put(None)
+            for thread in self._threads:
+                thread.join()
+            self._end_copies()
+        self.group.close()
+
+    @abstractmethod
+    def _end_copies(self) -> None:
+        """Sets `_closed` once all copies are done, and gives back what only they need."""
 
     def fail(self, error: BaseException) -> None:
         """Lets all steps fail, and tells the other ranks what they could not see themselves."""

@@ -13,7 +13,7 @@ from weft.device.placement import memory_at, node_of
 if TYPE_CHECKING:
     from weft.device.queues import Event
 
-__all__ = ["Block", "Blocks", "Flags", "Registered"]
+__all__ = ["Block", "Blocks", "Flags", "Registered", "address_of"]
 
 _BLOCK_BYTES_MIN = 64 << 10
 _FLAGS = 256
@@ -28,7 +28,7 @@ class Registered:
         Pages that nobody has touched yet are placed near `device`.
         """
         self.memory = memory
-        self.address: int = memory.__array_interface__["data"][0]
+        self.address = address_of(memory)
         self._driver = driver
         self._device = device
         with driver.on(device), memory_at(node_of(driver, device)):
@@ -104,6 +104,12 @@ class Blocks:
             for block in blocks:
                 block.registered.close()
         self._blocks.clear()
+
+
+def address_of(memory: np.ndarray) -> int:
+    """Where an array begins."""
+    address: int = memory.__array_interface__["data"][0]
+    return address
 
 
 def _pages(nbytes: int) -> np.ndarray:

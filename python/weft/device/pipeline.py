@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import collections
 import contextlib
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -26,12 +25,12 @@ import numpy as np
 from weft import _weft
 from weft.device.driver import Driver
 from weft.device.host_steps import HostSteps, Step, Waitable
-from weft.device.memory import Block, Blocks, Flags, Registered
+from weft.device.memory import Block, Blocks, Flags, Registered, address_of
 from weft.device.operation import DeviceOperation
 from weft.device.placement import memory_at, node_of
 from weft.device.queues import CopyQueues, Event, StreamMaker
 from weft.dtypes import DType
-from weft.errors import Aborted, DeviceError, UnsupportedError
+from weft.errors import DeviceError, UnsupportedError
 from weft.group import Group
 from weft.ops import Op, PremulSum
 
@@ -83,8 +82,6 @@ class Pipeline(HostSteps):
         self._tile_bytes = tile_bytes // _PAGE_BYTES * _PAGE_BYTES
         self._new_stream = new_stream
         self._timeout = timeout
-        self._lock = threading.Lock()
-        self._closed = False
         self._queues: dict[int, CopyQueues] = {}
         self._steps = 0
         self._tiles_put = 0
@@ -202,18 +199,12 @@ class Pipeline(HostSteps):
         with self._driver.on(operation.queues.device):
             return self._driver.has_happened(operation.done.handle)
 
-    def close(self) -> None:
-        """Ends what is under way, gives all memory back, and leaves the group."""
-        with self._lock:
-            if self._closed:
-                return
-            self.finish()
-            for queues in self._queues.values():
-                with contextlib.suppress(DeviceError):  # a device that is broken copies nothing
-                    queues.synchronize()
-            self._closed = True
-            self._release()
-        self.group.close()
+    def _end_copies(self) -> None:
+        for queues in self._queues.values():
+            with contextlib.suppress(DeviceError):  # a device that is broken copies nothing
+                queues.synchronize()
+        self._closed = True
+        self._release()
 
     def _keep(self, operation: DeviceOperation, hold: object) -> None:
         while self._held and self._held[0][0].is_done():
@@ -281,14 +272,14 @@ class Pipeline(HostSteps):
         number = self._take_number()
         for memory in reads:
             if memory.nbytes:
-                driver.copy_to_host(_address(places[memory]), memory.address, memory.nbytes, queues.to_host)
+                driver.copy_to_host(address_of(places[memory]), memory.address, memory.nbytes, queues.to_host)
         arrived = queues.record(queues.to_host)
         sources, targets = ([places[memory] for memory in some] for some in (reads, writes))
         self._put_on_host(operation, number, arrived, lambda: begin(sources, targets))
         driver.wait_for_value(queues.to_device, self._flags.device_address(number), number % 2**32)
         for memory in writes:
             if memory.nbytes:
-                driver.copy_to_device(memory.address, _address(places[memory]), memory.nbytes, queues.to_device)
+                driver.copy_to_device(memory.address, address_of(places[memory]), memory.nbytes, queues.to_device)
 
     def _take_number(self) -> int:
         """The number of the next step, once there is room for it."""
@@ -300,10 +291,7 @@ class Pipeline(HostSteps):
         return self._tiles.address + slot * self._tile_bytes
 
     def _check(self, stream: int | None) -> None:
-        if self._closed:
-            raise Aborted("the group was closed: no operation can be started")
-        if self.failure is not None:
-            raise self.failure
+        self.check()
         if stream is not None and self._driver.is_capturing(stream):
             raise UnsupportedError(
                 "the current stream is being captured into a CUDA graph: weft's operations need the host in each "
@@ -369,8 +357,3 @@ class Pipeline(HostSteps):
 
 def _padded(nbytes: int) -> int:
     return -(-nbytes // 128) * 128
-
-
-def _address(memory: np.ndarray) -> int:
-    address: int = memory.__array_interface__["data"][0]
-    return address

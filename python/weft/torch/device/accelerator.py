@@ -52,7 +52,19 @@ class Accelerator(Protocol):
         """A vector of zeros of another tensor's type, on its device."""
 
 
-class CudaAccelerator:
+class _TorchDevices:
+    """Devices as torch numbers them."""
+
+    def device(self, tensor: Tensor) -> int:
+        """See `Accelerator`."""
+        return tensor.get_device()
+
+    def zeros(self, elements: int, like: Tensor) -> Tensor:
+        """See `Accelerator`."""
+        return torch.zeros(elements, dtype=like.dtype, device=like.device)
+
+
+class CudaAccelerator(_TorchDevices):
     """CUDA devices, whose memory the driver copies, and whose streams are the driver's handles."""
 
     def __init__(self) -> None:
@@ -61,10 +73,6 @@ class CudaAccelerator:
     def serves(self, tensor: Tensor) -> bool:
         """See `Accelerator`."""
         return tensor.is_cuda and torch.version.hip is None
-
-    def device(self, tensor: Tensor) -> int:
-        """See `Accelerator`."""
-        return tensor.get_device()
 
     def pipeline(self, child: Callable[[], _weft.Group], device: int, timeout: float | None) -> Pipeline:
         """See `Accelerator`."""
@@ -100,22 +108,14 @@ class CudaAccelerator:
             future.set_result(result)
         return future
 
-    def zeros(self, elements: int, like: Tensor) -> Tensor:
-        """See `Accelerator`."""
-        return torch.zeros(elements, dtype=like.dtype, device=like.device)
 
-
-class GenericAccelerator:
+class GenericAccelerator(_TorchDevices):
     """Whatever accelerator torch has: XPU, ROCm, devices of backends out of torch's tree."""
 
     def serves(self, tensor: Tensor) -> bool:
         """See `Accelerator`."""
         known = torch.accelerator.current_accelerator()
         return known is not None and tensor.device.type == known.type
-
-    def device(self, tensor: Tensor) -> int:
-        """See `Accelerator`."""
-        return tensor.get_device()
 
     def pipeline(self, child: Callable[[], _weft.Group], device: int, timeout: float | None) -> HostQueue:  # noqa: ARG002
         """See `Accelerator`."""
@@ -155,10 +155,6 @@ class GenericAccelerator:
         else:
             operation.when_ended(lambda: ended.set_result(None))
         return future
-
-    def zeros(self, elements: int, like: Tensor) -> Tensor:
-        """See `Accelerator`."""
-        return torch.zeros(elements, dtype=like.dtype, device=like.device)
 
 
 ACCELERATORS: list[Accelerator] = [CudaAccelerator(), GenericAccelerator()]

@@ -19,8 +19,9 @@ from torch import Tensor
 
 from weft import _weft
 from weft.device.host_steps import HostSteps, Step, Waitable
+from weft.device.memory import address_of
 from weft.dtypes import DType
-from weft.errors import Aborted, UnsupportedError
+from weft.errors import UnsupportedError
 from weft.ops import Op, PremulSum
 
 __all__ = ["CopyStreams", "HostQueue", "QueuedOperation"]
@@ -115,8 +116,6 @@ class HostQueue(HostSteps):
         super().__init__(group)
         self._kind = kind
         self._timeout = timeout
-        self._lock = threading.Lock()
-        self._closed = False
         self._streams: dict[int, CopyStreams] = {}
         self.start()
 
@@ -138,9 +137,8 @@ class HostQueue(HostSteps):
             return _weft.Request("all-reduce", dtype.name, dtype.itemsize, memory.numel(), None, address, op)
 
         def begin(_: list[np.ndarray], targets: list[np.ndarray]) -> _weft.Work:
-            target = targets[0]
-            address = target.__array_interface__["data"][0]
-            return self.group.issue(request(address), target, True, limit, **(how or {}))
+            (target,) = targets
+            return self.group.issue(request(address_of(target)), target, True, limit, **(how or {}))
 
         request(None)  # raises what is wrong with type and operation before anything is under way
         return self.on_host([memory], [memory], begin, device=device, stream=stream)
@@ -185,16 +183,10 @@ class HostQueue(HostSteps):
             self.put_step(Step(arrived.synchronize, lambda: begin(sources, targets), end))
         return operation
 
-    def close(self) -> None:
-        """Ends what is under way, and leaves the group."""
-        with self._lock:
-            if self._closed:
-                return
-            self._closed = True
-            self.finish()
-            for streams in self._streams.values():
-                streams.to_device.synchronize()
-        self.group.close()
+    def _end_copies(self) -> None:
+        for streams in self._streams.values():
+            streams.to_device.synchronize()
+        self._closed = True
 
     def _streams_of(self, device: int) -> CopyStreams:
         if device not in self._streams:
@@ -202,10 +194,7 @@ class HostQueue(HostSteps):
         return self._streams[device]
 
     def _check(self, stream: torch.Stream) -> None:
-        if self._closed:
-            raise Aborted("the group was closed: no operation can be started")
-        if self.failure is not None:
-            raise self.failure
+        self.check()
         if getattr(stream, "is_capturing", bool)():  # torch 2.15
             raise UnsupportedError(
                 "the current stream is being captured into a graph: weft's operations need the host in each run"
