@@ -20,12 +20,16 @@ SCRIPT = Path(__file__).with_name("python_device.py")
     reason="this torch has no devices written in Python",
 )
 @pytest.mark.skipif(not _accepts_python_backends(), reason="before torch 2.14 a group has one backend")
-def test_operations_and_futures() -> None:
+@pytest.mark.parametrize("allocator", ["streams", "no-streams"])
+def test_operations_and_futures(allocator: str) -> None:
     meeting = f"tcp://127.0.0.1:{free_ports(1)[0]}"
     command = [sys.executable, SCRIPT]
     ranks = [
         subprocess.Popen(
-            [*command, str(rank), str(RANKS), meeting], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+            [*command, str(rank), str(RANKS), meeting, allocator],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
         )
         for rank in range(RANKS)
     ]

@@ -133,8 +133,11 @@ class GenericAccelerator(_TorchDevices):
 
     def keep(self, tensor: Tensor, operation: QueuedOperation) -> None:
         """See `Accelerator`."""
-        for stream in (operation.streams.to_host, operation.streams.to_device):
-            tensor.record_stream(stream)
+        try:
+            for stream in (operation.streams.to_host, operation.streams.to_device):
+                tensor.record_stream(stream)
+        except NotImplementedError:  # as on devices whose allocator knows no streams
+            operation.kept.append(tensor)
 
     def future(self, result: Any, operation: QueuedOperation, *, in_python: bool) -> torch.futures.Future[Any]:
         """See `Accelerator`. It is complete when the result is there.

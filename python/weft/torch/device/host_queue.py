@@ -8,6 +8,7 @@ that sleeps until then. Before, there is nothing that the caller's stream could 
 
 from __future__ import annotations
 
+import collections
 import functools
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -56,6 +57,8 @@ class QueuedOperation:
         self.device = device
         self.streams = streams
         self.error: BaseException | None = None
+        self.kept: list[Tensor] = []
+        """Tensors whose memory must stay until the copies are done."""
         self._done: torch.Event | None = None
         self._host_part = threading.Event()
         self._lock = threading.Lock()
@@ -117,6 +120,7 @@ class HostQueue(HostSteps):
         self._kind = kind
         self._timeout = timeout
         self._streams: dict[int, CopyStreams] = {}
+        self._under_way: collections.deque[QueuedOperation] = collections.deque()
         self.start()
 
     def all_reduce(
@@ -178,14 +182,22 @@ class HostQueue(HostSteps):
                 raise
             sources, targets = ([places[id(tensor)].numpy() for tensor in some] for some in (reads, writes))
             copies_back = [(tensor, _as(places[id(tensor)], tensor)) for tensor in writes]
-            operation = QueuedOperation(device, streams)
+            operation = self._new_operation(device, streams)
             end = functools.partial(self._end, operation, copies_back)
             self.put_step(Step(arrived.synchronize, lambda: begin(sources, targets), end))
         return operation
 
+    def _new_operation(self, device: int, streams: CopyStreams) -> QueuedOperation:
+        """An operation that lives, with what it keeps, until its copies are done."""
+        while self._under_way and self._under_way[0].is_done():
+            self._under_way.popleft()
+        self._under_way.append(QueuedOperation(device, streams))
+        return self._under_way[-1]
+
     def _end_copies(self) -> None:
         for streams in self._streams.values():
             streams.to_device.synchronize()
+        self._under_way.clear()
         self._closed = True
 
     def _streams_of(self, device: int) -> CopyStreams:
