@@ -35,6 +35,7 @@ __all__ = [
     "plan",
     "price",
     "rdma_ports",
+    "try_device_memory",
     "simulate",
     "verify",
     "wire_formats",
@@ -53,6 +54,12 @@ def rdma_ports() -> list[tuple[str, str, bool]]:
     """The ports of RDMA devices: name, what it is like, whether it can be used.
 
     Raises an error that says why there are none.
+    """
+
+def try_device_memory(pointer: int, nbytes: int, file: int, offset: int) -> list[tuple[str, str | None]]:
+    """For each RDMA device that can be used, why it does not take memory of a GPU; None: it does.
+
+    The memory lies at `offset` in a file (dma-buf). Raises as `rdma_ports`.
     """
 
 def wire_formats() -> list[str]:
@@ -458,6 +465,19 @@ class Group:
         """As `symmetric`, without waiting for others; None where this rank has no memory."""
     def register(self, pointer: int, nbytes: int, hold: object) -> Registration:
         """Lets adapters read memory where it lies, which `hold` keeps alive."""
+    def register_device(self, pointer: int, nbytes: int, file: int, offset: int, hold: object) -> Registration:
+        """Lets adapters read memory of a device where it lies, by a file that is open meanwhile."""
+    def send_from_device(
+        self,
+        to: int,
+        tag: int,
+        pointer: int,
+        nbytes: int,
+        timeout: float | None = None,
+        hold: object = None,
+        background: bool = True,
+    ) -> Work | None:
+        """As `send`, from registered memory of a device; None, and nothing done, if no link can."""
     def trace_stages(self, tracing: bool) -> None:
         """Begins or ends to record what is done with tiles."""
     def take_stages(self) -> list[tuple[str, int, int, int, int, int]]:
@@ -534,6 +554,18 @@ class Symmetric:
 
         Not in the background: the caller is about to wait.
         """
+    def put_from_device(
+        self,
+        peer: int,
+        offset: int,
+        pointer: int,
+        nbytes: int,
+        hold: object,
+        signal: tuple[int, str, int] | None = None,
+        timeout: float | None = None,
+        background: bool = False,
+    ) -> Work | None:
+        """As `put`, from registered memory of a device; None, and nothing done, if no link can."""
     def get(
         self,
         peer: int,

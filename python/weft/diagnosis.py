@@ -117,6 +117,7 @@ def _torch() -> Finding:
 def graphics_processors() -> Finding:
     """The GPUs of this host, and the backend that suits them: see docs/how-to/cuda.md."""
     from weft.device.advice import backend_for, reach_each_other
+    from weft.device.direct import in_words
     from weft.device.driver import driver
     from weft.device.placement import node_of
 
@@ -128,7 +129,8 @@ def graphics_processors() -> Finding:
     nodes = [node_of(found, device) for device in range(found.devices)]
     places = ["" if node is None else f" at NUMA node {node}" for node in nodes]
     names = ", ".join(f"{found.name(device)}{place}" for device, place in enumerate(places))
-    return Finding("GPUs", None, f"{names} (CUDA {found.version}); backend {backend!r}: {why}")
+    text = f"{names} (CUDA {found.version}); backend {backend!r}: {why}; GPU memory for RDMA: {in_words(found)}"
+    return Finding("GPUs", None, text)
 
 
 def _profiles() -> Finding:

@@ -229,7 +229,9 @@ class Group(Collectives, Messages):
         resized, nor a tensor's storage replaced, while it is registered.
 
         Args:
-            x: A contiguous NumPy array or CPU tensor that speaks DLPack; it may be read-only.
+            x: A contiguous NumPy array, or array or tensor of the CPU or of a CUDA device that
+                speaks DLPack; it may be read-only. Of a device, messages and puts are read where
+                they lie, if adapters take its memory (`Registration.refusal`).
 
         Raises:
             weft.ConfigError: The memory cannot be registered, such as for a limit of locked memory.

@@ -7,7 +7,7 @@ from typing import Any
 from weft import _weft
 from weft.calls import RankInGroup
 from weft.errors import ArgumentError
-from weft.staging import readable, writable
+from weft.staging import begin, describe, writable
 from weft.work import Work
 
 __all__ = ["Messages"]
@@ -33,10 +33,14 @@ class Messages:
         return self._send(x, to, tag, timeout, background=True)
 
     def _send(self, x: Any, to: int, tag: int, timeout: float | None, *, background: bool) -> Work[None]:
-        source = readable(x, "x")
+        array, native = describe(x, "x"), self._native
         to, tag = self._member.peer(to, "to"), _checked(tag)
-        native = self._native.send(to, tag, source.pointer, source.nbytes, timeout, source, background)
-        return Work(native, lambda _: None)
+        work = begin(
+            array,
+            lambda start, nbytes, hold: native.send_from_device(to, tag, start, nbytes, timeout, hold, background),
+            lambda start, nbytes, hold: native.send(to, tag, start, nbytes, timeout, hold, background),
+        )
+        return Work(work, lambda _: None)
 
     def recv(self, x: Any, source: int | None = None, tag: int = 0, *, timeout: float | None = None) -> int:
         """Receives into `x` what a rank has sent with this tag; returns that rank.

@@ -17,7 +17,7 @@ from weft import _weft
 from weft.calls import RankInGroup
 from weft.dtypes import DType
 from weft.errors import ArgumentError, UnsupportedError
-from weft.staging import Array, readable, writable
+from weft.staging import Array, begin, describe, writable
 from weft.work import Work
 
 __all__ = ["ArrayKind", "At", "Compare", "OneSided", "SignalOp", "Window"]
@@ -85,10 +85,10 @@ class Window:
             )
 
     def source(self, data: Any) -> Array:
-        """What is to be put, as contiguous memory; a number becomes one element."""
+        """What is to be put; a number becomes one element."""
         if isinstance(data, bool | int | float | complex):
             data = self._element(data)
-        array = readable(np.asarray(data) if isinstance(data, np.generic) else data, "data")
+        array = describe(np.asarray(data) if isinstance(data, np.generic) else data, "data")
         self.check_type(array, "data")
         return array
 
@@ -218,7 +218,12 @@ class OneSided:
         array, offset = window.source(data), window.offset(at) * window.dtype.itemsize
         peer = window.member.peer(peer, "peer")
         signal = None if signal is None else _checked_signal(*signal)
-        work = window.native.put(peer, offset, array.pointer, array.nbytes, array, signal, timeout, background)
+        native, how = window.native, (signal, timeout, background)
+        work = begin(
+            array,
+            lambda start, nbytes, hold: native.put_from_device(peer, offset, start, nbytes, hold, *how),
+            lambda start, nbytes, hold: native.put(peer, offset, start, nbytes, hold, *how),
+        )
         return Work(work, lambda _: None)
 
     def get(

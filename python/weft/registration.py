@@ -1,4 +1,4 @@
-"""Registered arrays: handles of memory that RDMA adapters read where it lies."""
+"""Registered arrays: handles of memory, of the host or a GPU, that RDMA adapters read in place."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from types import TracebackType
 from typing import Any, Self
 
 from weft import _weft
-from weft.errors import ArgumentError, UnsupportedError
-from weft.staging import describe
+from weft.errors import ArgumentError
+from weft.staging import Array, describe
 
 __all__ = ["Registration"]
 
@@ -19,29 +19,37 @@ class Registration:
     into the pool first. That holds for all groups of the process, until `deregister`, or until the
     handle is dropped; as a context manager, until the end of the block. Meanwhile the array is kept
     alive and its memory is locked.
+
+    Of an array of a CUDA device, adapters read messages and what is put, if they take such memory
+    (dma-buf). Where they do not, as `refusal` says, and in all other operations, it is copied by
+    way of the host, as without a handle.
     """
 
-    __slots__ = ("_native", "_text")
+    __slots__ = ("_native", "_refusal", "_text")
 
     def __init__(self, group: _weft.Group, x: Any) -> None:
         array = describe(x, "x")
-        if array.device is not None:
-            raise UnsupportedError(f"x lies on CUDA device {array.device}: expected memory of the CPU")
         if array.strides is not None:
             raise ArgumentError(
                 "x is not contiguous: what is sent from it is copied in any case. "
                 "Register a contiguous array, of which it may be a view"
             )
         self._text = f"{array.nbytes} bytes at {array.pointer:#x}"
-        self._native = group.register(array.pointer, array.nbytes, array.owner)
+        self._native: _weft.Registration | None
+        self._native, self._refusal = _registered(group, array)
 
     @property
     def transports(self) -> list[str]:
         """The transports for which registering makes a difference: `["rdma"]`, or none.
 
-        Shared memory and TCP read any memory. Empty once it is deregistered, too.
+        Shared memory and TCP read any memory of the host. Empty once it is deregistered, too.
         """
-        return self._native.transports()
+        return [] if self._native is None else self._native.transports()
+
+    @property
+    def refusal(self) -> str | None:
+        """Why adapters do not read this array of a GPU, which is staged then; None if they do."""
+        return self._refusal or None
 
     def deregister(self) -> None:
         """Ends it, if it has not ended yet.
@@ -49,7 +57,8 @@ class Registration:
         Operations that are under way are not disturbed. What is sent from the array later is
         copied first.
         """
-        self._native.deregister()
+        if self._native is not None:
+            self._native.deregister()
 
     def __enter__(self) -> Self:
         return self
@@ -61,3 +70,11 @@ class Registration:
 
     def __repr__(self) -> str:
         return f"<weft.Registration of {self._text}: {', '.join(self.transports) or 'no transport'}>"
+
+
+def _registered(group: _weft.Group, array: Array) -> tuple[_weft.Registration | None, str]:
+    if array.device is None:
+        return group.register(array.pointer, array.nbytes, array.owner), ""
+    from weft.device.direct import register
+
+    return register(group, array)

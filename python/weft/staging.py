@@ -25,7 +25,9 @@ __all__ = [
     "Array",
     "Staged",
     "apart",
+    "begin",
     "check_same_type",
+    "contiguous",
     "describe",
     "empty_like",
     "cuda_device_of",
@@ -137,8 +139,39 @@ def cuda_device_of(x: Any) -> int | None:
 
 def readable(x: Any, name: str) -> Array:
     """`x` as contiguous memory to read: itself, or a copy."""
-    array = describe(x, name)
+    return contiguous(describe(x, name))
+
+
+def contiguous(array: Array) -> Array:
+    """An array as contiguous memory to read, which the processor reaches: itself, or a copy."""
     return array if array.strides is None and array.device is None else _contiguous_copy(array)
+
+
+def begin(
+    array: Array,
+    on_device: Callable[[int, int, Array], _weft.Work | None],
+    on_host: Callable[[int, int, Array], _weft.Work],
+) -> _weft.Work:
+    """Begins an operation that reads an array: where it lies, or a contiguous copy on the host.
+
+    Args:
+        array: The array.
+        on_device: Begins it on memory of a device, by address, bytes and what keeps them alive. It
+            is called once everything is there that the default stream waits for, and returns None
+            if no link reads the memory where it lies.
+        on_host: The same on memory that the processor reaches.
+    """
+    if array.device is not None:
+        from weft.device.driver import driver
+
+        found = driver()
+        with found.on(array.device):
+            found.synchronize_stream(0)
+        work = on_device(array.pointer, array.nbytes, array)
+        if work is not None:
+            return work
+    source = contiguous(array)
+    return on_host(source.pointer, source.nbytes, source)
 
 
 def writable(x: Any, name: str, *, keep: bool = False) -> Staged:

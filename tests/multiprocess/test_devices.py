@@ -68,8 +68,8 @@ def test_graph_capture_is_refused(devices: list[Team]) -> None:
 
 def test_dlpack(devices: list[Team]) -> None:
     for told, registered in team_of(devices, 3).run(tasks_devices.dlpack):
-        assert [text.partition(":")[0] for text in told] == ["ArgumentError", "UnsupportedError"]
-        assert "x lies on CUDA device 0: expected memory of the CPU" in told[1]
+        assert told[0].startswith("ArgumentError: ")
+        assert told[1:] == [[], "this process uses no RDMA adapter"]
         assert registered == 0
 
 

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # What run.sh runs in the virtual machine:   guest.sh PYTHON FILE-OF-PROGRAMS [STAGE ...]
-# Stages: failures, conformance, groups, processes (all). Each has a deadline; the first that fails
+# Stages: failures, conformance, groups, processes, devices (all). Each has a deadline; the first that fails
 # ends it.
 set -euo pipefail
 python=$1 programs=$2
 shift 2
-stages=${*:-failures conformance groups processes}
+stages=${*:-failures conformance groups processes devices}
 
 program() { # the program of this test
   awk -v name="$1" '$1 == name {print $2}' "$programs" | grep . || { echo "guest.sh: $programs has no program $1" >&2; return 1; }
@@ -29,7 +29,8 @@ for stage in $stages; do
     conformance) command=("$(program transport-rdma/conformance)" --test-threads 2) limit=600 ;;
     groups) command=("$(program runtime/rdma)" --test-threads 1 --include-ignored) limit=900 ;;
     processes) command=("$python" tests/rdma/ranks.py) limit=600 ;;
-    *) echo "guest.sh: there is no stage $stage: failures, conformance, groups, processes"; exit 2 ;;
+    devices) command=(tests/rdma/devices.sh "$python" "$(program transport-rdma/conformance)" "$(program runtime/rdma)") limit=600 ;;
+    *) echo "guest.sh: there is no stage $stage: failures, conformance, groups, processes, devices"; exit 2 ;;
   esac
   step "$limit" "$stage" "${command[@]}"
 done

@@ -1,12 +1,21 @@
 """One rank of the groups of `ranks.py`: `member.py TASK RANK SIZE ADDRESS ...`."""
 
+import contextlib
+import ctypes
+import mmap
 import os
 import signal
 import sys
+from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
 import weft
+from tools.emulated_cuda import Emulated, EmulatedArray, library
+from weft.device.driver import driver
 
 TIMEOUT_S = 60.0
 
@@ -82,6 +91,76 @@ def lost(rank: int, size: int, address: str) -> None:
         print(f"rank {rank}: {error}")
 
 
+def devices_refused(rank: int, size: int, *addresses: str) -> None:
+    """Arrays of GPUs whose memory the adapters refuse: a handle says so, and they are staged."""
+    _devices(rank, size, addresses[0], "rdma", taken=False)
+    _devices(rank, size, addresses[1], "tcp", taken=False)
+
+
+def devices_taken(rank: int, size: int, *addresses: str) -> None:
+    """Arrays of GPUs whose memory the adapters take: read where it lies, which no processor can.
+
+    Between ranks that use no adapter they are staged.
+    """
+    _devices(rank, size, addresses[0], "rdma", taken=True)
+    _devices(rank, size, addresses[1], "tcp", taken=False)
+
+
+def _devices(rank: int, size: int, address: str, transport: str, *, taken: bool) -> None:
+    os.environ["WEFT_CUDA_DRIVER"] = str(library())
+    emulated, device, other = Emulated(driver()), rank % 2, (rank + 1) % size
+    with driver().on(device):
+        stream = driver().new_stream()
+    count = 300_007
+    array = EmulatedArray(driver(), count, device=device, stream=stream)
+    with weft.init(rank, size, address=address, timeout=TIMEOUT_S, transport=transport) as group:
+        with group.register(array) as handle:
+            expected = {"rdma": "Operation not supported", "tcp": "this process uses no RDMA adapter"}[transport]
+            if (handle.transports, handle.refusal is None) != (["rdma"] if taken else [], taken):
+                raise RuntimeError(f"{handle}: {handle.refusal}")
+            if not taken and expected not in str(handle.refusal):
+                raise RuntimeError(f"{handle.refusal!r} does not say {expected!r}")
+            buffer, received = group.symmetric(count, np.int32, signals=1), np.empty(count, np.int32)
+            for value in range(1, 6):
+                with driver().on(device):
+                    emulated.delay(stream, 0.05)  # the value is still to come when it is sent
+                    emulated.fill(stream, array, 10 * value + rank)
+                    if taken and value > 3:
+                        driver().synchronize_stream(stream)
+                with _out_of_reach(array) if taken and value > 3 else contextlib.nullcontext():
+                    sending = group.send_async(array, other, value)
+                    group.recv(received, other, value)
+                    sending.wait()
+                    buffer.put_signal(other, array, value=value, op="set")
+                    buffer.wait_signal(value=value)
+                if not ((received == 10 * value + other).all() and (buffer == 10 * value + other).all()):
+                    raise RuntimeError(f"round {value}: {received} and {buffer} instead of {10 * value + other}")
+                group.barrier()
+            staged = group.staged_bytes
+        sending = group.send_async(array, other, 9)
+        group.recv(received, other, 9)
+        sending.wait()
+        if transport == "rdma" and (group.staged_bytes == staged or (staged == 0) != taken):
+            raise RuntimeError(f"{staged} bytes were staged with a handle, {group.staged_bytes} in the end")
+        group.barrier()
+    array.free()
+    print(f"rank {rank}: {transport}, memory of a GPU {'read where it lies' if taken else 'staged'}")
+
+
+@contextlib.contextmanager
+def _out_of_reach(array: EmulatedArray) -> Iterator[None]:
+    """Lets every access of this process to an array's memory be a crash, as a GPU's would be."""
+    protect = ctypes.CDLL(None, use_errno=True).mprotect
+    protect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+    size = -(-array.view.nbytes // mmap.PAGESIZE) * mmap.PAGESIZE
+    if protect(array.address, size, 0):
+        raise OSError(ctypes.get_errno(), "mprotect")
+    try:
+        yield
+    finally:
+        protect(array.address, size, mmap.PROT_READ | mmap.PROT_WRITE)
+
+
 def torch_run(rank: int, size: int, address: str) -> None:
     """A step of data-parallel training over the backend, against the same in one process."""
     import torch
@@ -105,7 +184,14 @@ def torch_run(rank: int, size: int, address: str) -> None:
     print(f"rank {rank}: gradients as in one process")
 
 
-TASKS = {"sums": sums, "registered": registered, "lost": lost, "torch": torch_run}
+TASKS = {
+    "sums": sums,
+    "registered": registered,
+    "lost": lost,
+    "devices_refused": devices_refused,
+    "devices_taken": devices_taken,
+    "torch": torch_run,
+}
 
 if __name__ == "__main__":
     task, rank, size, *addresses = sys.argv[1:]

@@ -1,14 +1,19 @@
 """Groups of processes over RDMA, in the machine of `vm.sh`.
 
-NumPy, a rank that dies, the doctor, torch.
+NumPy, a rank that dies, the doctor, emulated GPUs, torch. `ranks.py devices`: the GPUs only, whose
+memory the adapters take then.
 """
 
+import os
 import signal
 import socket
 import subprocess
 import sys
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+from tools.emulated_cuda import library
 from weft import diagnosis
 
 MEMBER = Path(__file__).with_name("member.py")
@@ -48,9 +53,24 @@ def check_doctor() -> None:
             raise SystemExit(f"weft doctor does not find {subject!r} to be good: {found}")
 
 
+def check_devices(taken: bool) -> None:
+    """Memory of emulated GPUs: sent from where it lies if adapters take it, and staged if not."""
+    check(f"devices_{'taken' if taken else 'refused'}", 2, 300, meetings=2)
+    os.environ["WEFT_CUDA_DRIVER"] = str(library())
+    told = diagnosis.graphics_processors().text
+    print(told, flush=True)
+    for adapter in ("rxe0", "rxe1"):
+        if f"{adapter} {'takes it' if taken else 'refuses it: Operation not supported'}" not in told:
+            raise SystemExit(f"weft doctor does not tell whether {adapter} takes memory of GPUs")
+
+
 if __name__ == "__main__":
+    if sys.argv[1:] == ["devices"]:
+        check_devices(taken=True)
+        sys.exit()
     check("sums", 3, 300, meetings=3)
     check("registered", 2, 300, meetings=2)
     check("lost", 3, 300, killed=2)
     check_doctor()
+    check_devices(taken=False)
     check("torch", 2, 600)

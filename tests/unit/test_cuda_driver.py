@@ -1,12 +1,17 @@
 """Tests of the loader of the CUDA driver."""
 
+import mmap
+import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 from tools.emulated_cuda import Emulated, EmulatedArray, library
+from weft.device import direct
 from weft.device.driver import Driver
 from weft.errors import DeviceError, UnsupportedError
 
@@ -57,6 +62,61 @@ def test_device_of_memory(driver: Driver) -> None:
     array = EmulatedArray(driver, 5, device=1)
     assert driver.device_of(array.address) == 1
     array.free()
+
+
+def test_exported_memory_is_that_of_the_device(driver: Driver) -> None:
+    array = EmulatedArray(driver, 5000, device=1)
+    array.view[:] = np.arange(5000)
+    with driver.exported(array.address + 400, 1) as (file, offset), mmap.mmap(file, 0) as mapped:
+        assert offset == 400
+        assert (np.frombuffer(mapped[offset : offset + 40], np.int32) == np.arange(100, 110)).all()
+        array.view[100] = 7
+        assert mapped[offset] == 7
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(file)
+    array.free()
+
+
+@pytest.mark.parametrize(
+    ("call", "why"),
+    [
+        ("cuDeviceGetAttribute", r"does not export memory of GPU 0 \(dma-buf\): its open kernel modules do so"),
+        ("cuMemGetHandleForAddressRange", r"of GPU 0 cannot be exported \(dma-buf\): cuMemGet.*NOT_SUPPORTED \(801\)"),
+    ],
+)
+def test_memory_that_is_not_exported(driver: Driver, call: str, why: str) -> None:
+    emulated, array = Emulated(driver), EmulatedArray(driver, 5)
+    emulated.refuse(call, 801)
+    try:
+        with pytest.raises(UnsupportedError, match=why), driver.exported(array.address, 0):
+            pass
+    finally:
+        emulated.allow_everything()
+        array.free()
+
+
+@pytest.mark.parametrize(
+    ("export_fails", "told"), [(False, "b refuses it: bad; a takes it"), (True, "a refuses it: the")]
+)
+def test_adapters_are_tried_with_every_device(
+    driver: Driver, monkeypatch: pytest.MonkeyPatch, export_fails: bool, told: str
+) -> None:
+    asked: list[tuple[int, int]] = []
+
+    def tried(address: int, nbytes: int, file: int, offset: int) -> list[tuple[str, str | None]]:
+        asked.append((driver.device_of(address), os.fstat(file).st_size - offset - nbytes))
+        return [("b", "bad" if len(asked) == 1 else None), ("a", None)]
+
+    ports = [("a:1", "", True), ("c:1", "", False)]
+    native = SimpleNamespace(try_device_memory=tried, rdma_ports=lambda: ports)
+    monkeypatch.setattr(direct, "_weft", native)
+    emulated = Emulated(driver)
+    emulated.refuse("cuDeviceGetAttribute" if export_fails else "none", 801)
+    try:
+        assert direct.in_words(driver).startswith(told)
+    finally:
+        emulated.allow_everything()
+    assert asked == ([] if export_fails else [(0, 0), (1, 0)])
 
 
 def test_import_loads_no_driver() -> None:

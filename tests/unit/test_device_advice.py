@@ -26,7 +26,7 @@ def test_the_first_way_that_suits_is_taken() -> None:
     for devices in (1, 2, 8):
         for together in (False, True):
             for cores in (1, 4, 64):
-                known = ways(devices, together, cores)
+                known = ways(devices, together, cores, "none")
                 suiting = [way.backend for way in known if way.suits]
                 assert backend_for(devices, together, cores)[0] == [*suiting, NCCL][0]
                 assert all(way.why for way in known)

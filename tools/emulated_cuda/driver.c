@@ -10,12 +10,15 @@
    Functions that begin with `emulated_` are for tests and benchmarks. */
 
 #define _GNU_SOURCE
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <time.h>
+#include <unistd.h>
 
 typedef int Result;
 typedef uint64_t Address;
@@ -23,16 +26,18 @@ typedef uint64_t Address;
 enum {
     SUCCESS = 0,
     INVALID_VALUE = 1,
+    OUT_OF_MEMORY = 2,
     INVALID_DEVICE = 101,
     INVALID_CONTEXT = 201,
     INVALID_HANDLE = 400,
+    NOT_FOUND = 500,
     NOT_READY = 600,
     ALREADY_REGISTERED = 712,
     NOT_REGISTERED = 713,
 };
 enum { DEVICES = 2, RANGES_MAX = 4096, REFUSED_MAX = 8, CONTEXTS_MAX = 16 };
 enum { TO_HOST, TO_DEVICE, DIRECTIONS };
-enum { EVENT_BLOCKING_SYNC = 1, POINTER_DEVICE_ORDINAL = 9 };
+enum { EVENT_BLOCKING_SYNC = 1, POINTER_DEVICE_ORDINAL = 9, DEVICE_DMA_BUF_SUPPORTED = 124, HANDLE_DMA_BUF = 1 };
 
 static pthread_mutex_t everything = PTHREAD_MUTEX_INITIALIZER;
 
@@ -57,6 +62,7 @@ static double later(double a, double b) { return a > b ? a : b; }
 typedef struct {
     uint64_t start, bytes;
     int device;
+    int file; /* of device memory: what it is exported by */
 } Range;
 
 typedef struct {
@@ -83,21 +89,22 @@ static int overlaps(Ranges *all, uint64_t start, uint64_t bytes) {
     return 0;
 }
 
-static int add_range(Ranges *all, uint64_t start, uint64_t bytes, int device) {
+static int add_range(Ranges *all, uint64_t start, uint64_t bytes, int device, int file) {
     if (all->count == RANGES_MAX) return 0;
-    all->ranges[all->count++] = (Range){start, bytes, device};
+    all->ranges[all->count++] = (Range){start, bytes, device, file};
     all->bytes += bytes;
     return 1;
 }
 
-static int remove_range(Ranges *all, uint64_t start) {
+static Range remove_range(Ranges *all, uint64_t start) {
     for (int i = 0; i < all->count; i++) {
-        if (all->ranges[i].start != start) continue;
-        all->bytes -= all->ranges[i].bytes;
+        Range range = all->ranges[i];
+        if (range.start != start) continue;
+        all->bytes -= range.bytes;
         all->ranges[i] = all->ranges[--all->count];
-        return 1;
+        return range;
     }
-    return 0;
+    return (Range){0};
 }
 
 /* What tests ask for. */
@@ -360,6 +367,14 @@ Result cuDeviceGetPCIBusId(char *address, int length, int device) {
     return SUCCESS;
 }
 
+/* A refusal says that no device has it. */
+Result cuDeviceGetAttribute(int *value, int attribute, int device) {
+    (void)device;
+    if (attribute != DEVICE_DMA_BUF_SUPPORTED) return INVALID_VALUE;
+    *value = refusal(__func__) == SUCCESS;
+    return SUCCESS;
+}
+
 Result cuDeviceCanAccessPeer(int *can, int device, int peer) {
     (void)device, (void)peer;
     *can = 0;
@@ -395,7 +410,7 @@ Result cuMemHostRegister_v2(void *start, size_t bytes, unsigned flags) {
     Result result = SUCCESS;
     if (overlaps(&registered, (uint64_t)start, bytes)) {
         result = ALREADY_REGISTERED;
-    } else if (!add_range(&registered, (uint64_t)start, bytes, -1)) {
+    } else if (!add_range(&registered, (uint64_t)start, bytes, -1, -1)) {
         result = INVALID_VALUE;
     }
     pthread_mutex_unlock(&everything);
@@ -404,7 +419,7 @@ Result cuMemHostRegister_v2(void *start, size_t bytes, unsigned flags) {
 
 Result cuMemHostUnregister(void *start) {
     pthread_mutex_lock(&everything);
-    Result result = remove_range(&registered, (uint64_t)start) ? SUCCESS : NOT_REGISTERED;
+    Result result = remove_range(&registered, (uint64_t)start).start ? SUCCESS : NOT_REGISTERED;
     pthread_mutex_unlock(&everything);
     return result;
 }
@@ -418,31 +433,55 @@ Result cuMemHostGetDevicePointer_v2(Address *device, void *host, unsigned flags)
     return known ? SUCCESS : INVALID_VALUE;
 }
 
+static size_t in_pages(size_t bytes) {
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    return (bytes + page - 1) / page * page;
+}
+
 Result cuMemAlloc_v2(Address *device, size_t bytes) {
     MAY_BE_REFUSED();
     if (current_device() < 0) return INVALID_CONTEXT;
     if (bytes == 0) return INVALID_VALUE;
-    void *memory = NULL;
-    if (posix_memalign(&memory, 256, bytes) != 0) return 2;
-    memset(memory, 0, bytes);
+    int file = memfd_create("emulated device", MFD_CLOEXEC);
+    if (file < 0 || ftruncate(file, (off_t)in_pages(bytes)) != 0) return OUT_OF_MEMORY;
+    void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    if (memory == MAP_FAILED) return OUT_OF_MEMORY;
     pthread_mutex_lock(&everything);
-    int kept = add_range(&allocated, (uint64_t)memory, bytes, current_device());
+    int kept = add_range(&allocated, (uint64_t)memory, bytes, current_device(), file);
     pthread_mutex_unlock(&everything);
-    if (!kept) {
-        free(memory);
-        return 2;
-    }
+    if (!kept) return OUT_OF_MEMORY;
     *device = (Address)memory;
     return SUCCESS;
 }
 
 Result cuMemFree_v2(Address device) {
     pthread_mutex_lock(&everything);
-    int known = remove_range(&allocated, device);
+    Range range = remove_range(&allocated, device);
     pthread_mutex_unlock(&everything);
-    if (!known) return INVALID_VALUE;
-    free((void *)device);
+    if (range.start == 0) return INVALID_VALUE;
+    munmap((void *)device, range.bytes);
+    close(range.file);
     return SUCCESS;
+}
+
+Result cuMemGetAddressRange_v2(Address *base, size_t *bytes, Address address) {
+    pthread_mutex_lock(&everything);
+    Range *range = range_of(&allocated, address, 1);
+    if (range != NULL) *base = range->start, *bytes = range->bytes;
+    pthread_mutex_unlock(&everything);
+    return range != NULL ? SUCCESS : NOT_FOUND;
+}
+
+/* Of whole allocations only, as their files begin where they do. */
+Result cuMemGetHandleForAddressRange(int *handle, Address start, size_t bytes, int kind, unsigned long long flags) {
+    MAY_BE_REFUSED();
+    pthread_mutex_lock(&everything);
+    Range *range = range_of(&allocated, start, 1);
+    int whole = range != NULL && range->start == start && in_pages(range->bytes) == bytes;
+    if (whole) *handle = fcntl(range->file, F_DUPFD_CLOEXEC, 0);
+    pthread_mutex_unlock(&everything);
+    if (!whole || kind != HANDLE_DMA_BUF || flags != 0) return INVALID_VALUE;
+    return *handle >= 0 ? SUCCESS : OUT_OF_MEMORY;
 }
 
 static Result copied(int direction, void *to, const void *from, size_t bytes, Stream *handle, int any_host) {

@@ -1,6 +1,7 @@
 //! The class `Group`.
 
 use std::collections::BTreeMap;
+use std::os::fd::RawFd;
 use std::sync::Arc;
 
 use pyo3::prelude::*;
@@ -14,7 +15,7 @@ use crate::error::{checked, exception};
 use crate::interrupt::{Cancellation, interruptible, optional_duration, waiting};
 use crate::options::Options;
 use crate::plain::{PlainCall, PlainMessage};
-use crate::registration::Registration;
+use crate::registration::{Registration, dma_buf};
 use crate::request::{CallKeywords, Request};
 use crate::selection::{Explanation, UserSchedule};
 use crate::store;
@@ -441,6 +442,48 @@ impl Group {
             unsafe { self.inner.register(pointer as *const u8, nbytes) }
         });
         registered.map(|inner| Registration::new(inner, hold))
+    }
+
+    /// Lets adapters read memory of a device where it lies, by a file that is open meanwhile.
+    fn register_device(
+        &self,
+        py: Python<'_>,
+        pointer: usize,
+        nbytes: u64,
+        file: RawFd,
+        offset: u64,
+        hold: Py<PyAny>,
+    ) -> PyResult<Registration> {
+        let registered = waiting(py, || {
+            let file = dma_buf(file, offset);
+            // SAFETY: as for `register`; devices' memory has addresses of its own.
+            unsafe { (self.inner).register_device(pointer as *const u8, nbytes, file) }
+        });
+        registered.map(|inner| Registration::new(inner, hold))
+    }
+
+    /// Starts sending registered memory of a device to a rank, where the link reads it; otherwise
+    /// None, and nothing is sent.
+    #[pyo3(signature = (to, tag, pointer, nbytes, timeout=None, hold=None, background=true))]
+    #[expect(clippy::too_many_arguments, reason = "arguments of a Python call")]
+    fn send_from_device(
+        &self,
+        py: Python<'_>,
+        to: u32,
+        tag: u64,
+        pointer: usize,
+        nbytes: u64,
+        timeout: Option<f64>,
+        hold: Option<Py<PyAny>>,
+        background: bool,
+    ) -> PyResult<Option<Work>> {
+        let timeout = optional_duration(py, timeout)?;
+        let sent = waiting(py, || {
+            let start = pointer as *const u8;
+            // SAFETY: as for `issue`.
+            unsafe { (self.inner).send_from_device(to, tag, start, nbytes, timeout, background) }
+        });
+        sent.map(|work| work.map(|work| Work::new(work, hold)))
     }
 
     /// Why memory that was to be registered while it is sent was copied, if some was.

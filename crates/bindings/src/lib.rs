@@ -31,6 +31,7 @@ fn _weft(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(call::wire_formats, module)?)?;
     module.add_function(wrap_pyfunction!(endpoint::ciphers, module)?)?;
     module.add_function(wrap_pyfunction!(endpoint::rdma_ports, module)?)?;
+    module.add_function(wrap_pyfunction!(registration::try_device_memory, module)?)?;
     module.add_class::<bench::ControlBlock>()?;
     module.add_class::<bench::Timed>()?;
     module.add_class::<counters::Counters>()?;

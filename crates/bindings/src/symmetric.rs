@@ -90,6 +90,32 @@ impl Symmetric {
         checked(py, put).map(|work| Work::new(work, Some(hold)))
     }
 
+    /// As `put`, from registered memory of a device, where the link reads it; otherwise None, and
+    /// nothing is written.
+    #[pyo3(signature = (peer, offset, pointer, nbytes, hold, signal=None, timeout=None, background=false))]
+    #[expect(clippy::too_many_arguments, reason = "arguments of a Python call")]
+    fn put_from_device(
+        &self,
+        py: Python<'_>,
+        peer: u32,
+        offset: u64,
+        pointer: usize,
+        nbytes: u64,
+        hold: Py<PyAny>,
+        signal: Option<SignalArgument>,
+        timeout: Option<f64>,
+        background: bool,
+    ) -> PyResult<Option<Work>> {
+        let how = how(py, timeout, background)?;
+        let signal = signal.map(|signal| update(py, &signal)).transpose()?;
+        let put = py.detach(|| {
+            let start = pointer as *const u8;
+            // SAFETY: as in `put`.
+            unsafe { (self.inner).put_from_device(peer, offset, start, nbytes, signal, how) }
+        });
+        checked(py, put).map(|work| work.map(|work| Work::new(work, Some(hold))))
+    }
+
     /// Starts reading bytes from a place in a rank's part.
     #[pyo3(signature = (peer, offset, pointer, nbytes, hold, timeout=None, background=false))]
     #[expect(clippy::too_many_arguments, reason = "arguments of a Python call")]

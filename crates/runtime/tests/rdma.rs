@@ -10,8 +10,10 @@ use ranks::case::{BlockCounts, Case};
 use ranks::choices::{ForcedChoice, choices};
 use ranks::judge::{judged, named};
 use ranks::registering::{
-    a_registration_may_end_while_its_memory_is_sent, large_sums_are_registered_while_they_are_sent,
-    messages_and_puts_are_sent_from_where_they_lie, sums_are_sent_from_where_they_lie,
+    a_devices_registration_may_end_while_it_is_sent,
+    a_registration_may_end_while_its_memory_is_sent, devices_memory_is_sent_by_its_file,
+    large_sums_are_registered_while_they_are_sent, messages_and_puts_are_sent_from_where_they_lie,
+    sums_are_sent_from_where_they_lie,
 };
 use ranks::{Ranks, Rng, Setup, all_reduce, fresh_seed};
 use weft_kernels::DType;
@@ -203,6 +205,20 @@ fn registered_memory_is_sent_without_a_copy() {
         a_registration_may_end_while_its_memory_is_sent(&setup, 2);
         messages_and_puts_are_sent_from_where_they_lie(&setup);
         large_sums_are_registered_while_they_are_sent(&setup, 2);
+    }
+}
+
+/// Where the devices refuse such memory (Soft-RoCE does), nothing is sent.
+#[test]
+#[ignore = "needs an RDMA device: make test-rdma"]
+fn memory_of_a_device_is_sent_by_its_file() {
+    for devices in [None, Some("all".to_owned())] {
+        let setup = Setup {
+            rdma_devices: devices,
+            ..over(TransportChoice::Rdma)
+        };
+        devices_memory_is_sent_by_its_file(&setup);
+        a_devices_registration_may_end_while_it_is_sent(&setup);
     }
 }
 

@@ -5,9 +5,11 @@ mod ranks;
 
 use ranks::Setup;
 use ranks::registering::{
-    a_registration_may_end_while_its_memory_is_sent, handles_come_before_strips,
-    large_sums_are_registered_while_they_are_sent, memory_of_no_bytes_can_be_registered,
-    messages_and_puts_are_sent_from_where_they_lie, sums_are_sent_from_where_they_lie,
+    a_devices_registration_may_end_while_it_is_sent,
+    a_registration_may_end_while_its_memory_is_sent, devices_memory_is_sent_by_its_file,
+    handles_come_before_strips, large_sums_are_registered_while_they_are_sent,
+    memory_of_no_bytes_can_be_registered, messages_and_puts_are_sent_from_where_they_lie,
+    sums_are_sent_from_where_they_lie,
 };
 use weft_runtime::TransportChoice;
 use weft_transport::TransportKind;
@@ -42,6 +44,15 @@ fn messages_and_puts_send_registered_memory_without_a_copy() {
         setup.hosts = setup.hosts.map(|_| vec![0, 1]);
         messages_and_puts_are_sent_from_where_they_lie(&setup);
     }
+}
+
+#[test]
+fn messages_and_puts_send_a_devices_memory_by_its_file() {
+    for (mut setup, _) in setups() {
+        setup.hosts = setup.hosts.map(|_| vec![0, 1]);
+        devices_memory_is_sent_by_its_file(&setup);
+    }
+    a_devices_registration_may_end_while_it_is_sent(&TransportChoice::Strict.into());
 }
 
 #[test]

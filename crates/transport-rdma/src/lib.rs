@@ -20,4 +20,4 @@ mod transport;
 mod verbs;
 
 pub use transport::{RdmaOptions, RdmaTransport};
-pub use verbs::{Port, ports};
+pub use verbs::{Port, ports, try_device_memory};

@@ -10,7 +10,7 @@ use std::io;
 use std::ops::Range;
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 
-use weft_transport::{Iovec, LinkError, RegionKey, RegistrationKey, Segment};
+use weft_transport::{DmaBuf, Iovec, LinkError, RegionKey, RegistrationKey, Segment};
 
 use crate::verbs::{Access, OpenDevice, OwnMemory, RegisteredMemory};
 
@@ -70,11 +70,23 @@ impl Registered {
         regions.retain(|(other, _)| *other != key);
     }
 
-    /// Registers memory by itself, under a key that was not used before.
-    pub(crate) fn register(&self, key: RegistrationKey, memory: Iovec) -> io::Result<()> {
+    /// Registers memory by itself, under a key that was not used before; that of a device by its
+    /// file.
+    pub(crate) fn register(
+        &self,
+        key: RegistrationKey,
+        memory: Iovec,
+        file: Option<DmaBuf<'_>>,
+    ) -> io::Result<()> {
         let source = Source {
             range: range_of(memory),
-            memory: RegisteredMemory::source(&self.device, memory)?,
+            memory: match file {
+                None => RegisteredMemory::source(&self.device, memory)?,
+                Some(file) => {
+                    let range = (memory.start() as u64, memory.len());
+                    RegisteredMemory::of_device(&self.device, range, file)?
+                }
+            },
         };
         let mut sources = self.sources.write().unwrap_or_else(PoisonError::into_inner);
         sources.insert(key, source);

@@ -6,8 +6,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use weft_transport::{
-    Capabilities, EndpointId, Iovec, Link, LinkError, LinkEvents, Local, RegionKey, Regions,
-    RegistrationKey, Segment, Transport, TransportKind,
+    Capabilities, DmaBuf, EndpointId, Iovec, Link, LinkError, LinkEvents, Local, RegionKey,
+    Regions, RegistrationKey, Segment, Transport, TransportKind,
 };
 use weft_transport_tcp::{TcpOptions, TcpTransport};
 
@@ -136,12 +136,15 @@ impl Transport for RdmaTransport {
     }
 
     fn register(&self, memory: Iovec) -> Result<Option<RegistrationKey>, LinkError> {
-        let key = RegistrationKey(self.registrations.fetch_add(1, Ordering::Relaxed));
-        for (_, registered) in self.devices() {
-            let done = registered.register(key, memory);
-            done.inspect_err(|_| self.deregister(key))?;
-        }
-        Ok(Some(key))
+        self.register_by(memory, None).map(Some)
+    }
+
+    fn register_device(
+        &self,
+        memory: Iovec,
+        file: DmaBuf<'_>,
+    ) -> Result<RegistrationKey, LinkError> {
+        self.register_by(memory, Some(file))
     }
 
     fn deregister(&self, key: RegistrationKey) {
@@ -195,6 +198,19 @@ impl Transport for RdmaTransport {
 }
 
 impl RdmaTransport {
+    fn register_by(
+        &self,
+        memory: Iovec,
+        file: Option<DmaBuf<'_>>,
+    ) -> Result<RegistrationKey, LinkError> {
+        let key = RegistrationKey(self.registrations.fetch_add(1, Ordering::Relaxed));
+        for (_, registered) in self.devices() {
+            let done = registered.register(key, memory, file);
+            done.inspect_err(|_| self.deregister(key))?;
+        }
+        Ok(key)
+    }
+
     /// Each device once.
     fn devices(&self) -> impl Iterator<Item = &(Port, Arc<Registered>)> {
         let ports = &self.makings.ports;

@@ -68,9 +68,9 @@ pub use {
     doorbell::{Doorbell, POOL_HEADER, POOL_LABEL, PeerDoorbell, Sleep},
     error::{LinkError, is_own_limit},
     link::{
-        AtomicOp, Capabilities, EndpointId, FlushState, INJECT_BYTES_MAX, Inbox, Iovec, IovecMut,
-        Link, LinkEvents, MESSAGE_BYTES_MAX, Redirection, Signal, Standing, Stream, Submission,
-        Ticket, TrafficClass, TrafficCounts, Transport, TransportKind,
+        AtomicOp, Capabilities, DmaBuf, EndpointId, FlushState, INJECT_BYTES_MAX, Inbox, Iovec,
+        IovecMut, Link, LinkEvents, MESSAGE_BYTES_MAX, Redirection, Signal, Standing, Stream,
+        Submission, Ticket, TrafficClass, TrafficCounts, Transport, TransportKind,
     },
     local::Local,
     loopback::LoopbackTransport,

@@ -18,7 +18,7 @@
 
 use std::fmt;
 use std::ops::Range;
-use std::os::fd::RawFd;
+use std::os::fd::{BorrowedFd, RawFd};
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -144,7 +144,8 @@ impl Iovec {
     /// Until each put that it is given to is complete or cancelled, or its link has ended, `len`
     /// bytes from `start` on stay readable. Nobody writes to them, unless ordered behind the put by
     /// a signal of the peer's. Of a [registration](Transport::register): while it is made, and as
-    /// long as puts name it, they stay mapped where they are.
+    /// long as puts name it, they stay mapped where they are. [Memory of a
+    /// device](Transport::register_device) need be readable by adapters only.
     pub unsafe fn new(start: *const u8, len: usize) -> Iovec {
         // A slice of no bytes, as links make of it, must not begin at null.
         let start = match len {
@@ -185,6 +186,15 @@ impl Iovec {
     pub fn is_empty(self) -> bool {
         self.len == 0
     }
+}
+
+/// Memory of a device as a file, by which an adapter reaches it without the processor (dma-buf).
+#[derive(Clone, Copy, Debug)]
+pub struct DmaBuf<'a> {
+    /// The file. It may be closed once the memory is registered.
+    pub file: BorrowedFd<'a>,
+    /// Where the memory begins in it, in bytes.
+    pub offset: u64,
 }
 
 /// Memory that a link writes after the call that names it has returned.
@@ -523,7 +533,17 @@ pub trait Transport: Send + Sync {
         Ok(None)
     }
 
-    /// Ends that. No put that names it is under way any more. In a forked child it does nothing.
+    /// The same for memory of a device, at an address that nothing else in this process has. It is
+    /// read by that file, and never by the processor.
+    fn register_device(
+        &self,
+        _memory: Iovec,
+        _file: DmaBuf<'_>,
+    ) -> Result<RegistrationKey, LinkError> {
+        Err(LinkError::Unsupported("registration of devices' memory"))
+    }
+
+    /// Ends either. No put that names it is under way any more. In a forked child it does nothing.
     fn deregister(&self, _key: RegistrationKey) {}
 
     /// Starts taking in connections, on a thread of its own, until [`Transport::close`].

@@ -10,8 +10,8 @@ use std::time::Instant;
 
 use crate::strict::{Registrations, StrictLink};
 use crate::{
-    Capabilities, EndpointId, Iovec, Link, LinkError, LinkEvents, Local, MappedPeer, PerProcess,
-    RegionKey, Regions, RegistrationKey, Segment, Transport, TransportKind,
+    Capabilities, DmaBuf, EndpointId, Iovec, Link, LinkError, LinkEvents, Local, MappedPeer,
+    PerProcess, RegionKey, Regions, RegistrationKey, Segment, Transport, TransportKind,
 };
 use link::LoopbackLink;
 use messages::{MessageQueue, locked};
@@ -85,6 +85,17 @@ impl Transport for LoopbackTransport {
     fn register(&self, memory: Iovec) -> Result<Option<RegistrationKey>, LinkError> {
         let needed = self.capabilities().needs_registration;
         Ok(needed.then(|| self.participant.registrations.register(memory)))
+    }
+
+    fn register_device(
+        &self,
+        memory: Iovec,
+        file: DmaBuf<'_>,
+    ) -> Result<RegistrationKey, LinkError> {
+        match self.capabilities().needs_registration {
+            true => self.participant.registrations.register_device(memory, file),
+            false => Err(LinkError::Unsupported("registration of devices' memory")),
+        }
     }
 
     fn deregister(&self, key: RegistrationKey) {

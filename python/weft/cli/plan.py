@@ -239,13 +239,14 @@ def _explain(arguments: argparse.Namespace) -> int:
 def _explain_gpus(arguments: argparse.Namespace) -> int:
     """The ways for tensors of this host's GPUs, as `weft doctor` advises."""
     from weft.device.advice import backend_for, reach_each_other, ways
+    from weft.device.direct import in_words
     from weft.device.driver import driver
     from weft.device.model import CopyEngines, pipeline_seconds
     from weft.device.pipeline import SLOTS
 
     found = driver()
     cores, together = usable_cores(), reach_each_other(found)
-    known = ways(found.devices, together, cores)
+    known = ways(found.devices, together, cores, in_words(found))
     backend, why = backend_for(found.devices, together, cores)
     algorithm, reduced_s = _fastest_on_host(arguments)
     rate = arguments.copy_gbs * 1e9

@@ -23,7 +23,7 @@ class Way:
     why: str
 
 
-def ways(devices: int, together: bool, cores: float) -> list[Way]:
+def ways(devices: int, together: bool, cores: float, adapters: str) -> list[Way]:
     """The ways that there are on a host with GPUs, the best first; the first that suits is taken.
 
     Where none does, NCCL is: it needs no cores.
@@ -32,6 +32,7 @@ def ways(devices: int, together: bool, cores: float) -> list[Way]:
         devices: The number of GPUs.
         together: Whether each can copy from each other's memory.
         cores: The processor's cores that may be used.
+        adapters: Which RDMA adapters take GPU memory: see `weft.device.direct.in_words`.
     """
     if devices > 1 and together:
         between = "the GPUs copy from each other's memory without the host"
@@ -45,17 +46,17 @@ def ways(devices: int, together: bool, cores: float) -> list[Way]:
         by_host = "copies by way of the host leave the GPUs free to compute"
     else:
         by_host = "for several processes on the only GPU"
-    adapters = "adapters are given the host's memory only: copies to it go on beside what they send"
+    direct = f"not for sums, which are added on cores; for messages and puts of registered arrays: {adapters}"
     return [
         Way("NCCL, between GPUs", "cpu:weft,cuda:nccl", devices > 1 and together, between),
         Way("weft, by way of the host", "weft", cores >= CORES_MIN * devices, by_host),
-        Way("weft, from GPU memory to RDMA adapters (dma-buf)", "weft", suits=False, why=adapters),
+        Way("weft, from GPU memory to RDMA adapters (dma-buf)", "weft", suits=False, why=direct),
     ]
 
 
 def backend_for(devices: int, together: bool, cores: float) -> tuple[str, str]:
     """What to pass to `init_process_group` on a host with GPUs, and why. See `ways`."""
-    nccl, host, _ = ways(devices, together, cores)
+    nccl, host, _ = ways(devices, together, cores, "")
     if nccl.suits:
         return nccl.backend, nccl.why
     if host.suits:

@@ -9,9 +9,11 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import functools
+import mmap
+import os
 import threading
 from collections.abc import Iterator, Sequence
-from ctypes import POINTER, byref, c_char_p, c_int, c_size_t, c_uint, c_uint32, c_uint64, c_void_p
+from ctypes import POINTER, byref, c_char_p, c_int, c_size_t, c_uint, c_uint32, c_uint64, c_ulonglong, c_void_p
 from typing import Any
 
 from weft import config
@@ -25,6 +27,8 @@ _EVENT_BLOCKING_SYNC_NO_TIMING = 1 | 2
 _STREAM_NON_BLOCKING = 1
 _WAIT_VALUE_AT_LEAST = 0
 _DEVICE_ORDINAL = 9
+_DMA_BUF_SUPPORTED = 124
+_DMA_BUF_FILE = 1
 _NAME_BYTES = 256
 
 _FUNCTIONS: dict[str, Sequence[Any]] = {
@@ -34,6 +38,7 @@ _FUNCTIONS: dict[str, Sequence[Any]] = {
     "cuDeviceGet": [POINTER(c_int), c_int],
     "cuDeviceGetName": [c_char_p, c_int, c_int],
     "cuDeviceGetPCIBusId": [c_char_p, c_int, c_int],
+    "cuDeviceGetAttribute": [POINTER(c_int), c_int, c_int],
     "cuDeviceCanAccessPeer": [POINTER(c_int), c_int, c_int],
     "cuDevicePrimaryCtxRetain": [POINTER(c_void_p), c_int],
     "cuCtxPushCurrent_v2": [c_void_p],
@@ -43,6 +48,8 @@ _FUNCTIONS: dict[str, Sequence[Any]] = {
     "cuMemHostGetDevicePointer_v2": [POINTER(c_uint64), c_void_p, c_uint],
     "cuMemAlloc_v2": [POINTER(c_uint64), c_size_t],
     "cuMemFree_v2": [c_uint64],
+    "cuMemGetAddressRange_v2": [POINTER(c_uint64), POINTER(c_size_t), c_uint64],
+    "cuMemGetHandleForAddressRange": [POINTER(c_int), c_uint64, c_size_t, c_int, c_ulonglong],
     "cuMemcpyDtoH_v2": [c_void_p, c_uint64, c_size_t],
     "cuMemcpyHtoD_v2": [c_uint64, c_void_p, c_size_t],
     "cuMemcpyDtoHAsync_v2": [c_void_p, c_uint64, c_size_t, c_void_p],
@@ -150,6 +157,33 @@ class Driver:
     def free(self, address: int) -> None:
         """Gives back what `allocate` returned."""
         self._call("cuMemFree_v2", address)
+
+    @contextlib.contextmanager
+    def exported(self, address: int, device: int) -> Iterator[tuple[int, int]]:
+        """The memory around an address as a file by which other devices reach it (dma-buf).
+
+        Its descriptor, which is closed after the block, and where the address lies in the file.
+
+        Raises:
+            weft.UnsupportedError: The driver does not export memory of this device.
+        """
+        if not self._number("cuDeviceGetAttribute", _DMA_BUF_SUPPORTED, self._number("cuDeviceGet", device)):
+            raise UnsupportedError(
+                f"the driver does not export memory of GPU {device} (dma-buf): its open kernel modules do so"
+            )
+        base, size, file = c_uint64(), c_size_t(), c_int()
+        try:
+            with self.on(device):
+                self._call("cuMemGetAddressRange_v2", byref(base), byref(size), address)
+                start = base.value // mmap.PAGESIZE * mmap.PAGESIZE
+                nbytes = -(-(base.value + size.value - start) // mmap.PAGESIZE) * mmap.PAGESIZE
+                self._call("cuMemGetHandleForAddressRange", byref(file), start, nbytes, _DMA_BUF_FILE, 0)
+        except DeviceError as error:
+            raise UnsupportedError(f"this memory of GPU {device} cannot be exported (dma-buf): {error}") from error
+        try:
+            yield file.value, address - start
+        finally:
+            os.close(file.value)
 
     def copy_to_host(self, to: int, device_address: int, nbytes: int, stream: int) -> None:
         """Starts a copy from device memory to registered host memory."""

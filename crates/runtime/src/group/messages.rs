@@ -4,12 +4,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use weft_transport::Iovec;
+
+use super::counters::Timer;
 use super::{Group, Work, closed};
 use crate::Error;
 use crate::call::{Completion, Due};
 use crate::channel::{ControlMessage, ENVELOPE_BYTES};
 use crate::flight::{Entry, Kind, NOBODY};
-use crate::memory::access;
+use crate::memory::{RegisteredMemory, access};
 use crate::point_to_point::{Posted, ReceiveTarget, SendSource};
 use crate::progress::GroupState;
 
@@ -42,14 +45,64 @@ impl Group {
                 self.start(&envelope, memory, bytes)?
             }
         };
+        Ok(self.begun(started.ok_or_else(closed)?, timer, background))
+    }
+
+    /// As [`Group::send`], for memory of a device that is [registered](Group::register_device):
+    /// the adapter reads it where it lies. `None` where the link to that rank does not, or there is
+    /// nothing to read: nothing has been sent then.
+    ///
+    /// # Safety
+    /// Until the operation is over, the memory stays unchanged for `bytes` bytes.
+    pub unsafe fn send_from_device(
+        &self,
+        to: u32,
+        tag: u64,
+        memory: *const u8,
+        bytes: u64,
+        timeout: Option<Duration>,
+        background: bool,
+    ) -> Result<Option<Work>, Error> {
+        self.check_usable()?;
+        self.check_rank("send to", to)?;
+        if to == self.rank || bytes == 0 {
+            return Ok(None);
+        }
+        let timer = self.counters.get().map(|counters| counters.send(bytes));
+        let allowed = timeout.unwrap_or(self.options.timeout);
+        self.connect(to, Due::within(allowed).deadline, &self.cancel)?;
+        let envelope = Envelope { to, tag, allowed };
+        let offered = self.engine.with(|state, _| {
+            let group = state.groups.get_mut(&self.id).ok_or_else(closed)?;
+            group.check()?;
+            let link = group.connections.links[to as usize].as_ref();
+            let kind = link.ok_or_else(closed)?.kind();
+            let (registrations, memory) = (
+                &group.connections.registrations,
+                access::source(memory, bytes),
+            );
+            let Some((_, registered)) = registrations.find_device(kind, memory) else {
+                return Ok(None);
+            };
+            offer(group, self.id, &envelope, memory, Some(registered)).map(Some)
+        })?;
+        Ok(offered.map(|completion| self.begun(completion, timer, background)))
+    }
+
+    fn begun(
+        &self,
+        completion: Arc<Completion>,
+        timer: Option<Timer<'_>>,
+        background: bool,
+    ) -> Work {
         if background {
             self.engine.hand_over();
         }
-        let work = self.work(started.ok_or_else(closed)?);
+        let work = self.work(completion);
         if let Some(timer) = timer {
             timer.follow(&work);
         }
-        Ok(work)
+        work
     }
 
     /// Sends a message, or makes it known. `None`: there is no link yet.
@@ -59,14 +112,14 @@ impl Group {
         memory: *const u8,
         bytes: u64,
     ) -> Result<Option<Arc<Completion>>, Error> {
-        let Envelope { to, tag, allowed } = *envelope;
+        let Envelope { to, tag, .. } = *envelope;
         self.engine.with(|state, finished| {
             let group = state.groups.get_mut(&self.id).ok_or_else(closed)?;
             group.check()?;
-            let entry = Entry::message(Kind::SEND, to, tag, bytes);
+            let entry = || Entry::message(Kind::SEND, to, tag, bytes);
             if to == self.rank {
                 let bytes = access::bytes(memory, bytes);
-                group.flight.at_once(&entry);
+                group.flight.at_once(&entry());
                 group.matching.whole((self.id, to), tag, bytes, finished);
                 return Ok(Some(Completion::done()));
             }
@@ -76,22 +129,12 @@ impl Group {
             let id = self.id;
             if group.matching.may_be_eager(to, bytes) {
                 let message = ControlMessage::Eager { group: id, tag };
-                group.flight.at_once(&entry);
+                group.flight.at_once(&entry());
                 polled_message(group, to, &message, access::bytes(memory, bytes))?;
                 return Ok(Some(Completion::done()));
             }
-            let completion = Completion::new();
-            completion.set_record(group.flight.recorded(group.flight.issue(&entry, false)));
-            let source = SendSource {
-                memory,
-                bytes,
-                completion: completion.clone(),
-                due: Due::within(allowed),
-            };
-            if let Some(offer) = group.matching.offer((id, to), tag, source) {
-                polled_message(group, to, &offer, &[])?;
-            }
-            Ok(Some(completion))
+            let memory = access::source(memory, bytes);
+            offer(group, id, envelope, memory, None).map(Some)
         })
     }
 
@@ -156,6 +199,30 @@ struct Envelope {
     to: u32,
     tag: u64,
     allowed: Duration,
+}
+
+/// Makes a long message known, or one from a device's memory.
+fn offer(
+    group: &mut GroupState,
+    id: u64,
+    &Envelope { to, tag, allowed }: &Envelope,
+    memory: Iovec,
+    device: Option<Arc<RegisteredMemory>>,
+) -> Result<Arc<Completion>, Error> {
+    let completion = Completion::new();
+    let entry = Entry::message(Kind::SEND, to, tag, memory.len() as u64);
+    completion.set_record(group.flight.recorded(group.flight.issue(&entry, false)));
+    let source = SendSource {
+        memory: memory.start(),
+        bytes: memory.len() as u64,
+        device,
+        completion: completion.clone(),
+        due: Due::within(allowed),
+    };
+    if let Some(offer) = group.matching.offer((id, to), tag, source) {
+        polled_message(group, to, &offer, &[])?;
+    }
+    Ok(completion)
 }
 
 /// Sends a message that a rank waits for, or will ask for.

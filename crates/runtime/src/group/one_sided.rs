@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 use std::time::Duration;
 
-use weft_transport::{Iovec, Presence, Segment, Signal};
+use weft_transport::{Presence, Segment, Signal};
 
 use super::symmetric::Symmetric;
 use super::window::{Mapped, RankPart, Window};
@@ -87,11 +87,7 @@ impl Symmetric {
     ) -> Result<Work, Error> {
         self.counted(OneSidedKind::Put, bytes, |window| {
             let range = window.range("put", offset, bytes)?;
-            let update = |SignalUpdate { signal, op }| {
-                let offset = window.signal("put", signal)?;
-                Ok(CellUpdate { offset, op })
-            };
-            let update = signal.map(update).transpose()?;
+            let update = signal_update(window, signal)?;
             match window.part("put to", peer)? {
                 RankPart::Own(segment) => {
                     self.write(segment, range.start, memory, bytes, update)?;
@@ -104,35 +100,72 @@ impl Symmetric {
                     }
                 }
                 RankPart::Remote => {
-                    let source = access::source(memory, bytes);
-                    return self.put_remotely(window, peer, (offset, source), update, how);
+                    let put = RemotePut {
+                        piece: self.piece,
+                        offset,
+                        source: access::source(memory, bytes),
+                        of_device: false,
+                        update,
+                    };
+                    let begun = self.put_remotely(window, peer, put, how)?;
+                    return Ok(begun.expect("memory that can be copied"));
                 }
             }
             Ok(self.over(window))
         })
     }
 
+    /// As [`Symmetric::put`], for memory of a device that is
+    /// [registered](super::Group::register_device): the adapter reads it where it lies. `None`
+    /// where the link to that rank does not, or there is none, or nothing to read: nothing has been
+    /// written then.
+    ///
+    /// # Safety
+    /// Until the operation is over, the memory stays unchanged for `bytes` bytes.
+    pub unsafe fn put_from_device(
+        &self,
+        peer: u32,
+        offset: u64,
+        memory: *const u8,
+        bytes: u64,
+        signal: Option<SignalUpdate>,
+        how: HowLong,
+    ) -> Result<Option<Work>, Error> {
+        let window = self.window("put")?;
+        window.range("put", offset, bytes)?;
+        if bytes == 0 || !matches!(window.part("put to", peer)?, RankPart::Remote) {
+            return Ok(None);
+        }
+        let put = RemotePut {
+            piece: self.piece,
+            offset,
+            source: access::source(memory, bytes),
+            of_device: true,
+            update: signal_update(window, signal)?,
+        };
+        let counters = window.counters.get();
+        let timer = counters.map(|counters| counters.one_sided(OneSidedKind::Put, bytes));
+        let begun = self.put_remotely(window, peer, put, how)?;
+        if let (Some(timer), Some(work)) = (timer, &begun) {
+            timer.follow(work);
+        }
+        Ok(begun)
+    }
+
     fn put_remotely(
         &self,
         window: &Window,
         peer: u32,
-        (offset, source): (u64, Iovec),
-        update: Option<CellUpdate>,
+        put: RemotePut,
         how: HowLong,
-    ) -> Result<Work, Error> {
-        let bytes = source.len() as u64;
-        let put = RemotePut {
-            piece: self.piece,
-            offset,
-            source,
-            update,
-        };
+    ) -> Result<Option<Work>, Error> {
+        let bytes = put.source.len() as u64;
         let what = format!("put of {bytes} bytes to {}", window.name);
         let described = window.described(what, Some(peer), how);
         let entry = Entry::one_sided(OneSidedKind::Put, peer, self.piece, bytes);
-        self.begin(how, &entry, |group| {
+        self.begin_if(how, &entry, |group| {
             let (connections, pieces) = (&group.connections, &group.executor.symmetric);
-            (group.one_sided).put((connections, pieces), peer, put, described)
+            Ok((group.one_sided).put((connections, pieces), peer, put, described))
         })
     }
 
@@ -441,10 +474,23 @@ impl Symmetric {
         entry: &Entry,
         begin: impl FnOnce(&mut GroupState) -> Result<Arc<Completion>, Error>,
     ) -> Result<Work, Error> {
+        let begun = self.begin_if(how, entry, |group| begin(group).map(Some))?;
+        Ok(begun.expect("it has begun"))
+    }
+
+    /// The same for an operation that need not begin.
+    fn begin_if(
+        &self,
+        how: HowLong,
+        entry: &Entry,
+        begin: impl FnOnce(&mut GroupState) -> Result<Option<Arc<Completion>>, Error>,
+    ) -> Result<Option<Work>, Error> {
         let completion = self.engine.with(|state, finished| {
             let group = state.groups.get_mut(&self.group).ok_or_else(closed)?;
             group.check()?;
-            let completion = begin(group)?;
+            let Some(completion) = begin(group)? else {
+                return Ok(None);
+            };
             match completion.is_over() {
                 true => group.flight.at_once(entry),
                 false => {
@@ -455,13 +501,16 @@ impl Symmetric {
             if let Err(failure) = group.advance_one_sided(finished) {
                 state.fail(self.group, u64::MAX, failure, finished);
             }
-            Ok(completion)
+            Ok(Some(completion))
         })?;
+        let Some(completion) = completion else {
+            return Ok(None);
+        };
         if how.background {
             self.engine.hand_over();
         }
         let engine = self.engine.clone();
-        Ok(Work { completion, engine })
+        Ok(Some(Work { completion, engine }))
     }
 
     /// An operation that is done.
@@ -472,6 +521,18 @@ impl Symmetric {
             engine: self.engine.clone(),
         }
     }
+}
+
+/// The cell that a put's signal is.
+fn signal_update(
+    window: &Window,
+    signal: Option<SignalUpdate>,
+) -> Result<Option<CellUpdate>, Error> {
+    let update = |SignalUpdate { signal, op }| {
+        let offset = window.signal("put", signal)?;
+        Ok(CellUpdate { offset, op })
+    };
+    signal.map(update).transpose()
 }
 
 impl Window {

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use weft_transport::{TransportKind, fork};
+use weft_transport::{DmaBuf, TransportKind, fork};
 
 use super::Group;
 use crate::Error;
@@ -60,8 +60,35 @@ impl Group {
     /// Until the handle is deregistered or dropped, `bytes` bytes from `memory` on stay mapped
     /// where they are.
     pub unsafe fn register(&self, memory: *const u8, bytes: u64) -> Result<Registration, Error> {
+        self.register_by(memory, bytes, None)
+    }
+
+    /// As [`Group::register`], for memory of a device, which adapters reach by a file:
+    /// [`Group::send_from_device`] and [`super::Symmetric::put_from_device`] send from it. Nothing
+    /// else may.
+    ///
+    /// Fails where an adapter of this process does not take it.
+    ///
+    /// # Safety
+    /// Until the handle is deregistered or dropped, the device's memory stays where it is, and no
+    /// other memory of this process has its addresses.
+    pub unsafe fn register_device(
+        &self,
+        memory: *const u8,
+        bytes: u64,
+        file: DmaBuf<'_>,
+    ) -> Result<Registration, Error> {
+        self.register_by(memory, bytes, Some(file))
+    }
+
+    fn register_by(
+        &self,
+        memory: *const u8,
+        bytes: u64,
+        file: Option<DmaBuf<'_>>,
+    ) -> Result<Registration, Error> {
         let registrations = Arc::clone(self.engine.endpoint().registrations());
-        let registered = registrations.register(access::registered(memory, bytes));
+        let registered = registrations.register(access::registered(memory, bytes), file);
         let registered = registered.map_err(|error| {
             Error::Config(format!(
                 "{bytes} bytes of memory cannot be registered: {error}"

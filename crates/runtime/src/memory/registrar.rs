@@ -135,7 +135,7 @@ impl RegistrarThread {
             return;
         }
         let open = self.stages.begin(Stage::Registration, || asked.of);
-        *state = match RegisteredMemory::new(&self.transports, asked.memory) {
+        *state = match RegisteredMemory::new(&self.transports, asked.memory, None) {
             Ok(memory) => {
                 self.stages.end(open);
                 State::Registered(Arc::new(memory))

@@ -5,12 +5,18 @@
 //! found by its address: memory that was given back and handed out again has the address of before,
 //! and an adapter would send the pages of before. A registration stays as long as a put that names
 //! it is under way, whoever ends it meanwhile.
+//!
+//! [Note: Memory of devices] No processor reaches it, so it is never copied into the pool: what is
+//! sent from it holds its registration from the call on, and a link that does not read it is told
+//! to the caller before anything has begun.
 
 use std::fmt;
 use std::ops::Range;
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 
-use weft_transport::{Doorbell, Iovec, LinkError, RegistrationKey, Transport, TransportKind, fork};
+use weft_transport::{
+    DmaBuf, Doorbell, Iovec, LinkError, RegistrationKey, Transport, TransportKind, fork,
+};
 
 use super::Registrar;
 use crate::flight::StageTrace;
@@ -29,6 +35,8 @@ pub enum Unregistered {
 pub(crate) struct RegisteredMemory {
     keys: Vec<(Arc<dyn Transport>, RegistrationKey)>,
     range: Range<usize>,
+    /// It is a device's. See [Note: Memory of devices].
+    is_device: bool,
     /// The process (counted in forks) that has registered it.
     generation: u64,
 }
@@ -40,18 +48,23 @@ impl fmt::Debug for RegisteredMemory {
 }
 
 impl RegisteredMemory {
-    /// Registers memory with transports.
+    /// Registers memory with transports; that of a device by its file.
     pub(crate) fn new(
         transports: &[Arc<dyn Transport>],
         memory: Iovec,
+        file: Option<DmaBuf<'_>>,
     ) -> Result<RegisteredMemory, LinkError> {
         let mut registered = RegisteredMemory {
             keys: Vec::with_capacity(transports.len()),
             range: range_of(memory),
+            is_device: file.is_some(),
             generation: fork::generation(),
         };
         for transport in transports.iter().filter(|_| !memory.is_empty()) {
-            let key = transport.register(memory)?;
+            let key = match file {
+                None => transport.register(memory)?,
+                Some(file) => Some(transport.register_device(memory, file)?),
+            };
             let key = key.map(|key| (Arc::clone(transport), key));
             registered.keys.extend(key);
         }
@@ -146,9 +159,14 @@ impl Registrations {
         }
     }
 
-    /// Registers memory, for links to read until [`Registrations::end`].
-    pub(crate) fn register(&self, memory: Iovec) -> Result<Arc<RegisteredMemory>, LinkError> {
-        let registered = Arc::new(RegisteredMemory::new(&self.transports, memory)?);
+    /// Registers memory, for links to read until [`Registrations::end`]; that of a device by its
+    /// file.
+    pub(crate) fn register(
+        &self,
+        memory: Iovec,
+        file: Option<DmaBuf<'_>>,
+    ) -> Result<Arc<RegisteredMemory>, LinkError> {
+        let registered = Arc::new(RegisteredMemory::new(&self.transports, memory, file)?);
         let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
         known.push(Arc::clone(&registered));
         Ok(registered)
@@ -167,6 +185,12 @@ impl Registrations {
             let named = registered.named(kind, piece)?;
             Some((named, Arc::clone(registered)))
         })
+    }
+
+    /// A piece of a device's memory, if puts over links of this kind read it where it lies.
+    pub(crate) fn find_device(&self, kind: TransportKind, piece: Iovec) -> Option<RegisteredPiece> {
+        let found = self.find(kind, piece);
+        found.filter(|(_, registered)| registered.is_device)
     }
 
     /// As [`Registrations::find`], for all of these pieces.

@@ -43,6 +43,8 @@ pub(crate) struct RemotePut {
     pub(crate) piece: u64,
     pub(crate) offset: u64,
     pub(crate) source: Iovec,
+    /// A device's memory is read by the link where it lies, or not at all.
+    pub(crate) of_device: bool,
     pub(crate) update: Option<CellUpdate>,
 }
 
@@ -81,19 +83,23 @@ impl OneSided {
         completion
     }
 
-    /// Writes to a rank. Over once the source may change.
+    /// Writes to a rank. Over once the source may change. None, and nothing is written, if the
+    /// source is a device's and the link does not read it where it lies.
     pub(crate) fn put(
         &mut self,
         (connections, pieces): (&Connections, &Pieces),
         rank: u32,
         put: RemotePut,
         described: Described,
-    ) -> Result<Arc<Completion>, Error> {
+    ) -> Option<Arc<Completion>> {
         let (bytes, group) = (put.source.len() as u64, self.group);
         let region = pieces.region(put.piece, rank);
-        let long = bytes > MESSAGE_PUT_BYTES;
-        let readable = || self.readable(connections, pieces, rank, put.source);
+        let long = bytes > MESSAGE_PUT_BYTES || put.of_device;
+        let readable = || self.readable(connections, pieces, rank, &put);
         let direct = region.filter(|_| long).zip(long.then(readable).flatten());
+        if put.of_device && direct.is_none() {
+            return None;
+        }
         let peer = &mut self.peers[rank as usize];
         peer.unflushed = true;
         let RemotePut {
@@ -101,6 +107,7 @@ impl OneSided {
             offset,
             source,
             update,
+            ..
         } = put;
         let Some((region, (readable, registered))) = direct else {
             connections.count_staged(if long { bytes } else { 0 });
@@ -114,7 +121,7 @@ impl OneSided {
                 let start = source.start().wrapping_add(at as usize);
                 peer.say(group, word, access::bytes(start, len));
             }
-            return Ok(Completion::done());
+            return Some(Completion::done());
         };
         let (id, completion) = self.operations.begin(described, 1, None);
         peer.put((region, offset), (readable, registered), id);
@@ -126,19 +133,27 @@ impl OneSided {
             };
             peer.say(group, word, &[]);
         }
-        Ok(completion)
+        Some(completion)
     }
 
-    /// Memory as the link to a rank can read it where it lies, with what must stay registered
-    /// meanwhile; None if it cannot.
+    /// The source of a put as the link to a rank can read it where it lies, with what must stay
+    /// registered meanwhile; None if it cannot.
     fn readable(
         &self,
         connections: &Connections,
         pieces: &Pieces,
         rank: u32,
-        source: Iovec,
+        &RemotePut {
+            source, of_device, ..
+        }: &RemotePut,
     ) -> Option<(Iovec, Option<Arc<RegisteredMemory>>)> {
         let link = connections.links[rank as usize].as_ref();
+        if of_device {
+            let (named, registered) = connections
+                .registrations
+                .find_device(link?.kind(), source)?;
+            return Some((named, Some(registered)));
+        }
         let Some(link) = link.filter(|link| link.capabilities().needs_registration) else {
             return Some((source, None));
         };

@@ -40,6 +40,8 @@ unsafe impl Send for ReceiveTarget {}
 pub(crate) struct SendSource {
     pub(crate) memory: *const u8,
     pub(crate) bytes: u64,
+    /// Of a device's memory, what the link reads it by.
+    pub(crate) device: Option<Arc<RegisteredMemory>>,
     pub(crate) completion: Arc<Completion>,
     pub(crate) due: Due,
 }
@@ -109,19 +111,29 @@ pub(crate) struct Route<'a> {
 }
 
 impl Route<'_> {
-    /// A fragment as the link can read it: where it lies, or as a copy in the pool, with what must
-    /// stay registered meanwhile.
-    fn readable(&self, piece: Iovec, within: u64) -> (Iovec, Option<Arc<RegisteredMemory>>) {
+    /// A fragment of a message as the link can read it: where it lies, or as a copy in the pool,
+    /// with what must stay registered meanwhile.
+    fn readable(
+        &self,
+        piece: Iovec,
+        device: Option<&Arc<RegisteredMemory>>,
+        within: u64,
+    ) -> Result<(Iovec, Option<Arc<RegisteredMemory>>), LinkError> {
+        let kind = self.link.kind();
+        if let Some(device) = device {
+            let named = device.named(kind, piece).ok_or(LinkError::Unregistered)?;
+            return Ok((named, Some(Arc::clone(device))));
+        }
         let Some(staging) = &self.channel.staging else {
-            return (piece, None);
+            return Ok((piece, None));
         };
-        if let Some((named, registered)) = self.registrations.find(self.link.kind(), piece) {
-            return (named, Some(registered));
+        if let Some((named, registered)) = self.registrations.find(kind, piece) {
+            return Ok((named, Some(registered)));
         }
         (self.count_staged)(piece.len() as u64);
         // What was there before has been taken in.
         let copy = access::stage(&[piece], self.pool, staging.offset + within);
-        (copy, None)
+        Ok((copy, None))
     }
 }
 
@@ -516,7 +528,7 @@ impl PeerMessages {
             let bytes = FRAGMENT_BYTES.min(source.bytes - self.sent);
             let within = route.layout.fragment(slot);
             let piece = access::source(source.memory.wrapping_add(self.sent as usize), bytes);
-            let (piece, registered) = route.readable(piece, within);
+            let (piece, registered) = route.readable(piece, source.device.as_ref(), within)?;
             let signal = Signal {
                 offset: remote.channel + route.layout.fragments_sent(),
                 value: self.fragments_sent + 1,

@@ -7,6 +7,7 @@ use weft_runtime::{
 };
 use weft_schedule::Collective;
 use weft_transport::TransportKind;
+use weft_transport::conformance::{DeviceMemory, must_take_device_memory};
 
 use super::{Ranks, Setup, all_reduce};
 
@@ -165,6 +166,121 @@ pub(crate) fn messages_and_puts_are_sent_from_where_they_lie(setup: &Setup) {
         assert!(bytes == expected);
         // Nobody leaves before the other has seen the end of its put.
         all_reduce(group).unwrap();
+    });
+}
+
+/// Messages and one-sided puts of a device's memory are right, of any length, though no processor
+/// can read it; where links do not read it either, nothing begins.
+pub(crate) fn devices_memory_is_sent_by_its_file(setup: &Setup) {
+    const COUNT: usize = 300_007;
+    const BYTES: u64 = 4 * COUNT as u64;
+    let now = HowLong::default();
+    let bytes_of = |rank| -> Vec<u8> {
+        let values = values(rank, COUNT).into_iter();
+        values.flat_map(f32::to_ne_bytes).collect()
+    };
+    Ranks::run(setup.clone(), 2, |group| {
+        let (rank, other) = (group.rank(), 1 - group.rank());
+        let expected = bytes_of(other);
+        let device = DeviceMemory::new(&bytes_of(rank));
+        let buffer = group.symmetric_with_signals(BYTES, 1, "").unwrap();
+        // SAFETY: the memory lives longer than the handle.
+        let handle = unsafe { group.register_device(device.at(0), BYTES, device.file()) };
+        let handle = match handle {
+            Ok(handle) => handle,
+            Err(error) => {
+                assert!(!must_take_device_memory(TransportKind::Rdma), "{error}");
+                return;
+            }
+        };
+        let reads = !handle.kinds().is_empty();
+        let send = |to, start: usize, bytes| {
+            // SAFETY: the memory lives until the wait is over.
+            unsafe { group.send_from_device(to, 1, device.at(start), bytes, None, true) }.unwrap()
+        };
+        let put = |to, start: usize, bytes, come| {
+            // SAFETY: as above.
+            let put = unsafe {
+                buffer.put_from_device(to, start as u64, device.at(start), bytes, come, now)
+            };
+            put.unwrap()
+        };
+        let come = SignalUpdate {
+            signal: 0,
+            op: CellOp::Add(1),
+        };
+        assert!(send(rank, 0, BYTES).is_none(), "to this rank itself");
+        assert!(send(other, 0, 0).is_none(), "nothing");
+        assert!(put(rank, 0, BYTES, Some(come)).is_none(), "into the own");
+        let staged_before = group.staged_bytes();
+        for (start, bytes) in [(0, BYTES), (5000, 3), (4093, 70_001)] {
+            let mut received = vec![0_u8; bytes as usize];
+            let into = received.as_mut_ptr();
+            let sent = send(other, start, bytes);
+            assert_eq!(sent.is_some(), reads, "{bytes} bytes from {start} on");
+            let Some(sent) = sent else { continue };
+            // SAFETY: the vector lives until the wait is over.
+            let receive = unsafe { group.receive(Some(other), 1, into, bytes, None, true) };
+            for work in [receive.unwrap(), sent] {
+                work.wait(None, &mut || false).unwrap();
+            }
+            assert!(received == expected[start..start + bytes as usize]);
+        }
+        // The first byte and the rest, which is there when the second has come.
+        let rest = put(other, 1, BYTES - 1, None);
+        let first = put(other, 0, 1, Some(come));
+        assert_eq!((rest.is_some(), first.is_some()), (reads, reads));
+        for work in rest.into_iter().chain(first) {
+            work.wait(None, &mut || false).unwrap();
+        }
+        if reads {
+            let come = buffer.wait_signal(0, Compare::Equal, 1, now).unwrap();
+            come.wait(None, &mut || false).unwrap();
+            // SAFETY: the other rank has written it, and writes no more.
+            let bytes = unsafe { std::slice::from_raw_parts(buffer.base(), BYTES as usize) };
+            assert!(bytes == expected);
+        }
+        assert_eq!(group.staged_bytes(), staged_before);
+        handle.deregister();
+        assert!(send(other, 0, BYTES).is_none(), "after its end");
+        // Nobody leaves before the other has seen the end of its put.
+        all_reduce(group).unwrap();
+    });
+}
+
+/// A registration of a device's memory may end while that is sent.
+pub(crate) fn a_devices_registration_may_end_while_it_is_sent(setup: &Setup) {
+    const LEN: usize = 20_000_003;
+    let bytes: Vec<u8> = (0..LEN).map(|index| (index % 251) as u8).collect();
+    let device = DeviceMemory::new(&bytes);
+    let len = LEN as u64;
+    Ranks::run(setup.clone(), 2, |group| {
+        let (rank, other) = (group.rank(), 1 - group.rank());
+        let start = device.at(0);
+        // SAFETY: the memory lives longer than all handles.
+        let register = || unsafe { group.register_device(start, len, device.file()) };
+        if let Err(error) = register() {
+            assert!(!must_take_device_memory(TransportKind::Rdma), "{error}");
+            return;
+        }
+        let mut received = vec![0_u8; LEN];
+        for round in 0..4 {
+            if rank == round % 2 {
+                let handle = register().unwrap();
+                // SAFETY: the memory lives until the wait is over.
+                let sent = unsafe { group.send_from_device(other, 1, start, len, None, true) };
+                drop(handle);
+                let sent = sent.unwrap().expect("the link reads it");
+                sent.wait(None, &mut || false).unwrap();
+                continue;
+            }
+            received.fill(0);
+            let into = received.as_mut_ptr();
+            // SAFETY: the vector lives until the wait is over.
+            let receive = unsafe { group.receive(Some(other), 1, into, len, None, true) };
+            receive.unwrap().wait(None, &mut || false).unwrap();
+            assert!(received == bytes, "round {round}");
+        }
     });
 }
 

@@ -12,6 +12,10 @@ use super::structures::{
     PortAttributes, ProtectionDomain, QueuePair, QueuePairAttributes, QueuePairInit,
 };
 
+/// `ibv_reg_dmabuf_mr`: offset and length in the file, the address that queues know it by, access.
+type RegisterDmaBuf =
+    unsafe extern "C" fn(*mut ProtectionDomain, u64, usize, u64, c_int, c_int) -> *mut MemoryRegion;
+
 /// Declares the table of functions, and how it is filled.
 macro_rules! functions {
     ($($name:ident($($argument:ty),*) $(-> $result:ty)?;)*) => {
@@ -19,6 +23,8 @@ macro_rules! functions {
         #[allow(non_snake_case)]
         pub(crate) struct Verbs {
             $(pub(crate) $name: unsafe extern "C" fn($($argument),*) $(-> $result)?,)*
+            /// Since version 34 of the library.
+            pub(crate) ibv_reg_dmabuf_mr: Option<RegisterDmaBuf>,
         }
 
         impl Verbs {
@@ -34,6 +40,7 @@ macro_rules! functions {
                         // SAFETY: the symbol is a function, of the type that the header declares.
                         unsafe { std::mem::transmute::<*mut c_void, unsafe extern "C" fn($($argument),*) $(-> $result)?>(found) }
                     },)*
+                    ibv_reg_dmabuf_mr: register_dma_buf(library),
                 })
             }
         }
@@ -110,6 +117,13 @@ impl Verbs {
         // SAFETY: as above.
         text(unsafe { CStr::from_ptr(name) })
     }
+}
+
+fn register_dma_buf(library: *mut c_void) -> Option<RegisterDmaBuf> {
+    // SAFETY: the library is open, and the name ends with a NUL.
+    let found = unsafe { libc::dlsym(library, c"ibv_reg_dmabuf_mr".as_ptr()) };
+    // SAFETY: the symbol is a function, of the type that the header declares.
+    (!found.is_null()).then(|| unsafe { std::mem::transmute(found) })
 }
 
 /// Whether the kernel copies registered memory for a forked child, as those since 5.12 do. What

@@ -1,10 +1,11 @@
 //! Memory that a device may reach.
 
 use std::io;
+use std::os::fd::AsRawFd;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use weft_transport::{Iovec, Segment};
+use weft_transport::{DmaBuf, Iovec, LinkError, Segment};
 
 use super::structures::MemoryRegion;
 use super::{OpenDevice, PeerMemory, made};
@@ -73,6 +74,27 @@ impl RegisteredMemory {
         Self::of(device, (bytes, None), Access::Source)
     }
 
+    /// The same for memory of a device, which the adapter reaches by a file. Fails where it cannot.
+    pub(crate) fn of_device(
+        device: &Arc<OpenDevice>,
+        (start, len): (u64, usize),
+        file: DmaBuf<'_>,
+    ) -> io::Result<RegisteredMemory> {
+        let unknown = || io::Error::from_raw_os_error(libc::EOPNOTSUPP);
+        let register = device.verbs.ibv_reg_dmabuf_mr.ok_or_else(unknown)?;
+        let (domain, file_number) = (device.domain(), file.file.as_raw_fd());
+        let access = Access::Source.flags();
+        // SAFETY: the file is open; whoever named the memory keeps it until the registration has
+        // ended, and the kernel its own reference to the file.
+        let region = unsafe { register(domain, file.offset, len, start, file_number, access) };
+        Ok(RegisteredMemory {
+            region: made(region)?,
+            start,
+            _segment: None,
+            device: Arc::clone(device),
+        })
+    }
+
     fn of(
         device: &Arc<OpenDevice>,
         (bytes, segment): (Iovec, Option<&Arc<Segment>>),
@@ -119,6 +141,18 @@ impl Drop for RegisteredMemory {
             unsafe { (self.device.verbs.ibv_dereg_mr)(self.region.as_ptr()) };
         }
     }
+}
+
+/// Registers bytes of another device's memory, from an address on, with the RDMA device of this
+/// name, and takes that back: fails where it cannot be.
+pub fn try_device_memory(
+    name: &str,
+    (start, len): (u64, usize),
+    file: DmaBuf<'_>,
+) -> Result<(), LinkError> {
+    let device = OpenDevice::open(name)?;
+    RegisteredMemory::of_device(&device, (start, len), file)?;
+    Ok(())
 }
 
 fn explain(error: io::Error, len: usize) -> io::Error {

@@ -11,6 +11,7 @@ mod structures;
 pub(crate) use completion::{Completed, CompletionQueue};
 pub(crate) use device::OpenDevice;
 pub(crate) use library::Verbs;
+pub use memory::try_device_memory;
 pub(crate) use memory::{Access, RegisteredMemory};
 pub use port::{Port, ports};
 pub(crate) use queue::{

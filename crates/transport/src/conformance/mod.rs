@@ -5,6 +5,7 @@
 //! case can see both sides.
 
 pub mod connecting;
+mod device;
 pub mod ending;
 pub mod limits;
 pub mod memory;
@@ -19,6 +20,7 @@ pub mod waking;
 
 use std::sync::Arc;
 
+pub use device::{DeviceMemory, must_take_device_memory};
 pub use network::{enter_network, set_loopback};
 pub use pair::{
     Events, LinkPair, LinkSide, Received, TestMemory, bytes_of, connect, deadline, listening,
@@ -72,6 +74,7 @@ macro_rules! conformance_tests {
             regions: keys_never_come_back;
             regions: both_ends_have_the_same_capabilities;
             registrations: registered_memory_is_read_where_it_lies;
+            registrations: memory_of_a_device_is_read_by_its_file;
             registrations: memory_that_cannot_be_written_is_registered_too;
             registrations: a_registration_allows_no_more_than_its_memory;
             registrations: registrations_of_the_same_memory_end_one_by_one;

@@ -1,5 +1,6 @@
 //! Memory that is registered by itself, for puts to read.
 
+use super::device::{DeviceMemory, must_take_device_memory};
 use super::memory::pattern;
 use super::{LinkPair, Subject};
 use crate::{Iovec, LinkError, POOL_HEADER, RegionKey, RegistrationKey, Signal};
@@ -128,4 +129,47 @@ pub fn registrations_of_the_same_memory_end_one_by_one(subject: &Subject) {
     pair.until_signalled(FLAG, 1);
     assert!(pair.b.bytes(DATA..DATA + 1000) == memory.0[6000..7000]);
     pair.a.transport.deregister(second);
+}
+
+/// Memory of a device is read by its file, and by no processor, where adapters take it. Others
+/// refuse it, and the link goes on.
+pub fn memory_of_a_device_is_read_by_its_file(subject: &Subject) {
+    const LEN: usize = (9 << 20) + 77;
+    let mut pair = LinkPair::new(subject);
+    let bytes = pattern(3, LEN);
+    let device = DeviceMemory::new(&bytes);
+    let piece = |start, len| {
+        // SAFETY: adapters read its file, which lives until the case is over.
+        unsafe { Iovec::new(device.at(start), len) }
+    };
+    let key = pair
+        .a
+        .transport
+        .register_device(piece(0, LEN), device.file());
+    let key = match key {
+        Ok(key) => key,
+        Err(error) => {
+            let kind = pair.a.link.kind();
+            assert!(!must_take_device_memory(kind), "{kind}: {error}");
+            let needed = pair.a.link.capabilities().needs_registration;
+            let unsupported = matches!(error, LinkError::Unsupported(_));
+            assert_eq!(unsupported, !needed, "{error}");
+            pair.put(DATA, &[&[3; 8]], signal(1));
+            return pair.until_signalled(FLAG, 1);
+        }
+    };
+    let parts = [(0, LEN), (4999, 102), (LEN - 1, 1)];
+    for (number, (start, len)) in (1..).zip(parts) {
+        let source = [piece(start, len).registered(key)];
+        pair.complete("a put", |link| {
+            link.put(RegionKey::POOL, DATA, &source, signal(number))
+        });
+        pair.until_signalled(FLAG, number);
+        let found = pair.b.bytes(DATA..DATA + len as u64);
+        assert!(found == bytes[start..start + len], "{len} from {start} on");
+    }
+    let beyond = [piece(LEN - 1, 2).registered(key)];
+    let refused = pair.a.link.put(RegionKey::POOL, DATA, &beyond, None);
+    assert!(matches!(refused, Err(LinkError::Unregistered)));
+    pair.a.transport.deregister(key);
 }

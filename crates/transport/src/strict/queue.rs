@@ -232,7 +232,7 @@ impl SendQueue {
                 self.check_registered(&bytes)?;
                 let grants = locked(&self.grants);
                 if !range.is_empty() && grants.allow(region, &range)? {
-                    copy(&grants, region, &range, &bytes);
+                    copy((&grants, &self.registrations), region, &range, &bytes);
                 }
                 if let Some(signal) = signal {
                     store(&grants, signal)?;
@@ -311,7 +311,12 @@ impl SendQueue {
     }
 }
 
-fn copy(grants: &Grants, region: RegionKey, range: &Range<u64>, bytes: &Payload) {
+fn copy(
+    (grants, registrations): (&Grants, &Registrations),
+    region: RegionKey,
+    range: &Range<u64>,
+    bytes: &Payload,
+) {
     grants.regions().with(region, |segment| {
         let at = segment.at(range).expect("granted ranges are in the region");
         let mut at = at.as_ptr();
@@ -335,7 +340,9 @@ fn copy(grants: &Grants, region: RegionKey, range: &Range<u64>, bytes: &Payload)
                 }
             }
             Payload::Copied(bytes) => copy(bytes.as_ptr(), bytes.len()),
-            Payload::Registered(pieces) => pieces.iter().for_each(|p| copy(p.start(), p.len())),
+            Payload::Registered(pieces) => pieces.iter().for_each(|piece| {
+                registrations.read(*piece, |start| copy(start, piece.len()));
+            }),
         }
     });
 }

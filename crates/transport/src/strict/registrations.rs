@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Mutex;
 
+use crate::fork::Descriptor;
 use crate::loopback::messages::locked;
-use crate::{Iovec, RegistrationKey};
+use crate::{DmaBuf, Iovec, LinkError, RegistrationKey, Segment};
 
 /// What is registered now.
 #[derive(Default)]
@@ -14,28 +15,72 @@ pub(crate) struct Registrations(Mutex<Known>);
 #[derive(Default)]
 struct Known {
     next: u64,
-    ranges: BTreeMap<RegistrationKey, Range<usize>>,
+    entries: BTreeMap<RegistrationKey, Entry>,
+}
+
+struct Entry {
+    range: Range<usize>,
+    /// Of a device's memory, where the adapter reads it.
+    device: Option<(Segment, u64)>,
 }
 
 impl Registrations {
     pub(crate) fn register(&self, memory: Iovec) -> RegistrationKey {
+        self.add(memory, None)
+    }
+
+    /// Registers memory of a device, which must be a segment's.
+    pub(crate) fn register_device(
+        &self,
+        memory: Iovec,
+        file: DmaBuf<'_>,
+    ) -> Result<RegistrationKey, LinkError> {
+        let segment = Segment::map(Descriptor::make(|| file.file.try_clone_to_owned())?)?;
+        let end = file.offset.checked_add(memory.len() as u64);
+        if !end.is_some_and(|end| segment.contains(&(file.offset..end))) {
+            return Err(LinkError::Refused("a range beyond its file".into()));
+        }
+        Ok(self.add(memory, Some((segment, file.offset))))
+    }
+
+    fn add(&self, memory: Iovec, device: Option<(Segment, u64)>) -> RegistrationKey {
         let mut known = locked(&self.0);
         known.next += 1;
         let key = RegistrationKey(known.next);
-        known.ranges.insert(key, range(memory));
+        let range = range(memory);
+        known.entries.insert(key, Entry { range, device });
         key
     }
 
     pub(crate) fn deregister(&self, key: RegistrationKey) {
-        locked(&self.0).ranges.remove(&key);
+        locked(&self.0).entries.remove(&key);
     }
 
     /// Whether memory lies in what is registered under a key.
     pub(super) fn covers(&self, key: RegistrationKey, memory: Iovec) -> bool {
         let memory = range(memory);
         let known = locked(&self.0);
-        let registered = known.ranges.get(&key);
-        registered.is_some_and(|range| range.start <= memory.start && memory.end <= range.end)
+        let entry = known.entries.get(&key);
+        entry
+            .is_some_and(|entry| entry.range.start <= memory.start && memory.end <= entry.range.end)
+    }
+
+    /// Where the adapter reads a source, which [is registered](Self::covers), as long as `read`
+    /// runs.
+    pub(super) fn read(&self, source: Iovec, read: impl FnOnce(*const u8)) {
+        let known = locked(&self.0);
+        let entry = source
+            .registration()
+            .and_then(|key| known.entries.get(&key));
+        let device = entry.and_then(|entry| Some((entry, entry.device.as_ref()?)));
+        read(match device {
+            None => source.start(),
+            Some((entry, (segment, offset))) => {
+                let within = source.start() as usize - entry.range.start;
+                let base: *const u8 = segment.base().as_ptr();
+                base.wrapping_add(*offset as usize + within)
+            }
+        });
     }
 }
 

@@ -1,0 +1,68 @@
+"""GPU memory that RDMA adapters read where it lies (dma-buf). What they do not take is staged.
+
+Adapters read what is sent: messages, and what is put. What is received, and what is added, passes
+through the host's memory.
+"""
+
+from __future__ import annotations
+
+from weft import _weft
+from weft.device.driver import Driver, driver
+from weft.errors import Error, UnsupportedError
+from weft.staging import Array
+
+__all__ = ["adapters", "in_words", "register"]
+
+_PROBE_BYTES = 64 << 10
+
+
+def register(group: _weft.Group, array: Array) -> tuple[_weft.Registration | None, str]:
+    """Lets the adapters of this process read an array of a CUDA device; or says why they do not."""
+    if array.device is None or not array.nbytes:
+        return None, "there is nothing to read on a device"
+    try:
+        with driver().exported(array.pointer, array.device) as (file, offset):
+            native = group.register_device(array.pointer, array.nbytes, file, offset, array.owner)
+    except Error as error:
+        return None, str(error)
+    return native, "" if native.transports() else "this process uses no RDMA adapter"
+
+
+def adapters(found: Driver) -> dict[str, str | None]:
+    """The RDMA devices that can be used: why each does not take memory of a GPU; None: it does.
+
+    Each is tried with memory of every GPU of this host.
+
+    Raises:
+        weft.Error: There is no RDMA device.
+    """
+    refusals: dict[str, str | None] = {}
+    for device in range(found.devices):
+        with found.on(device):
+            address = found.allocate(_PROBE_BYTES)
+        try:
+            tried = _tried(found, device, address)
+        finally:
+            with found.on(device):
+                found.free(address)
+        for name, refusal in tried:
+            refusals[name] = refusals.get(name) or refusal
+    return refusals
+
+
+def _tried(found: Driver, device: int, address: int) -> list[tuple[str, str | None]]:
+    try:
+        with found.exported(address, device) as (file, offset):
+            return _weft.try_device_memory(address, _PROBE_BYTES, file, offset)
+    except UnsupportedError as error:
+        return [(name.partition(":")[0], str(error)) for name, _, usable in _weft.rdma_ports() if usable]
+
+
+def in_words(found: Driver) -> str:
+    """Which adapters take GPU memory, and why the others do not."""
+    try:
+        tried = adapters(found)
+    except Error as error:
+        return str(error)
+    told = [f"{name} {f'refuses it: {refusal}' if refusal else 'takes it'}" for name, refusal in tried.items()]
+    return "; ".join(told) or "no RDMA port can be used"
