@@ -250,8 +250,9 @@ bench-hosts: setup iproute2 ## targets between hosts and beside neighbours (root
 bench-gate: setup iproute2 ## DDP steps over weft and Gloo, before and after a change: 8 minutes; QUICK=1: a look
 	$(BIN)/python -m benches.gate $(if $(QUICK),--quick) --output build/gate
 
-bench-device: extension ## the pipeline of CUDA tensors on emulated devices, against the model's bound (C compiler): 3 minutes; QUICK=1: a look
+bench-device: extension ## the pipeline of CUDA tensors on emulated devices, against the model's bound, and sizes of packs (C compiler): 5 minutes; QUICK=1: a look
 	$(BIN)/python -m benches.device $(if $(QUICK),--quick) --output build/device
+	$(BIN)/python -m benches.device.packs $(if $(QUICK),--repeats 1) --output build/device
 
 bench-gpu: ## copies, all-reduces, a product beside them, training on this machine's GPUs, from the wheel; needs python3 with torch
 	python3 -m benches.gpu

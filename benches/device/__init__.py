@@ -1,1 +1,1 @@
-"""The pipeline of device tensors on emulated devices, against the model's bound."""
+"""The pipeline of device tensors on emulated devices, against the model's bound; and packs."""

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import argparse
 import json
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 from benches.device import claims
-from tools.emulated_cuda import library
-from weft import config
+from benches.device.ranks import run
 from weft.bench import neighbours
-from weft.bench.launch import free_ports
 from weft.device.model import CopyEngines, pipeline_seconds
 
 _BOUND_MAX = 1.05
@@ -22,7 +19,6 @@ _COPY_LIMIT_MIN = 0.9
 """Of the rate of one copy engine, from 16 MiB on."""
 _OVERLAP_MIN = 1.6
 """Copy engines that are busy at a time, on average, at the largest size."""
-_DEADLINE_S = 300.0
 
 
 def main() -> int:
@@ -71,23 +67,7 @@ def _measured(asked: argparse.Namespace, ranks: int) -> list[dict[str, Any]]:
     """The rows of so many ranks, with what the model says."""
     rate = asked.rate / ranks  # the cores of this machine do what engines do, for all ranks
     wanted = {**{name: getattr(asked, name) for name in ("sizes", "tile", "repeats", "ways")}, "rate": rate}
-    port = free_ports(1)[0]
-    processes = []
-    for rank in range(ranks):
-        place = {"RANK": rank, "WORLD_SIZE": ranks, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
-        command = [sys.executable, "-m", "benches.device.measured", json.dumps(wanted)]
-        settings = {"WEFT_CUDA_DRIVER": str(library()), **{name: str(value) for name, value in place.items()}}
-        output = subprocess.PIPE if rank == 0 else subprocess.DEVNULL
-        processes.append(subprocess.Popen(command, env=_environment(settings), stdout=output, text=True))
-    try:
-        text, _ = processes[0].communicate(timeout=_DEADLINE_S)
-        codes = [process.wait(10) for process in processes]
-    finally:
-        for process in processes:
-            process.kill()
-    if any(codes):
-        raise SystemExit(f"ranks ended with {codes}")
-    found = json.loads(text)
+    found = run("benches.device.measured", wanted, ranks)
     for row in found["rows"]:
         # What the hosts take without copies tells their rate; it is a stage of the pipeline.
         engines = CopyEngines(rate, rate, found["latency"], row["bytes"] / row["host_seconds"])
@@ -95,10 +75,6 @@ def _measured(asked: argparse.Namespace, ranks: int) -> list[dict[str, Any]]:
         row["times"] = row["seconds"] / row["bound"]
         row["of_rate"] = row["bytes"] / row["seconds"] / rate
     return list(found["rows"])
-
-
-def _environment(settings: dict[str, str]) -> dict[str, str]:
-    return {**config.environment(), **settings}
 
 
 def _missed(row: dict[str, Any], largest: int) -> list[str]:

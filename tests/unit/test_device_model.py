@@ -2,25 +2,12 @@
 
 import pytest
 
-from weft.device.model import CopyEngines, Gradient, backward_seconds, pipeline_seconds
+from benches.device.resnet50 import resnet50
+from weft.device.model import CopyEngines, Gradient, backward_by_host_seconds, backward_seconds, pipeline_seconds
 
 MS = 1e-3
-PARAMETERS = (2_049_000, 14_964_736, 7_098_368, 1_219_584, 215_808, 9_536)
-"""ResNet-50 from its end: the classifier, four stages, the first layers; 25,557,032 in all."""
-SHARES = (0.001, 0.198, 0.358, 0.251, 0.163, 0.029)
-"""Of the 4.1 thousand million multiplications of a picture, by the same parts."""
-BLOCKS = 16
-"""Pieces of each part, which gradients come in."""
 ALONE = 164 * MS
 """Backward of one 2080 Ti: published."""
-
-
-def resnet50() -> list[Gradient]:
-    return [
-        Gradient(4 * parameters // BLOCKS, ALONE * share / BLOCKS)
-        for parameters, share in zip(PARAMETERS, SHARES, strict=True)
-        for _ in range(BLOCKS)
-    ]
 
 
 def test_one_tile_takes_all_stages_in_turn() -> None:
@@ -52,9 +39,30 @@ def test_published_figures_of_resnet50() -> None:
     """
     nccl_rate, occupied = 0.67e9, 0.235
     shared = {"bucket_bytes": 10_000_000, "bucket_latency": 0.2 * MS}
-    with_kernels = backward_seconds(resnet50(), rate=nccl_rate, stolen=occupied, **shared)
-    by_host = backward_seconds(resnet50(), rate=0.9 * nccl_rate, stolen=0.0, **shared)
-    alone = backward_seconds(resnet50(), rate=1e15, stolen=0.0, bucket_bytes=1 << 40, bucket_latency=0.0)
+    with_kernels = backward_seconds(resnet50(ALONE), rate=nccl_rate, stolen=occupied, **shared)
+    by_host = backward_seconds(resnet50(ALONE), rate=0.9 * nccl_rate, stolen=0.0, **shared)
+    alone = backward_seconds(resnet50(ALONE), rate=1e15, stolen=0.0, bucket_bytes=1 << 40, bucket_latency=0.0)
     assert alone == pytest.approx(ALONE)
     assert by_host == pytest.approx(174 * MS, abs=1 * MS)
     assert with_kernels == pytest.approx(203 * MS, abs=1 * MS)
+
+
+def test_one_bucket_by_way_of_the_host_comes_behind_backward() -> None:
+    engines = CopyEngines(1e9, 2e9, 1e-5, 4e9)
+    gradients = [Gradient(3_000_000, 0.1), Gradient(4_000_000, 0.2)]
+    whole = backward_by_host_seconds(gradients, bucket_bytes=1 << 30, tile_bytes=500_000, slots=8, engines=engines)
+    assert whole == pytest.approx(0.3 + pipeline_seconds(7_000_000, 500_000, 8, engines))
+
+
+def test_buckets_by_way_of_the_host_hide_all_but_the_last() -> None:
+    engines = CopyEngines(1e9, 1e9, 0.0, 1e15)
+    gradients = [Gradient(1_000_000, 0.002)] * 10
+    found = backward_by_host_seconds(gradients, bucket_bytes=1_000_000, tile_bytes=1_000_000, slots=8, engines=engines)
+    assert found == pytest.approx(0.02 + 0.002)
+
+
+def test_steady_buckets_cost_what_the_slowest_stage_costs() -> None:
+    engines = CopyEngines(1e9, 1e9, 0.0, 0.5e9)
+    gradients = [Gradient(1_000_000, 1e-4)] * 100
+    found = backward_by_host_seconds(gradients, bucket_bytes=2_000_000, tile_bytes=1_000_000, slots=8, engines=engines)
+    assert found == pytest.approx(2e-4 + 1e-3 + 100 * 2e-3 + 1e-3)

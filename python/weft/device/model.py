@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from weft.errors import ArgumentError
 
-__all__ = ["CopyEngines", "Gradient", "backward_seconds", "pipeline_seconds"]
+__all__ = ["CopyEngines", "Gradient", "backward_by_host_seconds", "backward_seconds", "pipeline_seconds"]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -33,14 +33,24 @@ def pipeline_seconds(nbytes: int, tile_bytes: int, slots: int, engines: CopyEngi
     A tile is copied to the host once its slot is free, reduced when it is there and the tile before
     is reduced, and copied back. Copies in each direction follow one another.
     """
-    if tile_bytes < 1 or slots < 1:
-        raise ArgumentError(f"tile_bytes={tile_bytes}, slots={slots}: expected numbers of at least 1")
+    return _returned([(0.0, part) for part in _tiles(nbytes, tile_bytes)], slots, engines)
+
+
+def _tiles(nbytes: int, tile_bytes: int) -> list[int]:
+    if tile_bytes < 1:
+        raise ArgumentError(f"tile_bytes={tile_bytes}: expected a number of at least 1")
+    return [min(tile_bytes, nbytes - start) for start in range(0, nbytes, tile_bytes)]
+
+
+def _returned(tiles: Sequence[tuple[float, int]], slots: int, engines: CopyEngines) -> float:
+    """When the last of some tiles is back, each of which is there at a time, with so many bytes."""
+    if slots < 1:
+        raise ArgumentError(f"slots={slots}: expected a number of at least 1")
     arrived = reduced = 0.0
     returned: list[float] = []
-    for start in range(0, nbytes, tile_bytes):
-        part = min(tile_bytes, nbytes - start)
+    for ready, part in tiles:
         free = returned[-slots] if len(returned) >= slots else 0.0
-        arrived = max(arrived, free) + engines.latency + part / engines.to_host
+        arrived = max(arrived, free, ready) + engines.latency + part / engines.to_host
         reduced = max(arrived, reduced) + engines.overhead + part / engines.reduce
         back = max(reduced, returned[-1] if returned else 0.0)
         returned.append(back + engines.latency + part / engines.to_device)
@@ -82,3 +92,24 @@ def backward_seconds(
             free = max(free, now) + bucket_latency + sent / rate
             waiting -= sent
     return max(now, free)
+
+
+def backward_by_host_seconds(
+    gradients: Sequence[Gradient], *, bucket_bytes: int, tile_bytes: int, slots: int, engines: CopyEngines
+) -> float:
+    """How long backward takes with averages by way of the host beside it, tile by tile.
+
+    See `pipeline_seconds` for tiles, and `backward_seconds` for buckets; the device computes on as
+    if there were no copies.
+    """
+    now, waiting = 0.0, 0
+    tiles: list[tuple[float, int]] = []
+    for number, gradient in enumerate(gradients):
+        now += gradient.compute
+        waiting += gradient.nbytes
+        last = number == len(gradients) - 1
+        while waiting >= bucket_bytes or (last and waiting):
+            sent = min(waiting, bucket_bytes)
+            tiles += [(now, part) for part in _tiles(sent, tile_bytes)]
+            waiting -= sent
+    return max(now, _returned(tiles, slots, engines))

@@ -82,7 +82,7 @@ class DataParallel(nn.Module, Joinable):
             fusion: Which gradients share a bucket: `none`, a number of bytes, `lazy` (by bytes, in
                 the order in which they come), or `automatic` (what makes a step wait least, by what
                 was measured). The last two learn: see `replan_after`. On a GPU, `automatic` is
-                10 MiB.
+                4 MiB.
             algorithm: How buckets are averaged: `automatic` (what the group chooses for the size),
                 `hybrid` (small ones by halving-doubling, large ones by ring), or the name of an
                 all-reduce that `weft plan --list` prints.

@@ -17,8 +17,12 @@ from weft.torch.parallel.rows import EmbeddingPolicy
 
 __all__ = ["for_device", "tensors_in", "trained_parameters"]
 
-_DEVICE_BUCKET_BYTES = 10 << 20
-"""On a device, where clocks of the host do not tell what automatic fusion needs to know."""
+_DEVICE_BUCKET_BYTES = 4 << 20
+"""On a device, where clocks of the host do not tell what automatic fusion needs to know.
+
+A tile of the default size. Smaller buckets cost as much each, and larger ones end later, as the
+last is averaged when there is nothing left to compute: benches/runs/2026-11-26-packs.
+"""
 
 
 def trained_parameters(module: nn.Module) -> list[tuple[str, nn.Parameter]]:
