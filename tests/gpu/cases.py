@@ -13,6 +13,8 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 import weft
+from weft.device.direct import in_words
+from weft.device.driver import driver
 from weft.group import Group
 from weft.torch import DataParallel
 from weft.torch.lookup import backend_of
@@ -97,6 +99,26 @@ def arrays(rank: int, size: int) -> None:
     assert group.recv(out) == (rank - 1) % size
     sending.wait()
     assert (out == (rank - 1) % size + 1).all()
+
+
+def registered_arrays(rank: int, size: int) -> None:
+    """An array that adapters are asked to read is exported, and sent right: read or staged."""
+    group = Group(backend_of(None).weft_group)
+    x, out = torch.full((300_001,), -1.0, device="cuda"), torch.zeros(300_001, device="cuda")
+    try:
+        with driver().exported(x.data_ptr(), x.get_device()) as (file, offset):
+            assert os.lseek(file, 0, os.SEEK_END) >= offset + x.nbytes
+    except weft.UnsupportedError as error:
+        print(error)
+    with group.register(x) as handle:
+        assert handle.transports or handle.refusal
+        print(f"adapters: {in_words(driver())}; this handle: {handle.transports} {handle.refusal}")
+        torch.cuda._sleep(20_000_000)  # type: ignore[no-untyped-call]
+        x.fill_(float(rank))
+        sending = group.send_async(x, (rank + 1) % size)
+        group.recv(out, (rank - 1) % size)
+        sending.wait()
+    assert (out == (rank - 1) % size).all()
 
 
 def stream_order(rank: int, size: int) -> None:

@@ -18,6 +18,7 @@ CASES = (
     "types_and_operations",
     "collectives",
     "arrays",
+    "registered_arrays",
     "stream_order",
     "dropped_tensors",
     "caller_does_not_wait",
