@@ -478,6 +478,8 @@ class Group:
         background: bool = True,
     ) -> Work | None:
         """As `send`, from registered memory of a device; None, and nothing done, if no link can."""
+    def reads_device(self, to: int, pointer: int, nbytes: int) -> bool:
+        """Whether `send_from_device` would send now."""
     def trace_stages(self, tracing: bool) -> None:
         """Begins or ends to record what is done with tiles."""
     def take_stages(self) -> list[tuple[str, int, int, int, int, int]]:

@@ -110,7 +110,7 @@ def registered_arrays(rank: int, size: int) -> None:
             assert os.lseek(file, 0, os.SEEK_END) >= offset + x.nbytes
     except weft.UnsupportedError as error:
         print(error)
-    with group.register(x) as handle:
+    with weft.torch.register(x) as handle:
         assert handle.transports or handle.refusal
         print(f"adapters: {in_words(driver())}; this handle: {handle.transports} {handle.refusal}")
         torch.cuda._sleep(20_000_000)  # type: ignore[no-untyped-call]
@@ -118,6 +118,11 @@ def registered_arrays(rank: int, size: int) -> None:
         sending = group.send_async(x, (rank + 1) % size)
         group.recv(out, (rank - 1) % size)
         sending.wait()
+        for _ in range(2):  # by torch, too, when there is a link
+            out.zero_()
+            work = dist.isend(x, (rank + 1) % size)
+            dist.recv(out, (rank - 1) % size)
+            work.wait()
     assert (out == (rank - 1) % size).all()
 
 

@@ -14,7 +14,7 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 import weft
-from tools.emulated_cuda import Emulated, EmulatedArray, library
+from tools.emulated_cuda import TO_HOST, Emulated, EmulatedArray, library
 from weft.device.driver import driver
 
 TIMEOUT_S = 60.0
@@ -184,6 +184,50 @@ def torch_run(rank: int, size: int, address: str) -> None:
     print(f"rank {rank}: gradients as in one process")
 
 
+def torch_devices(rank: int, size: int, address: str) -> None:
+    """torch's messages from a tensor of a GPU that adapters read, in the order of its stream."""
+    import torch
+    import torch.distributed as dist
+
+    sys.path.insert(0, str(Path(__file__).parents[1] / "torch"))
+    from emulated_accelerator import EmulatedTensor, emulated_accelerator
+
+    from weft.torch.lookup import backend_of
+
+    os.environ["WEFT_TRANSPORT"] = "rdma"
+    other, staged = (rank + 1) % size, []
+    with emulated_accelerator() as accelerator:
+        emulated, stream = accelerator.emulated, accelerator.stream
+        emulated.configure(0, 0, 1e-6)  # so that engines count copies
+        dist.init_process_group("weft", init_method=f"tcp://{address}", rank=rank, world_size=size)
+        array = EmulatedArray(driver(), 300_007, np.float32, stream=stream)
+        tensor = torch.from_numpy(array.view).as_subclass(EmulatedTensor)
+        received = accelerator.put(torch.empty(300_007))
+        handle = weft.Group(backend_of(None).weft_group).register(array)
+        for value in range(5):
+            if value == 4:
+                handle.deregister()
+            with driver().on(0):
+                emulated.delay(stream, 0.02)
+                emulated.fill(stream, array, int(np.float32(10 * value + rank).view(np.uint32)))
+            before = emulated.engine_seconds(0, TO_HOST)
+            sending = dist.isend(tensor, other)
+            receiving = dist.irecv(received, other)
+            sending.wait()
+            with driver().on(0):
+                emulated.fill(stream, array, 0)  # comes behind what the adapter reads
+            receiving.wait()
+            accelerator.synchronize()
+            if not (np.asarray(received) == 10 * value + other).all():
+                raise RuntimeError(f"message {value}: {received} instead of {10 * value + other}")
+            staged.append(emulated.engine_seconds(0, TO_HOST) > before)
+        backend_of(None).weft_operations.device_operations.close()
+        dist.destroy_process_group()
+    if staged[1:] != [False, False, False, True]:
+        raise RuntimeError(f"messages that were staged: {staged}")
+    print(f"rank {rank}: torch's messages from memory of a GPU, without copies to the host")
+
+
 TASKS = {
     "sums": sums,
     "registered": registered,
@@ -191,6 +235,7 @@ TASKS = {
     "devices_refused": devices_refused,
     "devices_taken": devices_taken,
     "torch": torch_run,
+    "torch_devices": torch_devices,
 }
 
 if __name__ == "__main__":

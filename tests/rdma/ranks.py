@@ -67,6 +67,7 @@ def check_devices(taken: bool) -> None:
 if __name__ == "__main__":
     if sys.argv[1:] == ["devices"]:
         check_devices(taken=True)
+        check("torch_devices", 2, 300)
         sys.exit()
     check("sums", 3, 300, meetings=3)
     check("registered", 2, 300, meetings=2)

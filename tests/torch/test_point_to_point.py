@@ -6,6 +6,9 @@ import pytest
 import torch
 import torch.distributed as dist
 
+import weft
+import weft.torch
+
 
 @pytest.mark.parametrize("size", (2, 3, 4))
 @pytest.mark.parametrize(
@@ -14,6 +17,7 @@ import torch.distributed as dist
         "ring_job",
         "tags_job",
         "strided_job",
+        "registered_job",
         "unwaited_sends_job",
         "any_source_job",
         "poll_job",
@@ -50,6 +54,19 @@ def tags_job(rank: int, _size: int) -> None:
             dist.recv(received, 0, tag=tag)
             assert received.item() == tag
     dist.barrier()
+
+
+def registered_job(rank: int, size: int) -> None:
+    """A handle makes no difference where no adapter is used."""
+    tensor, received = torch.full((300_000,), float(rank)), torch.empty(300_000)
+    with weft.torch.register(tensor) as handle:
+        assert (handle.transports, handle.refusal) == ([], None)
+        sending = dist.isend(tensor, (rank + 1) % size)
+        dist.recv(received, (rank - 1) % size)
+        sending.wait()
+    assert (received == (rank - 1) % size).all()
+    with pytest.raises(weft.ArgumentError, match="not contiguous"):
+        weft.torch.register(torch.zeros(3, 4).t())
 
 
 def strided_job(rank: int, _size: int) -> None:

@@ -486,6 +486,12 @@ impl Group {
         sent.map(|work| work.map(|work| Work::new(work, hold)))
     }
 
+    /// Whether `send_from_device` would send now.
+    fn reads_device(&self, py: Python<'_>, to: u32, pointer: usize, nbytes: u64) -> PyResult<bool> {
+        let start = pointer as *const u8;
+        checked(py, self.inner.reads_device(to, start, nbytes))
+    }
+
     /// Why memory that was to be registered while it is sent was copied, if some was.
     fn registration_refusal(&self) -> Option<String> {
         self.inner.registration_refusal()

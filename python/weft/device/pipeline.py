@@ -140,6 +140,30 @@ class Pipeline(HostSteps):
         self._keep(operation, hold)
         return operation
 
+    def send(
+        self, memory: DeviceMemory, to: int, tag: int, *, device: int, stream: int | None
+    ) -> DeviceOperation | None:
+        """Sends memory that an RDMA adapter reads where it lies; None if none does now.
+
+        It ends when the memory may be changed again. `device` and `stream` are as in `on_host`.
+        """
+        if not self.group.reads_device(to, *memory):
+            return None
+
+        def begin(_: list[np.ndarray], __: list[np.ndarray]) -> _weft.Work:
+            work = self.group.send_from_device(to, tag, *memory, self._timeout)
+            if work is not None:
+                return work
+            copy = np.empty(memory.nbytes, np.uint8)  # its registration has ended since
+            self._driver.read(address_of(copy), *memory, device)
+            return self.group.send(to, tag, address_of(copy), memory.nbytes, self._timeout, copy)
+
+        def put(operation: DeviceOperation) -> list[Block]:
+            self._put_step(operation, [], [], {}, begin)
+            return []
+
+        return self._put(device, stream, 1, put)
+
     def on_host(
         self,
         reads: Sequence[DeviceMemory],

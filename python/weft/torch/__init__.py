@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from weft.torch.parameters import broadcast_parameters
     from weft.torch.priorities import priority, set_priority
     from weft.torch.recovery import Recovery
+    from weft.torch.registered import register
     from weft.torch.shrinking import shrink
     from weft.torch.symmetric import empty_symmetric, symmetric_operations
     from weft.torch.symmetric_tensor import SymmetricTensor, one_sided
@@ -43,6 +44,7 @@ __all__ = [
     "empty_symmetric",
     "one_sided",
     "priority",
+    "register",
     "set_launch_variables",
     "set_priority",
     "shrink",
@@ -66,6 +68,7 @@ _MODULES = {
     "empty_symmetric": "weft.torch.symmetric",
     "one_sided": "weft.torch.symmetric_tensor",
     "priority": "weft.torch.priorities",
+    "register": "weft.torch.registered",
     "set_priority": "weft.torch.priorities",
     "shrink": "weft.torch.shrinking",
     "symmetric_operations": "weft.torch.symmetric",

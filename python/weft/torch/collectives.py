@@ -293,9 +293,19 @@ class TorchCollectives:
 
     # Messages between two ranks.
 
-    @_on_any_device(reads=(0,))
-    def send(self, tensors: Sequence[Tensor], to: int, tag: int) -> WeftWork:
+    def send(self, tensors: Sequence[Tensor], to: int, tag: int) -> WeftWork | DeviceWork:
         """Sends a tensor to the rank `to`, which receives it with the same tag."""
+        tensor = single(tensors, "tensors")
+        if not tensor.is_cpu:
+            sequence = self._issued + 1
+            work = self.device_operations.send(tensor, to, tag, timeout=self._timeout, sequence=sequence)
+            if work is not None:
+                self._issued = sequence
+                return work
+        return self._send(tensors, to, tag)
+
+    @_on_any_device(reads=(0,))
+    def _send(self, tensors: Sequence[Tensor], to: int, tag: int) -> WeftWork:
         tensor = single(tensors, "tensors")
         reads = readable(tensor)
         with ranges.of_message("send", tensor):

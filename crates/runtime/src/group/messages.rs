@@ -75,18 +75,24 @@ impl Group {
         let offered = self.engine.with(|state, _| {
             let group = state.groups.get_mut(&self.id).ok_or_else(closed)?;
             group.check()?;
-            let link = group.connections.links[to as usize].as_ref();
-            let kind = link.ok_or_else(closed)?.kind();
-            let (registrations, memory) = (
-                &group.connections.registrations,
-                access::source(memory, bytes),
-            );
-            let Some((_, registered)) = registrations.find_device(kind, memory) else {
+            let memory = access::source(memory, bytes);
+            let Some(registered) = registered_device(group, to, memory) else {
                 return Ok(None);
             };
             offer(group, self.id, &envelope, memory, Some(registered)).map(Some)
         })?;
         Ok(offered.map(|completion| self.begun(completion, timer, background)))
+    }
+
+    /// Whether [`Group::send_from_device`] would send memory to a rank now: there is a link, which
+    /// reads it where it lies.
+    pub fn reads_device(&self, to: u32, memory: *const u8, bytes: u64) -> Result<bool, Error> {
+        self.check_rank("send to", to)?;
+        self.engine.with(|state, _| {
+            let group = state.groups.get(&self.id).ok_or_else(closed)?;
+            let memory = access::source(memory, bytes);
+            Ok(bytes > 0 && registered_device(group, to, memory).is_some())
+        })
     }
 
     fn begun(
@@ -199,6 +205,14 @@ struct Envelope {
     to: u32,
     tag: u64,
     allowed: Duration,
+}
+
+/// What the link to a rank reads a device's memory by, if there is one that does.
+fn registered_device(group: &GroupState, to: u32, memory: Iovec) -> Option<Arc<RegisteredMemory>> {
+    let connections = &group.connections;
+    let kind = connections.links[to as usize].as_ref()?.kind();
+    let (_, registered) = connections.registrations.find_device(kind, memory)?;
+    Some(registered)
 }
 
 /// Makes a long message known, or one from a device's memory.

@@ -241,7 +241,10 @@ pub(crate) fn devices_memory_is_sent_by_its_file(setup: &Setup) {
             assert!(bytes == expected);
         }
         assert_eq!(group.staged_bytes(), staged_before);
+        let reads_now = || group.reads_device(other, device.at(0), BYTES).unwrap();
+        assert_eq!(reads_now(), reads);
         handle.deregister();
+        assert!(!reads_now(), "after its end");
         assert!(send(other, 0, BYTES).is_none(), "after its end");
         // Nobody leaves before the other has seen the end of its put.
         all_reduce(group).unwrap();

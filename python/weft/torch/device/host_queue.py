@@ -147,6 +147,9 @@ class HostQueue(HostSteps):
         request(None)  # raises what is wrong with type and operation before anything is under way
         return self.on_host([memory], [memory], begin, device=device, stream=stream)
 
+    def send(self, memory: Tensor, to: int, tag: int, *, device: int, stream: torch.Stream) -> None:
+        """Nothing: no adapter reads the memory of such devices. See `weft.device.Pipeline`."""
+
     def on_host(
         self,
         reads: Sequence[Tensor],

@@ -63,6 +63,21 @@ class DeviceOperations:
         offer(work)
         return work
 
+    def send(self, tensor: Tensor, to: int, tag: int, *, timeout: float | None, sequence: int) -> DeviceWork | None:
+        """Starts sending a tensor that an adapter reads where it lies; None if none does."""
+        accelerator, device = _place([tensor])
+        memory, copied = _contiguous(tensor, accelerator)
+        if copied:
+            return None
+        pipeline, stream = self._pipeline_for(accelerator, device, timeout), accelerator.current_stream(device)
+        operation = pipeline.send(accelerator.memory(memory), to, tag, device=device, stream=stream)
+        if operation is None:
+            return None
+        accelerator.keep(memory, operation)
+        work = DeviceWork(operation, accelerator, [], sequence=sequence)
+        offer(work)
+        return work
+
     def carry_out(
         self,
         method: Callable[..., WeftWork | None],
