@@ -96,7 +96,7 @@ def test_memory_that_is_not_exported(driver: Driver, call: str, why: str) -> Non
 
 
 @pytest.mark.parametrize(
-    ("export_fails", "told"), [(False, "b refuses it: bad; a takes it"), (True, "a refuses it: the")]
+    ("export_fails", "told"), [(False, "a takes it; b refuses it: bad"), (True, "a refuses it: the")]
 )
 def test_adapters_are_tried_with_every_device(
     driver: Driver, monkeypatch: pytest.MonkeyPatch, export_fails: bool, told: str
@@ -107,7 +107,7 @@ def test_adapters_are_tried_with_every_device(
         asked.append((driver.device_of(address), os.fstat(file).st_size - offset - nbytes))
         return [("b", "bad" if len(asked) == 1 else None), ("a", None)]
 
-    ports = [("a:1", "", True), ("c:1", "", False)]
+    ports = [("b:1", "", True), ("a:1", "", True), ("a:2", "", True), ("c:1", "", False)]
     native = SimpleNamespace(try_device_memory=tried, rdma_ports=lambda: ports)
     monkeypatch.setattr(direct, "_weft", native)
     emulated = Emulated(driver)
@@ -117,6 +117,8 @@ def test_adapters_are_tried_with_every_device(
     finally:
         emulated.allow_everything()
     assert asked == ([] if export_fails else [(0, 0), (1, 0)])
+    ports[:3] = []
+    assert direct.in_words(driver) == "no RDMA port can be used"
 
 
 def test_import_loads_no_driver() -> None:

@@ -6,6 +6,8 @@ through the host's memory.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from weft import _weft
 from weft.device.driver import Driver, driver
 from weft.errors import Error, UnsupportedError
@@ -36,26 +38,26 @@ def adapters(found: Driver) -> dict[str, str | None]:
     Raises:
         weft.Error: There is no RDMA device.
     """
-    refusals: dict[str, str | None] = {}
-    for device in range(found.devices):
-        with found.on(device):
-            address = found.allocate(_PROBE_BYTES)
-        try:
-            tried = _tried(found, device, address)
-        finally:
-            with found.on(device):
-                found.free(address)
-        for name, refusal in tried:
-            refusals[name] = refusals.get(name) or refusal
+    usable = {name.partition(":")[0] for name, _, good in _weft.rdma_ports() if good}
+    refusals: dict[str, str | None] = dict.fromkeys(sorted(usable))
+    if usable:  # without, no device needs a context
+        for device in range(found.devices):
+            for name, refusal in _tried(found, device, refusals):
+                refusals[name] = refusals[name] or refusal
     return refusals
 
 
-def _tried(found: Driver, device: int, address: int) -> list[tuple[str, str | None]]:
+def _tried(found: Driver, device: int, names: Iterable[str]) -> list[tuple[str, str | None]]:
+    with found.on(device):
+        address = found.allocate(_PROBE_BYTES)
     try:
         with found.exported(address, device) as (file, offset):
             return _weft.try_device_memory(address, _PROBE_BYTES, file, offset)
     except UnsupportedError as error:
-        return [(name.partition(":")[0], str(error)) for name, _, usable in _weft.rdma_ports() if usable]
+        return [(name, str(error)) for name in names]
+    finally:
+        with found.on(device):
+            found.free(address)
 
 
 def in_words(found: Driver) -> str:
