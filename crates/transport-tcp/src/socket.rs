@@ -249,9 +249,13 @@ pub(crate) fn connect_from(
     };
     let socket = unconnected(family)?;
     let raw = socket.as_raw_fd();
-    let refused = |error: io::Error| match error.kind() {
-        io::ErrorKind::ConnectionRefused => LinkError::Absent(format!("{address}: {error}")),
-        _ => LinkError::Refused(format!("{address}: {error}")),
+    let refused = |error: io::Error| {
+        let (kind, why) = (error.kind(), format!("{address}: {error}"));
+        match kind {
+            io::ErrorKind::ConnectionRefused => LinkError::Absent(why),
+            io::ErrorKind::HostUnreachable => LinkError::Io(io::Error::new(kind, why)),
+            _ => LinkError::Refused(why),
+        }
     };
     if let Some(source) = source {
         bind(raw, source).map_err(refused)?;

@@ -29,6 +29,8 @@ use crate::socket::{self, Socket, SocketOptions};
 
 /// How long to try one of several addresses of a peer before the next.
 const ADDRESS_TIMEOUT: Duration = Duration::from_secs(3);
+/// How long to wait before a host that cannot be reached is called again.
+const UNREACHABLE_PAUSE: Duration = Duration::from_millis(50);
 /// Lines with a longer round trip are long: what a connection may have under way does not fill
 /// them.
 const LONG: Duration = Duration::from_millis(2);
@@ -233,6 +235,33 @@ impl TcpTransport {
         }
     }
 
+    /// One attempt at each of the peer's addresses, until one is good.
+    fn call_any(
+        &self,
+        peer: EndpointId,
+        address: &TcpAddress,
+        deadline: Instant,
+        cancel: &AtomicBool,
+    ) -> Result<Option<Arc<dyn Link>>, LinkError> {
+        let last = address.ips.len() - 1;
+        let mut failure = None;
+        for (number, at) in address.sockets().enumerate() {
+            let until = match number < last {
+                true => deadline.min(Instant::now() + ADDRESS_TIMEOUT),
+                false => deadline,
+            };
+            match self.call(peer, address, at, until, cancel) {
+                Err(LinkError::Cancelled) => return Err(LinkError::Cancelled),
+                Err(LinkError::Refused(why)) => {
+                    failure = Some(LinkError::Refused(format!("{at}: {why}")));
+                }
+                Err(error) => failure = Some(error),
+                answer => return answer,
+            }
+        }
+        Err(failure.unwrap_or_else(|| LinkError::Refused("the peer has no address".into())))
+    }
+
     /// Proves to the peer who this is, and has it prove who it is.
     fn prove(
         &self,
@@ -370,23 +399,22 @@ impl Transport for TcpTransport {
         cancel: &AtomicBool,
     ) -> Result<Option<Arc<dyn Link>>, LinkError> {
         let address = TcpAddress::decode(address)?;
-        let last = address.ips.len() - 1;
-        let mut failure = None;
-        for (number, at) in address.sockets().enumerate() {
-            let until = match number < last {
-                true => deadline.min(Instant::now() + ADDRESS_TIMEOUT),
-                false => deadline,
-            };
-            match self.call(peer, &address, at, until, cancel) {
-                Err(LinkError::Cancelled) => return Err(LinkError::Cancelled),
-                Err(LinkError::Refused(why)) => {
-                    failure = Some(LinkError::Refused(format!("{at}: {why}")));
+        // The network says that there is no host for a moment after its line came back, too: what
+        // was asked for meanwhile has had no answer. So that counts as silence.
+        let until = deadline.min(Instant::now() + self.options.peer_timeout);
+        loop {
+            match self.call_any(peer, &address, deadline, cancel) {
+                Err(LinkError::Io(error))
+                    if error.kind() == io::ErrorKind::HostUnreachable && Instant::now() < until =>
+                {
+                    thread::sleep(UNREACHABLE_PAUSE);
                 }
-                Err(error) => failure = Some(error),
                 answer => return answer,
             }
+            if cancel.load(Ordering::Relaxed) {
+                return Err(LinkError::Cancelled);
+            }
         }
-        Err(failure.unwrap_or_else(|| LinkError::Refused("the peer has no address".into())))
     }
 
     fn rest(&self) -> bool {

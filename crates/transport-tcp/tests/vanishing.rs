@@ -1,10 +1,14 @@
 //! Tests of a vanishing host, emulated by taking down the loopback interface of a network
 //! namespace. Needs the right to make one; without it, the tests say so and pass.
 
+use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use std::{io, thread};
 
-use weft_transport::conformance::{LinkPair, Subject, enter_network, set_loopback};
+use weft_transport::conformance::{
+    LinkPair, Subject, connect, enter_network, listening, set_loopback,
+};
 use weft_transport::{LinkError, POOL_HEADER, RegionKey, Standing};
 use weft_transport_tcp::{Interface, TcpOptions, TcpTransport};
 
@@ -57,6 +61,49 @@ fn a_link_in_the_middle_of_traffic_notices() {
         put.expect("the link is still good");
     }
     check_gone(&mut pair);
+}
+
+/// Makes the only host unreachable, or reachable again.
+fn set_unreachable(unreachable: bool) -> bool {
+    let verb = if unreachable { "replace" } else { "del" };
+    let route = ["unreachable", "127.0.0.1", "table", "local"];
+    let status = Command::new("ip")
+        .args(["route", verb])
+        .args(route)
+        .status();
+    status.is_ok_and(|status| status.success())
+}
+
+/// As for a moment after a line has come back.
+#[test]
+fn a_host_that_cannot_be_reached_for_a_moment_is_called_again() {
+    if !enter_network() {
+        return;
+    }
+    let [(a, _events), (b, events)] = [listening(&SUBJECT), listening(&SUBJECT)];
+    assert!(set_unreachable(true));
+    let called = Instant::now();
+    let error = connect(&a, &b).err();
+    let took = called.elapsed();
+    let unreachable = io::ErrorKind::HostUnreachable;
+    assert!(
+        matches!(&error, Some(LinkError::Io(error)) if error.kind() == unreachable),
+        "{error:?}"
+    );
+    assert!(
+        PEER_TIMEOUT <= took && took < PEER_TIMEOUT * 2,
+        "for as long as it may be silent: {took:?}"
+    );
+    let called = Instant::now();
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            thread::sleep(PEER_TIMEOUT / 4);
+            assert!(set_unreachable(false));
+        });
+        assert!(connect(&a, &b).unwrap().is_some());
+    });
+    events.next_link();
+    assert!(called.elapsed() < PEER_TIMEOUT);
 }
 
 #[test]
