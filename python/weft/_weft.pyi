@@ -35,8 +35,8 @@ __all__ = [
     "plan",
     "price",
     "rdma_ports",
-    "try_device_memory",
     "simulate",
+    "try_device_memory",
     "verify",
     "wire_formats",
 ]
@@ -56,10 +56,10 @@ def rdma_ports() -> list[tuple[str, str, bool]]:
     Raises an error that says why there are none.
     """
 
-def try_device_memory(pointer: int, nbytes: int, file: int, offset: int) -> list[tuple[str, str | None]]:
-    """For each RDMA device that can be used, why it does not take memory of a GPU; None: it does.
+def try_device_memory(name: str, pointer: int, nbytes: int, file: int, offset: int) -> str | None:
+    """Why an RDMA device does not take memory of a GPU; None: it does.
 
-    The memory lies at `offset` in a file (dma-buf). Raises as `rdma_ports`.
+    The memory lies at `offset` in a file (dma-buf).
     """
 
 def wire_formats() -> list[str]:

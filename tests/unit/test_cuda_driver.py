@@ -101,11 +101,12 @@ def test_memory_that_is_not_exported(driver: Driver, call: str, why: str) -> Non
 def test_adapters_are_tried_with_every_device(
     driver: Driver, monkeypatch: pytest.MonkeyPatch, export_fails: bool, told: str
 ) -> None:
-    asked: list[tuple[int, int]] = []
+    asked: list[tuple[str, int, int]] = []
 
-    def tried(address: int, nbytes: int, file: int, offset: int) -> list[tuple[str, str | None]]:
-        asked.append((driver.device_of(address), os.fstat(file).st_size - offset - nbytes))
-        return [("b", "bad" if len(asked) == 1 else None), ("a", None)]
+    def tried(name: str, address: int, nbytes: int, file: int, offset: int) -> str | None:
+        device = driver.device_of(address)
+        asked.append((name, device, os.fstat(file).st_size - offset - nbytes))
+        return "bad" if (name, device) == ("b", 0) else None
 
     ports = [("b:1", "", True), ("a:1", "", True), ("a:2", "", True), ("c:1", "", False)]
     native = SimpleNamespace(try_device_memory=tried, rdma_ports=lambda: ports)
@@ -116,7 +117,7 @@ def test_adapters_are_tried_with_every_device(
         assert direct.in_words(driver).startswith(told)
     finally:
         emulated.allow_everything()
-    assert asked == ([] if export_fails else [(0, 0), (1, 0)])
+    assert asked == ([] if export_fails else [(name, device, 0) for device in (0, 1) for name in "ab"])
     ports[:3] = []
     assert direct.in_words(driver) == "no RDMA port can be used"
 

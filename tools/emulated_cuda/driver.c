@@ -449,7 +449,11 @@ Result cuMemAlloc_v2(Address *device, size_t bytes) {
     pthread_mutex_lock(&everything);
     int kept = add_range(&allocated, (uint64_t)memory, bytes, current_device(), file);
     pthread_mutex_unlock(&everything);
-    if (!kept) return OUT_OF_MEMORY;
+    if (!kept) {
+        munmap(memory, bytes);
+        close(file);
+        return OUT_OF_MEMORY;
+    }
     *device = (Address)memory;
     return SUCCESS;
 }

@@ -6,8 +6,6 @@ use std::sync::{Mutex, PoisonError};
 use pyo3::prelude::*;
 use weft_runtime::DmaBuf;
 
-use crate::error::argument_error;
-
 /// Memory that links read where it lies.
 #[pyclass(frozen, module = "weft._weft")]
 pub(crate) struct Registration {
@@ -45,32 +43,20 @@ impl Registration {
     }
 }
 
-/// For each device whose ports can be used, why it does not take memory of another device, which
-/// lies at `pointer` and in a file; None: it does.
+/// Why an RDMA device does not take memory of another device, which lies at `pointer` and in a
+/// file; None: it does.
 #[pyfunction]
 pub(crate) fn try_device_memory(
     py: Python<'_>,
+    name: &str,
     pointer: usize,
     nbytes: usize,
     file: RawFd,
     offset: u64,
-) -> PyResult<Vec<(String, Option<String>)>> {
-    let ports = py.detach(weft_runtime::rdma_ports);
-    let ports = ports.map_err(|why| argument_error(py, why))?;
-    let mut devices: Vec<String> = Vec::new();
-    for port in ports.into_iter().filter(weft_runtime::RdmaPort::is_usable) {
-        if devices.last() != Some(&port.device) {
-            devices.push(port.device);
-        }
-    }
-    Ok(py.detach(|| {
-        let try_one = |name: String| {
-            let memory = (pointer as u64, nbytes);
-            let tried = weft_runtime::try_device_memory(&name, memory, dma_buf(file, offset));
-            (name, tried.err().map(|error| error.to_string()))
-        };
-        devices.into_iter().map(try_one).collect()
-    }))
+) -> Option<String> {
+    let memory = (pointer as u64, nbytes);
+    let tried = py.detach(|| weft_runtime::try_device_memory(name, memory, dma_buf(file, offset)));
+    tried.err().map(|error| error.to_string())
 }
 
 /// The file of a device's memory, which the caller keeps open meanwhile.

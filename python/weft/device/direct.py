@@ -6,7 +6,7 @@ through the host's memory.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 from weft import _weft
 from weft.device.driver import Driver, driver
@@ -38,23 +38,23 @@ def adapters(found: Driver) -> dict[str, str | None]:
     Raises:
         weft.Error: There is no RDMA device.
     """
-    usable = {name.partition(":")[0] for name, _, good in _weft.rdma_ports() if good}
-    refusals: dict[str, str | None] = dict.fromkeys(sorted(usable))
-    if usable:  # without, no device needs a context
+    names = sorted({name.partition(":")[0] for name, _, usable in _weft.rdma_ports() if usable})
+    refusals: dict[str, str | None] = dict.fromkeys(names)
+    if names:  # without, no GPU needs a context
         for device in range(found.devices):
-            for name, refusal in _tried(found, device, refusals):
+            for name, refusal in _tried(found, device, names).items():
                 refusals[name] = refusals[name] or refusal
     return refusals
 
 
-def _tried(found: Driver, device: int, names: Iterable[str]) -> list[tuple[str, str | None]]:
+def _tried(found: Driver, device: int, names: Sequence[str]) -> dict[str, str | None]:
     with found.on(device):
         address = found.allocate(_PROBE_BYTES)
     try:
         with found.exported(address, device) as (file, offset):
-            return _weft.try_device_memory(address, _PROBE_BYTES, file, offset)
+            return {name: _weft.try_device_memory(name, address, _PROBE_BYTES, file, offset) for name in names}
     except UnsupportedError as error:
-        return [(name, str(error)) for name in names]
+        return dict.fromkeys(names, str(error))
     finally:
         with found.on(device):
             found.free(address)

@@ -2,7 +2,8 @@
 //! without it. What its header has as inline functions goes through the table of a device's
 //! context.
 
-use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
+use std::ptr::NonNull;
 use std::sync::OnceLock;
 
 use weft_transport::PerProcess;
@@ -31,16 +32,16 @@ macro_rules! functions {
             fn of(library: *mut c_void) -> Result<Verbs, String> {
                 Ok(Verbs {
                     $($name: {
-                        let symbol = concat!(stringify!($name), "\0");
-                        // SAFETY: the library is open, and the name ends with a NUL.
-                        let found = unsafe { libc::dlsym(library, symbol.as_ptr().cast()) };
-                        if found.is_null() {
-                            return Err(format!("libibverbs has no {}", stringify!($name)));
-                        }
+                        let name = stringify!($name);
+                        let missing = || format!("libibverbs has no {name}");
+                        let found = symbol(library, name).ok_or_else(missing)?;
                         // SAFETY: the symbol is a function, of the type that the header declares.
-                        unsafe { std::mem::transmute::<*mut c_void, unsafe extern "C" fn($($argument),*) $(-> $result)?>(found) }
+                        unsafe { std::mem::transmute::<NonNull<c_void>, unsafe extern "C" fn($($argument),*) $(-> $result)?>(found) }
                     },)*
-                    ibv_reg_dmabuf_mr: register_dma_buf(library),
+                    ibv_reg_dmabuf_mr: symbol(library, "ibv_reg_dmabuf_mr").map(|found| {
+                        // SAFETY: as above.
+                        unsafe { std::mem::transmute::<NonNull<c_void>, RegisterDmaBuf>(found) }
+                    }),
                 })
             }
         }
@@ -119,11 +120,11 @@ impl Verbs {
     }
 }
 
-fn register_dma_buf(library: *mut c_void) -> Option<RegisterDmaBuf> {
+/// A function of the library, if it has one of this name.
+fn symbol(library: *mut c_void, name: &str) -> Option<NonNull<c_void>> {
+    let name = CString::new(name).ok()?;
     // SAFETY: the library is open, and the name ends with a NUL.
-    let found = unsafe { libc::dlsym(library, c"ibv_reg_dmabuf_mr".as_ptr()) };
-    // SAFETY: the symbol is a function, of the type that the header declares.
-    (!found.is_null()).then(|| unsafe { std::mem::transmute(found) })
+    NonNull::new(unsafe { libc::dlsym(library, name.as_ptr()) })
 }
 
 /// Whether the kernel copies registered memory for a forked child, as those since 5.12 do. What
@@ -132,14 +133,12 @@ fn register_dma_buf(library: *mut c_void) -> Option<RegisterDmaBuf> {
 fn forks_copy(library: *mut c_void) -> bool {
     /// `IBV_FORK_UNNEEDED`.
     const UNNEEDED: c_int = 2;
-    // SAFETY: the library is open, and the name ends with a NUL.
-    let found = unsafe { libc::dlsym(library, c"ibv_is_fork_initialized".as_ptr()) };
-    if found.is_null() {
+    let Some(found) = symbol(library, "ibv_is_fork_initialized") else {
         return false;
-    }
+    };
     // SAFETY: the symbol is a function, of the type that the header declares.
     let state =
-        unsafe { std::mem::transmute::<*mut c_void, unsafe extern "C" fn() -> c_int>(found) };
+        unsafe { std::mem::transmute::<NonNull<c_void>, unsafe extern "C" fn() -> c_int>(found) };
     // SAFETY: plain call.
     unsafe { state() == UNNEEDED }
 }
