@@ -66,8 +66,8 @@ class DeviceOperations:
     def send(self, tensor: Tensor, to: int, tag: int, *, timeout: float | None, sequence: int) -> DeviceWork | None:
         """Starts sending a tensor that an adapter reads where it lies; None if none does."""
         accelerator, device = _place([tensor])
-        memory, copied = _contiguous(tensor, accelerator)
-        if copied:
+        memory = tensor.detach()
+        if not _is_plain(memory):
             return None
         pipeline, stream = self._pipeline_for(accelerator, device, timeout), accelerator.current_stream(device)
         operation = pipeline.send(accelerator.memory(memory), to, tag, device=device, stream=stream)
@@ -220,11 +220,16 @@ def _place(tensors: Sequence[Tensor]) -> tuple[Accelerator, int]:
 def _contiguous(tensor: Tensor, accelerator: Accelerator) -> tuple[Tensor, list[Callable[[], object]]]:
     """The tensor, or a contiguous copy of it and how that becomes the tensor's elements again."""
     plain = tensor.detach()
-    if plain.is_contiguous() and not plain.is_neg() and not plain.is_conj():
+    if _is_plain(plain):
         return plain, []
     copy = accelerator.zeros(plain.numel(), plain).view(plain.shape)
     copy.copy_(plain)
     return copy, [lambda: plain.copy_(copy)]
+
+
+def _is_plain(tensor: Tensor) -> bool:
+    """Whether memory holds the elements one behind the other, as they are."""
+    return tensor.is_contiguous() and not tensor.is_neg() and not tensor.is_conj()
 
 
 def _as_tensor(memory: np.ndarray, tensor: Tensor) -> Tensor:
