@@ -10,6 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 
 import weft
+from benches.device.pipelines import LATENCY_S, pipeline_of
 from benches.device.resnet50 import resnet50
 from tools.emulated_cuda import Emulated, EmulatedArray
 from weft.device.driver import driver
@@ -20,8 +21,6 @@ from weft.dtypes import of_numpy
 
 __all__ = ["main"]
 
-_LATENCY_S = 10e-6
-
 
 def main() -> None:
     """Measures what the JSON in the first argument asks for; rank 0 prints what was found."""
@@ -29,11 +28,7 @@ def main() -> None:
     gradients = resnet50(asked["backward"])
     with weft.init(timeout=60) as group:
         emulated = Emulated(driver())
-        child = group.native.split(list(range(group.size)), "measured")
-        assert child is not None, "all ranks are in it"
-        pipeline = Pipeline(child, driver(), 0, asked["tile"])
-        with driver().on(0):
-            stream = driver().new_stream()
+        pipeline, stream = pipeline_of(group, asked["tile"])
         array = EmulatedArray(driver(), sum(gradient.nbytes for gradient in gradients) // 4, np.float32)
         array.view[:] = 0.0
         emulated.configure(0, 0, 0)
@@ -46,13 +41,13 @@ def main() -> None:
             began = time.perf_counter()
             _average(pipeline, stream, array, 0, array.view.nbytes).wait(60)
             hosts.append(time.perf_counter() - began)
-            emulated.configure(asked["rate"], asked["rate"], _LATENCY_S)
+            emulated.configure(asked["rate"], asked["rate"], LATENCY_S)
             for pack, times in found.items():
                 group.barrier()
                 times.append(_backward(emulated, pipeline, stream, array, gradients, pack))
         pipeline.close()
         if group.rank == 0:
-            print(json.dumps({"packs": found, "hosts": hosts, "slots": SLOTS, "latency": _LATENCY_S}), flush=True)
+            print(json.dumps({"packs": found, "hosts": hosts, "slots": SLOTS, "latency": LATENCY_S}), flush=True)
 
 
 def _backward(

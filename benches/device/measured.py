@@ -12,15 +12,15 @@ import numpy as np
 
 import weft
 from benches.device import claims
+from benches.device.pipelines import LATENCY_S, pipeline_of
 from tools.emulated_cuda import TO_DEVICE, TO_HOST, Emulated, EmulatedArray
 from weft.device.driver import driver
-from weft.device.pipeline import SLOTS, DeviceMemory, Pipeline
+from weft.device.pipeline import SLOTS, DeviceMemory
 from weft.dtypes import of_numpy
 
 __all__ = ["main"]
 
 _FLOAT = of_numpy(np.dtype(np.float32))
-_LATENCY_S = 10e-6
 
 
 def main() -> None:
@@ -29,16 +29,12 @@ def main() -> None:
     assert _FLOAT is not None, "float32 is known"
     with weft.init(timeout=60) as group:
         emulated = Emulated(driver())
-        child = group.native.split(list(range(group.size)), "measured")
-        assert child is not None, "all ranks are in it"
-        pipeline = Pipeline(child, driver(), 0, asked["tile"])
-        with driver().on(0):
-            stream = driver().new_stream()
+        pipeline, stream = pipeline_of(group, asked["tile"])
         algorithms = {}
         for way in asked["ways"]:
             own_schedule = claims.schedule(way, group.size)
             if own_schedule is not None:
-                child.add_schedule(way, own_schedule.text)
+                pipeline.group.add_schedule(way, own_schedule.text)
             algorithms[way] = {} if own_schedule is None else {"algorithm": way}
         rows = []
         for nbytes, way in itertools.product(asked["sizes"], algorithms):
@@ -55,9 +51,9 @@ def main() -> None:
             array.view[:] = 1.0
             emulated.configure(0, 0, 0)
             without_copies = statistics.median(call() for _ in range(asked["repeats"]))
-            emulated.configure(asked["rate"], asked["rate"], _LATENCY_S)
+            emulated.configure(asked["rate"], asked["rate"], LATENCY_S)
             call()
-            emulated.configure(asked["rate"], asked["rate"], _LATENCY_S)  # counts from zero
+            emulated.configure(asked["rate"], asked["rate"], LATENCY_S)  # counts from zero
             used, theirs = time.process_time(), emulated.processor_seconds
             times = [call() for _ in range(asked["repeats"])]
             own = time.process_time() - used - (emulated.processor_seconds - theirs)
@@ -76,7 +72,7 @@ def main() -> None:
             array.free()
         pipeline.close()
         if group.rank == 0:
-            print(json.dumps({"rows": rows, "slots": SLOTS, "latency": _LATENCY_S}), flush=True)
+            print(json.dumps({"rows": rows, "slots": SLOTS, "latency": LATENCY_S}), flush=True)
 
 
 if __name__ == "__main__":
