@@ -261,6 +261,16 @@ mod tests {
         make: |local| Arc::new(ShmTransport::new(local).unwrap()),
     };
 
+    #[test]
+    fn one_that_is_dropped_has_left_nothing() {
+        for _ in 0..100 {
+            let local = Local::create(1 << 20).unwrap();
+            let used = Arc::downgrade(&local.doorbell);
+            drop(ShmTransport::new(local));
+            assert!(used.upgrade().is_none(), "its thread is still there");
+        }
+    }
+
     /// The threads of this process that answer callers.
     fn answering_threads() -> usize {
         let tasks = std::fs::read_dir("/proc/self/task").unwrap();

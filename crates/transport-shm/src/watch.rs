@@ -9,6 +9,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use weft_transport::fork::{self, Descriptor};
@@ -59,10 +60,18 @@ struct WatchedConnection {
     exhausted_since: Option<Instant>,
     /// Those who have said nothing yet; the oldest has the smallest key.
     callers: BTreeMap<u64, Descriptor>,
+    /// Until somebody waits for its end.
+    thread: Option<JoinHandle<()>>,
     stopped: bool,
 }
 
 impl WatchedConnection {
+    /// Whether nothing is left to watch. Then nothing is added any more.
+    fn stop_if_idle(&mut self) -> bool {
+        self.stopped = self.listener.is_none() && self.connections.is_empty();
+        self.stopped
+    }
+
     /// Whether nobody could be taken in for a while, this time included.
     fn has_long_been_exhausted(&mut self) -> bool {
         let now = Instant::now();
@@ -97,9 +106,8 @@ impl ConnectionWatcher {
         let wake = watch.wake.as_raw_fd();
         watch.control(libc::EPOLL_CTL_ADD, wake, KEY_WAKE, libc::EPOLLIN as u32)?;
         let running = Arc::clone(&watch);
-        std::thread::Builder::new()
-            .name("weft-shm".into())
-            .spawn(move || running.run())?;
+        let thread = thread::Builder::new().name("weft-shm".into());
+        watch.locked().thread = Some(thread.spawn(move || running.run())?);
         Ok(watch)
     }
 
@@ -116,7 +124,8 @@ impl ConnectionWatcher {
         Ok(true)
     }
 
-    /// Takes in no more connections.
+    /// Takes in no more connections. Where none is left, the thread has ended on return, and holds
+    /// no descriptor.
     pub(crate) fn close(&self) {
         if fork::generation() != self.born {
             return;
@@ -128,9 +137,16 @@ impl ConnectionWatcher {
             watched.listener.take(),
             std::mem::take(&mut watched.callers),
         );
+        let ends = watched.stop_if_idle().then(|| watched.thread.take());
         drop(watched);
         drop((listener, callers));
         self.wake_up();
+        // The last reference may be dropped on the thread itself.
+        let own = thread::current().id();
+        if let Some(thread) = ends.flatten().filter(|ends| ends.thread().id() != own) {
+            // A panic was reported by the thread itself.
+            let _ = thread.join();
+        }
     }
 
     pub(crate) fn new_key(&self) -> u64 {
@@ -221,7 +237,7 @@ impl ConnectionWatcher {
             for event in &events[..usize::try_from(count).unwrap_or(0)] {
                 self.handle(event.u64, event.events);
             }
-            if self.stop_if_idle() {
+            if self.locked().stop_if_idle() {
                 return;
             }
         }
@@ -270,7 +286,7 @@ impl ConnectionWatcher {
                     if told {
                         reception.exhausted();
                     }
-                    return std::thread::sleep(ACCEPT_RETRY);
+                    return thread::sleep(ACCEPT_RETRY);
                 }
             }
         }
@@ -346,12 +362,6 @@ impl ConnectionWatcher {
         for key in keys {
             self.flush(key);
         }
-    }
-
-    fn stop_if_idle(&self) -> bool {
-        let mut watched = self.locked();
-        watched.stopped = watched.listener.is_none() && watched.connections.is_empty();
-        watched.stopped
     }
 
     fn control(&self, operation: i32, descriptor: RawFd, key: u64, events: u32) -> io::Result<()> {
