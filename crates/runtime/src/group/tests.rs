@@ -1,17 +1,34 @@
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use weft_algorithms::{MemoryClass, ScheduleRequest, Selection, Sizes, Topology, family, select};
 use weft_kernels::DType;
 use weft_schedule::{Collective, Schedule};
-use weft_transport::TransportKind;
+use weft_transport::{LinkError, TransportKind};
 
 use super::*;
 use crate::Error;
 use crate::bootstrap::{Endpoint, EndpointOptions, MemoryStore, TransportChoice};
 use crate::call::{Call, Counts, Op, Tiling};
 use crate::channel::ControlMessage;
+use crate::execution::GroupFailure;
 use crate::selection::NAMED;
+
+fn endpoint(transport: TransportChoice) -> Arc<Endpoint> {
+    let options = EndpointOptions {
+        transport,
+        interface: Some("127.0.0.1".into()),
+        pool_bytes: 64 << 20,
+        ..EndpointOptions::default()
+    };
+    Endpoint::new(options).unwrap()
+}
+
+fn create(endpoint: Arc<Endpoint>, store: &MemoryStore, rank: u32, size: u32) -> Arc<Group> {
+    let (options, never) = (GroupOptions::default(), AtomicBool::new(false));
+    Group::create(endpoint, store, rank, size, options, &never).unwrap()
+}
 
 /// What every rank of a group that shares memory does.
 fn ranks(size: u32, body: impl Fn(&Group) + Sync) {
@@ -20,15 +37,7 @@ fn ranks(size: u32, body: impl Fn(&Group) + Sync) {
         for rank in 0..size {
             let (store, body) = (&store, &body);
             scope.spawn(move || {
-                let options = EndpointOptions {
-                    transport: TransportChoice::Loopback,
-                    pool_bytes: 64 << 20,
-                    ..EndpointOptions::default()
-                };
-                let (options, endpoint) = (GroupOptions::default(), Endpoint::new(options));
-                let never = AtomicBool::new(false);
-                let group = Group::create(endpoint.unwrap(), store, rank, size, options, &never);
-                let group = group.unwrap();
+                let group = create(endpoint(TransportChoice::Loopback), store, rank, size);
                 body(&group);
                 // Who leaves earlier is missed.
                 call(&group, Collective::Barrier, None);
@@ -110,17 +119,31 @@ fn schedules(name: &str, ranks: u32) -> Vec<Schedule> {
     (0..ranks).map(program).collect()
 }
 
+/// Whoever meets the end of a link hears first what the peer has said before.
+#[test]
+fn who_has_left_over_a_failure_is_not_what_is_told() {
+    for transport in [TransportChoice::Loopback, TransportChoice::Tcp] {
+        let store = MemoryStore::new();
+        let make = |rank| create(endpoint(transport), &store, rank, 2);
+        let (stays, leaves) = std::thread::scope(|scope| {
+            let other = scope.spawn(|| make(1));
+            (make(0), other.join().unwrap())
+        });
+        stays.engine.with(|state, finished| {
+            leaves.abort("enough");
+            leaves.engine.endpoint().close();
+            let failure = GroupFailure::Link(1, LinkError::Left);
+            state.fail(stays.id, u64::MAX, failure, finished);
+        });
+        let told = stays.broken().unwrap().to_string();
+        assert!(told.contains("enough"), "{transport:?}: {told}");
+    }
+}
+
 /// Who is not in a group cannot break it, whatever it claims to have seen.
 #[test]
 fn strangers_are_not_believed() {
-    let make = || {
-        let options = EndpointOptions {
-            transport: TransportChoice::Loopback,
-            pool_bytes: 64 << 20,
-            ..EndpointOptions::default()
-        };
-        Endpoint::new(options).unwrap()
-    };
+    let make = || endpoint(TransportChoice::Loopback);
     let (members, stranger, store) = ([make(), make()], make(), MemoryStore::new());
     let (far, never) = (
         Instant::now() + Duration::from_secs(60),
@@ -130,9 +153,7 @@ fn strangers_are_not_believed() {
         for (rank, endpoint) in (0..).zip(&members) {
             let (store, stranger, never) = (&store, &stranger, &never);
             scope.spawn(move || {
-                let options = GroupOptions::default();
-                let group = Group::create(endpoint.clone(), store, rank, 2, options, never);
-                let group = group.unwrap();
+                let group = create(endpoint.clone(), store, rank, 2);
                 let kind = TransportKind::Loopback;
                 let link = stranger
                     .link(&endpoint.address(), kind, far, never)

@@ -58,7 +58,12 @@ impl ProgressState {
     }
 
     /// Takes in what has arrived on these links. True if anything has, or a link has ended.
-    fn take_from(&mut self, keys: &[u64], receive: Receive, finished: &mut Finished) -> bool {
+    pub(super) fn take_from(
+        &mut self,
+        keys: &[u64],
+        receive: Receive,
+        finished: &mut Finished,
+    ) -> bool {
         let mut progressed = false;
         for key in keys {
             let Some(watched) = self.links.get(key) else {

@@ -12,7 +12,7 @@ use weft_transport::{EndpointId, Link, LinkError, RegionKey};
 
 use super::dispatch::ReceivedMessage;
 use super::group_state::GroupState;
-use super::state::ProgressState;
+use super::state::{ProgressState, WatchedLink};
 use crate::Error;
 use crate::call::Finished;
 use crate::channel::{ControlMessage, ENVELOPE_BYTES};
@@ -120,8 +120,10 @@ impl ProgressState {
             }
             message => self.point_to_point(id, rank, message, &received.payload, finished),
         };
-        if let Err(failure) = result {
-            self.fail(id, u64::MAX, failure, finished);
+        match result {
+            // That is told when the link is read, behind what the peer has said before.
+            Ok(()) | Err(GroupFailure::Link(_, LinkError::Left | LinkError::Gone(_))) => {}
+            Err(failure) => self.fail(id, u64::MAX, failure, finished),
         }
     }
 
@@ -362,6 +364,9 @@ impl ProgressState {
         failure: GroupFailure,
         finished: &mut Finished,
     ) {
+        if let GroupFailure::Link(rank, LinkError::Left | LinkError::Gone(_)) = &failure {
+            self.hear_out(id, *rank, finished);
+        }
         let Some(group) = self.groups.get_mut(&id) else {
             return;
         };
@@ -381,6 +386,17 @@ impl ProgressState {
             }
         };
         group.fail_and_tell(&error, finished);
+    }
+
+    /// Takes in what a rank has said before its link ended: why it has left, perhaps.
+    fn hear_out(&mut self, id: u64, rank: u32, finished: &mut Finished) {
+        let Some(group) = self.groups.get(&id) else {
+            return;
+        };
+        let is_over = |watched: &WatchedLink| group.connections.is_over(rank, &watched.link);
+        let over_it = (self.links.iter()).filter(|(_, watched)| is_over(watched));
+        let keys: Vec<u64> = over_it.map(|(key, _)| *key).collect();
+        self.take_from(&keys, <dyn Link>::receive, finished);
     }
 
     /// Ends groups with members that there are no links to: whoever of them calls waits in vain,
