@@ -1,7 +1,7 @@
 //! The TCP transport: one port per endpoint, one connection or several per link.
 
 use std::io;
-use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::net::{IpAddr, TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -181,16 +181,16 @@ impl TcpTransport {
         })
     }
 
-    /// One attempt at one of the peer's addresses.
+    /// One attempt over a connection to one of the peer's addresses.
     fn call(
         &self,
         peer: EndpointId,
         address: &TcpAddress,
-        at: SocketAddr,
+        stream: Descriptor<TcpStream>,
         deadline: Instant,
         cancel: &AtomicBool,
     ) -> Result<Option<Arc<dyn Link>>, LinkError> {
-        let first = Socket::new(socket::connect(at, deadline, cancel)?, self.options)?;
+        let first = Socket::new(stream, self.options)?;
         let call = u64::from_le_bytes(random()?);
         let cipher = self.address.ciphers.common(address.ciphers)?;
         let prove = |socket: &Socket, connection: usize, until| {
@@ -250,11 +250,16 @@ impl TcpTransport {
                 true => deadline.min(Instant::now() + ADDRESS_TIMEOUT),
                 false => deadline,
             };
-            match self.call(peer, address, at, until, cancel) {
+            let connected = socket::connect(at, until, cancel);
+            let answer = connected.and_then(|stream| {
+                let answer = self.call(peer, address, stream, until, cancel);
+                answer.map_err(|error| match error {
+                    LinkError::Refused(why) => LinkError::Refused(format!("{at}: {why}")),
+                    other => other,
+                })
+            });
+            match answer {
                 Err(LinkError::Cancelled) => return Err(LinkError::Cancelled),
-                Err(LinkError::Refused(why)) => {
-                    failure = Some(LinkError::Refused(format!("{at}: {why}")));
-                }
                 Err(error) => failure = Some(error),
                 answer => return answer,
             }
