@@ -10,10 +10,10 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use weft_transport::fork::{self, Descriptor};
-use weft_transport::{Doorbell, FlushState, is_own_limit};
+use weft_transport::{Doorbell, FlushState, Shortage, is_own_limit};
 
 use crate::connection::ShmConnection;
 use crate::socket;
@@ -28,8 +28,6 @@ const EVENTS_MAX: usize = 16;
 /// Those who have connected and said nothing yet. Beyond, the oldest makes room.
 const CALLERS_MAX: usize = 256;
 const ACCEPT_RETRY: Duration = Duration::from_millis(10);
-/// Who calls has waited so long for want of a descriptor when it is told of.
-const EXHAUSTION_TOLD: Duration = Duration::from_millis(500);
 
 /// Hears of those who connect. Called on the watching thread, so it must not wait.
 pub(crate) trait Reception: Send + Sync {
@@ -56,8 +54,7 @@ pub(crate) struct ConnectionWatcher {
 struct WatchedConnection {
     connections: HashMap<u64, Watching>,
     listener: Option<(Descriptor, Option<Arc<dyn Reception>>)>,
-    /// Since when nobody can be taken in.
-    exhausted_since: Option<Instant>,
+    shortage: Shortage,
     /// Those who have said nothing yet; the oldest has the smallest key.
     callers: BTreeMap<u64, Descriptor>,
     /// Until somebody waits for its end.
@@ -70,12 +67,6 @@ impl WatchedConnection {
     fn stop_if_idle(&mut self) -> bool {
         self.stopped = self.listener.is_none() && self.connections.is_empty();
         self.stopped
-    }
-
-    /// Whether nobody could be taken in for a while, this time included.
-    fn has_long_been_exhausted(&mut self) -> bool {
-        let now = Instant::now();
-        now - *self.exhausted_since.get_or_insert(now) >= EXHAUSTION_TOLD
     }
 }
 
@@ -271,7 +262,7 @@ impl ConnectionWatcher {
             };
             match socket::accept(listener.as_fd()) {
                 Ok(socket) => {
-                    watched.exhausted_since = None;
+                    watched.shortage.end();
                     self.wait_for(&mut watched, socket);
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
@@ -281,7 +272,7 @@ impl ConnectionWatcher {
                 // Those who wait are still waiting: try again, but not in a hot loop.
                 Err(error) => {
                     let reception = Arc::clone(reception);
-                    let told = is_own_limit(&error) && watched.has_long_been_exhausted();
+                    let told = is_own_limit(&error) && watched.shortage.goes_on();
                     drop(watched);
                     if told {
                         reception.exhausted();

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use weft_transport::fork::Descriptor;
-use weft_transport::{EndpointId, LinkEvents, Local, Regions, is_own_limit};
+use weft_transport::{EndpointId, LinkEvents, Local, Regions, Shortage, is_own_limit};
 
 use crate::encryption::CipherOffer;
 use crate::handshake::{
@@ -36,8 +36,6 @@ const MEMBERS_POLL: Duration = Duration::from_millis(10);
 /// How long to leave the queue alone when the process has no descriptor left for another
 /// connection.
 const EXHAUSTION_PAUSE: Duration = Duration::from_millis(100);
-/// Who calls has waited so long when it is told of.
-const EXHAUSTION_TOLD: Duration = Duration::from_millis(500);
 
 /// The listening sockets of one endpoint, all with the same port.
 pub(crate) struct Listener {
@@ -124,7 +122,7 @@ impl Listener {
     /// Serves until told to stop.
     pub(crate) fn run(mut self) {
         let mut paused_until = Instant::now();
-        let mut exhausted_since = None;
+        let mut shortage = Shortage::default();
         loop {
             let mut watched = vec![poll_entry(self.stop.as_raw_fd(), libc::POLLIN)];
             watched.extend(
@@ -149,12 +147,11 @@ impl Listener {
                 continue;
             }
             if self.take_in_callers() {
-                exhausted_since = None;
+                shortage.end();
                 continue;
             }
-            let now = Instant::now();
-            paused_until = now + EXHAUSTION_PAUSE;
-            if now - *exhausted_since.get_or_insert(now) >= EXHAUSTION_TOLD {
+            paused_until = Instant::now() + EXHAUSTION_PAUSE;
+            if shortage.goes_on() {
                 self.events.exhausted();
             }
         }

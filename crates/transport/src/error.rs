@@ -2,6 +2,10 @@
 
 use std::fmt;
 use std::io;
+use std::time::{Duration, Instant};
+
+/// Whoever calls has waited so long for want of a descriptor when it is told of.
+const SHORTAGE_TOLD: Duration = Duration::from_millis(500);
 
 /// Why a link could not be made, or does not work any more.
 #[derive(Debug)]
@@ -39,6 +43,23 @@ pub fn is_own_limit(error: &io::Error) -> bool {
         error.raw_os_error(),
         Some(EMFILE | ENFILE | ENOBUFS | ENOMEM)
     )
+}
+
+/// Since when those who call cannot be taken in for want of a descriptor.
+#[derive(Default)]
+pub struct Shortage(Option<Instant>);
+
+impl Shortage {
+    /// Somebody could not be taken in. Whether it has been so for long enough to be told of.
+    pub fn goes_on(&mut self) -> bool {
+        let now = Instant::now();
+        now - *self.0.get_or_insert(now) >= SHORTAGE_TOLD
+    }
+
+    /// Nobody waits any more.
+    pub fn end(&mut self) {
+        self.0 = None;
+    }
 }
 
 impl fmt::Display for LinkError {

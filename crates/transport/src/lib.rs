@@ -66,7 +66,7 @@ mod watch;
 pub use {
     clock::{Moment, TickClock, Timeline},
     doorbell::{Doorbell, POOL_HEADER, POOL_LABEL, PeerDoorbell, Sleep},
-    error::{LinkError, is_own_limit},
+    error::{LinkError, Shortage, is_own_limit},
     link::{
         AtomicOp, Capabilities, DmaBuf, EndpointId, FlushState, INJECT_BYTES_MAX, Inbox, Iovec,
         IovecMut, Link, LinkEvents, MESSAGE_BYTES_MAX, Redirection, Signal, Standing, Stream,

@@ -9,7 +9,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use weft_transport::fork::{self, Descriptor};
-use weft_transport::is_own_limit;
+use weft_transport::{Shortage, is_own_limit};
 use weft_transport_tcp::{is_called, poll, poll_entry};
 
 use super::protocol::{REPLY_BYTES_MAX, StoreFailure, StoreReply, StoreRequest};
@@ -25,8 +25,6 @@ const HEARTBEAT: Duration = Duration::from_millis(500);
 const ACCEPTED_PER_TURN: usize = 64;
 /// How long nobody is let in when this process has no descriptor left.
 const PAUSE: Duration = Duration::from_millis(40);
-/// Who calls has waited so long for want of a descriptor when the others are told.
-const EXHAUSTION_TOLD: Duration = Duration::from_millis(500);
 
 /// What clients and strangers can make the server do.
 #[derive(Clone, Debug)]
@@ -120,7 +118,7 @@ impl TcpStoreServer {
             held: 0,
             due: Instant::now(),
             paused: None,
-            exhausted_since: None,
+            shortage: Shortage::default(),
         };
         let builder = thread::Builder::new().name("weft-store".into());
         let thread = builder.spawn(move || serving.run()).map_err(cannot)?;
@@ -203,8 +201,7 @@ struct Serving {
     due: Instant,
     /// Until when nobody is let in.
     paused: Option<Instant>,
-    /// Since when nobody could be let in, for want of a descriptor.
-    exhausted_since: Option<Instant>,
+    shortage: Shortage,
 }
 
 impl Serving {
@@ -264,8 +261,8 @@ impl Serving {
                     match error.kind() {
                         ConnectionAborted | Interrupted => continue,
                         // The kernel speaks of a limit even where nobody waits.
-                        WouldBlock => self.exhausted_since = None,
-                        _ if !is_called(&self.listener) => self.exhausted_since = None,
+                        WouldBlock => self.shortage.end(),
+                        _ if !is_called(&self.listener) => self.shortage.end(),
                         // Out of descriptors, most likely.
                         _ => self.make_room(),
                     }
@@ -280,9 +277,8 @@ impl Serving {
         if !self.close_oldest_stranger() {
             self.close_idlest();
         }
-        let now = Instant::now();
-        self.paused = Some(now + PAUSE);
-        if now - *self.exhausted_since.get_or_insert(now) >= EXHAUSTION_TOLD {
+        self.paused = Some(Instant::now() + PAUSE);
+        if self.shortage.goes_on() {
             self.refuse_waits();
         }
     }
