@@ -252,18 +252,14 @@ impl Connections {
         granted + self.scratch.bytes
     }
 
-    /// Gives a peer's channel back to the pool.
-    pub(crate) fn release_channel(&mut self, rank: u32, pool: &Pool) {
-        if let Some(channel) = self.channels[rank as usize].take() {
-            if let Some(link) = &self.links[rank as usize] {
-                link.revoke(RegionKey::POOL, channel.local.range());
-            }
-            pool.free(channel.local);
-            channel
-                .staging
-                .into_iter()
-                .for_each(|range| pool.free(range));
+    /// Takes a peer's channel back: its memory, which is the pool's again.
+    pub(crate) fn take_channel(&mut self, rank: u32) -> impl Iterator<Item = PoolRange> + use<> {
+        let channel = self.channels[rank as usize].take();
+        if let (Some(channel), Some(link)) = (&channel, &self.links[rank as usize]) {
+            link.revoke(RegionKey::POOL, channel.local.range());
         }
+        let ranges = channel.map(|channel| [Some(channel.local), channel.staging]);
+        ranges.into_iter().flatten().flatten()
     }
 
     /// Sends a control message to all members that there are links to.

@@ -8,6 +8,7 @@ use weft_transport::Link;
 use super::state::ProgressState;
 use crate::call::Finished;
 use crate::channel::ControlMessage;
+use crate::memory::PoolRange;
 
 impl ProgressState {
     /// Takes back what no peer can write any more of a group that is closed here, and forgets the
@@ -16,16 +17,19 @@ impl ProgressState {
         let Some(group) = self.groups.get_mut(&id).filter(|group| group.closed) else {
             return;
         };
+        let mut back = Vec::new();
         for rank in 0..group.size() {
             if !group.connections.may_be_written_by(rank) {
-                let pool = self.endpoint.pool();
-                group.connections.release_channel(rank, pool);
+                back.extend(group.connections.take_channel(rank));
             }
         }
         if group.connections.channels.iter().all(Option::is_none) {
-            self.forget(id);
+            back.extend(self.forget(id));
         }
+        // Before it is free: what is free is not in quarantine.
         self.count_quarantined();
+        back.into_iter()
+            .for_each(|range| self.endpoint.pool().free(range));
         let unproven = std::mem::take(&mut self.unproven);
         let of_use = unproven.into_iter().filter(|link| self.may_write(link));
         self.unproven = of_use.collect();
@@ -77,11 +81,11 @@ impl ProgressState {
         }
     }
 
-    fn forget(&mut self, id: u64) {
-        if let Some(group) = self.groups.remove(&id) {
-            self.endpoint.pool().free(group.connections.scratch);
-            self.note_closed(id);
-        }
+    /// What is left of a group's memory.
+    fn forget(&mut self, id: u64) -> Option<PoolRange> {
+        let group = self.groups.remove(&id)?;
+        self.note_closed(id);
+        Some(group.connections.scratch)
     }
 
     fn count_quarantined(&self) {
