@@ -128,15 +128,13 @@ impl ConnectionWatcher {
             watched.listener.take(),
             std::mem::take(&mut watched.callers),
         );
-        let ends = watched.stop_if_idle().then(|| watched.thread.take());
+        let ends = watched.stop_if_idle();
+        let thread = watched.thread.take_if(|_| ends);
         drop(watched);
         drop((listener, callers));
         self.wake_up();
-        // The last reference may be dropped on the thread itself.
-        let own = thread::current().id();
-        if let Some(thread) = ends.flatten().filter(|ends| ends.thread().id() != own) {
-            // A panic was reported by the thread itself.
-            let _ = thread.join();
+        if let Some(thread) = thread {
+            fork::join(thread, self.born);
         }
     }
 

@@ -102,13 +102,8 @@ impl Listening {
     /// Ends the thread, and with it the listening sockets.
     fn end(self) {
         listener::stop(&self.stop);
-        // The listener's own thread may be the one that closes, from within an event. A forked
-        // child has no such thread.
-        let own = self.thread.thread().id() == thread::current().id();
-        if !own && self.generation == fork::generation() {
-            // A panic of an event handler was reported by the thread itself.
-            let _ = self.thread.join();
-        }
+        // The listener's own thread may be the one that closes, from within an event.
+        fork::join(self.thread, self.generation);
     }
 }
 

@@ -16,6 +16,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicI32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
 
 use crate::gate;
 
@@ -36,6 +37,15 @@ static GATE: AtomicU64 = AtomicU64::new(0);
 /// must not be written.
 pub fn generation() -> u64 {
     GENERATION.load(Ordering::Relaxed)
+}
+
+/// Waits for the end of a thread that was started in this generation. Not in a forked child, which
+/// has no such thread, nor on the thread itself, from within what it calls.
+pub fn join(thread: JoinHandle<()>, started_in: u64) {
+    if started_in == generation() && thread.thread().id() != thread::current().id() {
+        // A panic was reported by the thread itself.
+        let _ = thread.join();
+    }
 }
 
 /// Runs this while no thread can fork: a fork between the making of a descriptor and its

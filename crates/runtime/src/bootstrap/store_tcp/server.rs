@@ -146,11 +146,8 @@ impl TcpStoreServer {
 impl Drop for TcpStoreServer {
     fn drop(&mut self) {
         drop(self.lifeline.take());
-        if self.generation == fork::generation()
-            && let Some(thread) = self.thread.take()
-        {
-            // A panic there was reported by the thread itself.
-            let _ = thread.join();
+        if let Some(thread) = self.thread.take() {
+            fork::join(thread, self.generation);
         }
     }
 }
