@@ -561,4 +561,4 @@ fn system_text(path: &str) -> Result<String, Error> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -1,7 +1,7 @@
 //! Bootstrap: stores, the rendezvous of a new group's ranks, endpoints, and the parts of a host.
 
 mod domains;
-mod endpoint;
+pub(crate) mod endpoint;
 #[cfg(feature = "fuzzing")]
 pub(crate) mod fuzzing;
 mod rendezvous;

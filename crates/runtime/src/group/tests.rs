@@ -9,21 +9,12 @@ use weft_transport::{LinkError, TransportKind};
 
 use super::*;
 use crate::Error;
-use crate::bootstrap::{Endpoint, EndpointOptions, MemoryStore, TransportChoice};
+use crate::bootstrap::endpoint::tests::endpoint;
+use crate::bootstrap::{Endpoint, MemoryStore, TransportChoice};
 use crate::call::{Call, Counts, Op, Tiling};
 use crate::channel::ControlMessage;
 use crate::execution::GroupFailure;
 use crate::selection::NAMED;
-
-fn endpoint(transport: TransportChoice) -> Arc<Endpoint> {
-    let options = EndpointOptions {
-        transport,
-        interface: Some("127.0.0.1".into()),
-        pool_bytes: 64 << 20,
-        ..EndpointOptions::default()
-    };
-    Endpoint::new(options).unwrap()
-}
 
 fn create(endpoint: Arc<Endpoint>, store: &MemoryStore, rank: u32, size: u32) -> Arc<Group> {
     let (options, never) = (GroupOptions::default(), AtomicBool::new(false));

@@ -13,11 +13,12 @@ const ALL: [(TransportChoice, TransportKind); 4] = [
     (TransportChoice::Tcp, TransportKind::Tcp),
 ];
 
-fn endpoint(transport: TransportChoice) -> Arc<Endpoint> {
+/// One that this host alone can reach.
+pub(crate) fn endpoint(transport: TransportChoice) -> Arc<Endpoint> {
     let options = EndpointOptions {
         transport,
         interface: Some("127.0.0.1".into()),
-        pool_bytes: 1 << 20,
+        pool_bytes: 64 << 20,
         ..EndpointOptions::default()
     };
     Endpoint::new(options).unwrap()

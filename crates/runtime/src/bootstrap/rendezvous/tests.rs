@@ -1,23 +1,11 @@
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread;
 
 use super::exchange::name_ranks;
 use super::*;
-use crate::bootstrap::{
-    EndpointOptions, Formats, MemoryStore, Policy, PrefixStore, TransportChoice,
-};
+use crate::bootstrap::endpoint::tests::endpoint;
+use crate::bootstrap::{Formats, MemoryStore, Policy, PrefixStore, TransportChoice};
 use crate::selection::{GroupTraits, Site};
-
-fn endpoint(transport: TransportChoice) -> Arc<Endpoint> {
-    let options = EndpointOptions {
-        transport,
-        interface: Some("127.0.0.1".into()),
-        pool_bytes: 1 << 20,
-        ..EndpointOptions::default()
-    };
-    Endpoint::new(options).unwrap()
-}
 
 fn soon(millis: u64) -> Instant {
     Instant::now() + Duration::from_millis(millis)
