@@ -220,6 +220,8 @@ class Endpoint:
     ) -> Endpoint: ...
     def pool_bytes(self) -> tuple[int, int, int]:
         """The bytes of the pool that are in use, those of them in quarantine, and the bound."""
+    def finish(self) -> None:
+        """Waits until everything that was issued in its groups has ended, as `Group.finish`."""
     def close(self) -> None:
         """Closes every connection."""
 
@@ -500,6 +502,13 @@ class Group:
         """How many steps of other ranks this rank has executed."""
     def abort(self, reason: str) -> None:
         """Ends every pending operation on all ranks."""
+    def fail(self, reason: str) -> None:
+        """Breaks the group on all ranks. Operations that all of them have issued go on."""
+    def finish(self) -> bool:
+        """Waits until everything that was issued has ended, except for unmatched receives.
+
+        Whether the group is good.
+        """
     def close(self) -> None:
         """Leaves the group."""
 

@@ -7,7 +7,7 @@ use pyo3::prelude::*;
 use weft_runtime::{Cipher, Encryption, EndpointOptions, TransportChoice, Unregistered};
 
 use crate::error::{argument_error, checked};
-use crate::interrupt::duration;
+use crate::interrupt::{duration, ending};
 
 /// A participant: a pool of memory and the connections to other participants.
 #[pyclass(frozen, module = "weft._weft")]
@@ -65,6 +65,15 @@ impl Endpoint {
         let pool = self.inner.pool();
         let bound = pool.segment().len();
         (bound - pool.available(), pool.quarantined(), bound)
+    }
+
+    /// Waits until everything that was issued in the groups of this endpoint has ended, as
+    /// `Group.finish` does.
+    fn finish(&self, py: Python<'_>) -> PyResult<()> {
+        ending(py, |interrupted| {
+            weft_runtime::finish_all(&self.inner, interrupted)
+        })
+        .map(drop)
     }
 
     /// Closes every connection.

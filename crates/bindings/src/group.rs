@@ -12,7 +12,7 @@ use crate::call::{self, collective, dtype};
 use crate::counters::{self, Counters, TrafficRow};
 use crate::endpoint::Endpoint;
 use crate::error::{checked, exception};
-use crate::interrupt::{Cancellation, interruptible, optional_duration, waiting};
+use crate::interrupt::{Cancellation, ending, interruptible, optional_duration, waiting};
 use crate::options::Options;
 use crate::plain::{PlainCall, PlainMessage};
 use crate::registration::{Registration, dma_buf};
@@ -538,6 +538,18 @@ impl Group {
     /// Ends every pending operation on all ranks.
     fn abort(&self, py: Python<'_>, reason: &str) {
         py.detach(|| self.inner.abort(reason));
+    }
+
+    /// Breaks the group on all ranks. Operations that all of them have issued go on.
+    fn fail(&self, py: Python<'_>, reason: &str) {
+        py.detach(|| self.inner.fail(reason));
+    }
+
+    /// Waits until everything that was issued has ended, well or badly, except for receives that
+    /// match no message yet. Whether the group is good.
+    fn finish(&self, py: Python<'_>) -> PyResult<bool> {
+        ending(py, |interrupted| self.inner.finish(interrupted))?;
+        Ok(py.detach(|| self.inner.broken()).is_none())
     }
 
     /// Leaves the group.

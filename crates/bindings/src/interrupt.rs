@@ -9,7 +9,7 @@ use std::thread;
 use std::time::Duration;
 
 use pyo3::prelude::*;
-use weft_runtime::Error;
+use weft_runtime::{Error, Waited};
 
 use crate::error::{argument_error, checked};
 
@@ -92,6 +92,26 @@ fn no_thread(error: &std::io::Error) -> Error {
 thread_local! {
     /// What a signal's handler has raised during the call that this thread is in.
     static RAISED: Cell<Option<PyErr>> = const { Cell::new(None) };
+}
+
+/// Waits for ends of operations, without the interpreter lock. A signal whose Python handler raises
+/// ends the wait, and is raised here. How it ended where none did.
+pub(crate) fn ending(
+    py: Python<'_>,
+    wait: impl FnOnce(&mut dyn FnMut() -> bool) -> Result<Waited, Error> + Send,
+) -> PyResult<Waited> {
+    let mut signal = None;
+    let waited = py.detach(|| {
+        let mut interrupted = || {
+            signal = Python::attach(|py| py.check_signals()).err();
+            signal.is_some()
+        };
+        wait(&mut interrupted)
+    });
+    match signal {
+        Some(raised) => Err(raised),
+        None => checked(py, waited),
+    }
 }
 
 /// Runs a call that may wait for other ranks, without the interpreter lock. A signal whose Python

@@ -3,8 +3,8 @@
 use pyo3::prelude::*;
 use weft_runtime::{Error, Fetched, Waited};
 
-use crate::error::{checked, exception};
-use crate::interrupt::optional_duration;
+use crate::error::checked;
+use crate::interrupt::{ending, optional_duration};
 
 /// An operation under way.
 #[pyclass(frozen, module = "weft._weft")]
@@ -42,19 +42,8 @@ impl Work {
     #[pyo3(signature = (timeout=None))]
     pub(crate) fn wait(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<bool> {
         let timeout = optional_duration(py, timeout)?;
-        let mut signal = None;
-        let waited = py.detach(|| {
-            let mut interrupted = || {
-                signal = Python::attach(|py| py.check_signals()).err();
-                signal.is_some()
-            };
-            self.inner.wait(timeout, &mut interrupted)
-        });
-        match (waited, signal) {
-            (_, Some(raised)) => Err(raised),
-            (Err(error), None) => Err(exception(py, &error)),
-            (Ok(waited), None) => Ok(waited == Waited::Done),
-        }
+        let waited = ending(py, |interrupted| self.inner.wait(timeout, interrupted))?;
+        Ok(waited == Waited::Done)
     }
 
     /// Whether it has ended, well or badly.

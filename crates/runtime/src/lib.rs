@@ -36,7 +36,8 @@ pub use flight::records as flight_records;
 pub use flight::{Stage, StageOf, StageSpan};
 pub use group::{
     Counters, Fetched, Group, GroupOptions, HowLong, LinkTraffic, MappedPart, OperationTotals,
-    Registration, SignalUpdate, SplitOptions, Symmetric, Waited, Work, interruptible, meet,
+    Registration, SignalUpdate, SplitOptions, Symmetric, Waited, Work, finish_all, interruptible,
+    meet,
 };
 pub use memory::{Pool, PoolRange, Unregistered};
 pub use one_sided::Compare;

@@ -38,6 +38,11 @@ impl Order {
         (sequence, fingerprint)
     }
 
+    /// The number of operations that were called.
+    pub(crate) fn issued(&self) -> u64 {
+        self.next
+    }
+
     /// The level of a priority: 0, or what distinguishes it from others as far as there is room.
     fn level(&mut self, priority: i32) -> usize {
         if priority == 0 {

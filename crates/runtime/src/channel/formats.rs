@@ -67,6 +67,7 @@ fn samples() -> Vec<ControlMessage> {
             group,
             error: error.clone(),
             origin: Some(6),
+            limit: 20,
         },
         ControlMessage::Query {
             group,

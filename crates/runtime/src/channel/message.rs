@@ -36,11 +36,13 @@ pub(crate) enum ControlMessage {
     /// `asks`: it waits to be told the same, which may have been lost with a link.
     Detach { group: u64, asks: bool },
     /// A group is broken. Passed on by every member that did not know. `origin`: who saw why,
-    /// where a member did.
+    /// where a member did. `limit`: operations from this one on fail. See
+    /// [Note: Failures are ordered].
     Broken {
         group: u64,
         error: Error,
         origin: Option<u32>,
+        limit: u64,
     },
     /// The sender has waited for the receiver for long in this operation. Did the receiver call the
     /// same?

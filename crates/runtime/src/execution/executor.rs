@@ -356,18 +356,26 @@ impl Executor {
             .any(before)
     }
 
-    /// Ends everything under way with an error. No operation begins any more on the calling-thread
-    /// path.
-    pub(crate) fn fail(
+    /// Lets no operation begin any more on the calling-thread path. The number of operations that
+    /// have been issued.
+    pub(crate) fn end_issue(&self) -> u64 {
+        if let Some(path) = &self.calling_thread {
+            path.end();
+        }
+        self.order().issued()
+    }
+
+    /// Ends the operations from this number on with an error.
+    pub(crate) fn fail_from(
         &mut self,
+        limit: u64,
         connections: &Connections,
         error: &Error,
         finished: &mut Finished,
     ) {
-        if let Some(path) = &self.calling_thread {
-            path.end();
-        }
-        for operation in self.operations.drain(..) {
+        // They are in the order of their numbers.
+        let first = self.operations.partition_point(|op| op.sequence < limit);
+        for operation in self.operations.drain(first..) {
             operation.cancel(&connections.links);
             finished.push((operation.completion.clone(), Err(error.clone())));
         }

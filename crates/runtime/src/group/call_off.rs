@@ -38,6 +38,7 @@ impl Making<'_> {
             group: self.id,
             error,
             origin: None,
+            limit: 0,
         };
         let (endpoint, never) = (self.engine.endpoint(), AtomicBool::new(false));
         let until = Instant::now() + TELLING;

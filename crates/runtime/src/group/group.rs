@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use weft_schedule::WireFormat;
-use weft_transport::{Link, PerProcess, TransportKind};
+use weft_transport::{EndpointId, Link, PerProcess, TransportKind};
 
 use super::call_off::Making;
 use super::counters::Counters;
@@ -438,9 +438,19 @@ impl Group {
         };
         self.engine.with(|state, finished| {
             if let Some(group) = state.groups.get_mut(&self.id) {
-                group.fail_and_tell(&error, finished);
+                group.abort(&error, finished);
             }
         });
+    }
+
+    /// Breaks the group: nothing more can be called, here and on the other ranks. Operations that
+    /// all ranks have issued go on.
+    pub fn fail(&self, reason: &str) {
+        if self.check_usable().is_ok() {
+            self.give_up(&Error::Aborted {
+                reason: reason.into(),
+            });
+        }
     }
 
     /// Why the group is broken, if it is.
@@ -484,11 +494,7 @@ impl Group {
                 return;
             }
             finished.push((group.end.clone(), Ok(())));
-            if group.pending() > 0 {
-                // There is nobody to tell if it fails.
-                let _ = group.keep_symmetric_memory();
-            }
-            group.end(&closed(), finished);
+            group.leave(&closed(), finished);
             group.closed = true;
             group.flight.close();
             let goodbye = ControlMessage::Detach {
@@ -550,21 +556,32 @@ pub fn meet(
     bootstrap::meet(endpoint, store, rank, size, terms, deadline, cancel)
 }
 
+type Engines = Vec<(EndpointId, Weak<Engine>)>;
+static ENGINES: PerProcess<Mutex<Engines>> = PerProcess::new(Mutex::default);
+
 /// The engine of an endpoint; started with its first group.
 pub(super) fn engine_of(endpoint: &Arc<Endpoint>) -> Result<Arc<Engine>, Error> {
-    type Engines = Vec<(u128, Weak<Engine>)>;
-    static ENGINES: PerProcess<Mutex<Engines>> = PerProcess::new(Mutex::default);
-    let mut engines = ENGINES.get().lock().unwrap_or_else(PoisonError::into_inner);
+    let mut engines = engines();
     engines.retain(|(_, engine)| engine.strong_count() > 0);
-    let id = endpoint.id().0;
-    let running = engines
-        .iter()
-        .find(|(known, _)| *known == id)
-        .and_then(|(_, e)| e.upgrade());
-    if let Some(engine) = running {
+    let id = endpoint.id();
+    if let Some(engine) = find_engine(&engines, id) {
         return Ok(engine);
     }
     let engine = Engine::start(endpoint.clone())?;
     engines.push((id, Arc::downgrade(&engine)));
     Ok(engine)
+}
+
+/// The engine of an endpoint, if it has been started and is still used.
+pub(super) fn running_engine(endpoint: EndpointId) -> Option<Arc<Engine>> {
+    find_engine(&engines(), endpoint)
+}
+
+fn find_engine(engines: &Engines, endpoint: EndpointId) -> Option<Arc<Engine>> {
+    let mut running = engines.iter().filter(|(id, _)| *id == endpoint);
+    running.find_map(|(_, engine)| engine.upgrade())
+}
+
+fn engines() -> MutexGuard<'static, Engines> {
+    ENGINES.get().lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -75,9 +75,9 @@ impl Group {
     /// Hands the engine an operation that got stuck on the calling thread.
     fn resume(&self, call: Call, entered: Entered) -> Result<Work, Error> {
         let completion = Completion::new();
-        self.engine.with(|state, _| {
+        self.engine.with(|state, finished| {
             let group = state.groups.get_mut(&self.id).ok_or_else(closed)?;
-            group.resume(call, completion.clone(), entered)
+            group.resume(call, completion.clone(), entered, finished)
         })?;
         Ok(self.work(completion))
     }

@@ -5,6 +5,9 @@
 mod call_off;
 mod counters;
 mod explain;
+#[cfg(test)]
+mod failure_order_tests;
+mod finish;
 #[cfg(feature = "fuzzing")]
 pub(crate) mod fuzzing;
 #[expect(
@@ -29,6 +32,7 @@ mod work;
 
 pub use crate::progress::Waited;
 pub use counters::{Counters, LinkTraffic, OperationTotals};
+pub use finish::finish_all;
 pub use group::{Group, GroupOptions, SplitOptions, meet};
 pub use interruption::interruptible;
 pub use one_sided::{Fetched, HowLong, MappedPart, SignalUpdate};

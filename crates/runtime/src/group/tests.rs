@@ -157,6 +157,7 @@ fn strangers_are_not_believed() {
                         detail: "as a stranger says".into(),
                     },
                     origin: None,
+                    limit: 0,
                 };
                 link.message(&claim.encode()).unwrap();
                 group.engine.with(|state, finished| {

@@ -55,6 +55,13 @@ impl Operations {
         (self.next, completion)
     }
 
+    /// One that waits for a certain rank.
+    pub(super) fn of_a_peer(&self) -> Option<&Arc<Completion>> {
+        let mut operations = self.under_way.values();
+        let found = operations.find(|operation| operation.described.peer.is_some());
+        found.map(|operation| &operation.completion)
+    }
+
     /// Takes note that a part is done.
     pub(super) fn part_done(&mut self, id: OperationId, finished: &mut Finished) {
         let Some(operation) = self.under_way.get_mut(&id) else {

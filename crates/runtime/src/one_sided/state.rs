@@ -323,6 +323,11 @@ impl OneSided {
         self.operations.fail(error, finished);
     }
 
+    /// An operation under way on another rank's memory.
+    pub(crate) fn unfinished(&self) -> Option<&Arc<Completion>> {
+        self.operations.of_a_peer()
+    }
+
     /// The number of things under way.
     pub(crate) fn pending(&self) -> usize {
         let peers = self.peers.iter();

@@ -147,6 +147,15 @@ impl MessageMatching {
                 .sum::<usize>()
     }
 
+    /// A message under way, not a receive that matches none yet.
+    pub(crate) fn unfinished(&self) -> Option<&Arc<Completion>> {
+        self.peers.values().find_map(|peer| {
+            let mut sending = peer.sources().map(|source| &source.completion);
+            let receiving = || peer.receiving.front().map(|target| &target.completion);
+            sending.next().or_else(receiving)
+        })
+    }
+
     /// The deadlines of everything under way.
     pub(crate) fn deadlines(&self) -> impl Iterator<Item = Instant> {
         let posted = self.posted.iter().map(|posted| posted.target.due.deadline);

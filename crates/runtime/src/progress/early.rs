@@ -204,6 +204,7 @@ impl ProgressState {
                 group,
                 error,
                 origin: None,
+                limit: 0,
             }),
             None if self.closed.contains(&group) => {
                 Some(ControlMessage::Detach { group, asks: false })
@@ -232,18 +233,19 @@ impl ProgressState {
                     group: id,
                     error: error.clone(),
                     origin: None,
+                    limit: 0,
                 },
             );
         }
         if let Some(group) = self.groups.get_mut(&id) {
-            group.told_broken(error.clone(), None, finished);
+            group.told_broken(error.clone(), None, 0, finished);
         }
     }
 
     /// Hands a group that has just been made what came for it before.
     pub(super) fn hand_over_early(&mut self, id: u64, finished: &mut Finished) {
         if let (Some(error), Some(group)) = (self.early.failure(id), self.groups.get_mut(&id)) {
-            group.told_broken(error.clone(), None, finished);
+            group.told_broken(error.clone(), None, 0, finished);
         }
         for received in self.early.take(id).messages {
             self.handle(received, finished);

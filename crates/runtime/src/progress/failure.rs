@@ -87,8 +87,16 @@ impl ProgressState {
                 group.executor.symmetric.released(rank, piece);
                 Ok(())
             }
-            ControlMessage::Broken { error, origin, .. } => {
-                group.told_broken(error, origin, finished);
+            ControlMessage::Broken {
+                error,
+                origin,
+                limit,
+                ..
+            } => {
+                self.drain_links(id, |_| true, finished);
+                if let Some(group) = self.groups.get_mut(&id) {
+                    group.told_broken(error, origin, limit, finished);
+                }
                 Ok(())
             }
             ControlMessage::Query {
@@ -229,10 +237,18 @@ impl ProgressState {
         let knows = groups.any(|group| {
             group.splits.has_made(id) && group.connections.rank_of(received.from).is_some()
         });
-        if let (true, ControlMessage::Broken { error, origin, .. }) = (knows, received.message)
+        if let (
+            true,
+            ControlMessage::Broken {
+                error,
+                origin,
+                limit,
+                ..
+            },
+        ) = (knows, received.message)
             && let Some(group) = self.groups.get_mut(&id)
         {
-            group.told_broken(error, origin, finished);
+            group.told_broken(error, origin, limit, finished);
         }
     }
 
@@ -343,6 +359,7 @@ impl ProgressState {
 
     /// Breaks a group whose rank is lost, unless it had left before, and tells the members.
     pub(crate) fn lose(&mut self, id: u64, rank: u32, detail: &str, finished: &mut Finished) {
+        self.drain_links(id, |_| true, finished);
         let group = self.groups.get_mut(&id);
         if let Some(group) = group.filter(|group| !group.connections.left[rank as usize]) {
             let host = group.connections.host_name(rank).to_string();
@@ -365,38 +382,56 @@ impl ProgressState {
         finished: &mut Finished,
     ) {
         if let GroupFailure::Link(rank, LinkError::Left | LinkError::Gone(_)) = &failure {
-            self.hear_out(id, *rank, finished);
+            self.drain_links(id, |peer| peer == *rank, finished);
+        }
+        if let GroupFailure::Link(rank, error @ (LinkError::Gone(_) | LinkError::Protocol(_))) =
+            &failure
+        {
+            self.lost_in(id, *rank, error, finished);
         }
         let Some(group) = self.groups.get_mut(&id) else {
             return;
         };
+        if group.broken.is_some() {
+            return group.lower_limit(sequence, finished);
+        }
         let error = match failure {
             GroupFailure::Desync { rank, mine, theirs } => {
                 return group.differs(sequence, rank, Some(mine), theirs, finished);
             }
             GroupFailure::Other(error) => error,
-            GroupFailure::Link(rank, error @ (LinkError::Gone(_) | LinkError::Protocol(_))) => {
-                if let Some(link) = group.connections.links[rank as usize].clone() {
-                    self.lost(&link, &error, finished);
-                }
-                return;
-            }
+            // The rank had left before.
+            GroupFailure::Link(_, LinkError::Gone(_) | LinkError::Protocol(_)) => return,
             GroupFailure::Link(rank, error) => {
                 Error::from_link(error, Some(rank), group.connections.host_name(rank))
             }
         };
-        group.fail_and_tell(&error, finished);
+        group.fail_from(sequence, &error, finished);
     }
 
-    /// Takes in what a rank has said before its link ended: why it has left, perhaps.
-    fn hear_out(&mut self, id: u64, rank: u32, finished: &mut Finished) {
+    /// The link to a rank of a group is of no more use.
+    fn lost_in(&mut self, id: u64, rank: u32, error: &LinkError, finished: &mut Finished) {
+        let group = self.groups.get(&id);
+        let link = group.and_then(|group| group.connections.links[rank as usize].clone());
+        if let Some(link) = link {
+            self.lost(&link, error, finished);
+        }
+    }
+
+    /// Takes in what ranks of a group have sent before something ends: its cause, perhaps, or what
+    /// was complete before.
+    fn drain_links(&mut self, id: u64, from: impl Fn(u32) -> bool, finished: &mut Finished) {
         let Some(group) = self.groups.get(&id) else {
             return;
         };
-        let is_over = |watched: &WatchedLink| group.connections.is_over(rank, &watched.link);
-        let over_it = (self.links.iter()).filter(|(_, watched)| is_over(watched));
-        let keys: Vec<u64> = over_it.map(|(key, _)| *key).collect();
+        let is_from = |watched: &WatchedLink| {
+            let mut ranks = (0..group.size()).filter(|rank| from(*rank));
+            ranks.any(|rank| group.connections.is_over(rank, &watched.link))
+        };
+        let such = (self.links.iter()).filter(|(_, watched)| is_from(watched));
+        let keys: Vec<u64> = such.map(|(key, _)| *key).collect();
         self.take_from(&keys, <dyn Link>::receive, finished);
+        self.take_from(&keys, <dyn Link>::take_polled_message, finished);
     }
 
     /// Ends groups with members that there are no links to: whoever of them calls waits in vain,
@@ -422,6 +457,7 @@ impl ProgressState {
             if let Some(error) = group.verdict(now) {
                 group.fail_and_tell(&error, finished);
             }
+            group.give_up_quiet_operations(now, finished);
             group.ask_about_stalls(now);
         }
     }

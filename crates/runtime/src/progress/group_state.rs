@@ -5,12 +5,13 @@ use std::time::{Duration, Instant};
 
 use weft_transport::{LinkError, Presence};
 
+use super::breaking::Remainder;
 use super::group_name::GroupName;
 use super::splits::Splits;
 use super::stalls::SuspectedDesync;
 use crate::Error;
 use crate::call::{Call, Completion, Finished};
-use crate::channel::{Connections, ControlMessage, OneSidedWord, control_neighbours};
+use crate::channel::{Connections, OneSidedWord, control_neighbours};
 use crate::execution::{CallingThread, Entered, Executor, GroupFailure};
 use crate::flight::{FlightRecorder, GroupFlight, GroupInfo};
 use crate::memory::Pool;
@@ -36,6 +37,8 @@ pub(crate) struct GroupState {
     pub(crate) broken: Option<Error>,
     /// Ends when the group is broken, with the reason, or when this rank closes it.
     pub(crate) end: Arc<Completion>,
+    /// What of a broken group goes on.
+    pub(super) remainder: Remainder,
     /// Set while nothing may go on.
     pub(crate) suspicion: Option<SuspectedDesync>,
     /// The groups that were split off.
@@ -95,6 +98,7 @@ impl GroupState {
             joined: Completion::done(),
             broken: None,
             end: Completion::new(),
+            remainder: Remainder::default(),
             suspicion: None,
             splits: Splits::default(),
             closed: false,
@@ -116,6 +120,7 @@ impl GroupState {
         call: Call,
         completion: &Arc<Completion>,
     ) -> Result<Issued, Error> {
+        self.check()?;
         let (call, decision) = self.decide(call)?;
         let unconnected = self.unconnected(&call, &decision);
         if !unconnected.is_empty() {
@@ -132,7 +137,9 @@ impl GroupState {
         call: Call,
         completion: Arc<Completion>,
         entered: Entered,
+        finished: &mut Finished,
     ) -> Result<(), Error> {
+        self.check_goes_on(entered.sequence, finished)?;
         let (call, decision) = self.decide(call)?;
         self.executor.resume(call, decision, completion, entered);
         Ok(())
@@ -141,7 +148,6 @@ impl GroupState {
     /// The call with the algorithm's name as the catalog has it, however it was spelt, and what it
     /// runs by.
     fn decide(&mut self, mut call: Call) -> Result<(Call, Arc<Decision>), Error> {
-        self.check()?;
         if let Some(name) = &mut call.algorithm {
             self.selector.settle_name(call.collective, name)?;
         }
@@ -227,98 +233,6 @@ impl GroupState {
         if alone { others.next_back() } else { None }
     }
 
-    /// Ends everything under way over a failure, which the flight recorder takes note of.
-    pub(crate) fn fail(&mut self, error: &Error, finished: &mut Finished) {
-        let mut error = self.name.explained(self.matching.explained(error));
-        if let Err(refusal) = self.keep_symmetric_memory() {
-            error = error.with_note(&format!(
-                "ranks may still write into symmetric memory: {refusal}"
-            ));
-        }
-        if self.broken.is_none()
-            && let Some(directory) = self.flight.failed(&error.to_string())
-        {
-            error = error.with_note(&format!("flight records: {directory}"));
-        }
-        self.end(&error, finished);
-    }
-
-    /// Keeps what is written to this rank's symmetric memory from now on, whatever ranks do there
-    /// that have not heard yet that the group is broken.
-    pub(crate) fn keep_symmetric_memory(&self) -> std::io::Result<()> {
-        let connections = &self.connections;
-        let maps = |rank: &u32| {
-            let link = connections.links[*rank as usize].as_ref();
-            link.is_some_and(|link| link.capabilities().maps)
-        };
-        let mut mapped = (0..self.size()).filter(maps);
-        match mapped.any(|rank| connections.may_be_written_by(rank)) {
-            true => self.executor.symmetric.make_private(connections.rank),
-            false => Ok(()),
-        }
-    }
-
-    /// Ends everything under way with an error. A group that is broken stays broken, for the first
-    /// reason.
-    pub(crate) fn end(&mut self, error: &Error, finished: &mut Finished) {
-        self.suspicion = None;
-        if self.broken.is_none() {
-            self.broken = Some(error.clone());
-            finished.push((self.end.clone(), Err(error.clone())));
-        }
-        self.executor.fail(&self.connections, error, finished);
-        (self.matching).fail(&self.connections.links, error, finished);
-        (self.one_sided).fail(&self.connections, error, finished);
-    }
-
-    /// As [`GroupState::fail`], and tells all members that can be told.
-    pub(crate) fn fail_and_tell(&mut self, error: &Error, finished: &mut Finished) {
-        if self.broken.is_some() {
-            return;
-        }
-        let own = self.connections.rank;
-        self.connections.tell_all(&ControlMessage::Broken {
-            group: self.id,
-            error: error.told_by(self.name.rank(own)),
-            origin: Some(own),
-        });
-        self.fail(error, finished);
-    }
-
-    /// Another rank says that the group is broken: passes it on as it is.
-    pub(crate) fn told_broken(
-        &mut self,
-        error: Error,
-        origin: Option<u32>,
-        finished: &mut Finished,
-    ) {
-        if self.broken.is_some() {
-            return;
-        }
-        self.connections.tell_all(&ControlMessage::Broken {
-            group: self.id,
-            error: error.clone(),
-            origin,
-        });
-        self.fail(&self.as_heard_here(error, origin), finished);
-    }
-
-    /// Who hears that it is lost itself has lost the one who says so.
-    pub(crate) fn as_heard_here(&self, error: Error, origin: Option<u32>) -> Error {
-        match (error, origin) {
-            (Error::PeerLost { rank, detail, .. }, Some(teller))
-                if rank == Some(self.connections.rank) && teller < self.size() =>
-            {
-                Error::PeerLost {
-                    rank: origin,
-                    host: self.connections.host_name(teller).into(),
-                    detail: format!("it has given up this rank: {detail}"),
-                }
-            }
-            (error, _) => error,
-        }
-    }
-
     /// The earliest deadline of anything under way.
     pub(crate) fn next_deadline(&self) -> Option<Instant> {
         let operations = self.executor.operations.iter();
@@ -364,6 +278,14 @@ impl GroupState {
     pub(crate) fn pending(&self) -> usize {
         let others = self.matching.pending() + self.one_sided.pending();
         self.executor.operations.len() + others
+    }
+
+    /// Something that was issued and must end before this rank leaves in order.
+    pub(crate) fn unfinished(&self) -> Option<Arc<Completion>> {
+        let operations = self.executor.operations.iter();
+        let mut collectives = operations.map(|operation| &operation.completion);
+        let next = collectives.next().or_else(|| self.matching.unfinished());
+        next.or_else(|| self.one_sided.unfinished()).cloned()
     }
 
     /// The neighbours that have not made the group yet.

@@ -2,6 +2,7 @@
 //! and failures of groups.
 
 mod agreement;
+mod breaking;
 mod dispatch;
 mod early;
 mod engine;

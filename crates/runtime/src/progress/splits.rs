@@ -128,13 +128,14 @@ impl ProgressState {
         let (rank, peer) = (group.connections.rank, group.connections.endpoint_of(from));
         let error = differing_lists(&group.name, (rank, mine), (from, theirs));
         if let Some(child) = self.groups.get_mut(&mine.child) {
-            child.told_broken(error.clone(), None, finished);
+            child.told_broken(error.clone(), None, 0, finished);
         }
         if let Some(link) = self.any_link_to(peer) {
             let broken = ControlMessage::Broken {
                 group: theirs.child,
                 error: error.clone(),
                 origin: None,
+                limit: 0,
             };
             // A link that fails is noticed when it is read.
             let _ = link.message(&broken.encode());

@@ -21,6 +21,7 @@ impl GroupState {
     /// What ends the group now, if anything.
     pub(super) fn verdict(&self, now: Instant) -> Option<Error> {
         match &self.suspicion {
+            _ if self.broken.is_some() => None,
             Some(suspicion) => {
                 let over = suspicion.since + QUERY_AFTER <= now;
                 over.then(|| suspicion.error.clone())

@@ -287,7 +287,10 @@ impl ProgressState {
         } = group;
         let budget = &mut self.budget;
         match executor.advance(connections, sequence, pool, budget, self.now, finished) {
-            Ok(progressed) => progressed,
+            Ok(progressed) => {
+                group.report_failed(finished);
+                progressed
+            }
             Err(failure) => {
                 self.fail(id, sequence, failure, finished);
                 true

@@ -1,0 +1,53 @@
+//! Completion of what was issued, before a group is left in order.
+
+use std::sync::Arc;
+
+use super::Group;
+use super::group::running_engine;
+use crate::Error;
+use crate::bootstrap::Endpoint;
+use crate::progress::{Engine, GroupState, Waited};
+
+impl Group {
+    /// Waits until everything that was issued in this group has ended, well or badly, except for
+    /// receives that match no message yet. Each operation has its own deadline.
+    pub fn finish(&self, interrupted: &mut dyn FnMut() -> bool) -> Result<Waited, Error> {
+        self.check_usable()?;
+        Ok(finish(
+            &self.engine,
+            &|group| group.id == self.id,
+            interrupted,
+        ))
+    }
+}
+
+/// As [`Group::finish`], for all groups of an endpoint.
+pub fn finish_all(
+    endpoint: &Arc<Endpoint>,
+    interrupted: &mut dyn FnMut() -> bool,
+) -> Result<Waited, Error> {
+    let Some(engine) = running_engine(endpoint.id()) else {
+        return Ok(Waited::Done);
+    };
+    engine.check_generation()?;
+    Ok(finish(&engine, &|_| true, interrupted))
+}
+
+fn finish(
+    engine: &Engine,
+    such: &dyn Fn(&GroupState) -> bool,
+    interrupted: &mut dyn FnMut() -> bool,
+) -> Waited {
+    loop {
+        let next = engine.with(|state, _| {
+            let mut groups = state.groups.values().filter(|group| such(group));
+            groups.find_map(GroupState::unfinished)
+        });
+        let Some(completion) = next else {
+            return Waited::Done;
+        };
+        if engine.wait(&completion, None, interrupted) == Waited::Interrupted {
+            return Waited::Interrupted;
+        }
+    }
+}
