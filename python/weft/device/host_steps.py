@@ -43,7 +43,7 @@ class Step:
 
     arrive: Callable[[], object]
     """Returns when what it reads is there."""
-    begin: Callable[[], Waitable]
+    begin: Callable[[], Waitable | None]
     """Starts its operation between the hosts."""
     end: Callable[[BaseException | None], object]
     """Lets the device go on after that has ended, well or badly."""
@@ -90,6 +90,15 @@ class HostSteps:
         """Puts in a step, for which there is room."""
         self._arriving.put(step)
 
+    def fail_in_order(self, error: BaseException) -> None:
+        """Lets everything fail behind the steps that were put in before, which go on."""
+
+        def arrive() -> None:
+            raise error
+
+        self.take_room()
+        self.put_step(Step(arrive, lambda: None, lambda _error: None))
+
     def check(self) -> None:
         """Raises unless operations can be started."""
         if self._closed:
@@ -113,13 +122,13 @@ class HostSteps:
         """Sets `_closed` once all copies are done, and gives back what only they need."""
 
     def fail(self, error: BaseException) -> None:
-        """Lets all steps fail, and tells the other ranks what they could not see themselves."""
+        """Lets all steps that have not begun fail, here and on the other ranks."""
         if self.failure is not None:
             return
         self.failure = error
         _log.error("operations on device memory of group %s failed: %s", self.group.name, error)
         if not isinstance(error, _TOLD_TO_ALL):
-            self.group.abort(f"rank {self.group.rank} cannot go on with its device: {error}")
+            self.group.fail(f"rank {self.group.rank} cannot go on with its device: {error}")
 
     def _begin_steps(self) -> None:
         while (step := self._arriving.get()) is not None:

@@ -251,7 +251,7 @@ class Pipeline(HostSteps):
                 blocks = put(operation)
                 operation.done = queues.record(queues.to_device)
             except BaseException as error:  # an interrupt, too, leaves tiles without their copies back
-                self.fail(error)
+                self.fail_in_order(error)
                 raise
             for block in blocks:
                 block.free_after = operation.done

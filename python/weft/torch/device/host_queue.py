@@ -181,7 +181,7 @@ class HostQueue(HostSteps):
                 arrived = streams.record(streams.to_host)
             except BaseException as error:  # an interrupt, too: the other ranks go on without this one
                 self.give_room()
-                self.fail(error)
+                self.fail_in_order(error)
                 raise
             sources, targets = ([places[id(tensor)].numpy() for tensor in some] for some in (reads, writes))
             copies_back = [(tensor, _as(places[id(tensor)], tensor)) for tensor in writes]
