@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import os
 import signal
+import sys
 import threading
 from typing import Any
 
@@ -76,5 +77,12 @@ def _flight_options(settings: Settings) -> dict[str, object]:
 
 
 def _close_all() -> None:
+    """Carries out what was issued, unless the program ends by an exception, and leaves."""
+    # Set where a traceback was printed; in an interactive session that is no end.
+    failed = hasattr(sys, "last_value") and not hasattr(sys, "ps1")
     for endpoint in _own():
-        endpoint.close()
+        try:
+            if not failed:
+                endpoint.finish()
+        finally:
+            endpoint.close()

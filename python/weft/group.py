@@ -309,13 +309,17 @@ class Group(Collectives, Messages):
         self._native.abort(reason)
 
     def close(self) -> None:
-        """Leaves the group.
+        """Leaves the group in order.
 
-        Operations that are still under way are waited for first, by their handles.
+        Operations that were issued are carried out first, each within its timeout, except for
+        receives for which no message has come.
         """
         if self._device_arrays is not None:
             self._device_arrays.close()
-        self._native.close()
+        try:
+            self._native.finish()
+        finally:
+            self._native.close()
 
     def __enter__(self) -> Self:
         return self
@@ -323,7 +327,10 @@ class Group(Collectives, Messages):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.close()
+        if error is None:
+            self.close()
+        else:  # nothing is carried out, and the others need not wait
+            self._native.close()
 
     def __repr__(self) -> str:
         return f"<weft.Group {self.name}: rank {self.rank} of {self.size}>"

@@ -15,6 +15,7 @@ from weft.torch.collectives import TorchCollectives
 from weft.torch.groups import open_group
 from weft.torch.monitoring import MonitoredBarrier
 from weft.torch.patches import extend_for_backends
+from weft.torch.store_end import StoreEnd
 from weft.torch.symmetric import SymmetricMemory
 
 if TYPE_CHECKING:
@@ -39,7 +40,9 @@ class WeftBackend(TorchCollectives, Backend):
     @classmethod
     def create(cls, options: Any) -> WeftBackend:
         """Meets the other members of the new process group; called on every one of them."""
-        return cls(open_group(options), options.store, options.timeout)
+        backend = cls(open_group(options), options.store, options.timeout)
+        backend._store_end = StoreEnd(options)
+        return backend
 
     def __init__(self, group: _weft.Group, store: Store, timeout: timedelta) -> None:
         """`timeout` is what torch tells those who ask for the backend's options."""
@@ -47,6 +50,7 @@ class WeftBackend(TorchCollectives, Backend):
         self._begin(group, group.rank, group.size, timeout)
         self._options = Backend.Options("weft", timeout=timeout)
         self._monitored_barrier = MonitoredBarrier(store, group.name, group.rank, group.size)
+        self._store_end: StoreEnd | None = None
         self.symmetric_memory = SymmetricMemory(group)
         self.weft_group = group
         _open_backends.add(self)
@@ -103,12 +107,15 @@ class WeftBackend(TorchCollectives, Backend):
         return self._issued
 
     def shutdown(self) -> None:
-        """Leaves the group in order."""
+        """Leaves the group in order: carries out what was issued first."""
         self.end_everything()
+        in_order = self._group.finish()
         self.symmetric_memory.close()
         self._end_hooks()
         self._group.close()
         _open_backends.discard(self)
+        if in_order and self._store_end is not None:
+            self._store_end.wait(self._options._timeout.total_seconds())
 
     def abort(self) -> None:
         """Ends every operation under way, on this rank and on the others, with `weft.Aborted`."""

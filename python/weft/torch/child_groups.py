@@ -46,4 +46,5 @@ class ChildGroups:
     def close(self) -> None:
         """Leaves the children in order."""
         for child in self._children.values():
+            child.finish()
             child.close()

@@ -27,6 +27,7 @@ from weft.torch.groups import open_group
 from weft.torch.monitoring import MonitoredBarrier
 from weft.torch.patches import extend_for_process_groups
 from weft.torch.patches.autograd import called_by_python
+from weft.torch.store_end import StoreEnd
 from weft.torch.symmetric import SymmetricMemory
 from weft.torch.work import WeftWork
 
@@ -96,6 +97,7 @@ class WeftProcessGroup(ProcessGroup):
         self.symmetric_memory = SymmetricMemory(self._group)
         self.weft_group = self._group
         self._store = options.store
+        self._store_end = StoreEnd(options)
         self._name = options.group_id
         self._description = "undefined"
         self.options = c10d.Backend.Options("weft", timeout=options.timeout)
@@ -211,11 +213,14 @@ class WeftProcessGroup(ProcessGroup):
         self._monitored_barrier.wait(self.options._timeout if timeout is None else timeout)
 
     def shutdown(self) -> None:
-        """Leaves the group in order."""
+        """Leaves the group in order: carries out what was issued first."""
         self.weft_operations.end_everything()
+        in_order = self._group.finish()
         self.symmetric_memory.close()
         self.weft_operations._end_hooks()
         self._group.close()
+        if in_order:
+            self._store_end.wait(self.options._timeout.total_seconds())
 
     def abort(self) -> None:
         """Ends every operation under way, on this rank and on the others, with `weft.Aborted`."""
