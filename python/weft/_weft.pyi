@@ -7,6 +7,7 @@ from typing import Any, final
 __version__: str
 
 __all__ = [
+    "AboveStandardStreams",
     "ControlBlock",
     "Counters",
     "Cancellation",
@@ -40,6 +41,18 @@ __all__ = [
     "verify",
     "wire_formats",
 ]
+
+@final
+class AboveStandardStreams:
+    """A `with` block in which nothing that is opened gets a descriptor from 0 to 2.
+
+    For sockets and files, where the program may run with closed standard streams: whatever is
+    printed would be written into them.
+    """
+
+    def __new__(cls) -> AboveStandardStreams: ...
+    def __enter__(self) -> None: ...
+    def __exit__(self, *raised: object) -> None: ...
 
 def algorithms() -> str:
     """All algorithms, as JSON."""

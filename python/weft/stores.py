@@ -140,7 +140,8 @@ def _agent_store(place: JobPosition, timeout: float, cancel: _weft.Cancellation)
     """The store of torchrun's agent, under keys that no earlier attempt of the job has used."""
     from torch.distributed import TCPStore  # type: ignore[attr-defined]  # exported, though not declared so
 
-    store = TCPStore(place.host, place.port, is_master=False, timeout=datetime.timedelta(seconds=timeout))
+    with _weft.AboveStandardStreams():
+        store = TCPStore(place.host, place.port, is_master=False, timeout=datetime.timedelta(seconds=timeout))
     numbers = TorchStore(store, "weft/attempts")
     number = agree_on_number(numbers, place.rank, place.world_size, timeout, cancel)
     return TorchStore(store, f"weft/attempt {number}")

@@ -6,6 +6,7 @@ use pyo3::prelude::*;
 mod bench;
 mod call;
 mod counters;
+mod descriptors;
 mod dlpack;
 mod domains;
 mod endpoint;
@@ -35,6 +36,7 @@ fn _weft(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<bench::ControlBlock>()?;
     module.add_class::<bench::Timed>()?;
     module.add_class::<counters::Counters>()?;
+    module.add_class::<descriptors::AboveStandardStreams>()?;
     module.add_class::<dlpack::DlpackTensor>()?;
     module.add_class::<selection::Explanation>()?;
     module.add_class::<selection::UserSchedule>()?;

@@ -43,6 +43,6 @@ pub use memory::{Pool, PoolRange, Unregistered};
 pub use one_sided::Compare;
 pub use selection::{Choice, Explanation, Origin, UserScheduleText};
 pub use weft_algorithms::MemoryClass;
-pub use weft_transport::DmaBuf;
+pub use weft_transport::{DmaBuf, fork::AboveStandardStreams};
 pub use weft_transport_rdma::{Port as RdmaPort, ports as rdma_ports, try_device_memory};
 pub use weft_transport_tcp::{Cipher, Encryption};

@@ -6,6 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs, UdpSocket}
 use std::ptr::NonNull;
 
 use weft_transport::LinkError;
+use weft_transport::fork::{AboveStandardStreams, Descriptor};
 
 /// How to choose the network to listen on.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -63,7 +64,8 @@ impl Interface {
 /// peers elsewhere need another one too: the one of the default route. Unless the target is called
 /// by a name that means every host itself: then all ranks are on this one.
 fn towards(target: &str) -> Result<Vec<IpAddr>, LinkError> {
-    let targets = target.to_socket_addrs().map_err(|error| {
+    let found = AboveStandardStreams::new().and_then(|_above| target.to_socket_addrs());
+    let targets = found.map_err(|error| {
         LinkError::Refused(format!(
             "the rendezvous {target:?} is no known host:port ({error})"
         ))
@@ -106,7 +108,7 @@ fn source_towards(target: SocketAddr) -> io::Result<IpAddr> {
         SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
         SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
     };
-    let socket = UdpSocket::bind((any, 0))?;
+    let socket = Descriptor::make(|| UdpSocket::bind((any, 0)))?;
     socket.connect(target)?;
     Ok(socket.local_addr()?.ip())
 }
@@ -213,6 +215,8 @@ fn in_network(ip: IpAddr, network: IpAddr, bits: u8) -> bool {
 /// they need a scope that means something on one host only.
 fn interfaces() -> io::Result<Vec<(String, IpAddr)>> {
     let mut list: *mut libc::ifaddrs = std::ptr::null_mut();
+    // The C library asks the kernel over a socket.
+    let _above = AboveStandardStreams::new()?;
     // SAFETY: `list` is writable and outlives the call.
     if unsafe { libc::getifaddrs(&mut list) } != 0 {
         return Err(io::Error::last_os_error());

@@ -1,4 +1,5 @@
-//! Protection of this process's descriptors from forked children.
+//! Protection of this process's descriptors: from forked children, and from what is written to
+//! standard streams that are closed (see `standard_streams.rs`).
 //!
 //! The death of a process is seen by its peers when the kernel closes its sockets. A child made by
 //! `fork` holds copies of them, and would hide the death of its parent for as long as it lives. So
@@ -12,13 +13,13 @@
 use std::io;
 use std::mem::ManuallyDrop;
 use std::ops::Deref;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicI32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 
-use crate::gate;
+use crate::{gate, standard_streams};
 
 const WORDS: usize = 16 * 1024;
 const WORD_BITS: usize = 64;
@@ -62,8 +63,51 @@ fn shielded<T>(make_and_register: impl FnOnce() -> T) -> T {
     make_and_register()
 }
 
-/// A descriptor, or what owns one (a `TcpStream`, say), that forked children do not inherit. Closed
-/// on drop.
+/// Keeps what is opened meanwhile, by this or another thread, off descriptors 0 to 2, where the
+/// program has closed them. For what cannot be a [`Descriptor`]: files of the standard library's,
+/// and what other libraries open.
+#[derive(Debug)]
+pub struct AboveStandardStreams {
+    generation: u64,
+}
+
+impl AboveStandardStreams {
+    /// Fails where the process has no descriptor left.
+    pub fn new() -> io::Result<Self> {
+        install()?;
+        shielded(standard_streams::hold)?;
+        Ok(Self {
+            generation: generation(),
+        })
+    }
+}
+
+impl Drop for AboveStandardStreams {
+    fn drop(&mut self) {
+        if self.generation == generation() {
+            shielded(standard_streams::release);
+        }
+    }
+}
+
+/// Runs a call that opens descriptors, while no thread can fork, and none of them gets the number
+/// of a standard stream.
+fn opened<T>(call: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+    struct Release;
+    impl Drop for Release {
+        fn drop(&mut self) {
+            standard_streams::release();
+        }
+    }
+    shielded(|| {
+        standard_streams::hold()?;
+        let _release = Release;
+        call()
+    })
+}
+
+/// A descriptor, or what owns one (a `TcpStream`, say), that forked children do not inherit, and
+/// whose number is none of the standard streams'. Closed on drop.
 #[derive(Debug)]
 pub struct Descriptor<T: AsFd = OwnedFd> {
     owned: ManuallyDrop<T>,
@@ -74,17 +118,18 @@ impl<T: AsFd> Descriptor<T> {
     /// Makes a descriptor, by a system call that does not block: no thread can fork meanwhile. The
     /// call must not fork, and must not make or drop another of these.
     ///
-    /// Fails as the call does, and where the descriptor's number is beyond a million.
+    /// Fails as the call does, and where the descriptor's number is beyond a million or, because the
+    /// program closed a standard stream at this moment, below 3.
     pub fn make(call: impl FnOnce() -> io::Result<T>) -> io::Result<Self> {
         install()?;
-        let made = shielded(|| call().map(Self::registered))?;
+        let made = opened(|| call().map(Self::registered))?;
         made.taken_over()
     }
 
     /// As [`make`](Self::make), for a call that makes several.
     pub fn make_all(call: impl FnOnce() -> io::Result<Vec<T>>) -> io::Result<Vec<Self>> {
         install()?;
-        let made: Vec<_> = shielded(|| {
+        let made: Vec<_> = opened(|| {
             let register = |made: Vec<T>| made.into_iter().map(Self::registered).collect();
             call().map(register)
         })?;
@@ -193,7 +238,7 @@ impl Registration {
     fn new(descriptor: BorrowedFd<'_>) -> io::Result<Registration> {
         let descriptor = descriptor.as_raw_fd();
         let (word, bit) = place(descriptor);
-        if word >= WORDS {
+        if word >= WORDS || descriptor < standard_streams::FIRST_PRIVATE {
             return Err(io::Error::from_raw_os_error(libc::EMFILE));
         }
         WORDS_USED.fetch_max(word + 1, Ordering::Relaxed);
@@ -224,11 +269,10 @@ fn install() -> io::Result<()> {
     if installed() {
         return Ok(());
     }
-    // SAFETY: the path is a NUL-terminated literal.
-    let null = unsafe { libc::open(c"/dev/null".as_ptr(), libc::O_RDWR | libc::O_CLOEXEC) };
-    if null < 0 {
-        return Err(io::Error::last_os_error());
-    }
+    let null = opened(|| {
+        // SAFETY: the path is a NUL-terminated literal.
+        adopt(unsafe { libc::open(c"/dev/null".as_ptr(), libc::O_RDWR | libc::O_CLOEXEC) })
+    })?;
     // SAFETY: the handlers are plain functions; the child's uses only atomics and async-signal-safe
     // calls.
     let refused = unsafe {
@@ -239,11 +283,9 @@ fn install() -> io::Result<()> {
         )
     };
     if refused != 0 {
-        // SAFETY: it was opened above, and nobody else has it.
-        unsafe { libc::close(null) };
         return Err(io::Error::from_raw_os_error(refused));
     }
-    NULL_DEVICE.store(null, Ordering::Relaxed);
+    NULL_DEVICE.store(null.into_raw_fd(), Ordering::Relaxed);
     Ok(())
 }
 
@@ -262,6 +304,7 @@ extern "C" fn release_makers() {
 extern "C" fn disown_in_child() {
     GATE.store(0, Ordering::Relaxed);
     GENERATION.fetch_add(1, Ordering::Relaxed);
+    standard_streams::release_in_child();
     let null = NULL_DEVICE.load(Ordering::Relaxed);
     let used = WORDS_USED.load(Ordering::Relaxed);
     for (index, word) in REGISTERED[..used].iter().enumerate() {

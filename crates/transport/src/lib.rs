@@ -57,6 +57,8 @@ pub mod ring;
 #[cfg(not(loom))]
 mod segment;
 #[cfg(not(loom))]
+mod standard_streams;
+#[cfg(not(loom))]
 mod strict;
 mod sync;
 #[cfg(not(loom))]

@@ -91,7 +91,10 @@ impl Regions {
 #[derive(Debug)]
 pub struct Grants {
     regions: Arc<Regions>,
+    /// Regions that have been withdrawn are forgotten with the next grant of another one.
     granted: BTreeMap<RegionKey, Granted>,
+    /// The last region of which something was granted.
+    last: RegionKey,
 }
 
 /// Invariant: `now` is part of `ever`.
@@ -107,6 +110,7 @@ impl Grants {
         Grants {
             regions,
             granted: BTreeMap::new(),
+            last: RegionKey::POOL,
         }
     }
 
@@ -117,6 +121,11 @@ impl Grants {
 
     /// See [`crate::Link::grant`].
     pub fn grant(&mut self, region: RegionKey, range: Range<u64>) {
+        if !self.granted.contains_key(&region) {
+            let exposed = |key| self.regions.with(key, |_| ()).is_some();
+            self.granted.retain(|key, _| exposed(*key));
+            self.last = self.last.max(region);
+        }
         let granted = self.granted.entry(region).or_default();
         granted.ever.insert(range.clone());
         granted.now.insert(range);
@@ -130,13 +139,15 @@ impl Grants {
     }
 
     /// Whether the peer may reach a range: false where it could once, an error where it never
-    /// could.
+    /// could. Of regions that have been withdrawn nothing is kept: the peer is late where something
+    /// was granted of this one or, as keys never come back, of a later one.
     pub fn allow(&self, region: RegionKey, range: &Range<u64>) -> Result<bool, LinkError> {
         let granted = self.granted.get(&region);
         let now = granted.is_some_and(|granted| granted.now.covers(range));
         let contains = |segment: &Arc<Segment>| segment.contains(range);
         match self.regions.with(region, contains) {
             Some(true) if now => return Ok(true),
+            None if region <= self.last => return Ok(false),
             Some(false) => {}
             _ if granted.is_some_and(|granted| granted.ever.covers(range)) => return Ok(false),
             _ => {}
@@ -154,4 +165,46 @@ pub(crate) fn outside() -> LinkError {
         io::ErrorKind::InvalidInput,
         "the access is outside of the peer's region, or a word's offset is not a multiple of 8",
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn grants() -> (Arc<Regions>, Grants) {
+        let segment = || Arc::new(Segment::create("weft-test", 4096).unwrap());
+        let regions = Regions::new(segment());
+        (Arc::clone(&regions), Grants::new(regions))
+    }
+
+    #[test]
+    fn regions_that_come_and_go_leave_nothing_behind() {
+        let (regions, mut grants) = grants();
+        let segment = Arc::new(Segment::create("weft-test", 4096).unwrap());
+        let kept = regions.expose(&segment);
+        grants.grant(kept, 0..64);
+        for _ in 0..1000 {
+            let key = regions.expose(&segment);
+            grants.grant(key, 0..64);
+            assert!(grants.allow(key, &(0..64)).unwrap());
+            grants.revoke(key, 0..64);
+            assert!(!grants.allow(key, &(0..64)).unwrap(), "late");
+            regions.withdraw(key);
+            assert!(!grants.allow(key, &(0..64)).unwrap(), "later");
+        }
+        assert!(grants.granted.len() <= 2, "{}", grants.granted.len());
+        assert!(grants.allow(kept, &(0..64)).unwrap());
+    }
+
+    #[test]
+    fn what_was_never_granted_is_an_error_while_it_is_exposed() {
+        let (regions, mut grants) = grants();
+        let segment = Arc::new(Segment::create("weft-test", 4096).unwrap());
+        let [first, second, third] = [(); 3].map(|()| regions.expose(&segment));
+        grants.grant(second, 0..64);
+        for key in [first, third, RegionKey(77), RegionKey::POOL] {
+            grants.allow(key, &(0..64)).unwrap_err();
+        }
+        grants.allow(second, &(0..65)).unwrap_err();
+    }
 }

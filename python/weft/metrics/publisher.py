@@ -8,7 +8,9 @@ import socket
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
+from weft._weft import AboveStandardStreams
 from weft.errors import ConfigError
 from weft.logs import LOGGER
 from weft.metrics import exposition
@@ -74,8 +76,13 @@ def _serve(collector: Collector, host: str, first: int, offset: int) -> int:
     class Server(ThreadingHTTPServer):
         address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
 
+        def get_request(self) -> tuple[socket.socket, Any]:
+            with AboveStandardStreams():
+                return super().get_request()
+
     try:
-        server = Server((host, port), Handler)
+        with AboveStandardStreams():
+            server = Server((host, port), Handler)
     except (OSError, OverflowError) as error:
         raise ConfigError(
             f"WEFT_METRICS: cannot listen at {host}:{port} ({error}). Each process of a host listens at the port given "
@@ -117,5 +124,6 @@ class _Writer:
     def _write(self) -> None:
         """Replaces the file as a whole: who reads it never sees a part."""
         beside = self._path.with_name(f".{self._path.name}.new")
-        beside.write_text(exposition.text(self._collector.samples()))
+        with AboveStandardStreams():
+            beside.write_text(exposition.text(self._collector.samples()))
         beside.replace(self._path)

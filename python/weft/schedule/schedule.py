@@ -60,7 +60,8 @@ class Schedule:
 
     def save(self, path: str | Path) -> None:
         """Writes the text form to a file."""
-        Path(path).write_text(self.text, encoding="utf-8")
+        with _weft.AboveStandardStreams():
+            Path(path).write_text(self.text, encoding="utf-8")
 
     def verify(self, mapped: str = "none", hosts: int | Sequence[int] | None = None) -> Report:
         """Plays all ranks together: every contribution exactly once, no race, no deadlock.
@@ -108,7 +109,9 @@ class Schedule:
         """
         from weft.simulation.pictures import gantt
 
-        Path(path).write_text(gantt(machine, size, self._call(machine, memory), self, name), encoding="utf-8")
+        picture = gantt(machine, size, self._call(machine, memory), self, name)
+        with _weft.AboveStandardStreams():
+            Path(path).write_text(picture, encoding="utf-8")
 
     def _call(self, machine: Machine, memory: str) -> CallShape:
         """The call of all the machine's ranks that this carries out."""

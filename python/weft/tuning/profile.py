@@ -17,6 +17,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from weft._weft import AboveStandardStreams
 from weft.errors import ConfigError
 
 __all__ = ["Profile", "ProfileRow", "ProfileTopology", "candidates", "hardware", "stored"]
@@ -159,7 +160,8 @@ class Profile:
     def save(self, path: Path) -> None:
         """Writes the file. A reader meanwhile sees the old one or the new one, never half of it."""
         path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor, temporary = tempfile.mkstemp(dir=path.parent, suffix=".part")
+        with AboveStandardStreams():
+            descriptor, temporary = tempfile.mkstemp(dir=path.parent, suffix=".part")
         try:
             with os.fdopen(descriptor, "w") as file:
                 file.write(self.to_json())

@@ -11,6 +11,8 @@ mod values;
 
 use std::net::{SocketAddr, ToSocketAddrs};
 
+use weft_transport::fork::AboveStandardStreams;
+
 use super::secret::Secret;
 use super::tls::TlsCredentials;
 use crate::Error;
@@ -69,7 +71,7 @@ impl StoreAccess {
 
     /// The addresses of a `host:port`, if they may be used.
     fn resolve(&self, address: &str) -> Result<Vec<SocketAddr>, ResolveError> {
-        let found = address.to_socket_addrs();
+        let found = AboveStandardStreams::new().and_then(|_above| address.to_socket_addrs());
         let found: Vec<SocketAddr> = found.map_err(ResolveError::Unknown)?.collect();
         let foreign = |address: &&SocketAddr| !address.ip().to_canonical().is_loopback();
         match found.iter().find(foreign) {

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
+use weft_transport::fork::AboveStandardStreams;
 use weft_transport::{Moment, PerProcess, TickClock, Timeline, on_posix_signal};
 
 use super::group::GroupInfo;
@@ -248,7 +249,10 @@ impl FlightRecorder {
         let draft = directory.join(format!("rank{rank}.json.{}.part", self.process.pid));
         // Whoever reads meanwhile finds the former file or the new one, never a half.
         let written = fs::create_dir_all(&directory)
-            .and_then(|()| fs::write(&draft, self.json(occasion)))
+            .and_then(|()| {
+                let _opened = AboveStandardStreams::new()?;
+                fs::write(&draft, self.json(occasion))
+            })
             .and_then(|()| fs::rename(&draft, &path));
         if let Err(error) = written {
             let path = path.display();

@@ -4,6 +4,8 @@ use std::fs;
 use std::net::Ipv6Addr;
 use std::path::{Path, PathBuf};
 
+use weft_transport::fork::AboveStandardStreams;
+
 use super::OpenDevice;
 use super::device::with_devices;
 use super::library::Verbs;
@@ -98,11 +100,12 @@ impl Port {
 /// The ports of all devices, in the order of their names; or why there are none that can be used.
 pub fn ports() -> Result<Vec<Port>, String> {
     let verbs = Verbs::get()?;
-    let names = with_devices(verbs, |devices| {
+    let list = |devices: &[(String, _)]| {
         let mut names: Vec<_> = devices.iter().map(|(name, _)| name.clone()).collect();
         names.sort_unstable();
         names
-    });
+    };
+    let names = AboveStandardStreams::new().and_then(|_above| with_devices(verbs, list));
     let names = names.map_err(|error| format!("the RDMA devices cannot be listed: {error}"))?;
     let mut ports = Vec::new();
     for name in names {

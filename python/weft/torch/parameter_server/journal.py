@@ -19,6 +19,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
+from weft._weft import AboveStandardStreams
 from weft.errors import ConfigError
 from weft.logs import LOGGER
 from weft.torch.parameter_server.messages import Message, read_record, write_record
@@ -48,7 +49,8 @@ class Journal:
         """
         try:
             directory.mkdir(parents=True, exist_ok=True)
-            self._lock = (directory / "lock").open("w")
+            with AboveStandardStreams():
+                self._lock = (directory / "lock").open("w")
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise ConfigError(f"another server uses the directory {directory}: give each one of its own") from None
@@ -101,7 +103,9 @@ class Journal:
     def finish(self, number: int, messages: list[Message]) -> None:
         """Writes the snapshot of the shard as it was at `begin`, and removes what is older."""
         beside = self._directory / "snapshot.new"
-        with beside.open("wb") as file:
+        with AboveStandardStreams():
+            file = beside.open("wb")
+        with file:
             for message in messages:
                 write_record(file, message)
             write_record(file, _END)
@@ -124,7 +128,8 @@ class Journal:
     def _begin_file(self, number: int) -> None:
         if self._file is not None:
             self._file.close()
-        self._file = self._path("journal", number).open("wb")
+        with AboveStandardStreams():
+            self._file = self._path("journal", number).open("wb")
         self._sync_directory()
         self._number, self._bytes, self._began = number, 0, time.monotonic()
 

@@ -10,6 +10,7 @@ import torch.distributed as dist
 from torch.distributed import ProcessGroup
 
 from weft import config
+from weft._weft import AboveStandardStreams
 from weft.config import Options
 from weft.errors import ConfigError
 from weft.torch.parameter_server.journal import Journal
@@ -56,7 +57,7 @@ def local_server(
 def _own_host() -> str:
     """This host's address on the way to the rendezvous."""
     master = config.rendezvous_host()
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+    with AboveStandardStreams(), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
             probe.connect((master, 9))  # sends nothing
         except OSError:
@@ -65,5 +66,5 @@ def _own_host() -> str:
 
 
 def _free_port() -> int:
-    with socket.create_server(("", 0)) as listener:
+    with AboveStandardStreams(), socket.create_server(("", 0)) as listener:
         return int(listener.getsockname()[1])

@@ -9,6 +9,7 @@ import numpy as np
 import torch.distributed as dist
 from torch.distributed import Store, TCPStore  # type: ignore[attr-defined]
 
+from weft._weft import AboveStandardStreams
 from weft.group import Group
 from weft.stores import rendezvous
 from weft.torch.groups import already_made
@@ -51,7 +52,8 @@ def _open(group: Group, timeout: timedelta) -> Store:
     if store is not None:
         return store
     host, _, port = address.tobytes().rstrip(b"\0").decode().rpartition(":")
-    store = TCPStore(host, int(port), is_master=False, timeout=min(timeout, _CONNECTING_MAX))
+    with AboveStandardStreams():
+        store = TCPStore(host, int(port), is_master=False, timeout=min(timeout, _CONNECTING_MAX))
     store.set_timeout(timeout)
     return store
 
@@ -61,13 +63,14 @@ def _serve(group: Group, timeout: timedelta) -> tuple[TCPStore, str]:
     on_one_host = len(set(group.hosts)) == 1
     host = _LOOPBACK if on_one_host else _own_address()
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
-    listener.bind((host, 0))
-    listener.listen(socket.SOMAXCONN)
-    port = listener.getsockname()[1]
-    store = TCPStore(
-        host, port, is_master=True, timeout=timeout, wait_for_workers=False, master_listen_fd=listener.detach()
-    )
+    with AboveStandardStreams():
+        listener = socket.socket(family, socket.SOCK_STREAM)
+        listener.bind((host, 0))
+        listener.listen(socket.SOMAXCONN)
+        port = listener.getsockname()[1]
+        store = TCPStore(
+            host, port, is_master=True, timeout=timeout, wait_for_workers=False, master_listen_fd=listener.detach()
+        )
     return store, f"{host}:{port}"
 
 
@@ -78,7 +81,7 @@ def _own_address() -> str:
         return socket.gethostbyname(socket.gethostname())
     host, _, port = met.rpartition(":")
     family, _, _, _, place = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]
-    with socket.socket(family, socket.SOCK_DGRAM) as way:
+    with AboveStandardStreams(), socket.socket(family, socket.SOCK_DGRAM) as way:
         way.connect(place)  # sends nothing
         address: str = way.getsockname()[0]
     return address
