@@ -34,5 +34,5 @@ mod transport;
 pub use congestion::{CongestionChoice, CongestionControl};
 pub use encryption::{Cipher, Encryption};
 pub use interface::Interface;
-pub use socket::{connect, is_called, listen, poll, poll_entry};
+pub use socket::{connect, connect_from, is_called, listen, poll, poll_entry};
 pub use transport::{TcpOptions, TcpTransport};

@@ -237,7 +237,7 @@ pub fn connect(
 
 /// Connects a non-blocking stream. Waits until that is done, refused, past the deadline, or
 /// cancelled (noticed within 50 ms).
-pub(crate) fn connect_from(
+pub fn connect_from(
     source: Option<IpAddr>,
     address: SocketAddr,
     deadline: Instant,

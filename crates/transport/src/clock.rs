@@ -6,6 +6,7 @@
 //! somebody reads a record: see [`Timeline`].
 
 use std::fs;
+use std::time::Duration;
 
 /// Lists `tsc` where the kernel found no reason to doubt the counter: it runs at one rate, on all
 /// cores alike, also while they sleep.
@@ -66,6 +67,11 @@ impl TickClock {
 
 fn has_word(names: &str) -> bool {
     names.split_whitespace().any(|name| name == "tsc")
+}
+
+/// The processor time that the calling thread has taken.
+pub fn thread_time() -> Duration {
+    Duration::from_nanos(system_ns(libc::CLOCK_THREAD_CPUTIME_ID))
 }
 
 fn system_ns(clock: libc::clockid_t) -> u64 {

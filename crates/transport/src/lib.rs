@@ -66,7 +66,7 @@ mod watch;
 
 #[cfg(not(loom))]
 pub use {
-    clock::{Moment, TickClock, Timeline},
+    clock::{Moment, TickClock, Timeline, thread_time},
     doorbell::{Doorbell, POOL_HEADER, POOL_LABEL, PeerDoorbell, Sleep},
     error::{LinkError, Shortage, is_own_limit},
     link::{

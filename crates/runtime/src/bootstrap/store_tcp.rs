@@ -1,5 +1,6 @@
 //! A store over TCP: a server in the process of rank 0, clients everywhere.
 
+mod budget;
 mod channel;
 mod client;
 #[cfg(feature = "fuzzing")]

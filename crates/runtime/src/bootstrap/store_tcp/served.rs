@@ -2,10 +2,10 @@
 
 use std::collections::VecDeque;
 use std::io::{self, Read, Write};
-use std::net::TcpStream;
+use std::net::{IpAddr, TcpStream};
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use weft_transport::fork::Descriptor;
 
@@ -36,6 +36,10 @@ impl Wait {
 /// A connection, what came in over it, and what is to go out.
 pub(super) struct ServedConnection {
     stream: Descriptor<TcpStream>,
+    /// Where it comes from.
+    pub(super) source: IpAddr,
+    /// The processor time that it has taken as a stranger.
+    pub(super) cost: Duration,
     channel: Channel,
     /// When something came or went last.
     pub(super) moved: Instant,
@@ -49,11 +53,16 @@ pub(super) struct ServedConnection {
 }
 
 impl ServedConnection {
-    pub(super) fn new(stream: Descriptor<TcpStream>, access: &StoreAccess) -> io::Result<Self> {
+    pub(super) fn new(
+        (stream, source): (Descriptor<TcpStream>, IpAddr),
+        access: &StoreAccess,
+    ) -> io::Result<Self> {
         stream.set_nonblocking(true)?;
         stream.set_nodelay(true)?;
         Ok(Self {
             stream,
+            source,
+            cost: Duration::ZERO,
             channel: Channel::of_server(access)?,
             moved: Instant::now(),
             wait: None,
@@ -83,9 +92,11 @@ impl ServedConnection {
         self.channel.held()
     }
 
-    /// What is to be polled for. A client that has not taken its answer is not listened to.
-    pub(super) fn poll_entry(&self) -> libc::pollfd {
+    /// What is to be polled for. A client that has not taken its answer is not listened to, nor is
+    /// a stranger while strangers have taken too much.
+    pub(super) fn poll_entry(&self, attends_strangers: bool) -> libc::pollfd {
         let events = match (self.is_flushed(), &self.wait) {
+            _ if !attends_strangers && !self.is_proven() => 0,
             (false, _) => libc::POLLOUT,
             (true, Some(_)) => 0,
             (true, None) => libc::POLLIN,

@@ -2,16 +2,17 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use weft_transport::fork::{self, Descriptor};
-use weft_transport::{Shortage, is_own_limit};
+use weft_transport::{Shortage, is_own_limit, thread_time};
 use weft_transport_tcp::{is_called, poll, poll_entry};
 
+use super::budget::HandshakeBudget;
 use super::protocol::{REPLY_BYTES_MAX, StoreFailure, StoreReply, StoreRequest};
 use super::served::{ServedConnection, Wait};
 use super::values::KeptValues;
@@ -33,10 +34,14 @@ pub(super) struct StoreLimits {
     /// key: what sets keys is served at any time. Who was closed comes back if it has something to
     /// ask.
     pub(super) clients: usize,
-    /// Connections that have not shown yet that they are a client's. The oldest makes room.
+    /// Connections that have not shown yet that they are a client's. The oldest one of the source
+    /// that has the most makes room.
     pub(super) strangers: usize,
     /// How long a connection may take for that.
     pub(super) stranger_time: Duration,
+    /// The processor time that they may take at once, and for long, as one of so many parts of a
+    /// core: see [`HandshakeBudget`].
+    pub(super) stranger_processor: (Duration, u32),
     /// How long a client's connection stays open when nothing comes or goes.
     pub(super) idle_time: Duration,
     /// Bytes of all keys and values.
@@ -51,6 +56,7 @@ impl Default for StoreLimits {
             clients: 16_384,
             strangers: 256,
             stranger_time: Duration::from_secs(10),
+            stranger_processor: (Duration::from_secs(1), 5),
             idle_time: Duration::from_secs(60),
             stored_bytes: 256 << 20,
             held_bytes: 128 << 20,
@@ -104,6 +110,7 @@ impl TcpStoreServer {
         let address = listener.local_addr().map_err(cannot)?;
         let [lifeline, watched] = Descriptor::pair().map_err(cannot)?;
         let spare = Descriptor::make(|| watched.try_clone()).map_err(cannot)?;
+        let budget = HandshakeBudget::new(limits.stranger_processor, Instant::now());
         let serving = Serving {
             listener,
             spare: Some(spare),
@@ -113,6 +120,7 @@ impl TcpStoreServer {
             limits,
             next_serial: 0,
             strangers: BTreeMap::new(),
+            budget,
             clients: BTreeMap::new(),
             waiters: HashMap::new(),
             held: 0,
@@ -189,6 +197,7 @@ struct Serving {
     /// Connections are numbered as they come.
     next_serial: u64,
     strangers: BTreeMap<u64, ServedConnection>,
+    budget: HandshakeBudget,
     clients: BTreeMap<u64, ServedConnection>,
     /// Who waits for which key to be set.
     waiters: HashMap<String, Vec<u64>>,
@@ -212,11 +221,16 @@ impl Serving {
                 poll_entry(self.lifeline.as_raw_fd(), libc::POLLIN),
                 poll_entry(self.listener.as_raw_fd(), listens),
             ];
-            let connections = || self.strangers.iter().chain(&self.clients);
-            entries.extend(connections().map(|(_, connection)| connection.poll_entry()));
+            let now = Instant::now();
+            let attends_strangers = self.budget.has_room(now);
+            let connections = || self.clients.iter().chain(&self.strangers);
+            let entry = |connection: &ServedConnection| connection.poll_entry(attends_strangers);
+            entries.extend(connections().map(|(_, connection)| entry(connection)));
             let serials: Vec<u64> = connections().map(|(serial, _)| *serial).collect();
-            let until = self.paused.map_or(self.due, |end| self.due.min(end));
-            let timeout = until.saturating_duration_since(Instant::now());
+            let resumes = self.budget.resumes().filter(|_| !self.strangers.is_empty());
+            let until = [self.paused, resumes].into_iter().flatten();
+            let until = until.fold(self.due, Instant::min);
+            let timeout = until.saturating_duration_since(now);
             if poll(&mut entries, timeout).is_err() {
                 // Out of kernel memory: others may give some back.
                 thread::sleep(PAUSE);
@@ -224,10 +238,12 @@ impl Serving {
             if entries[0].revents != 0 {
                 return;
             }
-            for (serial, entry) in serials.into_iter().zip(&entries[2..]) {
-                if entry.revents != 0 {
-                    self.attend(serial, entry.revents);
-                }
+            let events = entries[2..].iter().map(|entry| entry.revents);
+            let mut ready: Vec<_> = serials.into_iter().zip(events).collect();
+            ready.retain(|(_, events)| *events != 0);
+            ready.sort_by_key(|(serial, _)| self.precedence(*serial));
+            for (serial, events) in ready {
+                self.attend(serial, events);
             }
             let now = Instant::now();
             self.paused = self.paused.filter(|end| *end > now);
@@ -243,11 +259,17 @@ impl Serving {
     fn accept(&mut self) {
         for _ in 0..ACCEPTED_PER_TURN {
             drop(self.spare.take());
-            let accepted = Descriptor::make(|| self.listener.accept().map(|(stream, _)| stream));
+            let mut source = IpAddr::from(Ipv4Addr::UNSPECIFIED);
+            let accepted = Descriptor::make(|| {
+                let (stream, from) = self.listener.accept()?;
+                source = from.ip().to_canonical();
+                Ok(stream)
+            });
+            let accepted = accepted.map(|stream| (stream, source));
             match accepted.and_then(|stream| ServedConnection::new(stream, &self.access)) {
                 Ok(connection) => {
                     if self.strangers.len() >= self.limits.strangers {
-                        self.close_oldest_stranger();
+                        self.make_room_for(connection.source);
                     }
                     self.due = self.due.min(connection.moved + self.limits.stranger_time);
                     self.strangers.insert(self.next_serial, connection);
@@ -293,6 +315,30 @@ impl Serving {
         self.due = Instant::now(); // to send the replies
     }
 
+    /// Closes the oldest stranger of the source that has the most, with one that comes now.
+    fn make_room_for(&mut self, newcomer: IpAddr) {
+        let mut counts = HashMap::from([(newcomer, 1_usize)]);
+        for stranger in self.strangers.values() {
+            *counts.entry(stranger.source).or_default() += 1;
+        }
+        let most = counts.values().copied().max();
+        let mut strangers = self.strangers.iter();
+        let is_of_most =
+            |stranger: &ServedConnection| counts.get(&stranger.source) == most.as_ref();
+        let oldest = strangers.find(|(_, stranger)| is_of_most(stranger));
+        let oldest = oldest.map(|(serial, _)| *serial);
+        if let Some(stranger) = oldest.and_then(|serial| self.strangers.remove(&serial)) {
+            self.held -= stranger.held();
+        }
+    }
+
+    /// In which order connections are attended to: clients, then strangers, those first whose
+    /// source has taken the least time.
+    fn precedence(&self, serial: u64) -> Option<Duration> {
+        let stranger = self.strangers.get(&serial)?;
+        Some(self.budget.taken_by(stranger.source))
+    }
+
     /// Whether there was a stranger to close.
     fn close_oldest_stranger(&mut self) -> bool {
         let oldest = self.strangers.pop_first();
@@ -312,15 +358,23 @@ impl Serving {
 
     /// Does what an event on a connection asks for.
     fn attend(&mut self, serial: u64, revents: i16) {
+        let over = libc::POLLERR | libc::POLLHUP | libc::POLLRDHUP | libc::POLLNVAL;
+        let gone = revents & over != 0;
+        let was_stranger = self.strangers.contains_key(&serial);
+        if was_stranger && !gone && !self.budget.has_room(Instant::now()) {
+            return;
+        }
         let stranger = self.strangers.remove(&serial);
-        let was_stranger = stranger.is_some();
         let Some(mut connection) = stranger.or_else(|| self.clients.remove(&serial)) else {
             return; // Closed earlier in this turn.
         };
         self.held -= connection.held();
-        let over = libc::POLLERR | libc::POLLHUP | libc::POLLRDHUP | libc::POLLNVAL;
-        let gone = revents & over != 0;
-        if gone || self.converse(serial, &mut connection).is_err() {
+        let conversed = match was_stranger {
+            _ if gone => Err(StoreFailure::Ended),
+            true => self.converse_with_stranger(serial, &mut connection),
+            false => self.converse(serial, &mut connection),
+        };
+        if conversed.is_err() {
             self.forget_wait(serial, &connection);
             return;
         }
@@ -363,6 +417,24 @@ impl Serving {
             false => &mut self.strangers,
         };
         whom.insert(serial, connection);
+    }
+
+    /// As [`converse`](Self::converse), at the cost of the strangers' budget.
+    fn converse_with_stranger(
+        &mut self,
+        serial: u64,
+        connection: &mut ServedConnection,
+    ) -> Result<(), StoreFailure> {
+        let before = thread_time();
+        let conversed = self.converse(serial, connection);
+        let cost = thread_time().saturating_sub(before);
+        if connection.is_proven() {
+            self.budget.refund(connection.source, connection.cost);
+        } else {
+            self.budget.charge(connection.source, cost);
+            connection.cost += cost;
+        }
+        conversed
     }
 
     /// Reads, answers and writes as far as that goes without waiting.

@@ -406,3 +406,38 @@ fn certificates_are_as_good_as_a_secret_for_addresses_of_a_network() {
     let server = TcpStoreServer::start("192.0.2.1:0", &access(&files)).unwrap();
     assert!(server.listens_everywhere());
 }
+
+#[test]
+fn strangers_take_a_bounded_part_of_the_processor_and_keep_no_rank_out() {
+    const STRANGERS: usize = 200;
+    let authority = Authority::new();
+    let limits = StoreLimits {
+        stranger_processor: (Duration::from_millis(1), 100),
+        ..StoreLimits::default()
+    };
+    let server = tls_server(&authority, limits);
+    let member = access(&authority.files(&[]));
+    let hello = opening(&member);
+    let elsewhere = std::net::Ipv4Addr::new(127, 0, 0, 2).into();
+    let strangers: Vec<_> = (0..STRANGERS)
+        .map(|_| {
+            let never = AtomicBool::new(false);
+            let (from, to) = (Some(elsewhere), server.address());
+            let stream = weft_transport_tcp::connect_from(from, to, soon(5000), &never).unwrap();
+            (&*stream).write_all(&hello).unwrap();
+            stream
+        })
+        .collect();
+    // A rank's handshake waits behind one of a stranger's at most, and is refunded.
+    connect(&server, member).unwrap().set("a", b"1").unwrap();
+    let answered = |stream: &&_| {
+        let mut stream: &TcpStream = stream;
+        !matches!(stream.read(&mut [0]), Err(error) if error.kind() == ErrorKind::WouldBlock)
+    };
+    let count = strangers
+        .iter()
+        .map(|stream| &**stream)
+        .filter(answered)
+        .count();
+    assert!(count < STRANGERS / 2, "{count} were answered");
+}
