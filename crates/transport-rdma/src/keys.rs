@@ -7,14 +7,27 @@ use weft_transport::RegionKey;
 
 use crate::verbs::PeerMemory;
 
+/// So many ranges a peer can grant at a time.
+pub(crate) const KEYS_MAX: usize = 1 << 16;
+
 /// Ranges of the peer's regions, with the memory behind each by rail. Ranges do not overlap: each
 /// was granted once.
 #[derive(Default, Debug)]
 pub(crate) struct Keys(BTreeMap<(RegionKey, u64), (u64, Vec<PeerMemory>)>);
 
 impl Keys {
-    pub(crate) fn insert(&mut self, region: RegionKey, range: Range<u64>, memory: Vec<PeerMemory>) {
-        self.0.insert((region, range.start), (range.end, memory));
+    /// False if there are too many already.
+    pub(crate) fn insert(
+        &mut self,
+        region: RegionKey,
+        range: Range<u64>,
+        memory: Vec<PeerMemory>,
+    ) -> bool {
+        let may = self.0.len() < KEYS_MAX;
+        if may {
+            self.0.insert((region, range.start), (range.end, memory));
+        }
+        may
     }
 
     pub(crate) fn remove(&mut self, region: RegionKey, range: &Range<u64>) {
@@ -59,9 +72,13 @@ mod tests {
         let memory = |address, key| PeerMemory { address, key };
         let region = RegionKey(1);
         let mut keys = Keys::default();
-        keys.insert(region, 100..200, vec![memory(1000, 1), memory(5000, 2)]);
-        keys.insert(region, 200..300, vec![memory(9000, 3), memory(7000, 4)]);
-        keys.insert(RegionKey(2), 300..400, vec![memory(0, 5), memory(0, 6)]);
+        for (region, range, memory) in [
+            (region, 100..200, [memory(1000, 1), memory(5000, 2)]),
+            (region, 200..300, [memory(9000, 3), memory(7000, 4)]),
+            (RegionKey(2), 300..400, [memory(0, 5), memory(0, 6)]),
+        ] {
+            assert!(keys.insert(region, range, memory.into()));
+        }
         let parts = keys.parts(region, 150..250, 1);
         let expected = [(memory(5050, 2), 50), (memory(7000, 4), 50)];
         assert_eq!(parts.as_deref(), Some(&expected[..]));
@@ -72,5 +89,15 @@ mod tests {
         keys.remove(region, &(200..300));
         assert_eq!(keys.parts(region, 150..250, 1), None);
         assert!(keys.parts(region, 150..200, 1).is_some());
+    }
+
+    #[test]
+    fn a_peer_grants_a_bounded_number_of_ranges() {
+        let mut keys = Keys::default();
+        let mut grant = |number: u64| keys.insert(RegionKey(1), number..number + 1, Vec::new());
+        assert!((0..KEYS_MAX as u64).all(&mut grant));
+        assert!(!grant(KEYS_MAX as u64));
+        keys.remove(RegionKey(1), &(0..1));
+        assert!(keys.insert(RegionKey(2), 0..1, Vec::new()));
     }
 }

@@ -66,8 +66,6 @@ pub(crate) struct RailState {
     peer_ring: PeerMemory,
     outbound: Outbound,
     inbound: Inbound,
-    /// The lengths of frames that lie in the ring.
-    arrived: VecDeque<u32>,
     posted: u64,
     done: u64,
     /// The last request that is told to be complete.
@@ -125,7 +123,6 @@ impl Rail {
             mirror_memory,
             outbound: Outbound::default(),
             inbound: Inbound::default(),
-            arrived: VecDeque::new(),
             posted: 0,
             done: 0,
             told: 0,
@@ -183,7 +180,7 @@ impl RailState {
         let Some(pair) = &self.pair else {
             return Ok(());
         };
-        let (mut failed, mut news_of_room) = (None, false);
+        let (mut failed, mut news_of_room, mut fits) = (None, false, true);
         loop {
             let mut came = 0;
             let more = completions.poll(|completed| match completed {
@@ -192,11 +189,15 @@ impl RailState {
                     came += 1;
                     match length {
                         ROOM => news_of_room = true,
-                        length => self.arrived.push_back(length),
+                        length => fits &= self.inbound.arrive(length),
                     }
                 }
                 Completed::Failed(status) => failed = failed.or(Some(status)),
             })?;
+            if !fits {
+                let text = format!("more than the {FRAMES_MAX} frames that may lie in a ring");
+                return Err(LinkError::Protocol(text));
+            }
             pair.receive(came)?;
             if !more {
                 break;
@@ -265,12 +266,11 @@ impl RailState {
         &mut self,
         each: impl FnOnce(&[u8]) -> Result<Option<T>, LinkError>,
     ) -> Result<Option<T>, LinkError> {
-        let Some(&length) = self.arrived.front() else {
+        let Some((length, start)) = self.inbound.next() else {
             return Ok(None);
         };
         let beyond = || LinkError::Protocol("a frame that is longer than a ring".into());
-        let length = u64::from(length);
-        let start = HEADER_BYTES + self.inbound.next(length).ok_or_else(beyond)?;
+        let start = HEADER_BYTES + start.ok_or_else(beyond)?;
         let at = self.ring.at(&(start..start + length)).ok_or_else(beyond)?;
         let mut bytes = vec![0; length as usize];
         // SAFETY: the frame lies in the ring; a peer that keeps to the protocol does not write
@@ -282,8 +282,7 @@ impl RailState {
         };
         let taken = each(&bytes)?;
         if taken.is_some() {
-            self.arrived.pop_front();
-            self.inbound.take(length);
+            self.inbound.take();
         }
         Ok(taken)
     }
@@ -379,7 +378,7 @@ impl RailState {
     pub(crate) fn end(&mut self) {
         self.pair = None;
         self.queue.clear();
-        self.arrived.clear();
+        self.inbound.clear();
     }
 }
 

@@ -4,6 +4,8 @@
 //! tells its length. Before the frames lie two words that the *other* direction's receiver writes:
 //! what it has taken in so far. That is what the sender may use again.
 
+use std::collections::VecDeque;
+
 /// The bytes of a ring that frames lie in.
 pub(crate) const RING_BYTES: u64 = 512 << 10;
 /// In front of them: how far the peer has come with the other ring.
@@ -72,19 +74,39 @@ impl Outbound {
 /// The receiver's side.
 #[derive(Default, Debug)]
 pub(crate) struct Inbound {
+    /// The lengths of frames that lie in the ring: at most [`FRAMES_MAX`].
+    lying: VecDeque<u32>,
     taken: Position,
     told: Position,
 }
 
 impl Inbound {
-    /// Where the next frame lies, of this length. None if it would be longer than a ring.
-    pub(crate) fn next(&self, len: u64) -> Option<u64> {
-        (len <= RING_BYTES).then(|| self.taken.behind(len).1)
+    /// A frame has come. False if there would be more than the sender may have there.
+    pub(crate) fn arrive(&mut self, len: u32) -> bool {
+        let may = (self.lying.len() as u64) < FRAMES_MAX;
+        if may {
+            self.lying.push_back(len);
+        }
+        may
     }
 
-    /// It is taken in.
-    pub(crate) fn take(&mut self, len: u64) {
-        self.taken = self.taken.behind(len).0;
+    /// The length of the next frame, if one is there, and where it lies: nowhere if it would be
+    /// longer than a ring.
+    pub(crate) fn next(&self) -> Option<(u64, Option<u64>)> {
+        let len = u64::from(*self.lying.front()?);
+        Some((len, (len <= RING_BYTES).then(|| self.taken.behind(len).1)))
+    }
+
+    /// The next frame is taken in.
+    pub(crate) fn take(&mut self) {
+        if let Some(len) = self.lying.pop_front() {
+            self.taken = self.taken.behind(len.into()).0;
+        }
+    }
+
+    /// Forgets what is there.
+    pub(crate) fn clear(&mut self) {
+        self.lying.clear();
     }
 
     /// How many frames were taken in.
@@ -107,8 +129,6 @@ impl Inbound {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::VecDeque;
-
     use super::*;
 
     /// Frames of all lengths, as fast as the ring takes them: no two that lie in it overlap, and
@@ -125,24 +145,36 @@ mod tests {
                 assert!(end <= RING_BYTES);
                 assert!(lying.iter().all(|(s, l)| end <= *s || s + l <= start));
                 lying.push_back((start, length));
+                assert!(inbound.arrive(length as u32));
                 assert!(lying.len() as u64 <= FRAMES_MAX);
                 length = (length * 31 + 7) % 900 + 1;
             }
             let (start, len) = lying
                 .pop_front()
                 .expect("a ring that is full holds something");
-            assert_eq!(inbound.next(len), Some(start));
-            inbound.take(len);
+            assert_eq!(inbound.next(), Some((len, Some(start))));
+            inbound.take();
             if let Some(position) = inbound.due() {
                 inbound.told();
                 assert!(outbound.taken(position));
             }
         }
-        assert_eq!(inbound.next(RING_BYTES + 1), None);
+        inbound.clear();
+        assert!(inbound.arrive(RING_BYTES as u32 + 1));
+        assert_eq!(inbound.next(), Some((RING_BYTES + 1, None)));
         let never = Position {
             bytes: u64::MAX,
             frames: 0,
         };
         assert!(!outbound.taken(never));
+    }
+
+    #[test]
+    fn a_sender_that_does_not_wait_for_room_gains_none() {
+        let mut inbound = Inbound::default();
+        let kept = (0..1_000_000).filter(|_| inbound.arrive(64)).count();
+        assert_eq!(kept as u64, FRAMES_MAX);
+        inbound.take();
+        assert!(inbound.arrive(64) && !inbound.arrive(64));
     }
 }

@@ -6,6 +6,7 @@ use weft_transport::{Inbox, LinkError};
 
 use super::{Fate, RdmaLink, lock};
 use crate::frame::Frame;
+use crate::keys::KEYS_MAX;
 use crate::news::News;
 
 impl RdmaLink {
@@ -71,7 +72,12 @@ impl RdmaLink {
                 region,
                 range,
                 memory,
-            } => lock(&self.keys).insert(region, range, memory),
+            } => {
+                if !lock(&self.keys).insert(region, range, memory) {
+                    let text = format!("keys of more than {KEYS_MAX} ranges of memory");
+                    return self.end(Fate::Protocol(text));
+                }
+            }
             News::Void { region, range } => lock(&self.keys).remove(region, &range),
             News::Ask { region, range } => {
                 let may = lock(&self.granted).allow(region, &range);

@@ -41,9 +41,11 @@ impl OpenDevice {
         let events = EventDescriptor(context.get().async_fd);
         let events = Descriptor::make(|| Ok(events))?;
         // SAFETY: the context is open.
-        let domain = made(unsafe { (verbs.ibv_alloc_pd)(context.raw()) })?;
-        let attributes = attributes(verbs, context.raw())?;
+        let attributes = unsafe { attributes(verbs, context.raw()) }?;
         let reads = attributes.max_reads.min(attributes.max_peer_reads);
+        // Last: what fails before has no domain to give back.
+        // SAFETY: the context is open.
+        let domain = made(unsafe { (verbs.ibv_alloc_pd)(context.raw()) })?;
         Ok(Arc::new(OpenDevice {
             verbs,
             domain,
@@ -160,9 +162,11 @@ impl AsFd for EventDescriptor {
     }
 }
 
-fn attributes(verbs: &Verbs, context: *mut Context) -> io::Result<DeviceAttributes> {
+/// # Safety
+/// The context is open.
+unsafe fn attributes(verbs: &Verbs, context: *mut Context) -> io::Result<DeviceAttributes> {
     let mut attributes = std::mem::MaybeUninit::zeroed();
-    // SAFETY: the context is open, and the structure is as large as the library's.
+    // SAFETY: the caller's promise, and the structure is as large as the library's.
     check(unsafe { (verbs.ibv_query_device)(context, attributes.as_mut_ptr()) })?;
     // SAFETY: numbers, zero where nothing was written.
     Ok(unsafe { attributes.assume_init() })
