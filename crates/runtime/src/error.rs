@@ -119,6 +119,16 @@ impl Error {
             LinkError::Absent(why) => lost(why),
             LinkError::Left => lost("it closed the connection".into()),
             LinkError::Protocol(what) => lost(format!("it broke the protocol: {what}")),
+            // The system's text does not say of what there are too many.
+            LinkError::Io(error) if error.raw_os_error() == Some(libc::ETOOMANYREFS) => {
+                let whom = name(rank, host);
+                Error::own_limit(
+                    &format!("send descriptors to {whom}"),
+                    &io::Error::other(
+                        "too many of this user's lie in messages that have not been received",
+                    ),
+                )
+            }
             LinkError::Io(error) if is_own_limit(&error) => {
                 Error::own_limit(&format!("connect to {}", name(rank, host)), &error)
             }
@@ -219,14 +229,16 @@ mod tests {
 
     #[test]
     fn a_limit_of_this_process_is_no_loss_of_the_peer() {
-        let full = || std::io::Error::from_raw_os_error(libc::EMFILE);
-        let error = Error::from_link(LinkError::Io(full()), Some(1), "host-a");
-        let text = error.to_string();
-        assert!(matches!(error, Error::Config(_)), "{text}");
-        assert!(
-            text.contains("rank 1 on host-a") && text.contains("ulimit -n"),
-            "{text}"
-        );
+        for limit in [libc::EMFILE, libc::ETOOMANYREFS] {
+            let full = std::io::Error::from_raw_os_error(limit);
+            let error = Error::from_link(LinkError::Io(full), Some(1), "host-a");
+            let text = error.to_string();
+            assert!(matches!(error, Error::Config(_)), "{text}");
+            assert!(
+                text.contains("rank 1 on host-a") && text.contains("descriptors (ulimit -n)"),
+                "{text}"
+            );
+        }
         let reset = std::io::Error::from_raw_os_error(libc::ECONNRESET);
         let error = Error::from_link(LinkError::Io(reset), Some(1), "host-a");
         assert!(matches!(error, Error::PeerLost { .. }), "{error}");

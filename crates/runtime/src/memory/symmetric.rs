@@ -235,7 +235,8 @@ impl Pieces {
                 Ok(new.insert(SymmetricPiece::new(size, ranks)))
             }
             Entry::Vacant(_) => Err(LinkError::Protocol(format!(
-                "symmetric memory number {piece}, while this rank has made {made}"
+                "symmetric memory number {piece}, while this rank has made {made} and others may \
+                 announce {ahead} more"
             ))),
         }
     }
