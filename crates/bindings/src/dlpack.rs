@@ -152,11 +152,13 @@ fn read(capsule: &Bound<'_, PyCapsule>) -> PyResult<(Tensor, bool)> {
 fn layout(tensor: &Tensor) -> PyResult<(Vec<i64>, Vec<i64>)> {
     let dimensions = usize::try_from(tensor.dimensions)
         .map_err(|_| PyBufferError::new_err("a DLPack tensor with fewer than 0 dimensions"))?;
-    let shape = list(tensor.shape, dimensions);
+    // SAFETY: DLPack says that `shape` and `strides`, if not null, have one number per dimension.
+    let shape = unsafe { list(tensor.shape, dimensions) };
     if dimensions > 0 && shape.is_empty() {
         return Err(PyBufferError::new_err("a DLPack tensor without a shape"));
     }
-    let strides = list(tensor.strides, dimensions);
+    // SAFETY: as above.
+    let strides = unsafe { list(tensor.strides, dimensions) };
     if strides.is_empty() {
         let strides = contiguous(&shape);
         return Ok((shape, strides));
@@ -164,11 +166,13 @@ fn layout(tensor: &Tensor) -> PyResult<(Vec<i64>, Vec<i64>)> {
     Ok((shape, strides))
 }
 
-fn list(first: *const i64, len: usize) -> Vec<i64> {
+/// # Safety
+/// If the address is not null, as many numbers lie there.
+unsafe fn list(first: *const i64, len: usize) -> Vec<i64> {
     if first.is_null() || len == 0 {
         return Vec::new();
     }
-    // SAFETY: DLPack says that `shape` and `strides`, if not null, have one number per dimension.
+    // SAFETY: the caller's promise.
     unsafe { slice::from_raw_parts(first, len) }.to_vec()
 }
 

@@ -227,7 +227,8 @@ fn interfaces() -> io::Result<Vec<(String, IpAddr)>> {
         // SAFETY: the kernel's list is valid until it is freed below.
         let entry = unsafe { entry.as_ref() };
         if entry.ifa_flags & libc::IFF_UP as u32 != 0
-            && let Some(ip) = ip_of(entry.ifa_addr)
+            // SAFETY: the list is valid until it is freed below.
+            && let Some(ip) = unsafe { ip_of(entry.ifa_addr) }
         {
             // SAFETY: every entry has a NUL-terminated name, valid until the list is freed.
             let name = unsafe { CStr::from_ptr(entry.ifa_name) };
@@ -240,8 +241,10 @@ fn interfaces() -> io::Result<Vec<(String, IpAddr)>> {
     Ok(found)
 }
 
-fn ip_of(address: *const libc::sockaddr) -> Option<IpAddr> {
-    // SAFETY: null, or valid until the list is freed; the caller still holds the list.
+/// # Safety
+/// The address is null or that of an entry of `getifaddrs`, which is not freed yet.
+unsafe fn ip_of(address: *const libc::sockaddr) -> Option<IpAddr> {
+    // SAFETY: null, or valid by the caller's promise.
     let family = i32::from(unsafe { address.as_ref() }?.sa_family);
     match family {
         libc::AF_INET => {

@@ -122,10 +122,10 @@ impl TileDriver<'_> {
             let elements = geometry.elements(&program.shape, output, piece, self.tile.index);
             let into = to.wrapping_add(self.offset(output, piece) as usize);
             let offset = from as u64 - pool + self.offset(landed, piece);
-            (
-                offset,
-                access::target(into, geometry.bytes(output.encoding, elements)),
-            )
+            let bytes = geometry.bytes(output.encoding, elements);
+            // SAFETY: see [Note: Arrivals]: the redirection is taken back before this rank goes on
+            // there, and before the operation ends.
+            (offset, unsafe { access::target(into, bytes) })
         };
         let pieces = (0..geometry.pieces(output)).map(piece);
         Some(pieces.filter(|(_, into)| !into.is_empty()).collect())
@@ -164,7 +164,8 @@ fn copy_rest(pool: &Segment, piece: &RedirectedPiece, come: Vec<Range<u64>>) -> 
     missing(piece.offset..end, come)
         .map(|range| {
             let dst = (piece.into.start()).wrapping_add((range.start - piece.offset) as usize);
-            access::take(pool, range.start, dst, range.end - range.start);
+            // SAFETY: the piece was signalled, and the link does not write to the output any more.
+            unsafe { access::take(pool, range.start, dst, range.end - range.start) };
             range.end - range.start
         })
         .sum()

@@ -395,5 +395,6 @@ fn scaled_input(call: &Call, rank: u32, ranks: u32) -> Option<OperationMemory> {
         return None;
     };
     let reads_only = call.collective.reduces() && !call.brings_in(rank);
-    reads_only.then(|| OperationMemory::Scaled(access::scaled(call, ranks, factor)))
+    // SAFETY: see [Note: Who may touch what]: the input is the caller's, which is read here.
+    reads_only.then(|| OperationMemory::Scaled(unsafe { access::scaled(call, ranks, factor) }))
 }

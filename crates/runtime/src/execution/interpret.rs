@@ -263,17 +263,20 @@ fn execute_at<D: Driver>(
         let (dsts, srcs) = addresses.split_at(destinations);
         let bytes = |operand: &Operand| geometry.bytes(operand.encoding, elements);
         match step.kernel {
-            Kernel::Copy => access::copy(dsts, srcs[0], bytes(&operands[0])),
+            // SAFETY: see [Note: Who may touch what].
+            Kernel::Copy => unsafe { access::copy(dsts, srcs[0], bytes(&operands[0])) },
             Kernel::Convert => {
                 let [to, from] = [0, destinations].map(|i| operands[i].representation(call.dtype));
-                access::convert(dsts, to, srcs[0], from, elements);
+                // SAFETY: as above.
+                unsafe { access::convert(dsts, to, srcs[0], from, elements) };
             }
             Kernel::Reduce {
                 is_final,
                 native: true,
             } => {
                 let finish = call.op.finish(is_final, shape.ranks);
-                access::reduce(call, finish, dsts, srcs, elements as usize);
+                // SAFETY: as above.
+                unsafe { access::reduce(call, finish, dsts, srcs, elements as usize) };
             }
             Kernel::Reduce { is_final, .. } => {
                 let finish = call.op.finish(is_final, shape.ranks);
@@ -283,7 +286,9 @@ fn execute_at<D: Driver>(
                 let srcs = srcs.iter().zip(from);
                 let srcs = srcs.map(|(at, from)| represented(at.cast_const(), of(from)));
                 let (dsts, srcs): (Vec<_>, Vec<_>) = (dsts.collect(), srcs.collect());
-                access::reduce_represented(call, finish, &dsts, &srcs, elements as usize);
+                let elements = elements as usize;
+                // SAFETY: as above.
+                unsafe { access::reduce_represented(call, finish, &dsts, &srcs, elements) };
             }
         }
         moved += bytes(&operands[0]) * operands.len() as u64;

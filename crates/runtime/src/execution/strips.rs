@@ -151,7 +151,9 @@ fn ranges_of(running: &Running, operand: &Operand, tiles: &Range<u64>) -> Vec<Ra
 /// It is only named: nobody reads it by this address.
 fn memory(range: &Range<usize>) -> Iovec {
     let start = std::ptr::without_provenance(range.start);
-    access::registered(start, range.len() as u64)
+    // SAFETY: `Group::issue` obliges its caller to keep the memory until the operation is over,
+    // and strips are not registered any later.
+    unsafe { access::registered(start, range.len() as u64) }
 }
 
 /// The same bytes in as few ranges as possible.

@@ -227,8 +227,10 @@ fn bring_in(call: &Call, rank: u32, running: &Running) {
         let dst = output.wrapping_add((start * size) as usize);
         let src = input.wrapping_add((start * size) as usize);
         match factor {
-            Some(factor) => access::scale(call.dtype, dst, src, elements, factor),
-            None => access::copy(&[dst], src, (end - start) * size),
+            // SAFETY: see [Note: Who may touch what].
+            Some(factor) => unsafe { access::scale(call.dtype, dst, src, elements, factor) },
+            // SAFETY: as above.
+            None => unsafe { access::copy(&[dst], src, (end - start) * size) },
         }
     }
 }
@@ -388,7 +390,8 @@ impl Driver for TileDriver<'_> {
         }
         if let Some(offset) = staging {
             let open = self.begin_stage(Stage::Copy, bytes);
-            source.pieces = vec![access::stage(&source.pieces, self.pool, offset)];
+            // SAFETY: the mirror has room for a slot, and no put reads this place (see above).
+            source.pieces = vec![unsafe { access::stage(&source.pieces, self.pool, offset) }];
             self.connections.count_staged(bytes);
             self.connections.stages.end(open);
         }
@@ -493,7 +496,10 @@ impl<'a> TileDriver<'a> {
         let piece = |piece: u32| {
             let elements = geometry.elements(shape, src, piece, self.tile.index);
             let address = base.wrapping_add(self.offset(src, piece) as usize);
-            access::source(address, geometry.bytes(src.encoding, elements))
+            let bytes = geometry.bytes(src.encoding, elements);
+            // SAFETY: see [Note: Who may touch what]. While a put is under way, the executor lets
+            // nothing write to its source.
+            unsafe { access::source(address, bytes) }
         };
         let pieces = (0..geometry.pieces(src)).map(piece);
         pieces.filter(|piece| !piece.is_empty()).collect()

@@ -38,11 +38,13 @@ impl Group {
         let timer = self.counters.get().map(|counters| counters.send(bytes));
         let allowed = timeout.unwrap_or(self.options.timeout);
         let envelope = Envelope { to, tag, allowed };
-        let started = match self.start(&envelope, memory, bytes)? {
+        // SAFETY: the caller's promise.
+        let started = match unsafe { self.start(&envelope, memory, bytes) }? {
             Some(completion) => Some(completion),
             None => {
                 self.connect(to, Due::within(allowed).deadline, &self.cancel)?;
-                self.start(&envelope, memory, bytes)?
+                // SAFETY: as above.
+                unsafe { self.start(&envelope, memory, bytes) }?
             }
         };
         Ok(self.begun(started.ok_or_else(closed)?, timer, background))
@@ -75,7 +77,8 @@ impl Group {
         let offered = self.engine.with(|state, _| {
             let group = state.groups.get_mut(&self.id).ok_or_else(closed)?;
             group.check()?;
-            let memory = access::source(memory, bytes);
+            // SAFETY: `Group::send` obliges its caller to keep a message alive and unchanged.
+            let memory = unsafe { access::source(memory, bytes) };
             let Some(registered) = registered_device(group, to, memory) else {
                 return Ok(None);
             };
@@ -90,7 +93,8 @@ impl Group {
         self.check_rank("send to", to)?;
         self.engine.with(|state, _| {
             let group = state.groups.get(&self.id).ok_or_else(closed)?;
-            let memory = access::source(memory, bytes);
+            // SAFETY: it is only looked up by its address.
+            let memory = unsafe { access::source(memory, bytes) };
             Ok(bytes > 0 && registered_device(group, to, memory).is_some())
         })
     }
@@ -112,7 +116,10 @@ impl Group {
     }
 
     /// Sends a message, or makes it known. `None`: there is no link yet.
-    fn start(
+    ///
+    /// # Safety
+    /// As for [`Group::send`].
+    unsafe fn start(
         &self,
         envelope: &Envelope,
         memory: *const u8,
@@ -124,7 +131,8 @@ impl Group {
             group.check()?;
             let entry = || Entry::message(Kind::SEND, to, tag, bytes);
             if to == self.rank {
-                let bytes = access::bytes(memory, bytes);
+                // SAFETY: `Group::send` obliges its caller to keep a message alive and unchanged.
+                let bytes = unsafe { access::bytes(memory, bytes) };
                 group.flight.at_once(&entry());
                 group.matching.whole((self.id, to), tag, bytes, finished);
                 return Ok(Some(Completion::done()));
@@ -136,10 +144,13 @@ impl Group {
             if group.matching.may_be_eager(to, bytes) {
                 let message = ControlMessage::Eager { group: id, tag };
                 group.flight.at_once(&entry());
-                polled_message(group, to, &message, access::bytes(memory, bytes))?;
+                // SAFETY: as above.
+                let bytes = unsafe { access::bytes(memory, bytes) };
+                polled_message(group, to, &message, bytes)?;
                 return Ok(Some(Completion::done()));
             }
-            let memory = access::source(memory, bytes);
+            // SAFETY: as above.
+            let memory = unsafe { access::source(memory, bytes) };
             offer(group, id, envelope, memory, None).map(Some)
         })
     }

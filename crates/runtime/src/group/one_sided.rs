@@ -90,11 +90,14 @@ impl Symmetric {
             let update = signal_update(window, signal)?;
             match window.part("put to", peer)? {
                 RankPart::Own(segment) => {
-                    self.write(segment, range.start, memory, bytes, update)?;
+                    // SAFETY: the range was checked, and the caller keeps the memory.
+                    unsafe { self.write(segment, range.start, memory, bytes, update) }?;
                     self.engine.endpoint().doorbell().ring();
                 }
                 RankPart::Mapped(mapped) => {
-                    self.write(&mapped.segment, range.start, memory, bytes, update)?;
+                    let segment = &mapped.segment;
+                    // SAFETY: as above.
+                    unsafe { self.write(segment, range.start, memory, bytes, update) }?;
                     if update.is_some() {
                         self.wake(peer, mapped)?;
                     }
@@ -103,7 +106,8 @@ impl Symmetric {
                     let put = RemotePut {
                         piece: self.piece,
                         offset,
-                        source: access::source(memory, bytes),
+                        // SAFETY: `Symmetric::put` obliges its caller to keep the memory alive and unchanged.
+                        source: unsafe { access::source(memory, bytes) },
                         of_device: false,
                         update,
                     };
@@ -139,7 +143,8 @@ impl Symmetric {
         let put = RemotePut {
             piece: self.piece,
             offset,
-            source: access::source(memory, bytes),
+            // SAFETY: the caller keeps the memory alive and unchanged.
+            source: unsafe { access::source(memory, bytes) },
             of_device: true,
             update: signal_update(window, signal)?,
         };
@@ -187,13 +192,16 @@ impl Symmetric {
             match window.part("get from", peer)? {
                 RankPart::Own(segment) | RankPart::Mapped(Mapped { segment, .. }) => {
                     let start = segment.base().as_ptr().wrapping_add(range.start as usize);
-                    access::copy(&[memory], start, bytes);
+                    // SAFETY: the range lies in the segment, and the caller has room for it.
+                    unsafe { access::copy(&[memory], start, bytes) };
                     Ok(self.over(window))
                 }
                 RankPart::Remote => {
                     let what = format!("get of {bytes} bytes from {}", window.name);
                     let described = window.described(what, Some(peer), how);
-                    let (place, target) = ((self.piece, offset), access::target(memory, bytes));
+                    // SAFETY: the caller leaves the memory alone until the get is over.
+                    let target = unsafe { access::target(memory, bytes) };
+                    let place = (self.piece, offset);
                     let entry = Entry::one_sided(OneSidedKind::Get, peer, self.piece, bytes);
                     self.begin(how, &entry, |group| {
                         Ok(group.one_sided.get(peer, place, target, described))
@@ -415,8 +423,11 @@ impl Symmetric {
     }
 
     /// Writes to mapped memory, then changes a cell there.
+    ///
+    /// # Safety
+    /// The range lies in the segment. The memory is readable, and nobody changes it meanwhile.
     #[inline]
-    fn write(
+    unsafe fn write(
         &self,
         segment: &Segment,
         offset: u64,
@@ -425,7 +436,8 @@ impl Symmetric {
         update: Option<CellUpdate>,
     ) -> Result<(), Error> {
         let start = segment.base().as_ptr().wrapping_add(offset as usize);
-        access::copy(&[start], memory, bytes);
+        // SAFETY: the caller's promise.
+        unsafe { access::copy(&[start], memory, bytes) };
         if let Some(CellUpdate { offset, op }) = update {
             apply(cell_of(segment, offset).ok_or_else(|| self.missing())?, op);
         }

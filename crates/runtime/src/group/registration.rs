@@ -60,7 +60,8 @@ impl Group {
     /// Until the handle is deregistered or dropped, `bytes` bytes from `memory` on stay mapped
     /// where they are.
     pub unsafe fn register(&self, memory: *const u8, bytes: u64) -> Result<Registration, Error> {
-        self.register_by(memory, bytes, None)
+        // SAFETY: the caller's promise.
+        unsafe { self.register_by(memory, bytes, None) }
     }
 
     /// As [`Group::register`], for memory of a device, which adapters reach by a file:
@@ -78,17 +79,22 @@ impl Group {
         bytes: u64,
         file: DmaBuf<'_>,
     ) -> Result<Registration, Error> {
-        self.register_by(memory, bytes, Some(file))
+        // SAFETY: the caller's promise.
+        unsafe { self.register_by(memory, bytes, Some(file)) }
     }
 
-    fn register_by(
+    /// # Safety
+    /// As for [`Group::register`], or for [`Group::register_device`] with a file.
+    unsafe fn register_by(
         &self,
         memory: *const u8,
         bytes: u64,
         file: Option<DmaBuf<'_>>,
     ) -> Result<Registration, Error> {
         let registrations = Arc::clone(self.engine.endpoint().registrations());
-        let registered = registrations.register(access::registered(memory, bytes), file);
+        // SAFETY: the caller's promise.
+        let named = unsafe { access::registered(memory, bytes) };
+        let registered = registrations.register(named, file);
         let registered = registered.map_err(|error| {
             Error::Config(format!(
                 "{bytes} bytes of memory cannot be registered: {error}"

@@ -11,59 +11,78 @@ use weft_transport::{Iovec, IovecMut, Segment};
 use crate::call::Call;
 
 /// All of a message that is sent before the call returns; an address of no bytes may be any.
-pub(crate) fn bytes<'a>(address: *const u8, bytes: u64) -> &'a [u8] {
+///
+/// # Safety
+/// The bytes stay alive and unchanged for as long as the slice is used.
+pub(crate) unsafe fn bytes<'a>(address: *const u8, bytes: u64) -> &'a [u8] {
     if bytes == 0 {
         return &[];
     }
-    // SAFETY: `Group::send` obliges its caller to keep a message alive and unchanged.
+    // SAFETY: the caller's promise.
     unsafe { std::slice::from_raw_parts(address, bytes as usize) }
 }
 
 /// Memory of this rank that a put reads.
-pub(crate) fn source(address: *const u8, bytes: u64) -> Iovec {
-    // SAFETY: see [Note: Who may touch what]. While a put is under way, the executor lets nothing
-    // write to its source, and `Group::send` obliges its caller to keep a message alive and
-    // unchanged.
+///
+/// # Safety
+/// See [Note: Who may touch what]. Nothing writes to the bytes while a put reads them.
+pub(crate) unsafe fn source(address: *const u8, bytes: u64) -> Iovec {
+    // SAFETY: the caller's promise.
     unsafe { Iovec::new(address, bytes as usize) }
 }
 
 /// Memory of the caller's that adapters shall know.
-pub(crate) fn registered(address: *const u8, bytes: u64) -> Iovec {
-    // SAFETY: `Group::register` obliges its caller to keep it mapped; so does `Group::issue` until
-    // the operation is over, whose strips are not registered any later. It is read by puts only, of
-    // which each names it again.
+///
+/// # Safety
+/// The bytes stay mapped until the registration has ended. They are read by puts only, of which
+/// each names them again.
+pub(crate) unsafe fn registered(address: *const u8, bytes: u64) -> Iovec {
+    // SAFETY: the caller's promise.
     unsafe { Iovec::new(address, bytes as usize) }
 }
 
 /// Memory of the caller's that a link writes, until it is told to stop.
-pub(crate) fn target(address: *mut u8, bytes: u64) -> IovecMut {
-    // SAFETY: see [Note: Who may touch what], and [Note: Arrivals] of who else does. The executor
-    // takes the redirection back before it goes on there, and before the operation ends.
+///
+/// # Safety
+/// See [Note: Who may touch what], and [Note: Arrivals] of who else does. The bytes are the
+/// link's until it has stopped writing there.
+pub(crate) unsafe fn target(address: *mut u8, bytes: u64) -> IovecMut {
+    // SAFETY: the caller's promise.
     unsafe { IovecMut::new(address, bytes as usize) }
 }
 
 /// Copies what a put shall read, one piece behind the other, to a place in the pool that is free.
-pub(crate) fn stage(pieces: &[Iovec], pool: &Segment, offset: u64) -> Iovec {
+///
+/// # Safety
+/// The pieces may be read, and the place is staging memory of this rank's, with room for them,
+/// which no put reads any more.
+pub(crate) unsafe fn stage(pieces: &[Iovec], pool: &Segment, offset: u64) -> Iovec {
     let start = pool.base().as_ptr().wrapping_add(offset as usize);
     let mut at = start;
     for piece in pieces {
-        // SAFETY: the place is staging memory of this rank's, with as much room as the peer has
-        // granted; see also `source`.
+        // SAFETY: the caller's promise.
         unsafe { weft_kernels::copy(&[at], piece.start(), piece.len()) };
         at = at.wrapping_add(piece.len());
     }
-    source(start, at as u64 - start as u64)
+    // SAFETY: the caller's promise, and the bytes have just been written.
+    unsafe { source(start, at as u64 - start as u64) }
 }
 
 /// Copies bytes to every destination.
+///
+/// # Safety
+/// See [Note: Who may touch what]: the source may be read and all destinations written.
 #[inline]
-pub(crate) fn copy(dsts: &[*mut u8], src: *const u8, bytes: u64) {
-    // SAFETY: see [Note: Who may touch what].
+pub(crate) unsafe fn copy(dsts: &[*mut u8], src: *const u8, bytes: u64) {
+    // SAFETY: the caller's promise.
     unsafe { weft_kernels::copy(dsts, src, bytes as usize) };
 }
 
 /// Copies elements that are represented in one way to where they are in another.
-pub(crate) fn convert(
+///
+/// # Safety
+/// See [Note: Who may touch what]: the source may be read and all destinations written.
+pub(crate) unsafe fn convert(
     dsts: &[*mut u8],
     to: Representation,
     src: *const u8,
@@ -73,13 +92,13 @@ pub(crate) fn convert(
     let elements = elements as usize;
     match (from, to) {
         (Representation::Plain(from), Representation::Plain(to)) => {
-            // SAFETY: see [Note: Who may touch what].
+            // SAFETY: the caller's promise.
             unsafe { weft_kernels::convert(from, to, dsts, src, elements) }
         }
         _ => {
             for dst in dsts {
                 let (dst, src) = (represented(*dst, to), represented(src, from));
-                // SAFETY: see [Note: Who may touch what].
+                // SAFETY: the caller's promise.
                 unsafe { IsaLevel::best().represent(dst, src, elements) }
             }
         }
@@ -87,8 +106,11 @@ pub(crate) fn convert(
 }
 
 /// Combines the contributions of a call's elements.
+///
+/// # Safety
+/// See [Note: Who may touch what]: the sources may be read and the destinations written.
 #[inline]
-pub(crate) fn reduce(
+pub(crate) unsafe fn reduce(
     call: &Call,
     finish: Finish,
     dsts: &[*mut u8],
@@ -97,12 +119,15 @@ pub(crate) fn reduce(
 ) {
     // SAFETY: pointers to mutable and to constant bytes are laid out the same.
     let srcs = unsafe { std::slice::from_raw_parts(srcs.as_ptr().cast(), srcs.len()) };
-    // SAFETY: see [Note: Who may touch what].
+    // SAFETY: the caller's promise.
     unsafe { weft_kernels::reduce(call.dtype, call.op.kernel(), dsts, srcs, elements, finish) };
 }
 
 /// Combines contributions of which some, or the destinations, are not elements of the call's type.
-pub(crate) fn reduce_represented(
+///
+/// # Safety
+/// See [Note: Who may touch what]: the sources may be read and the destinations written.
+pub(crate) unsafe fn reduce_represented(
     call: &Call,
     finish: Finish,
     dsts: &[Represented<*mut u8>],
@@ -110,7 +135,7 @@ pub(crate) fn reduce_represented(
     elements: usize,
 ) {
     let (level, op) = (IsaLevel::best(), call.op.kernel());
-    // SAFETY: see [Note: Who may touch what].
+    // SAFETY: the caller's promise.
     unsafe { level.reduce_represented(call.dtype, op, dsts, srcs, elements, finish) };
 }
 
@@ -123,30 +148,49 @@ pub(crate) fn represented<P>(address: P, representation: Representation) -> Repr
 }
 
 /// Copies elements, multiplied.
-pub(crate) fn scale(dtype: DType, dst: *mut u8, src: *const u8, elements: usize, factor: f64) {
-    // SAFETY: see [Note: Who may touch what].
+///
+/// # Safety
+/// See [Note: Who may touch what]: the source may be read and the destination written.
+pub(crate) unsafe fn scale(
+    dtype: DType,
+    dst: *mut u8,
+    src: *const u8,
+    elements: usize,
+    factor: f64,
+) {
+    // SAFETY: the caller's promise.
     unsafe { weft_kernels::scale(dtype, dst, src, elements, factor) };
 }
 
 /// A copy of a call's input, multiplied.
-pub(crate) fn scaled(call: &Call, ranks: u32, factor: f64) -> Vec<u8> {
+///
+/// # Safety
+/// The call's input may be read.
+pub(crate) unsafe fn scaled(call: &Call, ranks: u32, factor: f64) -> Vec<u8> {
     let elements = call.message_elements(ranks) as usize;
     let mut copy = vec![0; elements * call.dtype.size()];
-    scale(call.dtype, copy.as_mut_ptr(), call.input, elements, factor);
+    // SAFETY: the caller's promise; the copy has as many elements.
+    unsafe { scale(call.dtype, copy.as_mut_ptr(), call.input, elements, factor) };
     copy
 }
 
 /// Copies what a peer has put into the pool.
-pub(crate) fn take(pool: &Segment, offset: u64, dst: *mut u8, bytes: u64) {
+///
+/// # Safety
+/// The bytes at the offset lie in the pool and are this rank's to read; the destination has room
+/// for them.
+pub(crate) unsafe fn take(pool: &Segment, offset: u64, dst: *mut u8, bytes: u64) {
     let src = pool.base().as_ptr().wrapping_add(offset as usize);
-    // SAFETY: the bytes lie in this rank's channel and were signalled; the caller has room for
-    // them.
+    // SAFETY: the caller's promise.
     unsafe { weft_kernels::copy(&[dst], src, bytes as usize) };
 }
 
 /// Copies a message to where it is received. The lengths are equal.
-pub(crate) fn fill(dst: *mut u8, bytes: &[u8]) {
-    // SAFETY: `Group::receive` obliges the caller to give memory for the whole message.
+///
+/// # Safety
+/// The destination has room for the bytes, and nobody else touches it.
+pub(crate) unsafe fn fill(dst: *mut u8, bytes: &[u8]) {
+    // SAFETY: the caller's promise.
     unsafe { weft_kernels::copy(&[dst], bytes.as_ptr(), bytes.len()) };
 }
 
@@ -154,6 +198,7 @@ pub(crate) fn fill(dst: *mut u8, bytes: &[u8]) {
 mod tests {
     #[test]
     fn memory_of_no_bytes_may_be_nowhere() {
-        assert!(super::bytes(std::ptr::null(), 0).is_empty());
+        // SAFETY: there are no bytes.
+        assert!(unsafe { super::bytes(std::ptr::null(), 0) }.is_empty());
     }
 }

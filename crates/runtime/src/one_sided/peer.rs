@@ -213,7 +213,8 @@ impl PeerTraffic {
         if asking.asked == asking.target.len() as u64 {
             self.asking.pop_front();
         }
-        let target = access::target(start, bytes);
+        // SAFETY: it is a part of a get's target, which is kept while that is under way.
+        let target = unsafe { access::target(start, bytes) };
         let id = self.request(Request::Fragment { operation, target });
         let word = OneSidedWord::Get {
             piece,

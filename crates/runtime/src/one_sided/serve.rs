@@ -31,7 +31,9 @@ impl ServeQueue {
 
     fn add(&mut self, read: Read) -> Result<(), LinkError> {
         if self.reads.len() >= FRAGMENTS_MAX {
-            return Err(nonsense("more reads than may be under way"));
+            return Err(nonsense(&format!(
+                "more than the {FRAGMENTS_MAX} reads that may be under way"
+            )));
         }
         self.reads.push_back(read);
         Ok(())
@@ -50,7 +52,8 @@ impl ServeQueue {
             message.resize(header + read.bytes as usize, 0);
             let start = read.part.base().as_ptr().wrapping_add(read.offset as usize);
             let payload = message[header..].as_mut_ptr();
-            access::copy(&[payload], start, read.bytes);
+            // SAFETY: the range was checked when the read came, and the payload is as long.
+            unsafe { access::copy(&[payload], start, read.bytes) };
             link.message(&message)?;
             self.reads.pop_front();
             moved = true;
@@ -83,7 +86,9 @@ pub(super) fn serve(
                 let bytes = payload.len() as u64;
                 check(&part, offset, bytes)?;
                 let update = update.map(|update| checked(&part, update)).transpose()?;
-                access::fill(part.base().as_ptr().wrapping_add(offset as usize), payload);
+                let place = part.base().as_ptr().wrapping_add(offset as usize);
+                // SAFETY: the range was checked above.
+                unsafe { access::fill(place, payload) };
                 if let Some((cell, op)) = update {
                     apply(cell, op);
                 }

@@ -119,7 +119,9 @@ impl OneSided {
                     update: update.filter(|_| at + len == bytes),
                 };
                 let start = source.start().wrapping_add(at as usize);
-                peer.say(group, word, access::bytes(start, len));
+                // SAFETY: the part lies in the source, which stays as it is until the put is over.
+                let payload = unsafe { access::bytes(start, len) };
+                peer.say(group, word, payload);
             }
             return Some(Completion::done());
         };
@@ -241,7 +243,8 @@ impl OneSided {
                     }
                     // After a refusal of another fragment nobody keeps the memory.
                     if self.operations.is_under_way(operation) {
-                        access::fill(target.start(), payload);
+                        // SAFETY: the target is as long, and kept while the get is under way.
+                        unsafe { access::fill(target.start(), payload) };
                     }
                     self.operations.part_done(operation, finished);
                 }

@@ -131,8 +131,9 @@ impl Route<'_> {
             return Ok((named, Some(registered)));
         }
         (self.count_staged)(piece.len() as u64);
-        // What was there before has been taken in.
-        let copy = access::stage(&[piece], self.pool, staging.offset + within);
+        // SAFETY: a fragment fits into its slot of the mirror, and what was there before has been
+        // taken in.
+        let copy = unsafe { access::stage(&[piece], self.pool, staging.offset + within) };
         Ok((copy, None))
     }
 }
@@ -496,7 +497,9 @@ impl PeerMessages {
             let bytes = FRAGMENT_BYTES.min(target.bytes - self.received);
             let from = base + route.layout.fragment(slot);
             let to = target.memory.wrapping_add(self.received as usize);
-            access::take(route.pool, from, to, bytes);
+            // SAFETY: the fragment lies in this rank's channel and was signalled; `Group::receive`
+            // obliges its caller to give memory for the whole message.
+            unsafe { access::take(route.pool, from, to, bytes) };
             self.received += bytes;
             self.fragments_taken += 1;
             if self.received == target.bytes {
@@ -536,7 +539,9 @@ impl PeerMessages {
             let slot = (self.fragments_sent % FRAGMENTS as u64) as usize;
             let bytes = FRAGMENT_BYTES.min(source.bytes - self.sent);
             let within = route.layout.fragment(slot);
-            let piece = access::source(source.memory.wrapping_add(self.sent as usize), bytes);
+            let start = source.memory.wrapping_add(self.sent as usize);
+            // SAFETY: `Group::send` obliges its caller to keep a message alive and unchanged.
+            let piece = unsafe { access::source(start, bytes) };
             let (piece, registered) = route.readable(piece, source.device.as_ref(), within)?;
             let signal = Signal {
                 offset: remote.channel + route.layout.fragments_sent(),
@@ -614,7 +619,9 @@ fn deliver(
             expected,
         });
     }
-    access::fill(target.memory, bytes);
+    // SAFETY: `Group::receive` obliges its caller to give memory for the whole message, and the
+    // lengths are equal.
+    unsafe { access::fill(target.memory, bytes) };
     target.completion.set_source(from);
     finished.push((target.completion, Ok(())));
     None

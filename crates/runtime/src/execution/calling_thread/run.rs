@@ -145,7 +145,8 @@ impl Slots<'_> {
             && self.call.brings_in(self.path.rank)
             && !std::ptr::eq(input, output)
         {
-            access::copy(&[output], input, elements * dtype.size() as u64);
+            // SAFETY: see [Note: Who may touch what].
+            unsafe { access::copy(&[output], input, elements * dtype.size() as u64) };
         }
     }
 
