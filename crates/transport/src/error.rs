@@ -36,7 +36,8 @@ pub enum LinkError {
 }
 
 /// Whether the operating system has refused something for a limit of this process or machine:
-/// descriptors, those of its user's that are in messages, or memory. It says nothing about the peer.
+/// descriptors, those of its user's that are in messages, or memory. It says nothing about the
+/// peer.
 pub fn is_own_limit(error: &io::Error) -> bool {
     use libc::{EMFILE, ENFILE, ENOBUFS, ENOMEM, ETOOMANYREFS};
     matches!(

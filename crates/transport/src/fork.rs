@@ -118,8 +118,8 @@ impl<T: AsFd> Descriptor<T> {
     /// Makes a descriptor, by a system call that does not block: no thread can fork meanwhile. The
     /// call must not fork, and must not make or drop another of these.
     ///
-    /// Fails as the call does, and where the descriptor's number is beyond a million or, because the
-    /// program closed a standard stream at this moment, below 3.
+    /// Fails as the call does, and where the descriptor's number is beyond a million or, because
+    /// the program closed a standard stream at this moment, below 3.
     pub fn make(call: impl FnOnce() -> io::Result<T>) -> io::Result<Self> {
         install()?;
         let made = opened(|| call().map(Self::registered))?;

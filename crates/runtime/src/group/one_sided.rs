@@ -106,7 +106,7 @@ impl Symmetric {
                     let put = RemotePut {
                         piece: self.piece,
                         offset,
-                        // SAFETY: `Symmetric::put` obliges its caller to keep the memory alive and unchanged.
+                        // SAFETY: the caller keeps the memory alive and unchanged.
                         source: unsafe { access::source(memory, bytes) },
                         of_device: false,
                         update,
