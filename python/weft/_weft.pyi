@@ -476,8 +476,6 @@ class Group:
         """The user's own schedules that the group knows."""
     def symmetric(self, nbytes: int, signals: int = 0, name: str = "") -> Symmetric:
         """Memory that the ranks of this host reach directly, and all by one-sided operations."""
-    def offer_symmetric(self, nbytes: int) -> Symmetric | None:
-        """As `symmetric`, without waiting for others; None where this rank has no memory."""
     def register(self, pointer: int, nbytes: int, hold: object) -> Registration:
         """Lets adapters read memory where it lies, which `hold` keeps alive."""
     def register_device(self, pointer: int, nbytes: int, file: int, offset: int, hold: object) -> Registration:
@@ -629,8 +627,6 @@ class Symmetric:
         """Lets go of it, while arrays in it stay readable here."""
     @property
     def __array_interface__(self) -> dict[str, Any]: ...
-    def replace(self, address: int, descriptor: int) -> None:
-        """Puts this memory in the place of a file that is mapped at an address."""
 
 @final
 class SymmetricPart:

@@ -421,18 +421,6 @@ class Options(EndpointOptions, GroupOptions, total=False):
             default_text="0",
         ),
     ]
-    symmetric_buckets: Annotated[
-        bool | None,
-        Setting(
-            default=True,
-            allowed="1 or 0",
-            doc="Whether the gradient buckets of torch's DistributedDataParallel move into symmetric memory "
-            "where the group's ranks are on one host: see docs/reference/torch.md. The same on every rank.",
-            parse=parsing.parse_flag,
-            check=lambda value: isinstance(value, bool),
-            default_text="1",
-        ),
-    ]
     cuda_driver: Annotated[
         str | os.PathLike[str] | None,
         Setting(

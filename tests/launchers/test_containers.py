@@ -23,7 +23,7 @@ def test_64_kib_of_dev_shm_are_enough(tmp_path: Path) -> None:
         "mapped = 'memfd:weft' in open('/proc/self/maps').read()\n"
         "print(f'bytes {filesystem.f_blocks * filesystem.f_frsize} shared memory {mapped}\\n', end='', flush=True)\n"
         "model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(1024, 1024))\n"
-        "for _ in range(3):\n"  # buckets of 4 MiB, which torch cannot share there, stay where they are
+        "for _ in range(3):\n"
         "    model(torch.ones(1, 1024)).sum().backward()\n"
         "dist.destroy_process_group()\n"
     )

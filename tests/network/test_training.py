@@ -27,22 +27,6 @@ sys.argv = sys.argv[1:]
 runpy.run_path(sys.argv[0], run_name="__main__")
 """
 
-# The first two ranks are on one host, and have a group of their own besides.
-TRAIN_ACROSS_HOSTS = """
-import torch
-import torch.distributed as dist
-from torch import nn
-
-dist.init_process_group("weft")
-dist.new_group([0, 1])
-net = nn.Sequential(*[nn.Linear(600, 600) for _ in range(3)])
-model = nn.parallel.DistributedDataParallel(net, bucket_cap_mb=0.5, gradient_as_bucket_view=True)
-for _ in range(4):
-    model(torch.ones(2, 600)).sum().backward()
-print(any(parameter.grad.is_shared() for parameter in net.parameters()), flush=True)
-dist.destroy_process_group()
-"""
-
 
 def test_the_demo_trains_on_four_hosts(tmp_path: Path) -> None:
     record = tmp_path / "record.json"
@@ -56,13 +40,6 @@ def test_the_demo_trains_on_four_hosts(tmp_path: Path) -> None:
     segments = [json.loads(line) for lines in printed(done).values() for line in lines if line.startswith("[")]
     assert [len(own) for own in segments] == [1, 1, 1, 1]
     assert len(set(map(tuple, segments))) == 4, f"hosts have shared memory in common: {segments}"
-
-
-def test_buckets_of_a_group_on_several_hosts_stay_where_they_are() -> None:
-    options = ["--hosts", "2", "--ranks-per-host", "2"]
-    done = run_hosts(*options, command=python(TRAIN_ACROSS_HOSTS), deadline_s=120)
-    assert done.returncode == 0, done.stderr
-    assert printed(done) == {rank: ["False"] for rank in range(4)}
 
 
 def test_the_command_trains_on_two_hosts_of_two_ranks(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 
+import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
@@ -40,6 +41,10 @@ def test_options(workers, options: dict[str, object]) -> None:
 @pytest.mark.parametrize("hook", ("powersgd", "fp16", "bf16"))
 def test_comm_hook(workers, hook: str, static_graph: bool) -> None:
     workers.run(3, hook_job, hook, static_graph)
+
+
+def test_arrays_of_gradients_outlive_steps(workers) -> None:
+    workers.run(2, gradient_arrays_job)
 
 
 def test_loader_processes(workers) -> None:
@@ -114,6 +119,26 @@ def hook_job(rank: int, size: int, hook: str, static_graph: bool) -> None:
         cross_entropy(model(inputs), labels).backward()
         optimizer.step()
     check_same_on_all_ranks(model.module.state_dict(), size)
+
+
+def gradient_arrays_job(rank: int, _size: int) -> None:
+    """DDP's buckets stay torch's own memory: arrays that share it see every later gradient."""
+    width = 600  # more than 1 MiB of gradients, which fill a bucket of DDP's alone
+    net = torch.nn.Sequential(torch.nn.Linear(width, width), torch.nn.Linear(width, width))
+    model = DistributedDataParallel(net, gradient_as_bucket_view=True)
+    seen: list[tuple[int, np.ndarray]] = []
+    for step in range(5):
+        model.zero_grad(set_to_none=False)
+        loss = model(torch.full((2, width), float(rank + step))).square().mean()
+        if step > 0:  # DDP has laid out its buckets for good in the second forward
+            seen = [(parameter.grad.data_ptr(), parameter.grad.numpy()) for parameter in net.parameters()]
+        loss.backward()
+        for (address, array), parameter in zip(seen, net.parameters(), strict=bool(seen)):
+            assert parameter.grad.data_ptr() == address
+            assert not parameter.grad.is_shared()
+            assert np.array_equal(array, parameter.grad.numpy())
+            assert array.any()
+    check_same_on_all_ranks({str(at): parameter.grad for at, parameter in enumerate(net.parameters())}, 2)
 
 
 def loader_job(_rank: int, size: int) -> None:

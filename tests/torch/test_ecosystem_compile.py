@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import pytest
 import torch
 import torch.distributed as dist
@@ -25,8 +27,9 @@ def test_compiled_plain_collectives(workers, compiler: str) -> None:
     workers.run(2, compiled_plain_job, compiler)
 
 
-def test_compiled_ddp(workers) -> None:
-    workers.run(2, compiled_ddp_job)
+@pytest.mark.parametrize("static_graph", (False, True))
+def test_compiled_ddp(workers, static_graph: bool) -> None:
+    workers.run(2, compiled_ddp_job, static_graph)
 
 
 def test_profiler(workers) -> None:
@@ -99,18 +102,25 @@ def compiled_plain_job(rank: int, size: int, compiler: str) -> None:
     assert torch.equal(torch.compile(step, backend=compiler)(inputs), step(inputs))
 
 
-def compiled_ddp_job(rank: int, size: int) -> None:
+def compiled_ddp_job(rank: int, size: int, static_graph: bool) -> None:
     torch._dynamo.reset()
     torch.manual_seed(1)
-    model = nn.parallel.DistributedDataParallel(nn.Sequential(nn.Linear(6, 6), nn.Tanh(), nn.Linear(6, 2)))
+    net = nn.Sequential(nn.Linear(6, 6), nn.Tanh(), nn.Linear(6, 2))
+    model = nn.parallel.DistributedDataParallel(net, static_graph=static_graph)
+    plain = nn.parallel.DistributedDataParallel(copy.deepcopy(net))
     compiled = torch.compile(model, backend="aot_eager")
-    inputs = torch.randn(4, 6, generator=torch.Generator().manual_seed(rank))
-    compiled(inputs).square().mean().backward()
-    for parameter in model.parameters():
-        copies = [torch.empty_like(parameter.grad) for _ in range(size)]
-        dist.all_gather(copies, parameter.grad)
-        assert torch.equal(copies[0], copies[1])
-        assert parameter.grad.abs().sum() > 0
+    generator = torch.Generator().manual_seed(rank)
+    for _ in range(3):  # DDP takes other ways in the second one, and with a static graph
+        inputs = torch.randn(4, 6, generator=generator)
+        for wrapper in (compiled, plain):
+            wrapper.zero_grad()
+            wrapper(inputs).square().mean().backward()
+        for parameter, expected in zip(model.parameters(), plain.parameters(), strict=True):
+            copies = [torch.empty_like(parameter.grad) for _ in range(size)]
+            dist.all_gather(copies, parameter.grad)
+            assert torch.equal(copies[0], copies[1])
+            assert torch.allclose(parameter.grad, expected.grad)
+            assert parameter.grad.abs().sum() > 0
 
 
 PROFILED = {

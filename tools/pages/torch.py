@@ -76,20 +76,8 @@ An operation makes no copies if all ranks of the group are on one host, and all 
 same call of `empty_symmetric`, as input and as output. Otherwise, and for messages of a few KiB, it runs as on any
 other tensor, with the same result. A tensor's memory is freed when no rank has the tensor any more.
 
-FSDP2's buffers are reused from step to step, and freed with the process group. They hold gradients too.
-
-If the group's ranks are on one host, the gradient buckets of `DistributedDataParallel` move into symmetric memory
-automatically: those of 512 KiB and more, when they are first reduced after DDP has rebuilt its buckets, which it does
-before its second forward. Views into buckets stay valid. `weft.torch.symmetric_operations()` counts the averages that
-ran in symmetric memory; on more than two ranks their sums may be rounded in another order than in ordinary memory. If a
-rank has no room, it keeps ordinary buckets, and the averages of all ranks run as on ordinary memory. The move
-temporarily needs room in `/dev/shm` for one bucket of each rank; containers often have 64 MiB there.
-
-Buckets do not move with `find_unused_parameters=True` without `static_graph`, with `lazy_bucket_allocation`, and with a
-communication hook written in Python. With `gradient_as_bucket_view=True` they do not move if several forwards come
-before the first synchronized backward, because a NumPy array that shares such a gradient's memory would not follow. As
-with all shared memory, a forked child that writes to a bucket writes to its parent's. `WEFT_SYMMETRIC_BUCKETS=0`, on
-every rank, keeps all buckets in ordinary memory.
+FSDP2's buffers are reused from step to step, and freed with the process group. They hold gradients too. The buckets of
+`DistributedDataParallel` are torch's own, in ordinary memory; those of `weft.torch.DataParallel` are symmetric memory.
 
 ## Communication hooks and modes
 

@@ -77,11 +77,6 @@ FEATURES = (
         ("symmetric:operations", "symmetric:parts_and_places", "symmetric:freeing"),
     ),
     Feature("DDP", "same training as with Gloo", ("ddp:same_as_gloo",)),
-    Feature(
-        "DDP",
-        "buckets in symmetric memory, from the second step on",
-        ("ddp_buckets:buckets_are_symmetric", "ddp_buckets:one_rank_without_room", "ddp_buckets:freeing"),
-    ),
     Feature("DDP", "`find_unused_parameters`", ("ecosystem_ddp:unused_parameters",)),
     Feature(
         "DDP",

@@ -423,12 +423,6 @@ impl Group {
         made.map(Symmetric::new)
     }
 
-    /// As `symmetric`, without waiting for the others; None where this rank has no memory for it.
-    fn offer_symmetric(&self, py: Python<'_>, nbytes: u64) -> PyResult<Option<Symmetric>> {
-        let made = waiting(py, || self.inner.offer_symmetric(nbytes));
-        Ok(made?.map(Symmetric::new))
-    }
-
     /// Lets adapters read memory where it lies, which `hold` keeps alive.
     fn register(
         &self,

@@ -1,7 +1,5 @@
 //! The class `Symmetric`, and the views of its parts.
 
-use std::os::fd::{BorrowedFd, RawFd};
-
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use weft_runtime::{CellOp, Compare, HowLong, MappedPart, SignalUpdate};
@@ -43,21 +41,6 @@ impl Symmetric {
     #[getter]
     fn signals(&self) -> (u32, u64) {
         self.inner.signals()
-    }
-
-    /// Puts this memory in the place of a file that is mapped at an address: `OSError` unless it is
-    /// a mapping of the whole file, as long as this memory.
-    ///
-    /// The caller owns the mapping and the descriptor; nobody else has them, or writes there now.
-    fn replace(&self, py: Python<'_>, address: usize, descriptor: RawFd) -> PyResult<()> {
-        // SAFETY: the caller owns it.
-        let file = unsafe { BorrowedFd::borrow_raw(descriptor) };
-        let replaced = py.detach(|| {
-            let address = std::ptr::without_provenance_mut(address);
-            // SAFETY: the caller has promised what is asked for.
-            unsafe { self.inner.segment().replace(address, file) }
-        });
-        Ok(replaced?)
     }
 
     /// How NumPy finds it. Arrays keep this object, and so the memory, alive.

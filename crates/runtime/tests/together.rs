@@ -133,8 +133,7 @@ fn random_cases(seed: u64, count: usize, ranks: u32, setup: &Setup) -> Vec<Case>
 struct RankScript<'a> {
     group: &'a Group,
     cases: &'a [Case],
-    /// The last is used; earlier ones may be, by operations under way.
-    memory: Vec<Symmetric>,
+    memory: Symmetric,
     /// The symmetric memory of one operation.
     part: usize,
     rng: Rng,
@@ -150,16 +149,13 @@ impl<'a> RankScript<'a> {
         let mut script = RankScript {
             group,
             cases,
-            memory: vec![group.symmetric((part * WINDOW) as u64).unwrap()],
+            memory: group.symmetric((part * WINDOW) as u64).unwrap(),
             part,
             rng,
             flying: Vec::new(),
             outputs: vec![Vec::new(); cases.len()],
         };
         for index in 0..cases.len() {
-            if index % 32 == 3 {
-                script.offer();
-            }
             script.start(index);
             if index % 16 == 7 {
                 script.exchange(index as u64);
@@ -169,13 +165,6 @@ impl<'a> RankScript<'a> {
             script.end_any();
         }
         script.outputs
-    }
-
-    /// Goes on with new memory, of which the other ranks learn while they use it.
-    fn offer(&mut self) {
-        let bytes = (self.part * WINDOW) as u64;
-        let offered = self.group.offer_symmetric(bytes).unwrap();
-        self.memory.push(offered.expect("there is memory"));
     }
 
     fn start(&mut self, index: usize) {
@@ -192,8 +181,7 @@ impl<'a> RankScript<'a> {
         let case = &self.cases[index];
         let at = index % WINDOW * self.part;
         // Now and then one rank alone has no symmetric memory.
-        let shared = (self.memory.last()).filter(|_| self.rng.below(8) > 0);
-        let shared = shared.map(|memory| (memory, at));
+        let shared = (self.rng.below(8) > 0).then_some((&self.memory, at));
         let arena = Arena::new(case, self.group, shared);
         let background = self.rng.below(2) == 0;
         let work = arena.issue(case, self.group, background);

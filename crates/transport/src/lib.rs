@@ -50,8 +50,6 @@ mod random;
 mod ranges;
 #[cfg(not(loom))]
 mod regions;
-#[cfg(not(loom))]
-mod replacement;
 #[cfg_attr(loom, allow(dead_code, unreachable_pub))]
 pub mod ring;
 #[cfg(not(loom))]

@@ -98,11 +98,6 @@ impl Segment {
         self.len as u64
     }
 
-    /// The length of the mapping in bytes: whole pages.
-    pub(crate) fn pages(&self) -> u64 {
-        self.len().next_multiple_of(page_len())
-    }
-
     /// Always false: a segment has at least one byte.
     pub fn is_empty(&self) -> bool {
         self.len == 0
@@ -158,11 +153,6 @@ impl Segment {
         let pointer = self.aligned(offset, 4)?;
         // SAFETY: as in `checked_word`.
         Some(unsafe { AtomicU32::from_ptr(pointer.cast().as_ptr()) })
-    }
-
-    /// Whether the mapping was [made private](Segment::make_private).
-    pub(crate) fn is_private(&self) -> bool {
-        self.private.load(Ordering::SeqCst)
     }
 
     /// Makes sure that there is memory behind the range, whole pages of it: what cannot be had is

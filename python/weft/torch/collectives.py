@@ -24,7 +24,6 @@ from weft.torch.arguments import element_type, real, reduction, seconds
 from weft.torch.child_groups import ChildGroups
 from weft.torch.communication_thread import CommunicationThread, communication_thread, note_failure, wait_in_callback
 from weft.torch.counts import check_blocks, check_own_block, counts_of, equal, split
-from weft.torch.ddp_buckets import DDPBuckets
 from weft.torch.device.operations import DeviceOperations, tensors_in
 from weft.torch.memory import (
     is_plain,
@@ -87,7 +86,6 @@ class TorchCollectives:
     _before_shutdown: list[weakref.WeakMethod[Callable[[], None]]]
     communication_thread: CommunicationThread
     """Of the group's communication hooks."""
-    ddp_buckets: DDPBuckets
     device_operations: DeviceOperations
     """Of tensors that are not the CPU's."""
 
@@ -101,7 +99,6 @@ class TorchCollectives:
         self._before_shutdown = []
         self.communication_thread = CommunicationThread(group.name)
         self._groups = ChildGroups(group)
-        self.ddp_buckets = DDPBuckets(group)
         self.device_operations = DeviceOperations(group, lambda child: _HostOperations(child, timeout))
 
     def call_before_shutdown(self, method: Callable[[], None]) -> None:
@@ -135,7 +132,7 @@ class TorchCollectives:
         if options.asyncOp or tensor.is_complex() or profiler._is_profiler_enabled or not is_plain(tensor):
             return self._carry_out([self._all_reduce(tensor, op)], tensors, options)
         # The most frequent call, with little overhead, which matters for small tensors.
-        self._run(_plain_all_reduce(tensor, op, tensor.data_ptr()), tensor, options)
+        self._run(_plain_all_reduce(tensor, op), tensor, options)
         return None
 
     def allreduce_sparse(self, tensors: Sequence[Tensor], options: Any) -> WeftWork | None:
@@ -365,7 +362,7 @@ class TorchCollectives:
         numbers = real(tensor, op)
         if not is_plain(numbers):
             return call("all-reduce", numbers.numel(), None, writable(numbers, keep=True), op=op)
-        return PreparedCall(_plain_all_reduce(numbers, op, self.ddp_buckets.address(tensor)), numbers)
+        return PreparedCall(_plain_all_reduce(numbers, op), numbers)
 
     def _all_gather(self, place: Staged, block: Tensor, counts: int | list[int]) -> PreparedCall:
         own = self._rank if isinstance(counts, int) else None
@@ -454,9 +451,9 @@ class _HostOperations(TorchCollectives):
         self._begin(group, group.rank, group.size, timeout)
 
 
-def _plain_all_reduce(tensor: Tensor, op: Op | PremulSum, address: int) -> _weft.Request:
+def _plain_all_reduce(tensor: Tensor, op: Op | PremulSum) -> _weft.Request:
     dtype = element_type(tensor.dtype)
-    return _weft.Request("all-reduce", dtype.name, dtype.itemsize, tensor.numel(), None, address, op)
+    return _weft.Request("all-reduce", dtype.name, dtype.itemsize, tensor.numel(), None, tensor.data_ptr(), op)
 
 
 def _reduce_scatter(place: Staged, whole: Array, counts: int | list[int], op: Op | PremulSum) -> PreparedCall:

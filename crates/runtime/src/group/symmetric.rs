@@ -60,11 +60,6 @@ impl Symmetric {
             }
         });
     }
-
-    /// This rank's part itself.
-    pub fn segment(&self) -> &Segment {
-        &self.segment
-    }
 }
 
 impl Group {
@@ -89,8 +84,7 @@ impl Group {
     ) -> Result<Symmetric, Error> {
         let deadline = Instant::now() + self.options.timeout;
         let size = PieceSize { bytes, signals };
-        let made = self.announce_symmetric(size, deadline, true)?;
-        let mut made = made.expect("there is a segment");
+        let mut made = self.announce_symmetric(size, deadline)?;
         self.await_symmetric(made.piece, size, deadline)?;
         let window = Window::open(self, made.piece, size, name)?;
         // This rank's share of every part: what reductions have it read and write.
@@ -101,40 +95,21 @@ impl Group {
         Ok(made)
     }
 
-    /// As [`Group::symmetric`], but without waiting for the other ranks, and without failing where
-    /// a rank has no memory: then that rank has nothing in return.
-    ///
-    /// Operations on it run as on any other memory until all ranks have learnt of all parts, and
-    /// for good if a rank has none, or has dropped its own.
-    pub fn offer_symmetric(&self, bytes: u64) -> Result<Option<Symmetric>, Error> {
-        let deadline = Instant::now() + self.options.timeout;
-        self.announce_symmetric(PieceSize::of_data(bytes), deadline, false)
-    }
-
-    /// Makes this rank's part of a piece, and tells the other ranks. If not `all` ranks are needed,
-    /// there may be no part, and those are told that are still there.
-    fn announce_symmetric(
-        &self,
-        size: PieceSize,
-        deadline: Instant,
-        all: bool,
-    ) -> Result<Option<Symmetric>, Error> {
+    /// Makes this rank's part of a piece, and tells the other ranks of it.
+    fn announce_symmetric(&self, size: PieceSize, deadline: Instant) -> Result<Symmetric, Error> {
         let bytes = size.total().ok_or_else(|| too_long(size.bytes))?;
         self.check_usable()?;
         let _order = self.issuing.lock().unwrap_or_else(PoisonError::into_inner);
         let segment = symmetric_segment(bytes);
         for peer in (0..self.size()).filter(|peer| *peer != self.rank) {
-            match self.connect(peer, deadline, &self.cancel) {
-                Err(error) if all => {
-                    // Those that there are no links to can only be told so.
-                    let error = segment.err().unwrap_or(error);
-                    self.give_up(&error);
-                    return Err(error);
-                }
-                _ => {}
+            if let Err(error) = self.connect(peer, deadline, &self.cancel) {
+                // Those that there are no links to can only be told so.
+                let error = segment.err().unwrap_or(error);
+                self.give_up(&error);
+                return Err(error);
             }
         }
-        let (piece, exposed) = self.engine.with(|state, _| {
+        let (piece, segment) = self.engine.with(|state, _| {
             let group = state.groups.get_mut(&self.id).ok_or_else(closed)?;
             group.check()?;
             let (rank, ranks) = (self.rank, group.size());
@@ -145,23 +120,15 @@ impl Group {
             });
             let pieces = &group.executor.symmetric;
             let piece = pieces.announce(rank, ranks, part.as_ref().ok(), size);
-            if let (Err(error), true) = (&part, all) {
+            let (segment, region) = part.inspect_err(|error| {
                 call_off(group, piece, size, error);
                 let_go(&group.connections, piece);
                 pieces.released(rank, piece);
-                return Err(error.clone());
-            }
-            let part = part.ok();
-            let region = part.as_ref().map(|(_, region)| &**region);
-            let told = announce(&group.connections, piece, (size, bytes), region);
-            told.or_else(|error| if all { Err(error) } else { Ok(()) })?;
-            if part.is_none() {
-                let_go(&group.connections, piece);
-                pieces.released(rank, piece);
-            }
-            Ok((piece, part))
+            })?;
+            announce(&group.connections, piece, (size, bytes), &region)?;
+            Ok((piece, segment))
         })?;
-        Ok(exposed.map(|(segment, _)| Symmetric {
+        Ok(Symmetric {
             segment,
             size,
             piece,
@@ -169,7 +136,7 @@ impl Group {
             engine: self.engine.clone(),
             freed: AtomicBool::new(false),
             window: None,
-        }))
+        })
     }
 
     /// How many operations have been carried out on symmetric memory as such, without staging,
@@ -250,18 +217,16 @@ fn call_off(group: &GroupState, piece: u64, size: PieceSize, error: &Error) {
         });
 }
 
-/// Lets the other ranks reach this rank's part of a piece, if it has one, and tells them; the first
-/// error, if any cannot be told.
+/// Lets the other ranks reach this rank's part of a piece, and tells them.
 fn announce(
     connections: &Connections,
     piece: u64,
     (size, total): (PieceSize, u64),
-    region: Option<&Region>,
+    region: &Region,
 ) -> Result<(), Error> {
-    let mut outcome = Ok(());
     for (rank, link) in (0..).zip(&connections.links) {
         let Some(link) = link else { continue };
-        let key = region.and_then(|region| region.key(link.kind()));
+        let key = region.key(link.kind());
         let message = ControlMessage::Symmetric {
             group: connections.group,
             id: piece,
@@ -271,10 +236,9 @@ fn announce(
         };
         let granted = key.map_or(Ok(()), |key| link.grant(key, 0..total));
         let told = granted.and_then(|()| link.message(&message.encode()));
-        let told = told.map_err(|e| Error::from_link(e, Some(rank), connections.host_name(rank)));
-        outcome = outcome.and(told);
+        told.map_err(|e| Error::from_link(e, Some(rank), connections.host_name(rank)))?;
     }
-    outcome
+    Ok(())
 }
 
 /// Tells the other ranks that this one has let go of a piece.

@@ -34,11 +34,6 @@ pub(crate) struct PieceSize {
 }
 
 impl PieceSize {
-    /// Data only.
-    pub(crate) fn of_data(bytes: u64) -> PieceSize {
-        PieceSize { bytes, signals: 0 }
-    }
-
     /// Where signals begin, in bytes.
     pub(crate) fn signals_at(self) -> u64 {
         self.bytes.next_multiple_of(SIGNALS_ALIGN)
@@ -435,6 +430,11 @@ fn buffer_bytes(call: &Call, ranks: u32) -> (u64, u64) {
 mod tests {
     use super::*;
 
+    const DATA: PieceSize = PieceSize {
+        bytes: 64,
+        signals: 0,
+    };
+
     #[test]
     fn signals_lie_behind_the_data() {
         let size = |bytes, signals| PieceSize { bytes, signals };
@@ -450,31 +450,29 @@ mod tests {
 
     #[test]
     fn a_peer_may_be_ahead_by_so_many_pieces_and_no_more() {
-        let size = PieceSize::of_data(64);
         for (ranks, most) in [(2, 1 << 19), (512, 2048), (10_000, 1024)] {
             let pieces = Pieces::default();
-            let told = |piece| pieces.arrived(1, ranks, piece, size, (None, None));
+            let told = |piece| pieces.arrived(1, ranks, piece, DATA, (None, None));
             told(most - 1).unwrap();
             let error = told(most).unwrap_err().to_string();
             assert!(error.contains("while this rank has made 0"), "{error}");
             assert!(told(u64::MAX).is_err());
-            assert_eq!(pieces.announce(0, ranks, None, size), 0);
+            assert_eq!(pieces.announce(0, ranks, None, DATA), 0);
             told(most).unwrap();
         }
     }
 
     #[test]
     fn a_piece_that_all_have_let_go_of_does_not_come_back() {
-        let size = PieceSize::of_data(64);
         let pieces = Pieces::default();
-        assert_eq!(pieces.announce(0, 2, None, size), 0);
-        pieces.arrived(1, 2, 0, size, (None, None)).unwrap();
+        assert_eq!(pieces.announce(0, 2, None, DATA), 0);
+        pieces.arrived(1, 2, 0, DATA, (None, None)).unwrap();
         pieces.released(0, 0);
-        pieces.arrived(1, 2, 0, size, (None, None)).unwrap();
+        pieces.arrived(1, 2, 0, DATA, (None, None)).unwrap();
         pieces.released(1, 0);
-        assert!(pieces.arrived(1, 2, 0, size, (None, None)).is_err());
+        assert!(pieces.arrived(1, 2, 0, DATA, (None, None)).is_err());
         let failure = Error::Config("no memory".into());
-        assert!(pieces.failed(2, 0, size, failure).is_err());
+        assert!(pieces.failed(2, 0, DATA, failure).is_err());
         assert!(pieces.parts(0).is_none());
     }
 }

@@ -11,19 +11,10 @@ from types import FrameType
 
 import torch
 
-__all__ = [
-    "at_end_of_backward",
-    "called_by_python",
-    "called_by_reducer",
-    "calling_hook",
-    "in_backward",
-    "in_joined_hook",
-    "in_node",
-]
+__all__ = ["at_end_of_backward", "called_by_python", "calling_hook", "in_backward", "in_joined_hook", "in_node"]
 
 _OUTSIDE_BACKWARD = -1
 _ENGINE_MODULE = "torch.autograd.graph"  # whose function enters the autograd engine
-_JOINED_HOOKS = "_match_all_reduce_for_bwd_pass"  # DDP's function that calls hooks for a rank that has joined
 
 
 def in_backward() -> bool:
@@ -37,7 +28,7 @@ def in_joined_hook() -> bool:
     DDP's `join` lets such a rank call its hooks as often as the others do in their backward passes.
     """
     frame: FrameType | None = sys._getframe(1)
-    while frame is not None and frame.f_code.co_name != _JOINED_HOOKS:
+    while frame is not None and frame.f_code.co_name != "_match_all_reduce_for_bwd_pass":
         frame = frame.f_back
     return frame is not None
 
@@ -62,20 +53,6 @@ def called_by_python() -> bool:
         return sys._getframe(2).f_globals.get("__name__") != _ENGINE_MODULE
     except ValueError:
         return False
-
-
-def called_by_reducer() -> bool:
-    """Whether C++ called weft within a backward pass, or for a rank that has joined.
-
-    No function of Python's is between weft's and the one that enters the autograd engine, or that
-    calls DDP's hooks.
-    """
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None and frame.f_globals.get("__name__", "").startswith("weft."):
-        frame = frame.f_back
-    if frame is not None and frame.f_code.co_name == _JOINED_HOOKS:
-        return True
-    return in_backward() and (frame is None or frame.f_globals.get("__name__") == _ENGINE_MODULE)
 
 
 def calling_hook() -> object:

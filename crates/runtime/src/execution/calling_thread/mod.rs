@@ -113,9 +113,6 @@ pub(crate) struct Entered {
     phase: EntryPhase,
     /// Whether the caller's vector is where the schedule works.
     begun: bool,
-    /// Where its memory lies, as one number, as the peers are told: not 0 if it is symmetric. There
-    /// once it has begun.
-    place: Option<u64>,
     /// The next action of the phase.
     next: usize,
     /// What became of it.
@@ -305,7 +302,6 @@ impl CallingThread {
                 EntryPhase::Ordinary
             },
             begun: false,
-            place: None,
             next: 0,
             outcome: None,
         }

@@ -65,8 +65,7 @@ impl<'a> InlineRun<'a> {
                 peers,
                 signals: Signals::new(entered.number, INLINE_SLOTS),
                 fingerprint: entered.fingerprint,
-                // Parts of others may have come to be known since: what was told holds.
-                place: entered.place.or(place).unwrap_or(0),
+                place: place.unwrap_or(0),
                 bases,
             },
             choice,
@@ -80,7 +79,6 @@ impl<'a> InlineRun<'a> {
             // Before any signal: then peers may read it.
             self.slots.bring_in();
             entered.begun = true;
-            entered.place = Some(self.slots.place);
         }
         if entered.phase == EntryPhase::Asking {
             if let Some(blocked) = self.slots.ask(entered)? {
