@@ -7,6 +7,19 @@ use weft_schedule::{Collective, WireFormat};
 
 use crate::error::argument_error;
 
+/// Raises `ArgumentError` for bytes at no address: those of an array whose memory is elsewhere,
+/// such as a tensor of the device "meta".
+pub(crate) fn check_address(py: Python<'_>, pointer: usize, nbytes: u64) -> PyResult<()> {
+    if pointer != 0 || nbytes == 0 {
+        return Ok(());
+    }
+    let text = format!(
+        "the array has {nbytes} bytes but no memory (its address is 0): expected memory that the processor or, where \
+         that is allowed, a CUDA device reaches"
+    );
+    Err(argument_error(py, text))
+}
+
 /// How many elements, as Python says it: a number, a list with one per rank, or two such lists.
 #[derive(FromPyObject, IntoPyObject)]
 pub(crate) enum CountsArgument {

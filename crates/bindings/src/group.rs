@@ -8,7 +8,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use weft_runtime::{Choice, Error, MemoryClass, PrefixStore, StageOf, StageSpan, Unshared};
 
-use crate::call::{self, collective, dtype};
+use crate::call::{self, check_address, collective, dtype};
 use crate::counters::{self, Counters, TrafficRow};
 use crate::endpoint::Endpoint;
 use crate::error::{checked, exception};
@@ -262,6 +262,7 @@ impl Group {
         hold: Option<Py<PyAny>>,
         background: bool,
     ) -> PyResult<Work> {
+        check_address(py, pointer, nbytes)?;
         let timeout = optional_duration(py, timeout)?;
         let sent = waiting(py, || {
             // SAFETY: as for `issue`.
@@ -287,6 +288,7 @@ impl Group {
         hold: Option<Py<PyAny>>,
         background: bool,
     ) -> PyResult<Work> {
+        check_address(py, pointer, nbytes)?;
         let timeout = optional_duration(py, timeout)?;
         let received = py.detach(|| {
             // SAFETY: as for `issue`.
@@ -431,6 +433,7 @@ impl Group {
         nbytes: u64,
         hold: Py<PyAny>,
     ) -> PyResult<Registration> {
+        check_address(py, pointer, nbytes)?;
         let registered = waiting(py, || {
             // SAFETY: `hold` owns so many bytes there, and is kept as long as they are registered.
             unsafe { self.inner.register(pointer as *const u8, nbytes) }
@@ -448,6 +451,7 @@ impl Group {
         offset: u64,
         hold: Py<PyAny>,
     ) -> PyResult<Registration> {
+        check_address(py, pointer, nbytes)?;
         let registered = waiting(py, || {
             let file = dma_buf(file, offset);
             // SAFETY: as for `register`; devices' memory has addresses of its own.
@@ -471,6 +475,7 @@ impl Group {
         hold: Option<Py<PyAny>>,
         background: bool,
     ) -> PyResult<Option<Work>> {
+        check_address(py, pointer, nbytes)?;
         let timeout = optional_duration(py, timeout)?;
         let sent = waiting(py, || {
             let start = pointer as *const u8;

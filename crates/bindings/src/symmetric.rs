@@ -4,6 +4,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use weft_runtime::{CellOp, Compare, HowLong, MappedPart, SignalUpdate};
 
+use crate::call::check_address;
 use crate::error::{argument_error, checked};
 use crate::interrupt::optional_duration;
 use crate::work::Work;
@@ -64,6 +65,7 @@ impl Symmetric {
         timeout: Option<f64>,
         background: bool,
     ) -> PyResult<Work> {
+        check_address(py, pointer, nbytes)?;
         let how = how(py, timeout, background)?;
         let signal = signal.map(|signal| update(py, &signal)).transpose()?;
         let put = py.detach(|| {
@@ -89,6 +91,7 @@ impl Symmetric {
         timeout: Option<f64>,
         background: bool,
     ) -> PyResult<Option<Work>> {
+        check_address(py, pointer, nbytes)?;
         let how = how(py, timeout, background)?;
         let signal = signal.map(|signal| update(py, &signal)).transpose()?;
         let put = py.detach(|| {
@@ -113,6 +116,7 @@ impl Symmetric {
         timeout: Option<f64>,
         background: bool,
     ) -> PyResult<Work> {
+        check_address(py, pointer, nbytes)?;
         let how = how(py, timeout, background)?;
         let got = py.detach(|| {
             // SAFETY: as in `put`.

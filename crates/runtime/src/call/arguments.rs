@@ -158,7 +158,7 @@ unsafe impl Send for Call {}
 
 impl Call {
     /// Checks everything that can be wrong without knowing what the other ranks call.
-    pub(crate) fn check(&self, ranks: u32) -> Result<(), Error> {
+    pub(crate) fn check(&self, rank: u32, ranks: u32) -> Result<(), Error> {
         let root = self.collective.root();
         if root.is_some_and(|root| root >= ranks) {
             return Err(Error::Config(format!(
@@ -172,7 +172,54 @@ impl Call {
             return Err(Error::Config(why));
         }
         self.check_wire()?;
-        self.check_counts(ranks)
+        self.check_counts(ranks)?;
+        match self.input.is_null() || self.output.is_null() {
+            true => self.check_memory(rank, ranks),
+            false => Ok(()),
+        }
+    }
+
+    /// Checks that there is memory where this rank has elements.
+    #[cold]
+    fn check_memory(&self, rank: u32, ranks: u32) -> Result<(), Error> {
+        let (read, written) = self.own_elements(rank, ranks);
+        let missing = match (self.input.is_null(), self.output.is_null()) {
+            (true, _) if read > 0 => Some(("input", read)),
+            (_, true) if written > 0 => Some(("output", written)),
+            _ => None,
+        };
+        missing.map_or(Ok(()), |(name, elements)| {
+            Err(Error::Config(format!(
+                "{}: the {name} has {elements} elements of {} but no memory (its address is 0): \
+                 pass memory that the processor reaches",
+                self.collective, self.dtype
+            )))
+        })
+    }
+
+    /// How many elements this rank has in `input` and in `output`.
+    fn own_elements(&self, rank: u32, ranks: u32) -> (u64, u64) {
+        let whole = self.message_elements(ranks);
+        let block = match &self.counts {
+            Counts::Equal(block) => *block,
+            Counts::PerRank(blocks) => blocks[rank as usize],
+            Counts::PerPair { send, receive } => {
+                return (send.iter().sum(), receive.iter().sum());
+            }
+        };
+        let at_root = |elements| match self.collective.root() {
+            Some(root) if root != rank => 0,
+            _ => elements,
+        };
+        match self.collective {
+            Collective::Barrier => (0, 0),
+            Collective::AllReduce => (whole, whole),
+            Collective::Reduce { .. } => (whole, at_root(whole)),
+            Collective::Broadcast { .. } => (at_root(whole), whole),
+            Collective::AllGather | Collective::Gather { .. } => (block, at_root(whole)),
+            Collective::ReduceScatter | Collective::Scatter { .. } => (at_root(whole), block),
+            Collective::AllToAll => (whole, whole),
+        }
     }
 
     /// Checks that the format that was asked for is defined for the call.
@@ -300,4 +347,63 @@ pub(crate) fn knows_all_counts(collective: Collective) -> bool {
         collective,
         Collective::AllGather | Collective::ReduceScatter
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RANKS: u32 = 4;
+
+    fn call(collective: Collective, input: usize, output: usize, elements: u64) -> Call {
+        Call {
+            collective,
+            dtype: DType::F32,
+            op: Op::Sum,
+            input: input as *const u8,
+            output: output as *mut u8,
+            counts: Counts::Equal(elements),
+            priority: 0,
+            timeout: None,
+            algorithm: None,
+            tiling: Tiling::default(),
+            wire: None,
+        }
+    }
+
+    #[test]
+    fn elements_without_memory_are_refused_where_a_rank_has_them() {
+        use Collective::*;
+        // On rank 1: whether there may be no input, and no output.
+        for (collective, no_input, no_output) in [
+            (AllReduce, false, false),
+            (Reduce { root: 1 }, false, false),
+            (Reduce { root: 0 }, false, true),
+            (Broadcast { root: 1 }, false, false),
+            (Broadcast { root: 0 }, true, false),
+            (AllGather, false, false),
+            (ReduceScatter, false, false),
+            (AllToAll, false, false),
+            (Gather { root: 1 }, false, false),
+            (Gather { root: 0 }, false, true),
+            (Scatter { root: 1 }, false, false),
+            (Scatter { root: 0 }, true, false),
+            (Barrier, true, true),
+        ] {
+            let checked = |input, output, elements| {
+                let call = call(collective, input, output, elements);
+                call.check(1, RANKS).map_err(|error| error.to_string())
+            };
+            assert_eq!(checked(0, 64, 8).is_ok(), no_input, "{collective}");
+            assert_eq!(checked(64, 0, 8).is_ok(), no_output, "{collective}");
+            assert_eq!(checked(64, 64, 8), Ok(()), "{collective}");
+            assert_eq!(checked(0, 0, 0), Ok(()), "{collective}");
+        }
+        let error = call(AllReduce, 0, 0, 8).check(1, RANKS).unwrap_err();
+        let text = error.to_string();
+        assert!(
+            text.contains("the input has 8 elements of float32"),
+            "{text}"
+        );
+    }
 }

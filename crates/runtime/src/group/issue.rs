@@ -30,7 +30,7 @@ impl Group {
 
     fn begin(&self, call: Call, background: bool) -> Result<Work, Error> {
         self.check_usable()?;
-        call.check(self.size())?;
+        call.check(self.rank, self.size())?;
         let wire = self.options.terms.policy.wire;
         let call = call.for_schedules(self.rank).in_format_of(wire);
         if !background && let Some(path) = &self.calling_thread {
