@@ -79,6 +79,14 @@ other tensor, with the same result. A tensor's memory is freed when no rank has 
 FSDP2's buffers are reused from step to step, and freed with the process group. They hold gradients too. The buckets of
 `DistributedDataParallel` are torch's own, in ordinary memory; those of `weft.torch.DataParallel` are symmetric memory.
 
+## Default devices, default types and modes of torch
+
+What weft does within a call, such as copies of strided tensors, does not depend on `torch.set_default_device`,
+`with torch.device(...)` or `torch.set_default_dtype`, and no `TorchFunctionMode` or `TorchDispatchMode` of the program
+sees it. `weft.torch.DataParallel` calls your model inside of them; updates that are deferred into a forward
+(`Overlapped`) run outside, as they do outside of autocast. A tensor without memory, as one whose storage was resized to
+0, is refused with an error that says so.
+
 ## Communication hooks and modes
 
 A communication hook of DDP may start operations, and chain callbacks that start more. They run beside the backward

@@ -76,6 +76,11 @@ FEATURES = (
         "tensors in symmetric memory: `weft.torch.empty_symmetric`",
         ("symmetric:operations", "symmetric:parts_and_places", "symmetric:freeing"),
     ),
+    Feature(
+        "Operations",
+        "default devices and types, `TorchFunctionMode`, `TorchDispatchMode`",
+        ("caller_modes:functions", "caller_modes:methods_of_groups", "caller_modes:training"),
+    ),
     Feature("DDP", "same training as with Gloo", ("ddp:same_as_gloo",)),
     Feature("DDP", "`find_unused_parameters`", ("ecosystem_ddp:unused_parameters",)),
     Feature(

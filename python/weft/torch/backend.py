@@ -15,6 +15,7 @@ from weft.torch.collectives import TorchCollectives
 from weft.torch.groups import open_group
 from weft.torch.monitoring import MonitoredBarrier
 from weft.torch.patches import extend_for_backends
+from weft.torch.patches.modes import outside_of_modes
 from weft.torch.store_end import StoreEnd
 from weft.torch.symmetric import SymmetricMemory
 
@@ -78,6 +79,7 @@ class WeftBackend(TorchCollectives, Backend):
         """Whether `allocate_tensor` makes operations on this device's tensors faster."""
         return self.symmetric_memory.serves(device)
 
+    @outside_of_modes
     def allocate_tensor(self, size: int, *, dtype: torch.dtype, device: torch.device) -> Tensor:  # noqa: ARG002
         """A vector in symmetric memory, for torch's FSDP.
 

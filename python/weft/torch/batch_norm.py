@@ -169,7 +169,7 @@ def _totals(values: Tensor) -> Tensor:
     channels = values.shape[1]
     count = values.numel() // channels
     if count == 0:
-        return torch.zeros(3, channels, dtype=_STATISTICS)
+        return torch.zeros(3, channels, dtype=_STATISTICS, device=values.device)
     variance, mean = torch.var_mean(values, _sample_dimensions(values), correction=0)
     mean, variance = mean.to(_STATISTICS), variance.to(_STATISTICS)
     return torch.stack([mean, variance + mean.square(), torch.ones_like(mean)]) * count

@@ -35,6 +35,7 @@ from weft.torch.memory import (
     writable,
 )
 from weft.torch.patches.handles import offer
+from weft.torch.patches.modes import in_dispatch_mode, in_function_mode, no_modes, outside_of_modes
 from weft.torch.sparse import all_reduce_sparse
 from weft.torch.work import WeftWork
 
@@ -51,13 +52,17 @@ _Method = TypeVar("_Method", bound=Callable[..., Any])
 def _on_any_device(*, reads: Sequence[int] = (), writes: Sequence[int] = ()) -> Callable[[_Method], _Method]:
     """Lets a method take tensors of devices, too, which are copied to the host and back.
 
-    `reads` and `writes` are the places of the arguments with tensors that it reads and writes.
+    `reads` and `writes` are the places of the arguments with tensors that it reads and writes. The
+    method runs outside of its caller's modes: see [Note: The caller's modes].
     """
     places = sorted({*reads, *writes})
 
     def decorate(method: _Method) -> _Method:
         @functools.wraps(method)
         def wrapper(self: TorchCollectives, *arguments: Any) -> Any:
+            if in_function_mode() or in_dispatch_mode():
+                with no_modes():
+                    return wrapper(self, *arguments)
             for place in places:
                 for tensor in tensors_in(arguments[place]):
                     if not tensor.is_cpu:
@@ -123,6 +128,9 @@ class TorchCollectives:
 
     def allreduce(self, tensors: Sequence[Tensor], options: Any) -> WeftWork | DeviceWork | None:
         """Every rank's tensor becomes the reduction of all ranks' tensors, which may be sparse."""
+        if in_function_mode() or in_dispatch_mode():
+            with no_modes():
+                return self.allreduce(tensors, options)
         tensor = single(tensors, "tensors")
         if tensor.layout is not torch.strided:
             return self.allreduce_sparse(tensors, options)
@@ -135,6 +143,7 @@ class TorchCollectives:
         self._run(_plain_all_reduce(tensor, op), tensor, options)
         return None
 
+    @outside_of_modes
     def allreduce_sparse(self, tensors: Sequence[Tensor], options: Any) -> WeftWork | None:
         """`allreduce` of a sparse COO tensor."""
         return all_reduce_sparse(single(tensors, "tensors"), self._size, options, self.allgather)
@@ -290,6 +299,7 @@ class TorchCollectives:
 
     # Messages between two ranks.
 
+    @outside_of_modes
     def send(self, tensors: Sequence[Tensor], to: int, tag: int) -> WeftWork | DeviceWork:
         """Sends a tensor to the rank `to`, which receives it with the same tag."""
         tensor = single(tensors, "tensors")

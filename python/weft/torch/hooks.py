@@ -9,6 +9,7 @@ from torch.nn.parallel import DistributedDataParallel
 from weft.torch.communication_thread import CommunicationThread
 from weft.torch.lookup import backend_of
 from weft.torch.modes import Bucket, GroupCommunication, Mode, run
+from weft.torch.patches.modes import outside_of_modes
 
 __all__ = ["ModeHook", "mode_hook", "register"]
 
@@ -46,6 +47,7 @@ class ModeHook:
         return bool(averages)
 
 
+@outside_of_modes
 def mode_hook(state: ModeHook, bucket: GradBucket) -> torch.futures.Future[Tensor]:
     """A communication hook by which DDP averages gradients in a mode.
 

@@ -52,7 +52,7 @@ def writable(tensor: Tensor, *, keep: bool = False) -> Staged:
     """
     if is_plain(tensor):
         return Staged(_array(tensor))
-    memory = _copy(tensor) if keep else torch.empty(tensor.shape, dtype=tensor.dtype)
+    memory = _copy(tensor) if keep else torch.empty(tensor.shape, dtype=tensor.dtype, device="cpu")
     # Detached, since an operation may write leaves that require gradients.
     return Staged(_array(memory), lambda: tensor.detach().copy_(memory))
 
@@ -74,7 +74,7 @@ def joined_writable(tensors: Sequence[Tensor]) -> Staged:
     if there is not None:
         return Staged(_array(there))
     sizes = [tensor.numel() for tensor in tensors]
-    memory = torch.empty(sum(sizes), dtype=tensors[0].dtype)
+    memory = torch.empty(sum(sizes), dtype=tensors[0].dtype, device="cpu")
 
     def copy_back() -> None:
         for tensor, part in zip(tensors, torch.split(memory, sizes), strict=True):
@@ -95,7 +95,13 @@ def pair(reads: Array, writes: Staged, block: int | None = None) -> Array:
 
 
 def _array(tensor: Tensor) -> Array:
-    return Array(tensor.data_ptr(), element_type(tensor.dtype), tensor.shape, None, True, tensor)
+    pointer = tensor.data_ptr()
+    if not pointer and tensor.nbytes:
+        raise ArgumentError(
+            f"a tensor of shape {list(tensor.shape)} has no memory (its address is 0): expected one whose storage "
+            "has not been freed or resized"
+        )
+    return Array(pointer, element_type(tensor.dtype), tensor.shape, None, True, tensor)
 
 
 def _copy(tensor: Tensor) -> Tensor:

@@ -12,12 +12,14 @@ from torch.distributed import ProcessGroup
 
 from weft.errors import ArgumentError
 from weft.torch.lookup import backend_of
+from weft.torch.patches.modes import outside_of_modes
 
 __all__ = ["broadcast_parameters"]
 
 Root = int | Literal["lowest-loss", "average"]
 
 
+@outside_of_modes
 @torch.no_grad()
 def broadcast_parameters(
     model: nn.Module, root: Root = 0, *, loss: float | Tensor | None = None, group: ProcessGroup | None = None
@@ -78,8 +80,9 @@ def _broadcast(tensors: list[Tensor], root: int, group: ProcessGroup | None) -> 
 
 
 def _lowest(loss: float, size: int, group: ProcessGroup | None) -> int:
-    losses = torch.empty(size, dtype=torch.float64)
-    dist.all_gather_into_tensor(losses, torch.tensor([loss], dtype=torch.float64), group=group)
+    losses = torch.empty(size, dtype=torch.float64, device="cpu")
+    own = torch.tensor([loss], dtype=torch.float64, device="cpu")
+    dist.all_gather_into_tensor(losses, own, group=group)
     best = min(range(size), key=lambda rank: (math.isnan(losses[rank]), float(losses[rank]), rank))
     if math.isnan(losses[best]):
         raise ArgumentError("loss=nan on all ranks: expected a number on one of them at least")

@@ -28,6 +28,7 @@ from weft.torch.monitoring import MonitoredBarrier
 from weft.torch.patches import extend_for_process_groups
 from weft.torch.patches.autograd import called_by_python
 from weft.torch.store_end import StoreEnd
+from weft.torch.patches.modes import outside_of_modes
 from weft.torch.symmetric import SymmetricMemory
 from weft.torch.work import WeftWork
 
@@ -186,6 +187,7 @@ class WeftProcessGroup(ProcessGroup):
         """Whether `allocate_tensor` makes operations on this device's tensors faster."""
         return self.symmetric_memory.serves(device)
 
+    @outside_of_modes
     def allocate_tensor(self, size: int, *, dtype: torch.dtype, device: torch.device) -> Tensor:  # noqa: ARG002
         """A vector in symmetric memory, for torch's FSDP.
 

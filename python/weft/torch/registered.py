@@ -8,10 +8,12 @@ from torch.distributed import ProcessGroup
 from weft.group import Group
 from weft.registration import Registration
 from weft.torch.lookup import backend_of
+from weft.torch.patches.modes import outside_of_modes
 
 __all__ = ["register"]
 
 
+@outside_of_modes
 def register(tensor: Tensor, group: ProcessGroup | None = None) -> Registration:
     """Lets RDMA adapters read a tensor where it lies, until the handle is deregistered.
 

@@ -35,17 +35,19 @@ def all_reduce_sparse(tensor: Tensor, size: int, options: Any, all_gather: _AllG
     counts = _gathered_counts(mine, size, options, all_gather)
     gathering = AllgatherOptions()
     gathering.timeout, gathering.asyncOp = options.timeout, False
-    indices = [torch.empty(mine.sparse_dim(), count, dtype=torch.int64) for count in counts]
+    indices = [torch.empty(mine.sparse_dim(), count, dtype=torch.int64, device="cpu") for count in counts]
     all_gather([indices], [mine.indices().contiguous()], gathering)
     gathering.asyncOp = options.asyncOp
     tail = mine.values().shape[1:]
-    values = [torch.empty(count, *tail, dtype=mine.dtype) for count in counts]
+    values = [torch.empty(count, *tail, dtype=mine.dtype, device="cpu") for count in counts]
     work = all_gather([values], [mine.values().contiguous()], gathering)
 
     def finish() -> None:
-        total = torch.sparse_coo_tensor(torch.cat(indices, 1), torch.cat(values), tensor.shape).coalesce()
+        total = torch.sparse_coo_tensor(
+            torch.cat(indices, 1), torch.cat(values), tensor.shape, dtype=mine.dtype, device="cpu"
+        ).coalesce()
         with torch.no_grad():
-            tensor.copy_(total / size if op == "avg" else total)
+            tensor.copy_(_divided(total, size) if op == "avg" else total)
 
     if work is None:
         finish()
@@ -54,9 +56,15 @@ def all_reduce_sparse(tensor: Tensor, size: int, options: Any, all_gather: _AllG
     return work
 
 
+def _divided(total: Tensor, size: int) -> Tensor:
+    """The average; of integers, towards zero, without numbers of the default type between."""
+    fractional = total.is_floating_point() or total.is_complex()
+    return torch.div(total, size, rounding_mode=None if fractional else "trunc")
+
+
 def _gathered_counts(mine: Tensor, size: int, options: Any, all_gather: _AllGather) -> list[int]:
     """Every rank's number of values; raises unless all ranks' tensors have one shape."""
-    dimensions = torch.tensor([mine._nnz(), mine.sparse_dim(), *mine.shape])
+    dimensions = torch.tensor([mine._nnz(), mine.sparse_dim(), *mine.shape], dtype=torch.int64, device="cpu")
     gathering = AllgatherOptions()
     gathering.timeout, gathering.asyncOp = options.timeout, False
     everybody = [torch.empty_like(dimensions) for _ in range(size)]

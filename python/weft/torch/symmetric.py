@@ -17,6 +17,7 @@ from weft.symmetric import SymmetricArray
 from weft.torch.arguments import check_reducible, is_reducible
 from weft.torch.blocks import BlockPool, as_tensor
 from weft.torch.lookup import backend_of
+from weft.torch.patches.modes import outside_of_modes
 
 if TYPE_CHECKING:
     from weft import _weft
@@ -26,6 +27,7 @@ __all__ = ["SymmetricMemory", "empty_symmetric", "symmetric_operations"]
 _CPU = torch.device("cpu")
 
 
+@outside_of_modes
 def empty_symmetric(
     *size: int | Sequence[int], dtype: torch.dtype | None = None, group: ProcessGroup | None = None
 ) -> Tensor:
@@ -121,7 +123,7 @@ class SymmetricMemory:
         """
         nbytes = elements * dtype.itemsize
         if nbytes == 0 or not is_reducible(dtype):
-            return torch.empty(elements, dtype=dtype)
+            return torch.empty(elements, dtype=dtype, device=_CPU)
         blocks = self._blocks.setdefault(nbytes, BlockPool(self._group, nbytes))
         return as_tensor(blocks.take(), dtype)
 

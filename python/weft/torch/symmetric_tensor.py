@@ -11,6 +11,7 @@ from weft.one_sided import ArrayKind, OneSided, Window
 from weft.torch.arguments import element_type
 from weft.torch.blocks import as_tensor
 from weft.torch.lookup import backend_of
+from weft.torch.patches.modes import outside_of_modes
 
 __all__ = ["SymmetricTensor", "one_sided"]
 
@@ -33,6 +34,7 @@ class SymmetricTensor(OneSided):
         return self._window
 
 
+@outside_of_modes
 def one_sided(tensor: Tensor, group: ProcessGroup | None = None) -> SymmetricTensor:
     """Put, get, signals and atomics on the parts that the ranks have of a tensor.
 
@@ -55,7 +57,7 @@ def one_sided(tensor: Tensor, group: ProcessGroup | None = None) -> SymmetricTen
     whole = array.window
     shape, dtype = tuple(tensor.shape), tensor.dtype
     kind = ArrayKind(
-        lambda new: torch.empty(new, dtype=dtype),
+        lambda new: torch.empty(new, dtype=dtype, device="cpu"),
         lambda part: as_tensor(part, dtype).view(shape),
     )
     return SymmetricTensor(tensor, Window(whole.native, whole.member, element_type(dtype), shape, kind))

@@ -12,6 +12,7 @@ from torch.distributed import ProcessGroup, distributed_c10d
 
 from weft.config import WIRE_FORMATS
 from weft.errors import ArgumentError
+from weft.torch.patches.modes import outside_of_modes
 
 __all__ = ["keywords", "wire_format", "wire_hook"]
 
@@ -48,6 +49,7 @@ def wire_format(name: str) -> Iterator[None]:
         _within.reset(token)
 
 
+@outside_of_modes
 def wire_hook(state: tuple[ProcessGroup | None, str] | str, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
     """A communication hook by which DDP averages gradients in a wire format.
 

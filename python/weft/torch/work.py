@@ -15,6 +15,7 @@ from weft.errors import StillRunning
 from weft.torch.arguments import seconds
 from weft.torch.completion import CompletionThreads
 from weft.torch.patches.autograd import at_end_of_backward, in_backward, in_joined_hook, in_node
+from weft.torch.patches.modes import outside_of_modes
 
 if TYPE_CHECKING:
     from weft import _weft
@@ -185,6 +186,11 @@ class WeftWork(Work):
 
     def _finish(self) -> None:
         with self._lock:
-            for finish in self._finishers:
-                finish()
-            self._finishers = ()
+            if self._finishers:
+                self._run_finishers()
+
+    @outside_of_modes
+    def _run_finishers(self) -> None:
+        for finish in self._finishers:
+            finish()
+        self._finishers = ()

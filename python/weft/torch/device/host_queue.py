@@ -235,9 +235,9 @@ class HostQueue(HostSteps):
 def _host_memory(tensor: Tensor) -> Tensor:
     """As many bytes of the host, which copies reach without waiting where torch has such memory."""
     try:
-        return torch.empty(tensor.nbytes, dtype=torch.uint8, pin_memory=True)
+        return torch.empty(tensor.nbytes, dtype=torch.uint8, pin_memory=True, device="cpu")
     except RuntimeError:
-        return torch.empty(tensor.nbytes, dtype=torch.uint8)
+        return torch.empty(tensor.nbytes, dtype=torch.uint8, device="cpu")
 
 
 def _as(memory: Tensor, tensor: Tensor) -> Tensor:

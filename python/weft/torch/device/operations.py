@@ -235,7 +235,7 @@ def _is_plain(tensor: Tensor) -> bool:
 def _as_tensor(memory: np.ndarray, tensor: Tensor) -> Tensor:
     """Bytes of the host as a tensor of the type and shape of another."""
     if not memory.nbytes:
-        return torch.empty(tensor.shape, dtype=tensor.dtype)
+        return torch.empty(tensor.shape, dtype=tensor.dtype, device="cpu")
     return torch.from_numpy(memory).view(tensor.dtype).view(tensor.shape)
 
 

@@ -14,6 +14,7 @@ from weft.errors import StillRunning
 from weft.torch.arguments import seconds
 from weft.torch.device.accelerator import Accelerator
 from weft.torch.device.host_queue import QueuedOperation
+from weft.torch.patches.modes import outside_of_modes
 from weft.torch.work import WeftWork
 
 __all__ = ["DeviceWork"]
@@ -49,6 +50,7 @@ class DeviceWork(Work):
         self._on_host = on_host
         self._sequence = sequence
 
+    @outside_of_modes
     def wait(self, timeout: timedelta | None = _NO_TIMEOUT) -> bool:
         """Lets the current stream wait for the result. Raises what has gone wrong by now.
 
@@ -97,6 +99,7 @@ class DeviceWork(Work):
         """The tensors that the operation writes."""
         return self._result
 
+    @outside_of_modes
     def get_future(self) -> torch.futures.Future[Any]:
         """A future of the result: the streams of who takes its value wait for that.
 

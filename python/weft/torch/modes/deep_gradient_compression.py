@@ -122,7 +122,7 @@ def largest(magnitudes: Tensor, ratio: float, sample: float) -> Tensor:
     """
     elements = magnitudes.numel()
     if elements == 0:
-        return torch.empty(0, dtype=torch.int64)
+        return torch.empty(0, dtype=torch.int64, device=magnitudes.device)
     wanted = max(1, round(elements * ratio))
     stride = round(1 / sample) | 1  # odd, to meet all columns of most matrices
     sampled = magnitudes[::stride] if elements // stride >= _SAMPLE_ELEMENTS_MIN else magnitudes

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from weft.torch.modes.local_sgd import Averager, average_tensors
 from weft.torch.modes.mode import Communication
+from weft.torch.patches.modes import outside_of_modes
 
 __all__ = ["DiLoCo"]
 
@@ -58,6 +59,7 @@ class DiLoCo(Averager):
             self.synchronize()
         return is_time
 
+    @outside_of_modes
     @torch.no_grad()
     def synchronize(self) -> None:
         """Takes the outer step now. Every rank calls it, after the last step of training too."""

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from weft.errors import ArgumentError
 from weft.torch.modes.mode import Bucket, Communication, Mode, Stages
+from weft.torch.patches.modes import outside_of_modes
 
 __all__ = ["Averager", "LocalGradients", "LocalSGD", "average_tensors"]
 
@@ -108,6 +109,7 @@ class LocalSGD(Averager):
             self.synchronize()
         return is_time
 
+    @outside_of_modes
     @torch.no_grad()
     def synchronize(self) -> None:
         """Averages now. Every rank calls it, after the last step of training too."""

@@ -127,7 +127,7 @@ class PowerSGD(Mode):
                 q.copy_(known)
                 continue
             generator = generator or torch.Generator().manual_seed(self._draw_seed())
-            q.copy_(torch.randn(q.shape, dtype=q.dtype, generator=generator))
+            q.copy_(torch.randn(q.shape, dtype=q.dtype, device="cpu", generator=generator))
 
     def _draw_seed(self) -> int:
         self._drawn += 1

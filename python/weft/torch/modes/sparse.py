@@ -45,8 +45,9 @@ def average_sparse(
         weft.ArgumentError: The vector has more than 2^31 elements.
     """
     check_indices(average.numel(), 31)
-    counts = torch.empty(communication.size, dtype=torch.int64)
-    yield communication.all_gather(counts.split(1), torch.tensor([index.numel()]))  # type: ignore[no-untyped-call]
+    counts = torch.empty(communication.size, dtype=torch.int64, device="cpu")
+    own = torch.tensor([index.numel()], dtype=torch.int64, device="cpu")
+    yield communication.all_gather(counts.split(1), own)  # type: ignore[no-untyped-call]
     average.zero_()
     yield from add_sparse(index, values, counts, average, communication)
     average.div_(communication.size)
@@ -66,7 +67,8 @@ def add_sparse(
     """
     message = torch.cat([values.view(-1).view(torch.uint8), index.to(torch.int32).view(torch.uint8)])
     width = total[:1].nbytes
-    messages = [torch.empty(int(count) * (width + INDEX_BYTES), dtype=torch.uint8) for count in counts]
+    lengths = [int(count) * (width + INDEX_BYTES) for count in counts]
+    messages = [torch.empty(length, dtype=torch.uint8, device="cpu") for length in lengths]
     yield communication.all_gather(messages, message)
     for count, theirs in zip(counts.tolist(), messages, strict=True):
         split = count * width

@@ -78,15 +78,16 @@ class VarianceBased(Mode):
 
     def _average_words(self, chosen: Tensor, bucket: Bucket, communication: Communication) -> Stages:
         residual, variance = self._residual.of(bucket), self._variance.of(bucket)
-        ends = torch.tensor([parameter.numel() for parameter in bucket.parameters()]).cumsum(0)
+        lengths = [parameter.numel() for parameter in bucket.parameters()]
+        ends = torch.tensor(lengths, dtype=torch.int64, device="cpu").cumsum(0)
         words, exponents = encoded(chosen, residual[chosen], ends)
         index, values = decoded(words, exponents, ends, residual.dtype)
         residual.index_add_(0, index, -values)
         variance[index] = 0
-        own = torch.cat([torch.tensor([words.numel()]), exponents]).to(torch.int32)
-        headers = torch.empty(communication.size, own.numel(), dtype=torch.int32)
+        own = torch.cat([torch.tensor([words.numel()], dtype=torch.int64, device="cpu"), exponents]).to(torch.int32)
+        headers = torch.empty(communication.size, own.numel(), dtype=torch.int32, device="cpu")
         yield communication.all_gather(headers.unbind(), own)
-        messages = [torch.empty(int(header[0]), dtype=torch.int32) for header in headers]
+        messages = [torch.empty(int(header[0]), dtype=torch.int32, device="cpu") for header in headers]
         yield communication.all_gather(messages, words)
         bucket.buffer.zero_()
         for header, message in zip(headers, messages, strict=True):

@@ -52,7 +52,8 @@ def check_plan(plan: BucketPlan, communication: Communication) -> None:
 def check_algorithms(plan: BucketPlan, communication: Communication) -> None:
     """Raises what the group says of the algorithms that a plan names, by running each once."""
     for algorithm in sorted({bucket.algorithm for bucket in plan.buckets if bucket.algorithm is not None}):
-        communication.all_reduce(torch.zeros(communication.size), algorithm=algorithm).wait()
+        tensor = torch.zeros(communication.size, dtype=torch.float32, device="cpu")
+        communication.all_reduce(tensor, algorithm=algorithm).wait()
 
 
 def agreed_costs(communication: Communication) -> CostModel:
@@ -70,7 +71,7 @@ def agreed_profile(profile: StepProfile | None, communication: Communication) ->
 
 def _seconds(communication: Communication, nbytes: int) -> float:
     """The least of some repetitions."""
-    tensor = communication.memory(nbytes, torch.empty(0, dtype=torch.uint8))
+    tensor = communication.memory(nbytes, torch.empty(0, dtype=torch.uint8, device="cpu"))
     times = []
     for _ in range(_REPETITIONS):
         communication.group.barrier()

@@ -130,7 +130,7 @@ class Communication:
         if elements and self._symmetric.serves(_CPU):
             tensor: Tensor = self._symmetric.tensor((elements,), dtype)
             return tensor
-        return torch.zeros(elements, dtype=dtype)
+        return torch.zeros(elements, dtype=dtype, device=_CPU)
 
     def _on_device(self, tensor: Tensor, op: Op, how: dict[str, Any]) -> DeviceWork:
         operations = self._operations

@@ -33,6 +33,7 @@ from weft.torch.parallel.planner import Planner
 from weft.torch.parallel.reducer import Reducer
 from weft.torch.parallel.rows import EmbeddingPolicy, RowAveraging, Rows, bytes_of_rows, check_rows, exchanged_by_rows
 from weft.torch.patches.autograd import in_backward
+from weft.torch.patches.modes import outside_of_modes
 
 if TYPE_CHECKING:
     from weft.torch.parallel.report import Report
@@ -57,6 +58,7 @@ class DataParallel(nn.Module, Joinable):
         module: The model that was given.
     """
 
+    @outside_of_modes
     def __init__(
         self,
         module: nn.Module,
@@ -173,9 +175,7 @@ class DataParallel(nn.Module, Joinable):
         outputs = self.module(*arguments, **keywords)
         self._observer.end_forward()
         if torch.is_grad_enabled():
-            for tensor in tensors_in(outputs):
-                if tensor.grad_fn is not None:  # hooks of parameters would stay for ever
-                    tensor.register_hook(self._begin_backward)  # type: ignore[no-untyped-call]
+            self._expect_backward(outputs)
         return outputs
 
     @contextlib.contextmanager
@@ -369,6 +369,12 @@ class DataParallel(nn.Module, Joinable):
         if self._presets:
             self._reducer.preset_views()
 
+    @outside_of_modes
+    def _expect_backward(self, outputs: Any) -> None:
+        for tensor in tensors_in(outputs):
+            if tensor.grad_fn is not None:  # hooks of parameters would stay for ever
+                tensor.register_hook(self._begin_backward)  # type: ignore[no-untyped-call]
+
     def _begin_backward(self, _: Tensor) -> None:
         self._reducer.begin_backward()
 
@@ -388,6 +394,7 @@ class DataParallel(nn.Module, Joinable):
                 stacklevel=3,
             )
 
+    @outside_of_modes
     def _take_next_plan(self) -> None:
         row_bytes = bytes_of_rows(self._reducer.plan, self._reducer.buckets, self._communication.size)
         plan = self._planner.next(self._observer, row_bytes, deferred=self._reducer.defers)
@@ -396,6 +403,7 @@ class DataParallel(nn.Module, Joinable):
         if self._observer.measures:
             self._reducer.watching = True
 
+    @outside_of_modes
     def _synchronize_buffers(self, joined: bool = False) -> None:
         root = 0
         if self._join_config.enable:
@@ -404,12 +412,13 @@ class DataParallel(nn.Module, Joinable):
 
     def _common_rank(self, candidate: bool) -> int:
         """The highest rank that is one."""
-        number = torch.tensor([self._communication.rank if candidate else -1])
+        number = torch.tensor([self._communication.rank if candidate else -1], dtype=torch.int64, device="cpu")
         self._communication.all_reduce(number, "max").wait()
         if number.item() < 0:
             raise Error("no rank is left to take the model from")
         return int(number.item())
 
+    @outside_of_modes
     def _take_over(self, candidate: bool) -> None:
         self.flush()
         self._broadcast_everything(self._common_rank(candidate))

@@ -17,6 +17,7 @@ from weft.torch.parallel.buckets import Bucket, Slot
 from weft.torch.parallel.data_parallel import DataParallel
 from weft.torch.parallel.gradient import raw_gradient
 from weft.torch.parallel.partial_step import PartialStep, StepSettings
+from weft.torch.patches.modes import outside_of_modes
 from weft.torch.patches.optimizers import begin_as_wrapper, call_step_pre_hooks, has_step_post_hooks
 
 __all__ = ["Overlapped", "trains"]
@@ -140,6 +141,7 @@ class Overlapped(Optimizer):
         """
         self._reducer.flush()
 
+    @outside_of_modes
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Drops the gradients; updates that have taken them keep them.
 
@@ -185,6 +187,7 @@ class Overlapped(Optimizer):
     def __repr__(self) -> str:
         return f"Overlapped({self._inner!r})"
 
+    @outside_of_modes
     def _taken(self) -> tuple[dict[Bucket, list[tuple[int, Slot]]], list[tuple[int, Slot]]]:
         """What this step updates: slots and the numbers of their groups, by bucket; and others."""
         by_bucket: dict[Bucket, list[tuple[int, Slot]]] = {}
@@ -206,12 +209,15 @@ class Overlapped(Optimizer):
         with self._handed_over():
             result = self._inner.step()
         if before is not None:
-            gradients = (raw_gradient(one) for group in self.param_groups for one in group["params"])
-            self._first = all(gradient is None for gradient in gradients)
+            self._first = not self._any_gradient()
             if _differ(before, StepSettings(self._inner, {}).groups):
                 self._defer = False
                 self._say_once("it keeps what all parameters share in its groups, so its steps are not deferred")
         return result
+
+    @outside_of_modes
+    def _any_gradient(self) -> bool:
+        return any(raw_gradient(one) is not None for group in self.param_groups for one in group["params"])
 
     @contextlib.contextmanager
     def _handed_over(self) -> Iterator[None]:

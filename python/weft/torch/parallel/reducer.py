@@ -29,6 +29,7 @@ from weft.torch.parallel.gradient import guard, raw_gradient, set_raw_gradient, 
 from weft.torch.parallel.observer import Observer
 from weft.torch.parallel.plan import BucketPlan
 from weft.torch.patches.autograd import at_end_of_backward, in_backward
+from weft.torch.patches.modes import outside_of_modes
 
 __all__ = ["Reducer", "Update"]
 
@@ -81,6 +82,7 @@ class Reducer:
 
     # What the model calls.
 
+    @outside_of_modes
     def use_plan(self, plan: BucketPlan) -> None:
         """Goes on with other buckets; every rank calls it with the same plan between two steps."""
         if hasattr(self, "buckets"):
@@ -103,6 +105,7 @@ class Reducer:
                 "started, so ranks may have started different ones: load a checkpoint into a new model"
             )
 
+    @outside_of_modes
     def begin_backward(self) -> None:
         """Called as soon as autograd begins, also in a backward that averages nothing.
 
@@ -120,6 +123,7 @@ class Reducer:
             bucket.begin()
         self.observer.begin_backward()
 
+    @outside_of_modes
     def average_nothing(self) -> None:
         """Takes part in the averages of a backward with zeros, and ignores the results."""
         self.flush()
@@ -129,11 +133,13 @@ class Reducer:
         for bucket in self.buckets:
             self._wait(bucket)
 
+    @outside_of_modes
     def zero_gradients(self) -> None:
         """Lets no parameter have a gradient; does not wait for averages."""
         for slot in self.slots:
             slot.drop_gradient()
 
+    @outside_of_modes
     def preset_views(self) -> None:
         """Lets autograd add to the buckets: zeroes the parts of parameters without gradient."""
         for slot in self.slots:
@@ -142,6 +148,7 @@ class Reducer:
                 set_raw_gradient(slot.parameter, slot.view)
                 slot.preset = True
 
+    @outside_of_modes
     def deliver(self, averages: Mapping[str, Tensor]) -> None:
         """Makes these, flat and by name, the gradients of a further step; others have none."""
         self.flush()
@@ -173,6 +180,7 @@ class Reducer:
             if slot.bucket.updates:
                 self.update(slot.bucket)
 
+    @outside_of_modes
     def update(self, bucket: Bucket) -> None:
         """Carries out the updates of a bucket."""
         with self._lock:
@@ -215,6 +223,7 @@ class Reducer:
             self.wait()
             self.average.finish()
 
+    @outside_of_modes
     def discard(self) -> None:
         """Forgets failures, updates that wait, and gradients: the parameters get other values."""
         self._failure, self._in_backward = None, False
@@ -238,6 +247,7 @@ class Reducer:
 
     # What guarded parameters call.
 
+    @outside_of_modes
     def before_read(self, slot: Slot) -> None:
         """Waits until the gradient is the average, with the last step's update done."""
         if self._in_backward and in_backward():
@@ -253,6 +263,7 @@ class Reducer:
 
     # What autograd calls.
 
+    @outside_of_modes
     def gradient_ready(self, slot: Slot) -> None:
         """Called when autograd has added to a parameter's gradient."""
         if not self._in_backward:
@@ -299,6 +310,7 @@ class Reducer:
         with self.observer.issuing(bucket):
             bucket.handle = self.average(bucket)
 
+    @outside_of_modes
     def _end_backward(self) -> None:
         """Starts the averages that are left.
 
@@ -316,6 +328,7 @@ class Reducer:
         if not self.defers or self._told_late:
             self.wait()
 
+    @outside_of_modes
     def _wait(self, bucket: Bucket) -> None:
         with self._lock:
             if bucket.handle is None:

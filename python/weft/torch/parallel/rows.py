@@ -47,8 +47,9 @@ class Rows(Mode):
         check_indices(matrix.shape[0], 31)
         # The sum of magnitudes is 0 for zeros only, and fast; squares of small numbers are 0 too.
         index = torch.linalg.vector_norm(matrix, 1, dim=1).nonzero().view(-1)
-        counts = torch.empty(communication.size, dtype=torch.int64)
-        yield communication.all_gather(counts.split(1), torch.tensor([index.numel()]))  # type: ignore[no-untyped-call]
+        counts = torch.empty(communication.size, dtype=torch.int64, device="cpu")
+        number = torch.tensor([index.numel()], dtype=torch.int64, device="cpu")
+        yield communication.all_gather(counts.split(1), number)  # type: ignore[no-untyped-call]
         row_bytes = matrix.shape[1] * matrix.element_size() + INDEX_BYTES
         total = int(counts.sum())
         if total * row_bytes >= 2 * matrix.nbytes:

@@ -96,6 +96,6 @@ class ServedEmbedding(nn.Module):
         if len(used) == 1:
             return used[0][0], used[0][1]
         numbers, places = torch.unique(torch.cat([each for each, _ in used]), return_inverse=True)
-        total = torch.zeros(numbers.numel(), self.embedding_dim)
+        total = torch.zeros(numbers.numel(), self.embedding_dim, dtype=torch.float32, device="cpu")
         total.index_add_(0, places, torch.cat([gradient for _, gradient in used]))
         return numbers, total

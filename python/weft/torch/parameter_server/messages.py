@@ -113,7 +113,7 @@ class Channel:
         for place, (dtype, count) in enumerate(shapes):
             given = into[place] if place < len(into) else None
             fits = given is not None and given.dtype == dtype and given.numel() == count and given.is_contiguous()
-            tensor = given if fits and given is not None else torch.empty(count, dtype=dtype)
+            tensor = given if fits and given is not None else torch.empty(count, dtype=dtype, device="cpu")
             if count:
                 self._receive(lane, _bytes_of(tensor))
             tensors.append(tensor)
@@ -174,7 +174,7 @@ def read_record(file: BinaryIO) -> Message | None:
         tensors.append(
             torch.frombuffer(body, dtype=torch.uint8)[start:end].clone().view(dtype)
             if count
-            else torch.empty(0, dtype=dtype)
+            else torch.empty(0, dtype=dtype, device="cpu")
         )
         start = end
     return fields, tensors

@@ -49,7 +49,7 @@ class ServerOptimizer:
                         f"optimizer {name!r}: {key}={value!r}: expected a number, a truth value or a pair"
                     )
         try:
-            self.make(torch.zeros(1))
+            self.make(torch.zeros(1, dtype=torch.float32, device="cpu"))
         except (TypeError, ValueError) as error:
             raise ArgumentError(f"optimizer {name!r}: {error}") from None
 
@@ -129,7 +129,7 @@ class RowOptimizer(_Stepping):
     def __init__(self, how: ServerOptimizer, values: Tensor) -> None:
         if how.options.get("dampening"):
             raise ArgumentError("dampening of sgd is not for tables: expected 0")
-        super().__init__(how.make(torch.zeros(0, values.shape[1])))
+        super().__init__(how.make(torch.zeros(0, values.shape[1], dtype=torch.float32, device="cpu")))
         self._how = how
         self._values = values
         self._state: _State | None = None
@@ -174,7 +174,7 @@ class RowOptimizer(_Stepping):
     def _whole(self, name: str, first: _State, after: _State) -> Tensor:
         """A table of the state that untouched rows begin with: zeros, or Adagrad's own value."""
         begin = first.tensors.get(name)
-        whole = torch.zeros(self._values.shape, dtype=after.tensors[name].dtype)
+        whole = torch.zeros(self._values.shape, dtype=after.tensors[name].dtype, device="cpu")
         return whole if begin is None else whole.fill_(float(self._how.options.get("initial_accumulator_value", 0.0)))
 
 
@@ -186,4 +186,5 @@ def _split(state: Mapping[str, Any]) -> _State:
 
 
 def _joined(numbers: Mapping[str, float], tensors: Mapping[str, Tensor]) -> dict[str, Any]:
-    return {**{name: torch.tensor(number) for name, number in numbers.items()}, **tensors}
+    scalars = {name: torch.tensor(number, dtype=torch.float32, device="cpu") for name, number in numbers.items()}
+    return {**scalars, **tensors}

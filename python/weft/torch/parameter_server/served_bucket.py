@@ -51,8 +51,8 @@ class ServedBucket:
     def __init__(self, number: int, bucket: Bucket, parameters: Mapping[str, nn.Parameter]) -> None:
         self.number = number
         self.pieces = bucket.pieces
-        self.values = torch.empty(bucket.elements)
-        self.gradient = torch.zeros(bucket.elements)
+        self.values = torch.empty(bucket.elements, dtype=torch.float32, device="cpu")
+        self.gradient = torch.zeros(bucket.elements, dtype=torch.float32, device="cpu")
         self.slots: list[Slot] = []
         start = 0
         for name, _ in bucket.parameters:

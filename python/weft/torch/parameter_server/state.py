@@ -128,7 +128,7 @@ class KeptPiece(Kept):
 
     def __init__(self, policy: Policy, elements: int, how: ServerOptimizer) -> None:
         super().__init__(policy)
-        self.values = torch.zeros(elements)
+        self.values = torch.zeros(elements, dtype=torch.float32, device="cpu")
         self.has_values = False
         """Whether a worker has brought the first ones."""
         self._optimizer = VectorOptimizer(how, self.values)
@@ -197,7 +197,7 @@ class KeptTable(Kept):
         super().__init__(policy)
         self._table, self._server, self._servers = table, server, servers
         rows = table.rows_of(server, servers)
-        self.values = torch.zeros(rows, table.width)
+        self.values = torch.zeros(rows, table.width, dtype=torch.float32, device="cpu")
         if table.deviation:
             generator = torch.Generator().manual_seed(table.seed * 65537 + server)
             self.values.normal_(0.0, table.deviation, generator=generator)
@@ -250,7 +250,7 @@ class KeptTable(Kept):
         rows, gradient = parts[0][0], parts[0][1].view(-1, self._table.width)
         if len(pushes) > 1:
             rows, places = torch.unique(torch.cat([part[0] for part in parts]), return_inverse=True)
-            gradient = torch.zeros(rows.numel(), self._table.width)
+            gradient = torch.zeros(rows.numel(), self._table.width, dtype=torch.float32, device="cpu")
             whole = torch.cat([part[1] for part in parts]).view(-1, self._table.width)
             gradient.index_add_(0, places, whole).div_(len(pushes))
         self._optimizer.step(rows, gradient, pushes[-1][0].get("lr"), factor)

@@ -304,7 +304,7 @@ class Worker(nn.Module):
     def pull_rows(self, table: str, rows: Tensor) -> Tensor:
         """Rows of a table as they are now, or not older than allowed: float32 (rows, width)."""
         width = self._tables[table].embedding_dim
-        found = torch.empty(rows.numel(), width)
+        found = torch.empty(rows.numel(), width, dtype=torch.float32, device="cpu")
         owners = rows % self.plan.servers
         parts: list[tuple[int, Tensor, Future[Message]]] = []
         for server in range(self.plan.servers):

@@ -6,6 +6,7 @@
 | `splitting` | extends `ProcessGroup.split_group` | 2.14 and newer | C++ crashes on some ranks |
 | `functions` | extends functions of `torch.distributed` | 2.11 to 2.13 | they refuse by name |
 | `lifetimes` | extends `Reducer` | 2.11 and newer | C++ drops the Python half of a handle |
+| `modes` | leaves modes of the caller | 2.11 and newer | weft's work is not the caller's |
 | `modules` | asks and wraps compiled modules | 2.11 and newer | waits outside of what is compiled |
 | `optimizers` | calls and hides hooks of optimizers | 2.11 and newer | steps on some parameters |
 | `futures` | extends `torch._C.Future` | 2.11 and newer | waits within communication hooks |
