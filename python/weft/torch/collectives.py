@@ -439,7 +439,7 @@ class TorchCollectives:
     ) -> WeftWork:
         finishers = [place.copy_back for place in places if place is not None and place.copy_back is not None]
         work = WeftWork(natives, result, finishers, self._issued, timeout, self.communication_thread)
-        offer(work)
+        offer(work, self._group)
         return work
 
     def abort_operations(self, reason: str) -> None:

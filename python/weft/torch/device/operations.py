@@ -60,7 +60,7 @@ class DeviceOperations:
         )
         accelerator.keep(memory, operation)
         work = DeviceWork(operation, accelerator, [tensor], finishers=finishers, sequence=sequence)
-        offer(work)
+        offer(work, self._group)
         return work
 
     def send(self, tensor: Tensor, to: int, tag: int, *, timeout: float | None, sequence: int) -> DeviceWork | None:
@@ -75,7 +75,7 @@ class DeviceOperations:
             return None
         accelerator.keep(memory, operation)
         work = DeviceWork(operation, accelerator, [], sequence=sequence)
-        offer(work)
+        offer(work, self._group)
         return work
 
     def carry_out(
@@ -133,7 +133,7 @@ class DeviceOperations:
         for memory in memories.values():
             accelerator.keep(memory, operation)
         work = DeviceWork(operation, accelerator, result, finishers=finishers, on_host=started, sequence=sequence)
-        offer(work)
+        offer(work, self._group)
         return work
 
     def abort(self, reason: str) -> None:

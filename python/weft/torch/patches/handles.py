@@ -5,19 +5,23 @@ returns. The wrapper forwards `wait` and `get_future` only: `is_completed()` sta
 and `_source_rank()`, which `torch.distributed.recv` needs to tell who has sent, raises. A process
 group has no place for attributes of its own and cannot change its class, so it is the class
 `ProcessGroup` whose methods are extended: they do what they did, and if a backend of weft's has
-made a handle meanwhile on the same thread, they return it instead of its wrapper. C++ callers (DDP)
-and other backends see no difference.
+made a handle for this process group meanwhile on the same thread, they return it instead of its
+wrapper. C++ callers (DDP) and other backends see no difference.
 """
 
 from __future__ import annotations
 
+import functools
 import threading
+import weakref
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from types import FunctionType
+from typing import TYPE_CHECKING, Any, cast
 
 from torch.distributed import ProcessGroup
 
 if TYPE_CHECKING:
+    from weft import _weft
     from weft.torch.device.work import DeviceWork
     from weft.torch.work import WeftWork
 
@@ -56,18 +60,20 @@ class _Caller(threading.local):
     """What a thread that is within a method of a process group waits for."""
 
     wants = False
-    handle: WeftWork | DeviceWork | None = None
+    offered: tuple[WeftWork | DeviceWork, _weft.Group] | None = None
 
 
 _caller = _Caller()
 _revealed = False
+_groups: weakref.WeakKeyDictionary[ProcessGroup, list[_weft.Group]] = weakref.WeakKeyDictionary()
+"""Those of weft's that serve a process group, once it has had a handle from one of them."""
 
 
-def offer(work: WeftWork | DeviceWork) -> None:
-    """Says that a backend returns `work` to torch."""
+def offer(work: WeftWork | DeviceWork, group: _weft.Group) -> None:
+    """Says that a backend, which has this group, returns `work` to torch."""
     if _caller.wants:
         work.in_python = True
-        _caller.handle = work
+        _caller.offered = work, group
 
 
 def reveal_handles() -> None:
@@ -82,18 +88,33 @@ def reveal_handles() -> None:
 
 
 def _revealing(name: str, wrapped: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(wrapped)
     def method(self: ProcessGroup, *arguments: Any, **named: Any) -> Any:
-        _caller.wants = True
+        # Hooks and modes of the caller may call other methods within this one.
+        around = _caller.wants, _caller.offered
+        _caller.wants, _caller.offered = True, None
         try:
             wrapper = wrapped(self, *arguments, **named)
-            handle = _caller.handle
+            offered = _caller.offered
         finally:
-            _caller.wants = False
-            _caller.handle = None
-        return wrapper if handle is None else handle
+            _caller.wants, _caller.offered = around
+        if offered is None or offered[1] not in _groups_of(self, offered[1]):
+            return wrapper
+        return offered[0]
 
     # pybind11 takes a Python method for an override by a subclass, unless the call comes from one
     # of the same name.
-    method.__code__ = method.__code__.replace(co_name=name)
-    method.__name__, method.__doc__ = name, wrapped.__doc__
+    named = cast(FunctionType, method)
+    named.__code__ = named.__code__.replace(co_name=name)
     return method
+
+
+def _groups_of(process_group: ProcessGroup, offering: _weft.Group) -> list[_weft.Group]:
+    """The groups of weft's that serve a process group, of which the offering one may be new."""
+    known = _groups.get(process_group, [])
+    if offering not in known:
+        backends = (process_group._get_backend(device) for device in process_group._device_types)
+        inner: list[Any] = [getattr(backend, "wrapped_pg", backend) for backend in backends]  # as in `lookup`
+        known = [backend._group for backend in inner if hasattr(backend, "weft_operations")]
+        _groups[process_group] = known
+    return known

@@ -7,6 +7,7 @@ for ever on what is left. So the reducer's own lifetime is given to the handle.
 
 from __future__ import annotations
 
+import functools
 import weakref
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +27,7 @@ def keep_handles_of_reducers() -> None:
     Reducer._set_forward_pass_work_handle = _give_and_keep_handle  # type: ignore[assignment, method-assign]
 
 
+@functools.wraps(_give_handle)
 def _give_and_keep_handle(self: Reducer, handle: Work, *arguments: Any) -> None:
     _give_handle(self, handle, *arguments)
     _handles[self] = handle

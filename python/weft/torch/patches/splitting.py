@@ -7,6 +7,7 @@ backends are not asked: they need not be.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -30,6 +31,7 @@ def spare_ranks_in_no_part(name: str) -> None:
 
 
 def _sparing(split: Callable[..., ProcessGroup | None], name: str) -> Callable[..., ProcessGroup | None]:
+    @functools.wraps(split)
     def split_group(
         self: ProcessGroup,
         new_ranks: Sequence[int],
