@@ -16,6 +16,7 @@ from weft.torch.groups import open_group
 from weft.torch.monitoring import MonitoredBarrier
 from weft.torch.patches import extend_for_backends
 from weft.torch.patches.modes import outside_of_modes
+from weft.torch.questions import FailureState, answers_capabilities, check_not_reconfigured
 from weft.torch.store_end import StoreEnd
 from weft.torch.symmetric import SymmetricMemory
 
@@ -30,11 +31,11 @@ _open_backends: set[WeftBackend] = set()
 """
 
 
+@answers_capabilities
 class WeftBackend(TorchCollectives, Backend):
     """Collective operations over weft."""
 
-    # torch would otherwise bracket batches of operations by calls that weft does not need, and it
-    # recurses without end in batch_isend_irecv when the answer is not overridden.
+    # With coalescing, torch would bracket batches of operations by calls that weft does not need.
     supports_coalescing = False
     supports_splitting = True
 
@@ -54,6 +55,7 @@ class WeftBackend(TorchCollectives, Backend):
         self._store_end: StoreEnd | None = None
         self.symmetric_memory = SymmetricMemory(group)
         self.weft_group = group
+        self._failure = FailureState(group)
         _open_backends.add(self)
         extend_for_backends(self.getBackendName())
 
@@ -64,6 +66,7 @@ class WeftBackend(TorchCollectives, Backend):
 
     def split(self, store: Store, ranks: list[int], options: Any) -> WeftBackend | None:
         """A backend of some of the ranks, in this order; None on the others."""
+        check_not_reconfigured(options)
         name = f"{self._group.name}/{options.group_name}"
         group = self._group.split(ranks, name, timeout=seconds(options._timeout))
         if group is None:
@@ -107,6 +110,10 @@ class WeftBackend(TorchCollectives, Backend):
     def _get_sequence_number_for_group(self) -> int:
         """The number of collectives started, which TORCH_DISTRIBUTED_DEBUG=DETAIL tells."""
         return self._issued
+
+    def get_error(self) -> Any:
+        """How the group has failed, as `ErrorType`; `SUCCESS` if it has not."""
+        return self._failure.as_torch()
 
     def shutdown(self) -> None:
         """Leaves the group in order: carries out what was issued first."""

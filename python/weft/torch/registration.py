@@ -36,7 +36,9 @@ def create(options: Any, backend_options: object | None) -> WeftBackend | WeftPr
         )
     if _accepts_python_backends():
         from weft.torch.backend import WeftBackend
+        from weft.torch.questions import check_not_reconfigured
 
+        check_not_reconfigured(options)
         return WeftBackend.create(options)
     _check_accepts_python_groups()
     from weft.torch.process_group import WeftProcessGroup
