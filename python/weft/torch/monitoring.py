@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from datetime import timedelta
 
 from torch._C._distributed_c10d import PrefixStore, Store
@@ -16,6 +17,8 @@ _GRACE = timedelta(seconds=2)
 """How much longer than rank 0 the others wait, so that they learn from it who is missing."""
 _SHORTEST = timedelta(milliseconds=1)
 """Stores take a timeout of 0 as none."""
+_LONGEST = timedelta(milliseconds=100)
+"""A store's wait lets no handler of a signal run: Ctrl-C is answered between two waits."""
 
 
 class MonitoredBarrier:
@@ -54,11 +57,18 @@ class MonitoredBarrier:
         return [rank for rank, key in arrivals.items() if not self._store.check([key])]
 
     def _is_there(self, keys: list[str], timeout: timedelta) -> bool:
-        try:
-            self._store.wait(keys, max(timeout, _SHORTEST))
-        except RuntimeError:  # stores differ in what they raise; a store that is lost fails again in `check`
-            return self._store.check(keys)
-        return True
+        deadline = time.monotonic() + timeout.total_seconds()
+        while True:
+            remaining = timedelta(seconds=deadline - time.monotonic())
+            try:
+                self._store.wait(keys, max(min(remaining, _LONGEST), _SHORTEST))
+            except RuntimeError:  # stores differ in what they raise; a store that is lost fails again in `check`
+                if self._store.check(keys):
+                    return True
+                if remaining <= _LONGEST:
+                    return False
+            else:
+                return True
 
     def _failure(self, missing: list[int], timeout: timedelta) -> Timeout:
         names = f"rank{'s' if len(missing) > 1 else ''} {', '.join(map(str, missing))}"

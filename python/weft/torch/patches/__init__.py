@@ -9,7 +9,7 @@
 | `modes` | leaves modes of the caller | 2.11 and newer | weft's work is not the caller's |
 | `modules` | asks and wraps compiled modules | 2.11 and newer | waits outside of what is compiled |
 | `optimizers` | calls and hides hooks of optimizers | 2.11 and newer | steps on some parameters |
-| `futures` | extends `torch._C.Future` | 2.11 and newer | waits within communication hooks |
+| `futures` | extends `torch._C.Future` | 2.11 and newer | waits in hooks; waits keep Ctrl-C out |
 | `autograd` | calls the autograd engine | 2.11 and newer | futures in a backward pass |
 | `tensors` | calls operations on lists of tensors | 2.11 and newer | small gradients are many |
 

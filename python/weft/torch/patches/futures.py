@@ -5,10 +5,15 @@ hook that waits for a future, or polls it, in its own body would do so for ever.
 `torch._C.Future`, to which also `torch.futures.wait_all` comes, are the only place that sees this
 of every future, also of one that torch made of weft's by `then` or `collect_all`. They do what they
 did, after the futures that the thread's hooks asked for have been completed.
+
+torch's own wait also keeps the handlers of signals from running, such as that of Ctrl-C. So the
+main thread, which runs them, waits in Python first.
 """
 
 from __future__ import annotations
 
+import functools
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -16,7 +21,6 @@ import torch
 
 __all__ = ["extend_futures"]
 
-_METHODS = ("wait", "done")
 _extended = False
 
 
@@ -30,18 +34,19 @@ def extend_futures(settle: Callable[[Callable[[], bool]], None]) -> None:
         return
     _extended = True
     is_done = torch._C.Future.done
-    for name in _METHODS:
-        setattr(torch._C.Future, name, _settling(getattr(torch._C.Future, name), is_done, settle))
+    original_wait = torch._C.Future.wait
 
-
-def _settling(
-    original: Callable[[Any], Any],
-    is_done: Callable[[Any], bool],
-    settle: Callable[[Callable[[], bool]], None],
-) -> Callable[[Any], Any]:
-    def method(self: Any) -> Any:
+    def done(self: Any) -> bool:
         settle(lambda: is_done(self))
-        return original(self)
+        return is_done(self)
 
-    method.__name__, method.__doc__ = original.__name__, original.__doc__
-    return method
+    def wait(self: Any) -> Any:
+        settle(lambda: is_done(self))
+        if not is_done(self) and threading.current_thread() is threading.main_thread():
+            completed = threading.Event()
+            torch._C.Future.add_done_callback(self, lambda _: completed.set())
+            completed.wait()
+        return original_wait(self)
+
+    for name, method in (("done", done), ("wait", wait)):
+        setattr(torch._C.Future, name, functools.wraps(getattr(torch._C.Future, name))(method))
