@@ -162,7 +162,9 @@ class Bucket:
         start = 0
         for slot in self.slots:
             slot.bucket = self
-            slot.view = _shaped(self.buffer[start : start + slot.parameter.numel()], slot.parameter)
+            part = self.buffer[start : start + slot.parameter.numel()]
+            # `data` has a version of its own: see [Note: Late changes].
+            slot.view = _shaped(part.data, slot.parameter)
             start += slot.parameter.numel()
 
     def begin(self) -> None:
@@ -220,7 +222,7 @@ class Bucket:
                 continue
             if self.flags[number].item() == 0 and not slot.delivers_late():
                 if slot.unchanged is not None:
-                    slot.view.copy_(slot.unchanged)
+                    slot.view.data.copy_(slot.unchanged)  # see [Note: Late changes]: raises no version
                     slot.decide(slot.view)
                 slot.undecided = False
             else:

@@ -1,4 +1,7 @@
-"""Parameters whose `grad` waits: what is read is averaged over all ranks."""
+"""Parameters whose `grad` and `data` wait.
+
+What is read of `grad` is averaged over all ranks, of `data` it has the last step's update.
+"""
 
 from __future__ import annotations
 
@@ -14,10 +17,14 @@ if TYPE_CHECKING:
 __all__ = ["GradientOwner", "guard", "raw_gradient", "set_raw_gradient", "unguard"]
 
 _GRADIENT: Any = torch.Tensor.grad
+_DATA: Any = torch.Tensor.data
 
 
 class GradientOwner(Protocol):
-    """Who knows what must happen before somebody touches a parameter's gradient."""
+    """Who knows what must happen before somebody touches a parameter or its gradient."""
+
+    def before_use(self, slot: Slot) -> None:
+        """Called before values are read or replaced, by `data`, a copy or a pickle."""
 
     def before_read(self, slot: Slot) -> None:
         """Called before `grad` is read."""
@@ -38,7 +45,7 @@ def set_raw_gradient(parameter: Tensor, gradient: Tensor | None) -> None:
 
 
 def guard(parameter: nn.Parameter, slot: Slot, owner: GradientOwner) -> None:
-    """Lets the parameter's `grad` wait.
+    """Lets the parameter's `grad` and `data` wait.
 
     Its class changes: autograd and optimized code, which go past Python, see the same tensor.
     """
@@ -75,13 +82,26 @@ class _Guard:
     def grad(self) -> None:
         self.grad = None
 
+    @property
+    def data(self) -> Tensor:
+        self._weft_owner.before_use(self._weft_slot)
+        values: Tensor = _DATA.__get__(self)
+        return values
+
+    @data.setter
+    def data(self, values: Tensor) -> None:
+        self._weft_owner.before_use(self._weft_slot)
+        _DATA.__set__(self, values)
+
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
         if id(self) not in memo:
+            self._weft_owner.before_use(self._weft_slot)
             copy = self.detach().clone(memory_format=torch.preserve_format)  # type: ignore[attr-defined]
             memo[id(self)] = _plain(self, copy)
         return memo[id(self)]
 
     def __reduce_ex__(self, protocol: Any) -> Any:
+        self._weft_owner.before_use(self._weft_slot)
         return _plain(self, self.detach()).__reduce_ex__(protocol)  # type: ignore[attr-defined]
 
 

@@ -17,6 +17,7 @@ from weft.torch.parallel.buckets import Bucket, Slot
 from weft.torch.parallel.data_parallel import DataParallel
 from weft.torch.parallel.gradient import raw_gradient
 from weft.torch.parallel.partial_step import PartialStep, StepSettings
+from weft.torch.parallel.watched_groups import plain_groups, watch_groups
 from weft.torch.patches.modes import outside_of_modes
 from weft.torch.patches.optimizers import begin_as_wrapper, call_step_pre_hooks, has_step_post_hooks
 
@@ -76,6 +77,7 @@ class Overlapped(Optimizer):
         self._first = True
         begin_as_wrapper(self)
         self._reducer.defer_updates()
+        watch_groups(optimizer, self._reducer)
 
     @property
     def optimizer(self) -> Optimizer:
@@ -84,7 +86,10 @@ class Overlapped(Optimizer):
 
     @property
     def param_groups(self) -> list[dict[str, Any]]:
-        """The inner optimizer's groups. Changes hold from the next step on."""
+        """The inner optimizer's groups. Changes hold from the next step on.
+
+        Reading a group's `["params"]` carries out all updates; hyperparameters wait for nothing.
+        """
         return self._inner.param_groups
 
     @param_groups.setter
@@ -124,6 +129,7 @@ class Overlapped(Optimizer):
         if self._first or not self._defer or self._model.is_alone or self._step_hooks():
             return self._step_as_a_whole()
         call_step_pre_hooks(self._inner)
+        watch_groups(self._inner, self._reducer)  # load_state_dict and others put new ones there
         settings = StepSettings(self._inner, StepSettings.handed_to(self))
         by_bucket, others = self._taken()
         if others:
@@ -150,7 +156,7 @@ class Overlapped(Optimizer):
         if not set_to_none:
             self._inner.zero_grad(set_to_none=False)
             return
-        for group in self.param_groups:
+        for group in plain_groups(self._inner):
             for parameter in group["params"]:
                 slot = self._reducer.slot_of(parameter)
                 if slot is None:
@@ -192,7 +198,7 @@ class Overlapped(Optimizer):
         """What this step updates: slots and the numbers of their groups, by bucket; and others."""
         by_bucket: dict[Bucket, list[tuple[int, Slot]]] = {}
         others = []
-        for number, group in enumerate(self._inner.param_groups):
+        for number, group in enumerate(plain_groups(self._inner)):
             for parameter in group["params"]:
                 slot = self._reducer.slot_of(parameter)
                 if slot is None:

@@ -8,6 +8,8 @@ looks at one parameter at a time the results are the bits of a step on all param
 from __future__ import annotations
 
 import contextlib
+import copy
+import operator
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -17,6 +19,8 @@ from torch.optim import Optimizer
 from weft.torch.parallel.buckets import Slot
 from weft.torch.parallel.context import outside_of_everything
 from weft.torch.parallel.gradient import raw_gradient, set_raw_gradient
+from weft.torch.parallel.late_changes import Noted
+from weft.torch.parallel.watched_groups import plain_groups
 from weft.torch.patches.optimizers import without_step_hooks
 
 __all__ = ["PartialStep", "StepSettings"]
@@ -32,7 +36,7 @@ class StepSettings:
         """`handed_over` are attributes that were set for this step only."""
         self.groups = [
             {name: _copied(value) for name, value in group.items() if name != "params"}
-            for group in optimizer.param_groups
+            for group in plain_groups(optimizer)
         ]
         self.handed_over = {name: _copied(value) for name, value in handed_over.items()}
 
@@ -50,6 +54,11 @@ class PartialStep:
         self._optimizer = optimizer
         self._members = members
         self._settings = settings
+        self._noted = Noted(list(map(operator.itemgetter(1), members)), optimizer)
+
+    def check(self) -> None:
+        """Raises `weft.UnsupportedError` if what it needs has changed: see [Note: Late changes]."""
+        self._noted.check()
 
     def __call__(self) -> None:
         """Steps, and gives the gradients back to those parameters that must keep them."""
@@ -91,4 +100,7 @@ def _restricted(optimizer: Optimizer, groups: list[dict[str, Any]], handed_over:
 
 
 def _copied(value: Any) -> Any:
-    return value.clone() if isinstance(value, torch.Tensor) else value
+    """The value as it is now: of what can be changed in place, a copy."""
+    if isinstance(value, torch.Tensor):
+        return value.clone()
+    return copy.deepcopy(value) if isinstance(value, (list, dict, set)) else value

@@ -21,11 +21,12 @@ from typing import Any, Protocol
 
 from torch import Tensor, nn
 
-from weft.errors import Error
+from weft.errors import Error, UnsupportedError
 from weft.torch.parallel.averaging import Averaging
 from weft.torch.parallel.buckets import Bucket, Slot, make_buckets
 from weft.torch.parallel.communication import Communication
 from weft.torch.parallel.gradient import guard, raw_gradient, set_raw_gradient, unguard
+from weft.torch.parallel.late_changes import share_memory
 from weft.torch.parallel.observer import Observer
 from weft.torch.parallel.plan import BucketPlan
 from weft.torch.patches.autograd import at_end_of_backward, in_backward
@@ -36,6 +37,9 @@ __all__ = ["Reducer", "Update"]
 
 class Update(Protocol):
     """What an optimizer still has to do with some parameters of a bucket."""
+
+    def check(self) -> None:
+        """Raises if what it reads or writes has changed since: see [Note: Late changes]."""
 
     def __call__(self) -> None:
         """Updates them; their gradients have been averaged."""
@@ -72,6 +76,8 @@ class Reducer:
         self._updater: int | None = None
         """The thread that carries out an update."""
         self._lock = threading.RLock()
+        self._share_memory = False
+        """Whether an update of one parameter may look like a change of another."""
         self._hooks: list[Any] = []
         for slot in self.slots:
             register: Any = slot.parameter.register_post_accumulate_grad_hook
@@ -95,9 +101,12 @@ class Reducer:
     def check(self) -> None:
         """Raises if the parameters are not what they should be."""
         if self._failure is not None:
+            what = "communication failed", " into a model of a new process group"
+            if self._refused:
+                what = "an update could not be carried out", ""
             raise Error(
-                "this model's parameters are incomplete since communication failed: load a checkpoint "
-                f"(load_state_dict) into a model of a new process group. It failed with: {self._failure}"
+                f"this model's parameters are incomplete since {what[0]}: load a checkpoint (load_state_dict)"
+                f"{what[1]}. It failed with: {self._failure}"
             ) from self._failure
         if self._in_backward and not in_backward():
             raise Error(
@@ -164,6 +173,7 @@ class Reducer:
         """Lets averages go on after backward; whoever reads a `grad` waits from now on."""
         if not self.defers:
             self.defers = True
+            self._share_memory = share_memory(slot.parameter for slot in self.slots if slot.parameter.numel())
             for slot in self.slots:
                 guard(slot.parameter, slot, self)
 
@@ -187,18 +197,31 @@ class Reducer:
             if not bucket.updates:
                 return
             self.check()
-            self._wait(bucket)
-            updates, bucket.updates = bucket.updates, []
-            self._updater = threading.get_ident()
+            # Updates of parameters that share memory look like changes of each other's.
+            buckets = [one for one in self.buckets if one.updates] if self._share_memory else [bucket]
             try:
-                with self.observer.updating(bucket):
-                    for update in updates:
-                        update()
-            except BaseException as error:
+                for one in buckets:
+                    for update in one.updates:
+                        update.check()
+            except Error as error:
                 self._failure = error
                 raise
-            finally:
-                self._updater = None
+            for one in buckets:
+                self._carry_out(one)
+
+    def _carry_out(self, bucket: Bucket) -> None:
+        self._wait(bucket)
+        updates, bucket.updates = bucket.updates, []
+        self._updater = threading.get_ident()
+        try:
+            with self.observer.updating(bucket):
+                for update in updates:
+                    update()
+        except BaseException as error:
+            self._failure = error
+            raise
+        finally:
+            self._updater = None
 
     def flush(self) -> None:
         """Carries out all updates; waits for those averages only that they need."""
@@ -219,6 +242,9 @@ class Reducer:
         """
         with contextlib.suppress(Error):
             self.flush()
+        with contextlib.suppress(Error):
+            if self._refused:
+                self._end_averages()
             self.check()
             self.wait()
             self.average.finish()
@@ -226,6 +252,8 @@ class Reducer:
     @outside_of_modes
     def discard(self) -> None:
         """Forgets failures, updates that wait, and gradients: the parameters get other values."""
+        if self._refused:
+            self._end_averages()
         self._failure, self._in_backward = None, False
         for bucket in self.buckets:
             bucket.handle, bucket.updates = None, []
@@ -245,7 +273,24 @@ class Reducer:
         """Whether parameters are incomplete."""
         return self._failure is not None or (self._in_backward and not in_backward())
 
+    @property
+    def _refused(self) -> bool:
+        """Whether an update was refused, which is this program's mistake: the group is whole."""
+        return isinstance(self._failure, UnsupportedError)
+
+    def _end_averages(self) -> None:
+        """Waits for what is under way in a group that is whole: its memory will be used again."""
+        for bucket in self.buckets:
+            if bucket.handle is not None:
+                bucket.handle.wait()
+                bucket.handle = None
+
     # What guarded parameters call.
+
+    def before_use(self, slot: Slot) -> None:
+        """Carries out the last step's update, unless that is what asks."""
+        if self._updater != threading.get_ident() and slot.bucket.updates:
+            self.update(slot.bucket)
 
     @outside_of_modes
     def before_read(self, slot: Slot) -> None:

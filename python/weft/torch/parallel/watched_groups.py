@@ -1,0 +1,113 @@
+"""Groups of an optimizer whose parameters are up to date when somebody reads them.
+
+Schedulers and loggers read and set hyperparameters in every step, which waits for nothing. Only
+`group["params"]`, and what copies the whole group, carries out the updates that wait.
+"""
+
+from __future__ import annotations
+
+import copy
+import weakref
+from collections.abc import Iterator, MutableMapping
+from typing import TYPE_CHECKING, Any, Protocol
+
+from torch.optim import Optimizer
+
+__all__ = ["WatchedGroup", "plain_groups", "watch_groups"]
+
+
+class Flushes(Protocol):
+    """Carries out updates: a `Reducer`."""
+
+    watching: bool
+    """Whether updates may be waiting."""
+
+    def flush(self) -> None:
+        """Carries them out."""
+
+
+if TYPE_CHECKING:  # which does not know that these metaclasses go together
+    _Group = dict[str, Any]
+else:
+
+    class _Group(MutableMapping, dict):
+        """A dict whose methods are all made of its own few."""
+
+
+class WatchedGroup(_Group):
+    """A group that carries out updates before its parameters are read. Copies are plain dicts.
+
+    Its items are those of the dict that it is made of, to which the user may have a reference: what
+    is set in one is set in both.
+    """
+
+    def __init__(self, plain: dict[str, Any], reducer: Flushes) -> None:
+        super().__init__()  # its own memory stays empty
+        self.plain = plain
+        self._reducer = weakref.ref(reducer)
+
+    def belongs_to(self, reducer: Flushes) -> bool:
+        """Whether it is the updates of this one that are carried out."""
+        return self._reducer() is reducer
+
+    def __getitem__(self, key: str) -> Any:
+        if key == "params":
+            reducer = self._reducer()
+            if reducer is not None and reducer.watching:
+                reducer.flush()
+        return self.plain[key]
+
+    def __setitem__(self, key: str, value: Any) -> None:
+        self.plain[key] = value
+
+    def __delitem__(self, key: str) -> None:
+        del self.plain[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.plain)
+
+    def __len__(self) -> int:
+        return len(self.plain)
+
+    def __contains__(self, key: object) -> bool:
+        return key in self.plain
+
+    def __repr__(self) -> str:
+        return repr(self.copy())
+
+    def __or__(self, other: Any) -> Any:
+        return self.copy() | dict(other)
+
+    def __ror__(self, other: Any) -> Any:
+        return dict(other) | self.copy()
+
+    def __ior__(self, other: Any) -> Any:
+        self.update(other)
+        return self
+
+    def copy(self) -> dict[str, Any]:
+        """A plain dict, with all updates carried out."""
+        return dict(self.items())
+
+    __copy__ = copy
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> dict[str, Any]:
+        return copy.deepcopy(self.copy(), memo)
+
+    def __reduce_ex__(self, _: Any) -> tuple[Any, ...]:
+        return dict, (self.copy(),)
+
+
+def watch_groups(optimizer: Optimizer, reducer: Flushes) -> None:
+    """Puts watched groups into the optimizer's list, in the places of those that are not."""
+    groups = optimizer.param_groups
+    for place, group in enumerate(groups):
+        if not isinstance(group, WatchedGroup):
+            groups[place] = WatchedGroup(group, reducer)
+        elif not group.belongs_to(reducer):
+            groups[place] = WatchedGroup(group.plain, reducer)
+
+
+def plain_groups(optimizer: Optimizer) -> list[dict[str, Any]]:
+    """The groups as they are, for those who do not touch the parameters' values."""
+    return [group.plain if isinstance(group, WatchedGroup) else group for group in optimizer.param_groups]
