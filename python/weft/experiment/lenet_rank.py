@@ -29,6 +29,7 @@ from weft.demo.train_digits import LeNet5, load_data
 from weft.experiment.lenet import LeNetOutcome, load
 from weft.experiment.results import save
 from weft.experiment.stages import Stages
+from weft.torch.exchange import gather
 
 __all__ = ["Training", "main"]
 
@@ -178,8 +179,7 @@ def _block(training: Training, all_reduce: Sum, steps: int) -> float:
 
     for _ in range(steps):
         training.step(average)
-    every: list[list[tuple[float, float]]] = [[]] * dist.get_world_size()
-    dist.all_gather_object(every, times)
+    every: list[list[tuple[float, float]]] = gather(times, list[tuple[float, float]])
     durations = [max(end for _, end in step) - max(begin for begin, _ in step) for step in zip(*every, strict=True)]
     return 1e3 * statistics.fmean(durations)
 

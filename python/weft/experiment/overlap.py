@@ -73,15 +73,15 @@ def take_part(whole: list[Study], directory: Path) -> list[StudyResult] | None:
     import torch.distributed as dist
 
     from weft.experiment import rank
+    from weft.torch.exchange import gather
 
     dist.init_process_group("weft")
     results = []
     directory.mkdir(parents=True, exist_ok=True)
     for study in whole:
         # Each rank finds how far all have come: those without the files are told by the first.
-        found: list[StudyResult | None] = [load(directory / f"{study.key}.json") if dist.get_rank() == 0 else None]
-        dist.broadcast_object_list(found)
-        result = found[0]
+        found = load(directory / f"{study.key}.json") if dist.get_rank() == 0 else None
+        result: StudyResult | None = gather(found, StudyResult | None)[0]
         if result is None or result.study != study:
             result = StudyResult(study, 0, [])
         first = dist.get_rank() == 0

@@ -20,6 +20,7 @@ from weft.experiment import trainings
 from weft.experiment.networks import NETWORKS
 from weft.experiment.stages import Stages
 from weft.experiment.study import Block, StudyResult, load, save
+from weft.torch.exchange import gather
 from weft.torch.parallel.communication import Communication
 from weft.torch.parallel.data_parallel import DataParallel
 from weft.torch.parallel.plan import BucketPlan
@@ -118,8 +119,7 @@ class _RankStudy:
         training.end()
         del training
         gc.collect()
-        every: list[list[float]] = [[]] * dist.get_world_size()
-        dist.all_gather_object(every, measured, group=self._gloo)
+        every: list[list[float]] = gather(measured, list[float], self._gloo)
         step_s = max(seconds for seconds, _ in every) / self._study.steps
         processor_s = statistics.fmean(seconds for _, seconds in every) / self._study.steps
         return Block(round(1e3 * step_s, 3), round(1e3 * processor_s, 3))
@@ -148,8 +148,7 @@ class _RankStudy:
                 if name == "whole":
                     processor.append(time.process_time() - processor_s)
         mine = [statistics.median(times["whole"]), statistics.median(times["first"]), statistics.median(processor)]
-        every: list[list[float]] = [[]] * dist.get_world_size()
-        dist.all_gather_object(every, mine, group=self._gloo)
+        every: list[list[float]] = gather(mine, list[float], self._gloo)
         result = self._result
         result.communication_ms = 1e3 * max(whole for whole, _, _ in every)
         result.first_ms = 1e3 * max(one for _, one, _ in every)

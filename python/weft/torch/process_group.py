@@ -27,8 +27,8 @@ from weft.torch.groups import open_group
 from weft.torch.monitoring import MonitoredBarrier
 from weft.torch.patches import extend_for_process_groups
 from weft.torch.patches.autograd import called_by_python
-from weft.torch.store_end import StoreEnd
 from weft.torch.patches.modes import outside_of_modes
+from weft.torch.store_end import StoreEnd
 from weft.torch.symmetric import SymmetricMemory
 from weft.torch.work import WeftWork
 

@@ -19,18 +19,18 @@ _REPETITIONS = 3
 
 def check_model(parameters: Sequence[ParameterInfo], communication: Communication) -> None:
     """Raises `weft.ConfigError` on all ranks unless all have the same parameters."""
-    for rank, theirs in enumerate(communication.gather_objects(tuple(parameters))):
+    for rank, theirs in enumerate(communication.gather(parameters, list[ParameterInfo])):
         difference = first_difference(theirs, parameters)
         _tell(communication, difference, f"the model of rank {rank} differs from that of rank {communication.rank}")
 
 
 def check_options(options: dict[str, object], communication: Communication) -> None:
     """Raises `weft.ConfigError` on all ranks unless all pass the same options."""
-    for rank, theirs in enumerate(communication.gather_objects(options)):
+    for rank, theirs in enumerate(communication.gather(options, dict[str, str | int | None])):
         differing = [
-            f"{name}={theirs[name]!r} there, {name}={options[name]!r} here"
-            for name in options
-            if theirs[name] != options[name]
+            f"{name}={theirs.get(name)!r} there, {name}={options.get(name)!r} here"
+            for name in {**options, **theirs}
+            if theirs.get(name) != options.get(name)
         ]
         _tell(
             communication,
@@ -41,7 +41,7 @@ def check_options(options: dict[str, object], communication: Communication) -> N
 
 def check_plan(plan: BucketPlan, communication: Communication) -> None:
     """Raises `weft.ConfigError` on all ranks unless all have plans of the same hash."""
-    hashes = communication.gather_objects(plan.hash)
+    hashes = communication.gather(plan.hash, str)
     if len(set(hashes)) > 1:
         raise ConfigError(
             f"the ranks have different bucket plans: {', '.join(f'rank {r}: {h}' for r, h in enumerate(hashes))}; "
@@ -59,13 +59,13 @@ def check_algorithms(plan: BucketPlan, communication: Communication) -> None:
 def agreed_costs(communication: Communication) -> CostModel:
     """What all-reduces take in this group, as rank 0 has measured it now."""
     own = CostModel.measured(lambda nbytes: _seconds(communication, nbytes))
-    costs: CostModel = communication.gather_objects(own)[0]
+    costs: CostModel = communication.gather(own, CostModel)[0]
     return costs
 
 
 def agreed_profile(profile: StepProfile | None, communication: Communication) -> StepProfile | None:
     """What rank 0 has measured; None if it has not."""
-    agreed: StepProfile | None = communication.gather_objects(profile)[0]
+    agreed: StepProfile | None = communication.gather(profile, StepProfile | None)[0]
     return agreed
 
 

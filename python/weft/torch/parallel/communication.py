@@ -20,6 +20,7 @@ from weft.torch.arguments import element_type, real
 from weft.torch.communication_thread import CommunicationThread
 from weft.torch.device.accelerator import accelerator_of
 from weft.torch.device.work import DeviceWork
+from weft.torch.exchange import gather
 from weft.torch.lookup import backend_of
 
 __all__ = ["Communication", "prepared_all_reduce"]
@@ -140,11 +141,9 @@ class Communication:
         )
         return work
 
-    def gather_objects(self, value: object) -> list[Any]:
-        """What every rank passed, by rank."""
-        values: list[Any] = [None] * self.size
-        dist.all_gather_object(values, value, group=self.process_group)
-        return values
+    def gather(self, value: object, kind: Any) -> list[Any]:
+        """What every rank passed, by rank: plain data of one type, see `weft.torch.exchange`."""
+        return gather(value, kind, self.process_group)
 
 
 def prepared_all_reduce(tensor: Tensor, op: Op) -> PreparedCall:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 from pathlib import Path
-from typing import Any, Unpack
+from typing import Unpack
 
 import torch.distributed as dist
 from torch.distributed import ProcessGroup
@@ -13,6 +13,7 @@ from weft import config
 from weft._weft import AboveStandardStreams
 from weft.config import Options
 from weft.errors import ConfigError
+from weft.torch.exchange import gather
 from weft.torch.parameter_server.journal import Journal
 from weft.torch.parameter_server.server import Server
 from weft.torch.parameter_server.service import Service
@@ -49,9 +50,7 @@ def local_server(
         raise ConfigError("the layout localps needs a process group: call torch.distributed.init_process_group first")
     service = Service(journal=None if directory is None else Journal(directory))
     server = Server(address or f"{_own_host()}:{_free_port()}", service, **options)
-    addresses: list[Any] = [None] * dist.get_world_size(process_group)
-    dist.all_gather_object(addresses, server.address, group=process_group)
-    return server, addresses
+    return server, gather(server.address, str, process_group)
 
 
 def _own_host() -> str:
