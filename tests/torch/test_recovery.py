@@ -25,6 +25,7 @@ from torch import nn
 import weft
 import weft.torch
 from weft.group import Group
+from weft.torch.recovery.copies import copy_of
 
 PLACES = ["before", "forward", "backward", "all-reduce", "step", "after", "vote", "in the vote", "voted", "copying"]
 
@@ -83,6 +84,17 @@ def test_memory_is_stated_and_used_again(workers) -> None:
 
 def test_everything_is_put_back(workers) -> None:
     workers.run(1, put_back_job)
+
+
+def test_what_requires_a_gradient_is_put_back() -> None:
+    net = nn.Sequential(nn.Linear(3, 3), nn.ReLU(), nn.Linear(3, 2))
+    net[0].requires_grad_(False)
+    kept = copy_of(net)
+    kept.take()
+    net.requires_grad_(True)
+    net[2].requires_grad_(False)
+    kept.put_back()
+    assert [one.requires_grad for one in net.parameters()] == [False, False, True, True]
 
 
 def test_errors_of_the_program_pass(workers) -> None:

@@ -70,12 +70,15 @@ class _ModuleCopy:
         self._module = module
         self._state: dict[str, Any] = {}
         self._others: dict[str, Any] = {}
+        self._trained: dict[str, bool] = {}
+        """Which parameters require a gradient: no `state_dict` tells it, and programs change it."""
 
     def take(self) -> None:
         state = self._module.state_dict()
         others = {name: buffer for name, buffer in self._module.named_buffers() if name not in state}
         self._state = _kept(self._state, state)
         self._others = _kept(self._others, others)
+        self._trained = {name: parameter.requires_grad for name, parameter in self._module.named_parameters()}
 
     def put_back(self) -> None:
         self._module.load_state_dict(self._state)
@@ -83,7 +86,8 @@ class _ModuleCopy:
         with torch.no_grad():
             for name, value in self._others.items():
                 buffers[name].copy_(value)
-        for parameter in self._module.parameters():
+        for name, parameter in self._module.named_parameters():
+            parameter.requires_grad_(self._trained.get(name, parameter.requires_grad))
             parameter.grad = None
 
     @property
