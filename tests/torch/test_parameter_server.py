@@ -214,6 +214,18 @@ def test_gradients_add_up_without_sync_and_unused_parameters_are_no_obstacle():
     assert torch.equal(net["unused"].weight, unused)
 
 
+def test_a_parameter_that_is_unfrozen_later_is_refused():
+    """Servers do not keep it: it would be trained by this worker alone."""
+    net = model()
+    first = next(iter(net.named_parameters()))
+    first[1].requires_grad_(False)
+    with servers(1) as addresses, Worker(net, SGD, addresses) as worker:
+        worker.step()
+        first[1].requires_grad_(True)
+        with pytest.raises(weft.UnsupportedError, match=first[0]):
+            worker.step()
+
+
 def test_a_learning_rate_of_the_workers_own():
     net = nn.Linear(3, 1, bias=False)
     before = net.weight.detach().clone()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import contextlib
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
@@ -11,8 +12,9 @@ from torch import Tensor
 from torch.distributed import ProcessGroup
 
 from weft import _weft
-from weft.errors import ArgumentError, ConfigError
+from weft.errors import ArgumentError, ConfigError, Desync
 from weft.group import Group
+from weft.logs import LOGGER
 from weft.ops import Op
 from weft.request import PreparedCall, call
 from weft.staging import Array, Staged
@@ -26,6 +28,8 @@ from weft.torch.lookup import backend_of
 __all__ = ["Communication", "prepared_all_reduce"]
 
 _CPU = torch.device("cpu")
+_NOTE = "weft/announced/{}"
+"""Where a rank announces what it does: see [Note: Unfreezing]."""
 
 
 class Communication:
@@ -51,6 +55,7 @@ class Communication:
         self.process_group: ProcessGroup = process_group or dist.group.WORLD  # type: ignore[assignment]
         self._operations = backend.weft_operations
         self._symmetric = backend.symmetric_memory
+        self._store = self.process_group.get_group_store()
         self.native: _weft.Group = self._operations._group
 
     @property
@@ -140,6 +145,35 @@ class Communication:
             tensor, op, timeout=operations._timeout, how=how, sequence=operations._issued
         )
         return work
+
+    @contextlib.contextmanager
+    def announced(self, what: str) -> Iterator[None]:
+        """Lets errors of other ranks say `what`, if they do not take part in what the block does.
+
+        After an error the note stays. Without a store there is none.
+        """
+        self._note(what)
+        yield
+        self._note("")
+
+    def _note(self, what: str) -> None:
+        try:
+            self._store.set(_NOTE.format(self.rank), what)
+        except Exception as error:  # torch has no common class for what stores raise
+            LOGGER.warning("the store takes no note, which would explain errors of other ranks: %r", error)
+
+    def explained(self, error: BaseException) -> BaseException:
+        """The error; or, if ranks have called different things, one with what was announced."""
+        if not isinstance(error, (ConfigError, Desync)):
+            return error
+        try:
+            keys = [_NOTE.format(rank) for rank in range(self.size)]
+            notes = [self._store.get(key).decode() for key in keys if self._store.check([key])]
+        except Exception as failure:  # as in `_note`
+            LOGGER.warning("the store has no notes, which might explain an error: %r", failure)
+            return error
+        found = ", ".join(note for note in notes if note and note not in str(error))
+        return ConfigError(f"{found}, and other ranks do not. {error}") if found else error
 
     def gather(self, value: object, kind: Any) -> list[Any]:
         """What every rank passed, by rank: plain data of one type, see `weft.torch.exchange`."""

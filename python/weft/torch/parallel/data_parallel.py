@@ -25,13 +25,14 @@ from weft.torch.parallel.first_use import FirstUse
 from weft.torch.parallel.fusion import PlanOptions
 from weft.torch.parallel.joining import ShadowTraining
 from weft.torch.parallel.mode_averaging import ModeAveraging, check_algorithms_of_mode, check_mode
-from weft.torch.parallel.models import for_device, tensors_in, trained_parameters
+from weft.torch.parallel.models import for_device, tensors_in
 from weft.torch.parallel.module_buffers import BufferPolicy, ModuleBuffers
 from weft.torch.parallel.observer import Observer
 from weft.torch.parallel.plan import BucketPlan
 from weft.torch.parallel.planner import Planner
 from weft.torch.parallel.reducer import Reducer
 from weft.torch.parallel.rows import EmbeddingPolicy, RowAveraging, Rows, bytes_of_rows, check_rows, exchanged_by_rows
+from weft.torch.parallel.trained import TrainedParameters
 from weft.torch.patches.autograd import in_backward
 from weft.torch.patches.modes import outside_of_modes
 
@@ -111,7 +112,8 @@ class DataParallel(nn.Module, Joinable):
         super().__init__()
         if gradients not in ("copy", "view"):
             raise ArgumentError(f"gradients={gradients!r}: expected 'copy' or 'view'")
-        trained = trained_parameters(module)
+        parameters = TrainedParameters(module)
+        trained = parameters.named
         self._on_device = not trained[0][1].is_cpu
         if self._on_device:
             fusion, embeddings = for_device(fusion, mode, embeddings)
@@ -135,6 +137,8 @@ class DataParallel(nn.Module, Joinable):
             self._communication,
         )
         self.module = module
+        self._trained = parameters
+        self._embeddings = embeddings
         self._buffers_of_modules = ModuleBuffers(module, self._communication, buffers)
         if init_sync:
             self._broadcast_everything(0)
@@ -168,7 +172,10 @@ class DataParallel(nn.Module, Joinable):
             return self.module(*arguments, **keywords)
         if not self._ran:
             self._prepare_first(compiled)
-        self._before_forward()
+        try:
+            self._before_forward()
+        except Error as error:
+            raise self._communication.explained(error) from error.__cause__
         self._observer.begin_forward()
         for slot in self._first_use.at_root:
             self._reducer.use(slot.parameter)
@@ -231,6 +238,8 @@ class DataParallel(nn.Module, Joinable):
         """Drops the gradients; updates that have taken them keep them."""
         if set_to_none:
             self._reducer.zero_gradients()
+            for parameter in self._trained.frozen:
+                parameter.grad = None
         else:
             super().zero_grad(set_to_none=False)
 
@@ -361,6 +370,8 @@ class DataParallel(nn.Module, Joinable):
         work = Join.notify_join_context(self)
         if work is not None:
             work.wait()
+        if self._trained.changed:
+            self._train_others()
         if not self.training:
             return
         if not self._join_config.enable:  # ranks that have joined do not count steps
@@ -393,6 +404,21 @@ class DataParallel(nn.Module, Joinable):
                 "communication does not overlap with it: compile its blocks one by one",
                 stacklevel=3,
             )
+
+    @outside_of_modes
+    def _train_others(self) -> None:
+        """Plans anew for the parameters that require a gradient now: see [Note: Unfreezing]."""
+        self._reducer.flush()
+        self._reducer.wait()
+        accumulated = [slot.name for slot in self._reducer.slots if slot.accumulated]
+        if not self._trained.agree(accumulated, self._communication):
+            return
+        trained = self._trained.named
+        check_mode(self._mode, trained)
+        rows = exchanged_by_rows(self.module, trained, self._embeddings, self._mode)
+        infos = [parameter_info(name, parameter) for name, parameter in trained]
+        self._reducer.use_parameters(trained, self._planner.for_others(infos, rows, self._observer))
+        self._first_use.watch_again()
 
     @outside_of_modes
     def _take_next_plan(self) -> None:

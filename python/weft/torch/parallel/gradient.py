@@ -49,7 +49,8 @@ def guard(parameter: nn.Parameter, slot: Slot, owner: GradientOwner) -> None:
 
     Its class changes: autograd and optimized code, which go past Python, see the same tensor.
     """
-    parameter.__class__ = _guarded(type(parameter))
+    if not isinstance(parameter, _Guard):
+        parameter.__class__ = _guarded(type(parameter))
     parameter._weft_slot = slot  # type: ignore[attr-defined]
     parameter._weft_owner = owner  # type: ignore[attr-defined]
 

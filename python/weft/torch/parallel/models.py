@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
@@ -15,7 +15,9 @@ from weft.torch.modes import Mode
 from weft.torch.parallel.first_use import is_watched
 from weft.torch.parallel.rows import EmbeddingPolicy
 
-__all__ = ["for_device", "tensors_in", "trained_parameters"]
+__all__ = ["check_trained", "for_device", "requirements", "tensors_in", "trained_parameters"]
+
+_requires_grad: Any = torch.Tensor.requires_grad.__get__  # type: ignore[attr-defined]
 
 _DEVICE_BUCKET_BYTES = 4 << 20
 """On a device, where clocks of the host do not tell what automatic fusion needs to know.
@@ -26,15 +28,30 @@ last is averaged when there is nothing left to compute: benches/runs/2026-11-26-
 
 
 def trained_parameters(module: nn.Module) -> list[tuple[str, nn.Parameter]]:
-    """The parameters that require a gradient, by name.
+    """The parameters that require a gradient, by name; raises as `check_trained` does.
 
     Raises:
         weft.ArgumentError: There are none, or the model is in a `DataParallel` already.
-        weft.UnsupportedError: One is not initialized, or they are not all on the CPU or on one GPU.
     """
     if is_watched(module):
         raise ArgumentError("the model is in a DataParallel already: call unwrap() of that one first")
     trained = [(name, parameter) for name, parameter in module.named_parameters() if parameter.requires_grad]
+    check_trained(trained)
+    return trained
+
+
+def requirements(parameters: Iterable[Tensor]) -> list[bool]:
+    """Whether each requires a gradient: quick enough for every step, as only builtins loop."""
+    return list(map(_requires_grad, parameters))
+
+
+def check_trained(trained: list[tuple[str, nn.Parameter]]) -> None:
+    """Sees that these parameters, which are those that require a gradient, can be trained.
+
+    Raises:
+        weft.ArgumentError: There are none.
+        weft.UnsupportedError: One is not initialized, or they are not all on the CPU or on one GPU.
+    """
     if not trained:
         raise ArgumentError("the model has no parameter that requires a gradient")
     for name, parameter in trained:
@@ -43,7 +60,6 @@ def trained_parameters(module: nn.Module) -> list[tuple[str, nn.Parameter]]:
         if parameter.layout is not torch.strided:
             raise UnsupportedError(f"{name} has layout {parameter.layout}: expected a strided tensor")
     _check_place(trained)
-    return trained
 
 
 def for_device(fusion: str | int, mode: Mode | None, embeddings: EmbeddingPolicy) -> tuple[str | int, EmbeddingPolicy]:

@@ -40,6 +40,7 @@ class Planner:
         self._rows = rows
         self._communication = communication
         self._next_plan: int | None = replan_after
+        self._replan_after = replan_after
         self._replan_every = replan_every
         self._costs: CostModel | None = None
         self.profile: StepProfile | None = None
@@ -47,7 +48,8 @@ class Planner:
 
     def first(self, given: BucketPlan | None) -> BucketPlan:
         """The plan to begin with: the given one, which stays, or one without a profile."""
-        if given is not None or not self._options.learns:
+        self._given = given is not None
+        if self._given or not self._options.learns:
             self._next_plan = None
         plan = given
         if plan is None:
@@ -57,6 +59,19 @@ class Planner:
         plan.check_parameters(self._parameters)
         agreement.check_plan(plan, self._communication)
         agreement.check_algorithms(plan, self._communication)
+        return plan
+
+    def for_others(self, parameters: Sequence[ParameterInfo], rows: Collection[int], observer: Observer) -> BucketPlan:
+        """A plan for other parameters, by what was measured of the group before.
+
+        Where a plan was given, which is not for these, nothing is learned either.
+        """
+        self._parameters, self._rows, self.profile = parameters, rows, None
+        observer.profile()
+        if self._options.learns and not self._given:
+            self._next_plan = observer.steps + self._replan_after
+        plan = make_plan(parameters, self._options, self._costs, rows=rows)
+        agreement.check_plan(plan, self._communication)
         return plan
 
     def next(self, observer: Observer, row_bytes: Mapping[int, float], *, deferred: bool) -> BucketPlan | None:

@@ -17,7 +17,7 @@ import contextlib
 import threading
 import weakref
 from collections.abc import Iterable, Mapping
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 from torch import Tensor, nn
 
@@ -56,7 +56,8 @@ class Reducer:
         observer: Observer,
         average: Averaging,
     ) -> None:
-        self.slots = [Slot(index, name, parameter) for index, (name, parameter) in enumerate(parameters)]
+        self.slots: list[Slot] = []
+        self._slot_of: dict[int, Slot] = {}
         self.communication = communication
         self.observer = observer
         self.synchronizes = False
@@ -67,7 +68,6 @@ class Reducer:
         """Whether uses of parameters must be told: updates are waiting, or uses are measured."""
         self.average = average
         """Starts the average of a bucket's memory."""
-        self._slot_of = {id(slot.parameter): slot for slot in self.slots}
         self._in_backward = False
         self._told_late = False
         self._learned = False
@@ -79,14 +79,51 @@ class Reducer:
         self._share_memory = False
         """Whether an update of one parameter may look like a change of another."""
         self._hooks: list[Any] = []
-        for slot in self.slots:
-            register: Any = slot.parameter.register_post_accumulate_grad_hook
-            self._hooks.append(register(_Ready(self, slot)))
-        self.use_plan(plan)
+        self.use_parameters(parameters, plan)
         communication.call_before_shutdown(self.finish)
         atexit.register(_finish_at_exit, weakref.ref(self))
 
     # What the model calls.
+
+    @outside_of_modes
+    def use_parameters(self, parameters: Iterable[tuple[str, nn.Parameter]], plan: BucketPlan) -> None:
+        """Goes on with other parameters, for which the plan is.
+
+        Every rank calls it between two steps, with the same.
+        """
+        if hasattr(self, "buckets"):
+            self.flush()
+            self.wait()
+        before = self._slot_of
+        self.slots = [
+            self._slot(index, name, parameter, before.get(id(parameter)))
+            for index, (name, parameter) in enumerate(parameters)
+        ]
+        self._slot_of = {id(slot.parameter): slot for slot in self.slots}
+        self._learned = False
+        for hook in self._hooks:
+            hook.remove()
+        self._hooks = [
+            cast("Any", slot.parameter).register_post_accumulate_grad_hook(_Ready(self, slot))
+            for slot in self.slots
+            if slot.parameter.requires_grad
+        ]
+        for key, slot in before.items():
+            if key not in self._slot_of:
+                unguard(slot.parameter)
+                if slot.preset:
+                    set_raw_gradient(slot.parameter, None)
+        if self.defers:
+            self._guard()
+        self.use_plan(plan)
+
+    def _slot(self, index: int, name: str, parameter: nn.Parameter, before: Slot | None) -> Slot:
+        """The parameter's slot, which goes on being the same."""
+        slot = before or Slot(index, name, parameter)
+        slot.index = index
+        if before is None:  # backwards may have been without synchronization
+            slot.accumulated = raw_gradient(parameter) is not None
+        return slot
 
     @outside_of_modes
     def use_plan(self, plan: BucketPlan) -> None:
@@ -173,9 +210,12 @@ class Reducer:
         """Lets averages go on after backward; whoever reads a `grad` waits from now on."""
         if not self.defers:
             self.defers = True
-            self._share_memory = share_memory(slot.parameter for slot in self.slots if slot.parameter.numel())
-            for slot in self.slots:
-                guard(slot.parameter, slot, self)
+            self._guard()
+
+    def _guard(self) -> None:
+        self._share_memory = share_memory(slot.parameter for slot in self.slots if slot.parameter.numel())
+        for slot in self.slots:
+            guard(slot.parameter, slot, self)
 
     def slot_of(self, parameter: object) -> Slot | None:
         """The slot of a parameter; None if it is not one of the model's."""
@@ -353,7 +393,10 @@ class Reducer:
         self._next += 1
         bucket.complete()
         with self.observer.issuing(bucket):
-            bucket.handle = self.average(bucket)
+            try:
+                bucket.handle = self.average(bucket)
+            except Error as error:  # the group has broken meanwhile
+                raise self.communication.explained(error) from error.__cause__
 
     @outside_of_modes
     def _end_backward(self) -> None:
@@ -383,8 +426,8 @@ class Reducer:
                 with self.observer.waiting(bucket):
                     bucket.handle.wait()
             except BaseException as error:
-                self._failure = error
-                raise
+                self._failure = self.communication.explained(error)
+                raise self._failure from error.__cause__
             bucket.handle = None
             bucket.settle()
 

@@ -31,7 +31,7 @@ from weft import _weft, config, endpoints
 from weft.config import Options
 from weft.errors import ArgumentError, UnsupportedError
 from weft.torch.parallel.first_use import FirstUse
-from weft.torch.parallel.models import trained_parameters
+from weft.torch.parallel.models import requirements, trained_parameters
 from weft.torch.parameter_server.compression import WIRES, Largest
 from weft.torch.parameter_server.connection import (
     LANES,
@@ -189,7 +189,14 @@ class Worker(nn.Module):
 
         Raises:
             weft.Error: A push of an earlier step has failed.
+            weft.UnsupportedError: A parameter that was frozen at first, which no server keeps, is
+                trained.
         """
+        if any(requirements(self._frozen)):
+            raise UnsupportedError(
+                f"{', '.join(self._unfrozen())}: unfrozen since the worker was made, and no server keeps it. Unfreeze "
+                "parameters before, or make a worker and servers for another job"
+            )
         if self._first_values:
             self.wait()
             self._first_values.clear()
@@ -336,8 +343,13 @@ class Worker(nn.Module):
 
     # How it is done.
 
+    def _unfrozen(self) -> list[str]:
+        frozen = set(map(id, self._frozen))
+        return [name for name, one in self.module.named_parameters() if one.requires_grad and id(one) in frozen]
+
     def _prepare(self, trained: list[tuple[str, nn.Parameter]]) -> None:
         by_name = dict(trained)
+        self._frozen = [parameter for parameter in self.module.parameters() if not parameter.requires_grad]
         self._buckets = [ServedBucket(number, bucket, by_name) for number, bucket in enumerate(self.plan.buckets)]
         self._slots = {id(slot.parameter): slot for bucket in self._buckets for slot in bucket.slots}
         self._first_values = {bucket.number: bucket.values.clone() for bucket in self._buckets}
