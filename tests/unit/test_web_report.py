@@ -1,19 +1,26 @@
 """Tests of `weft report`: what it recognizes, and that its page refers to nothing outside."""
 
 import base64
+import dataclasses
 import json
 import re
 import shutil
 import subprocess
 from html.parser import HTMLParser
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
+import weft
 from tests.unit.test_pictures import ROWS
-from tests.unit.test_tracing import late_files, written
+from tests.unit.test_tracing import collective, late_files, record, written
 from weft.bench import rows
 from weft.cli import main
+from weft.drawing import gantt, lanes
+from weft.tracing import jobs
+from weft.tracing.record import parse
+from weft.web_report import ReportInputs, document
 
 BUCKET = {
     "bucket": 0, "parameters": ["weight", "<bias>"], "nbytes": 4096, "sent_bytes": 8192, "algorithm": "ring",
@@ -104,3 +111,90 @@ def test_other_files_are_named(content: str, told: str, tmp_path: Path, capsys: 
     assert main(["report", str(path), "-o", str(tmp_path / "x.html")]) == 2
     error = capsys.readouterr().err
     assert str(path) in error and told in error
+
+
+HOSTILE = "<script>alert('1')</script>\"&amp;]]>--><img src=x onerror=alert(1)>$\\frac$\x1b[31m\x00\ud800\u202e"
+HARMLESS = "n" * len(HOSTILE)
+"""With the same places in a picture."""
+
+
+class Structure(HTMLParser):
+    """Elements and names of attributes of a page, in their order, and all values and texts."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, list[str]]] = []
+        self.texts: list[str] = []
+        self.feed(page)
+
+    def handle_starttag(self, tag, attributes):
+        self.elements.append((tag, [name for name, _ in attributes]))
+        self.texts += [value or "" for _, value in attributes]
+
+    def handle_data(self, data):
+        self.texts.append(data)
+
+    def handle_comment(self, data):
+        self.elements.append(("comment", [data]))
+
+
+def page_of(directory: Path, name: str) -> str:
+    """A page in which everything that is a text in some file, and the files' names, are `name`."""
+    directory.mkdir()
+    benches = [
+        dataclasses.replace(
+            row, collective=name, transport=name, memory=name, dtype=name, library=name + row.library, version=name
+        )
+        for row in ROWS
+    ]
+    bucket = {**BUCKET, "bucket": name, "parameters": [name, name], "algorithm": name, "priority": name}
+    layer = {**LAYER, "layer": name, "algorithms": [name]}
+    training = {**TRAINING, "plan": name, "mode": name, "steps": name, "memory_bytes": name}
+    report = {**training, "buckets": [bucket], "layers": [layer]}
+    failure = {"process_group": name, "error": name, "time_ns": 5}
+    entries = [collective(0, 10, 46, name=name, group=name, dtype=name, op=name, algorithm=name)]
+    groups = {name: [0, 1, 2]}
+    records = [parse(record(rank, entries, groups=groups, host=name, failures=[failure]), name) for rank in range(3)]
+    inputs = ReportInputs([(name, benches)], jobs(records), [(name, report)])
+    path = directory / "page.html"
+    path.write_text(document.page(name, inputs), encoding="utf-8")
+    return path.read_text()
+
+
+def test_no_name_becomes_markup(tmp_path: Path) -> None:
+    pages = {name: page_of(tmp_path / str(place), name) for place, name in enumerate((HARMLESS, HOSTILE))}
+    found = {name: Structure(text) for name, text in pages.items()}
+    assert found[HOSTILE].elements == found[HARMLESS].elements
+    shown = "".join(found[HOSTILE].texts)
+    assert shown.count("<script>alert") >= "".join(found[HARMLESS].texts).count(HARMLESS)
+    assert not re.search("[\0\x1b]", pages[HOSTILE])
+    for data in re.findall(r"base64,([^\"]+)", pages[HOSTILE]):
+        ElementTree.fromstring(base64.b64decode(data))
+
+
+@pytest.mark.parametrize("kind", ("lanes", "gantt"))
+def test_no_name_becomes_an_element_of_a_picture(kind: str) -> None:
+    def drawn(name: str) -> ElementTree.Element:
+        if kind == "lanes":
+            bars = [lanes.Bar(kind, name, name, 0.0, 1.0) for kind in lanes.KINDS]
+            return ElementTree.fromstring(lanes.draw(name, [lanes.Lane(name, bars)], 4000))
+        events = [gantt.GanttEvent(0, kind, name, name, 0.0, 1.0, 1, 0) for kind in gantt.KINDS]
+        return ElementTree.fromstring(gantt.draw(gantt.Gantt(name, 2, events), 4000))
+
+    def elements(picture: ElementTree.Element) -> list[tuple[str, list[str]]]:
+        return [(one.tag, list(one.attrib)) for one in picture.iter()]
+
+    assert elements(drawn(HOSTILE)) == elements(drawn(HARMLESS))
+    assert any("<script>alert('1')" in (one.text or "") for one in drawn(HOSTILE).iter())
+
+
+def test_markup_is_made_in_one_place() -> None:
+    """Nothing but `weft.drawing.markup` puts texts between tags, or escapes them."""
+    package = Path(weft.__file__).parent
+    allowed = {package / "drawing" / "markup.py"}
+    found = {
+        str(path.relative_to(package))
+        for path in set(package.rglob("*.py")) - allowed
+        if re.search(r"html import escape|import html\b|saxutils|f[\"']+<[a-z]+[ >]", path.read_text(encoding="utf-8"))
+    }
+    assert found == set()

@@ -16,6 +16,7 @@ from weft.bench import launch, plot
 from weft.bench.rows import BenchRow
 from weft.bench.sizes import show_bytes
 from weft.bench.spec import MEMORIES, RING, Spec
+from weft.drawing import plots
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -99,10 +100,7 @@ def table(rows: Sequence[BenchRow]) -> tuple[str, Table]:
 
 def draw(path: Path, rows: Sequence[BenchRow]) -> None:
     """A bar for every contender's median, its confidence interval, and the runs as dots."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
+    pyplot = plots.pyplot()
 
     figure, panel = pyplot.subplots(figsize=(1.6 * len(rows) + 1.5, 4.5))
     for place, row in enumerate(rows):

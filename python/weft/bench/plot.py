@@ -8,6 +8,7 @@ from typing import Any
 
 from weft.bench.rows import BenchRow
 from weft.bench.sizes import show_bytes
+from weft.drawing import plots
 
 __all__ = ["COLOURS", "colour", "draw"]
 
@@ -50,10 +51,7 @@ def colour(row: BenchRow) -> str:
 
 def draw(path: Path, rows: Sequence[BenchRow]) -> None:
     """Writes the picture; the file's suffix says in which format."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
+    pyplot = plots.pyplot()
 
     rank_counts = sorted({row.ranks for row in rows})
     moves_bytes = any(row.busbw_gbs > 0 for row in rows)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from weft import console
+from weft.drawing import plots
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -85,10 +86,7 @@ def _verdict(difference: float) -> str:
 
 def draw(path: Path, runs: Sequence[TrainingRun]) -> None:
     """Draws the runs' loss curves and throughput."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
+    pyplot = plots.pyplot()
 
     figure, (loss, rate) = pyplot.subplots(1, 2, figsize=(11, 4.5), width_ratios=(2.5, 1), layout="constrained")
     colors = [f"C{number}" for number in range(len(runs))]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
+from weft.drawing.markup import Markup
 from weft.drawing.svg import Canvas
 from weft.drawing.ticks import round_ticks
 
@@ -140,7 +141,7 @@ def _legend(canvas: Canvas, kinds: Sequence[str]) -> None:
             canvas.arrow(kind, x, 44, x + 16, 36)
         else:
             canvas.rect(kind, x, 35, 16, 10)
-        canvas.text("axis", x + 21, 44, KINDS[kind])
+        canvas.text("axis", x + 21, 44, Markup(KINDS[kind]))
         x += 34 + 5.2 * len(KINDS[kind])
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from html import escape
+
+from weft.drawing.markup import Markup, element
 
 __all__ = ["Canvas"]
 
@@ -19,23 +20,21 @@ class Canvas:
 
         `style` gives the declarations of each class of elements, as in a style sheet.
         """
-        rules = "".join(f".{name}{{{declarations}}}" for name, declarations in style.items())
-        size = f'width="{_number(width)}" height="{_number(height)}" viewBox="0 0 {_number(width)} {_number(height)}"'
-        self._elements = [
-            f'<svg xmlns="http://www.w3.org/2000/svg" {size}>',
-            f"<style>{rules}</style>",
-            f'<rect width="{_number(width)}" height="{_number(height)}" fill="#fff"/>',
-        ]
+        # Literals of this package, which a style sheet takes as they are.
+        rules = Markup("".join(f".{name}{{{declarations}}}" for name, declarations in style.items()))
+        size = {"width": _number(width), "height": _number(height)}
+        self._size = {**size, "viewBox": f"0 0 {_number(width)} {_number(height)}"}
+        self._elements = [element("style", {}, rules), element("rect", {**size, "fill": "#fff"}, empty=True)]
 
     def rect(self, name: str, x: float, y: float, width: float, height: float, tip: str = "") -> None:
         """A filled box. `tip` is shown when the mouse rests on it."""
-        box = f'x="{_number(x)}" y="{_number(y)}" width="{_number(width)}" height="{_number(height)}"'
-        self._element("rect", f'class="{name}" {box}', f"<title>{escape(tip)}</title>" if tip else "")
+        box = {"x": _number(x), "y": _number(y), "width": _number(width), "height": _number(height)}
+        self._element("rect", {"class": name, **box}, tip)
 
     def line(self, name: str, x1: float, y1: float, x2: float, y2: float) -> None:
         """A straight line."""
-        ends = f'x1="{_number(x1)}" y1="{_number(y1)}" x2="{_number(x2)}" y2="{_number(y2)}"'
-        self._element("line", f'class="{name}" {ends}')
+        ends = {"x1": _number(x1), "y1": _number(y1), "x2": _number(x2), "y2": _number(y2)}
+        self._element("line", {"class": name, **ends})
 
     def arrow(self, name: str, x1: float, y1: float, x2: float, y2: float, tip: str = "") -> None:
         """A straight line with a head at its second end."""
@@ -47,20 +46,21 @@ class Canvas:
             f"M{_number(x1)} {_number(y1)}L{_number(x2)} {_number(y2)}"
             f"M{_number(ax)} {_number(ay)}L{_number(x2)} {_number(y2)}L{_number(bx)} {_number(by)}"
         )
-        self._element("path", f'class="{name}" d="{path}"', f"<title>{escape(tip)}</title>" if tip else "")
+        self._element("path", {"class": name, "d": path}, tip)
 
     def text(self, name: str, x: float, y: float, text: str, anchor: str = "start") -> None:
         """A line of text; `anchor` (`start`, `middle` or `end`) is what lies at `x`."""
-        place = f'x="{_number(x)}" y="{_number(y)}"' + (f' text-anchor="{anchor}"' if anchor != "start" else "")
-        self._element("text", f'class="{name}" {place}', escape(text, quote=False))
+        place = {"x": _number(x), "y": _number(y)} | ({"text-anchor": anchor} if anchor != "start" else {})
+        self._elements.append(element("text", {"class": name, **place}, text, empty=not text))
 
-    def finish(self) -> str:
+    def finish(self) -> Markup:
         """The picture's text."""
-        return "\n".join([*self._elements, "</svg>"]) + "\n"
+        lines = Markup("\n" + "\n".join(self._elements) + "\n")
+        return Markup(element("svg", {"xmlns": "http://www.w3.org/2000/svg", **self._size}, lines) + "\n")
 
-    def _element(self, name: str, attributes: str, content: str = "") -> None:
-        end = f">{content}</{name}>" if content else "/>"
-        self._elements.append(f"<{name} {attributes}{end}")
+    def _element(self, name: str, attributes: Mapping[str, str], tip: str = "") -> None:
+        title = [element("title", {}, tip)] if tip else []
+        self._elements.append(element(name, attributes, *title, empty=not tip))
 
 
 def _number(value: float) -> str:

@@ -18,6 +18,7 @@ from weft import console
 from weft.bench import launch, peers, processes
 from weft.bench.peers.peer import INSTALL
 from weft.bench.pipeline import confidence
+from weft.drawing import plots
 from weft.experiment.results import save
 from weft.experiment.stages import shown
 
@@ -266,10 +267,7 @@ def _spread(alone: LeNetOutcome) -> tuple[float, float]:
 
 def draw(outcomes: Sequence[LeNetOutcome], path: Path) -> None:
     """Two panels of bars by shape: the published seconds, and the time of communication here."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
+    pyplot = plots.pyplot()
 
     scaled = outcomes[1:]
     figure, (left, right) = pyplot.subplots(1, 2, figsize=(10, 4.4))

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from weft import console
 from weft.bench import launch, processes
+from weft.drawing import plots
 from weft.experiment.networks import NETWORKS
 from weft.experiment.results import save
 from weft.experiment.server_contenders import SERVER_CONTENDERS
@@ -217,10 +218,7 @@ def _prediction(outcome: Outcome) -> list[str]:
 
 def draw(outcomes: Sequence[Outcome], path: Path) -> None:
     """Samples per second by number of workers, a panel for each model."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
+    pyplot = plots.pyplot()
 
     models = list(dict.fromkeys(outcome.study.model for outcome in outcomes))
     figure, panels = pyplot.subplots(1, len(models), figsize=(4.8 * len(models), 4.4), squeeze=False)

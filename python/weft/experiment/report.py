@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from weft import console
+from weft.drawing import plots
 from weft.experiment.study import BASELINES, CONTENDERS, ROUNDED, StudyResult
 
 if TYPE_CHECKING:
@@ -65,10 +66,7 @@ def _bounds(result: StudyResult) -> list[str]:
 
 def draw(results: Sequence[StudyResult], path: Path) -> None:
     """Bars of a step's duration by contender, a panel per study, with the bound as a line."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
+    pyplot = plots.pyplot()
 
     figure, panels = pyplot.subplots(1, len(results), figsize=(4.4 * len(results), 4.4), squeeze=False)
     for panel, result in zip(panels.flat, results, strict=True):

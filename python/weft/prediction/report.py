@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from weft import console
+from weft.drawing import plots
 from weft.prediction.compression import COMPRESSIONS
 from weft.prediction.prediction import Prediction
 from weft.prediction.profile import TrainingProfile
@@ -64,10 +65,7 @@ def _scaling(predictions: Sequence[Prediction]) -> Table:
 
 def draw(profile: TrainingProfile, predictions: Sequence[Prediction], path: Path) -> None:
     """Steps and efficiency by the number of hosts; the file's suffix says in which format."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
+    pyplot = plots.pyplot()
 
     figure, (steps, efficiency) = pyplot.subplots(1, 2, figsize=(13, 5), layout="constrained")
     hosts = [prediction.cluster.hosts for prediction in predictions]

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from weft.bench.sizes import about_bytes, show_bytes
+from weft.drawing import plots
 from weft.simulation.curves import ALL_RANKS_MAX, Crossover
 from weft.simulation.simulator import SimulatedRow
 
@@ -48,10 +49,7 @@ def draw(
     crossovers: Sequence[Crossover] = (),
 ) -> None:
     """Writes the picture; the file's suffix says in which format."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
+    pyplot = plots.pyplot()
 
     few = best_few(rows, scaling)
     panels = 2 if scaling else 1

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from weft.bench import plot
 from weft.bench.rows import BenchRow
 from weft.bench.sizes import show_bytes
+from weft.drawing.markup import Markup, element, printable
 from weft.web_report.markup import picture, table
 
 __all__ = ["section"]
@@ -19,22 +22,29 @@ _COLUMNS = (
 )  # fmt: skip
 
 
-def section(name: str, rows: Sequence[BenchRow]) -> tuple[str, list[str]]:
+def section(name: str, rows: Sequence[BenchRow]) -> tuple[str, list[Markup]]:
     """A title, and what stands below it."""
-    parts = []
+    parts: list[Markup] = []
     for collective in dict.fromkeys(row.collective for row in rows):
         of_it = [row for row in rows if row.collective == collective]
         with tempfile.TemporaryDirectory() as directory:
             path = Path(directory, "rows.svg")
-            plot.draw(path, of_it)
+            plot.draw(path, [_printable(row) for row in of_it])
             drawing = path.read_text(encoding="utf-8")
         # A document type names a file on the network that viewers may ask for.
         drawing = drawing[drawing.index("<svg") :]
-        parts += [f"<h3>{collective}</h3>", picture(drawing, f"time and bus bandwidth of {collective} by size")]
+        parts += [element("h3", {}, collective), picture(drawing, f"time and bus bandwidth of {collective} by size")]
     cells = [_cells(row) for row in rows]
     kinds = ["wrong" if not row.verified else "floor" if row.kind == "floor" else "" for row in rows]
-    parts.append(f"<details><summary>all {len(rows)} rows</summary>{table(_COLUMNS, cells, kinds)}</details>")
+    summary = element("summary", {}, f"all {len(rows)} rows")
+    parts.append(element("details", {}, summary, table(_COLUMNS, cells, kinds)))
     return f"Benchmark: {name}", parts
+
+
+def _printable(row: BenchRow) -> BenchRow:
+    """The row with texts that matplotlib can draw."""
+    texts: dict[str, Any] = {name: printable(value) for name, value in vars(row).items() if isinstance(value, str)}
+    return dataclasses.replace(row, **texts)
 
 
 def _cells(row: BenchRow) -> list[str]:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from html import escape
-
 import weft
+from weft.drawing.markup import Markup, element, joined
 from weft.web_report import bench_section, trace_section, training_section
 from weft.web_report.inputs import ReportInputs
 
 __all__ = ["page"]
 
-_STYLE = """\
+_STYLE = Markup("""\
 :root { color-scheme: light; --ink: #1c2733; --soft: #66727f; --line: #dde3e9; --accent: #0072b2; }
 body { font: 15px/1.5 system-ui, sans-serif; color: var(--ink); margin: 0 auto; max-width: 1180px;
 padding: 0 24px 48px; }
@@ -26,7 +25,7 @@ tr.wrong td { color: #b00020; font-weight: 600; } tr.floor td { color: var(--sof
 img { max-width: 100%; height: auto; } summary { cursor: pointer; color: var(--accent); margin: 8px 0; }
 li { margin: 3px 0; } .bar { display: inline-block; height: 11px; vertical-align: middle; }
 .hidden { background: #9ecae1; } .exposed { background: #d55e00; }
-"""
+""")
 
 
 def page(title: str, inputs: ReportInputs) -> str:
@@ -36,16 +35,23 @@ def page(title: str, inputs: ReportInputs) -> str:
         *(trace_section.section(job) for job in inputs.jobs),
         *(training_section.section(name, report) for name, report in inputs.trainings),
     ]
-    links = "".join(f'<a href="#part{place}">{escape(name)}</a>' for place, (name, _) in enumerate(sections))
-    body = "".join(
-        f'<section id="part{place}"><h2>{escape(name)}</h2>{"".join(parts)}</section>'
+    links = (element("a", {"href": f"#part{place}"}, name) for place, (name, _) in enumerate(sections))
+    body = (
+        element("section", {"id": f"part{place}"}, element("h2", {}, name), *parts)
         for place, (name, parts) in enumerate(sections)
     )
-    return (
-        '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        '<meta http-equiv="Content-Security-Policy" content="default-src \'none\'; img-src data:; '
-        "style-src 'unsafe-inline'\">"
-        f"<title>{escape(title)}</title><style>{_STYLE}</style></head>\n<body><h1>{escape(title)}</h1>"
-        f'<p class="about">weft {escape(weft.__version__)}</p><nav>{links}</nav>\n{body}</body></html>\n'
+    policy = Markup("default-src 'none'; img-src data:; style-src 'unsafe-inline'")
+    head = (
+        element("meta", {"charset": "utf-8"}, empty=True),
+        element("meta", {"name": "viewport", "content": "width=device-width, initial-scale=1"}, empty=True),
+        element("meta", {"http-equiv": "Content-Security-Policy", "content": policy}, empty=True),
+        element("title", {}, title),
+        element("style", {}, _STYLE),
     )
+    begin = (
+        element("h1", {}, title),
+        element("p", {"class": "about"}, f"weft {weft.__version__}"),
+        element("nav", {}, *links),
+    )
+    parts = joined([element("head", {}, *head), Markup("\n"), element("body", {}, *begin, Markup("\n"), *body)])
+    return f"<!DOCTYPE html>\n{element('html', {'lang': 'en'}, parts)}\n"

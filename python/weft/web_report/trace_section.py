@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from html import escape
-
+from weft.drawing.markup import Markup, element, joined
 from weft.drawing.svg import Canvas
 from weft.tracing import Job, findings
 from weft.tracing.findings import show_ns, show_ranks
@@ -18,24 +17,25 @@ _COLOURS = ("#0072b2", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8c6d31")
 _FINDINGS = 12
 
 
-def section(job: Job) -> tuple[str, list[str]]:
+def section(job: Job) -> tuple[str, list[Markup]]:
     """A title, and what stands below it."""
     found = findings(job, _FINDINGS)
-    told = "".join(f"<li>{escape(one.text)}</li>" for one in found) or "<li>Nobody has waited for anybody.</li>"
+    told = [one.text for one in found] or ["Nobody has waited for anybody."]
     hosts = ", ".join(dict.fromkeys(record.host for record in job.records.values()))
     errors = {failure.error for record in job.records.values() for failure in record.failures}
-    failed = "".join(f"<p><b>Failed:</b> {escape(error)}</p>" for error in sorted(errors))
-    about = f"<p>{len(job.records)} ranks on {escape(hosts)}, {show_ns(job.end - job.begin)} on record.</p>"
-    return "Trace: who waited for whom", [about, failed, f"<ul>{told}</ul>", _timeline(job)]
+    failed = (element("p", {}, element("b", {}, "Failed:"), f" {error}") for error in sorted(errors))
+    about = f"{len(job.records)} ranks on {hosts}, {show_ns(job.end - job.begin)} on record."
+    items = element("ul", {}, *(element("li", {}, text) for text in told))
+    return "Trace: who waited for whom", [element("p", {}, about), *failed, items, _timeline(job)]
 
 
-def _timeline(job: Job) -> str:
+def _timeline(job: Job) -> Markup:
     """A lane for every rank, a box for every operation, red until all ranks had called it."""
     shown = [(rank, operation) for rank, record in job.records.items() for operation in record.operations]
     shown = sorted(shown, key=lambda pair: pair[1].issued)
     left_out, shown = max(0, len(shown) - OPERATIONS_MAX), shown[-OPERATIONS_MAX:]
     if not shown:
-        return "<p>No operation is on record.</p>"
+        return element("p", {}, "No operation is on record.")
     begin = shown[0][1].issued
     scale = (_WIDTH - _LEFT - _RIGHT) / max(1, job.end - begin)
     names = list(dict.fromkeys(operation.name for _, operation in shown))
@@ -70,5 +70,5 @@ def _timeline(job: Job) -> str:
         x += 34 + 6.4 * len(name)
     canvas.rect("wait", x, _TOP + _LANE * len(ranks) + 6, 9, 9)
     canvas.text("label", x + 13, _TOP + _LANE * len(ranks) + 14, "until all ranks had called it")
-    rest = f"<p class='about'>{left_out} earlier operations are left out.</p>" if left_out else ""
-    return f'<div class="scroll">{canvas.finish()}</div>{rest}'
+    rest = [element("p", {"class": "about"}, f"{left_out} earlier operations are left out.")] if left_out else []
+    return joined([element("div", {"class": "scroll"}, canvas.finish()), *rest])

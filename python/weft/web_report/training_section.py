@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from html import escape
 from typing import Any
 
 from weft.bench.sizes import show_bytes
+from weft.drawing.markup import Markup, element, joined
 from weft.web_report.markup import table
 
 __all__ = ["section"]
@@ -18,43 +18,47 @@ _LAYERS = ("<layer", "bytes", "<algorithm", "window", "communication", "exposed"
 _BAR_PIXELS = 520
 
 
-def section(name: str, report: Mapping[str, Any]) -> tuple[str, list[str]]:
+def section(name: str, report: Mapping[str, Any]) -> tuple[str, list[Markup]]:
     """A title, and what stands below it."""
     communication_s, exposed_s = float(report["communication_s"]), float(report["exposed_s"])
     step_s = float(report["forward_s"]) + float(report["backward_s"])
     hidden = 1 - exposed_s / communication_s if communication_s > 0 else 1.0
-    parts = [
-        f"<p>Plan {escape(str(report['plan']))}, mode {escape(str(report['mode']))}; means of {report['steps']} steps: "
+    about = (
+        f"Plan {report['plan']}, mode {report['mode']}; means of {report['steps']} steps: "
         f"forward {_ms(report['forward_s'])}, backward {_ms(report['backward_s'])}, communication "
         f"{_ms(communication_s)}, of which training waits for {_ms(exposed_s)} "
         f"({exposed_s / step_s if step_s else 0.0:.0%} of a step; {max(0.0, hidden):.0%} is hidden). "
-        f"Buckets take {report['memory_bytes']} bytes.</p>",
+        f"Buckets take {report['memory_bytes']} bytes."
+    )
+    parts = [
+        element("p", {}, about),
         _bars(report["buckets"]),
         table(_BUCKETS, [_bucket(bucket) for bucket in report["buckets"]]),
     ]
     if report.get("layers"):
         parts += [
-            "<h3>layers, in the order of their use</h3>",
+            element("h3", {}, "layers, in the order of their use"),
             table(_LAYERS, [_layer(one) for one in report["layers"]]),
         ]
     return f"Training: {name}", parts
 
 
-def _bars(buckets: list[Mapping[str, Any]]) -> str:
+def _bars(buckets: list[Mapping[str, Any]]) -> Markup:
     """For every bucket, what of its communication is hidden and what training waits for."""
     longest = max((_taken(bucket) for bucket in buckets), default=0.0) or 1.0
     lines = []
     for bucket in buckets:
         exposed = min(bucket["exposed_s"] or 0.0, _taken(bucket))
-        widths = (round(_BAR_PIXELS * part / longest, 1) for part in (_taken(bucket) - exposed, exposed))
-        bars = "".join(
-            f'<span class="bar {kind}" style="width:{width}px"></span>'
-            for kind, width in zip(("hidden", "exposed"), widths, strict=True)
-        )
-        lines.append(f"<tr><td>bucket {bucket['bucket']}</td><td class='left'>{bars}</td></tr>")
-    key = "<span class='bar hidden' style='width:14px'></span> hidden behind computation &nbsp; "
-    key += "<span class='bar exposed' style='width:14px'></span> waited for"
-    return f"<p class='about'>{key}</p><table>{''.join(lines)}</table>"
+        parts = (("hidden", _taken(bucket) - exposed), ("exposed", exposed))
+        bars = (_bar(kind, round(_BAR_PIXELS * part / longest, 1)) for kind, part in parts)
+        name = element("td", {}, f"bucket {bucket['bucket']}")
+        lines.append(element("tr", {}, name, element("td", {"class": "left"}, *bars)))
+    key = [_bar("hidden", 14), " hidden behind computation \N{NO-BREAK SPACE} ", _bar("exposed", 14), " waited for"]
+    return joined([element("p", {"class": "about"}, *key), element("table", {}, *lines)])
+
+
+def _bar(kind: str, pixels: float) -> Markup:
+    return element("span", {"class": f"bar {kind}", "style": f"width:{pixels}px"})
 
 
 def _taken(bucket: Mapping[str, Any]) -> float:
