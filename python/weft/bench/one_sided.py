@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 import weft
-from weft import console
+from weft import console, files
 from weft.bench import launch, processes, rows
 from weft.bench.rows import BenchRow
 from weft.bench.sizes import show_bytes
@@ -59,7 +59,7 @@ def measure(spec: OneSidedSpec) -> list[BenchRow]:
     """Starts both ranks, and returns a row for each size and operation."""
     with launch.shared_directory() as directory:
         asked, found = Path(directory, "spec.json"), Path(directory, "rows.json")
-        asked.write_text(json.dumps(dataclasses.asdict(spec)))
+        files.write(asked, json.dumps(dataclasses.asdict(spec)))
         ports = launch.emulated_ports(1) if spec.hosts > 1 else launch.free_ports(1)
         ranks = processes.RankProcesses(
             program=["-m", "weft.bench.one_sided", str(asked), str(found)],

@@ -11,7 +11,7 @@ from math import comb
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from weft import console
+from weft import console, files
 from weft.bench import launch, plot
 from weft.bench.rows import BenchRow
 from weft.bench.sizes import show_bytes
@@ -118,5 +118,6 @@ def draw(path: Path, rows: Sequence[BenchRow]) -> None:
     )
     figure.tight_layout()
     path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=130)
+    with files.replacing(path) as file:
+        figure.savefig(file, dpi=130, format=path.suffix[1:])
     pyplot.close(figure)

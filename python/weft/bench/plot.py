@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from weft import files
 from weft.bench.rows import BenchRow
 from weft.bench.sizes import show_bytes
 from weft.drawing import plots
@@ -83,7 +84,8 @@ def draw(path: Path, rows: Sequence[BenchRow]) -> None:
     lines, labels = _legend(axes[0])
     figure.legend(lines, labels, loc="outside right upper", fontsize="small", frameon=False)
     path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=130)
+    with files.replacing(path) as file:
+        figure.savefig(file, dpi=130, format=path.suffix[1:])
     pyplot.close(figure)
 
 

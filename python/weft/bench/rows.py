@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
+from weft import files
 from weft.bench.collectives import find
 
 KINDS = ("weft", "peer", "floor")
@@ -156,7 +157,7 @@ def write(path: Path, rows: Sequence[BenchRow]) -> None:
     """Writes rows as a JSON list, one row a line."""
     path.parent.mkdir(parents=True, exist_ok=True)
     lines = ",\n".join(json.dumps(dataclasses.asdict(row)) for row in rows)
-    path.write_text(f"[\n{lines}\n]\n")
+    files.write(path, f"[\n{lines}\n]\n")
 
 
 def csv_lines(rows: Sequence[BenchRow], *, header: bool) -> str:

@@ -6,6 +6,7 @@ import dataclasses
 import json
 from pathlib import Path
 
+from weft import files
 from weft.bench import collectives, elements
 
 MEMORIES = ("ordinary", "symmetric")
@@ -110,7 +111,7 @@ class Spec:
 
     def save(self) -> None:
         """Writes it to its file."""
-        self.path.write_text(json.dumps(dataclasses.asdict(self)))
+        files.write(self.path, json.dumps(dataclasses.asdict(self)))
 
     @staticmethod
     def load(path: Path) -> Spec:

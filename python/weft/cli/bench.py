@@ -6,7 +6,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from weft import console
+from weft import console, files
 from weft.bench import collectives, elements, launch, one_sided, peers, pipeline, rows, stages, table
 from weft.bench.coordinator import BenchCoordinator
 from weft.bench.peers.install import install
@@ -151,7 +151,7 @@ def _measure(arguments: argparse.Namespace) -> list[BenchRow]:
                         heading = (
                             f"{name}: {spec.collective} of {show_bytes(spec.sizes[-1])}, {spec.ranks} ranks, rank 0"
                         )
-                        arguments.stages.write_text(stages.picture(heading, spans))
+                        files.write(arguments.stages, stages.picture(heading, spans))
 
                 launch.measure(spec, show, progress.advance, draw_stages)
     return found

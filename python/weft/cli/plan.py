@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from weft import config, console, selection
+from weft import config, console, files, selection
 from weft.bench.sizes import show_bytes
 from weft.cli import options, values
 from weft.cli.collective_names import usual
@@ -193,7 +193,7 @@ def _show(arguments: argparse.Namespace) -> int:
     if arguments.draw is not None:
         picture = gantt(options.machine(arguments), arguments.size, call, planned.algorithm)
         arguments.draw.parent.mkdir(parents=True, exist_ok=True)
-        arguments.draw.write_text(picture, encoding="utf-8")
+        files.write(arguments.draw, picture)
         print(f"picture: {arguments.draw}", file=sys.stderr)
     return 0 if planned.problem is None else 1
 

@@ -6,6 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
+from weft import files
 from weft.cli import values
 from weft.cli.command import Command
 from weft.errors import ArgumentError
@@ -19,7 +20,7 @@ content. The page contains its pictures and style, runs no script, and works wit
 EPILOG = """\
 examples:
   weft bench all-reduce --peers gloo --json run.json && weft report run.json
-  weft report run.json /tmp/weft-flight-1f3a5c7e9b2d4f60 training.json --output run.html --title "before the change"
+  weft report run.json build/flight training.json --output run.html --title "before the change"
 """
 
 
@@ -44,7 +45,7 @@ def _run(arguments: argparse.Namespace) -> int:
     try:
         text = page(arguments.title, gather(arguments.paths))
         output.parent.mkdir(parents=True, exist_ok=True)
-        output.write_text(text, encoding="utf-8")
+        files.write(output, text)
     except (ArgumentError, OSError) as error:
         print(f"weft report: {error}", file=sys.stderr)
         return 2

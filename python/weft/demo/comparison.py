@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from weft import console
+from weft import console, files
 from weft.drawing import plots
 
 if TYPE_CHECKING:
@@ -108,5 +108,6 @@ def draw(path: Path, runs: Sequence[TrainingRun]) -> None:
     rate.margins(y=0.12)
     rate.set(xlabel="backend", ylabel="training throughput [samples/s]", title="Throughput")
     figure.suptitle(f"LeNet-5 on handwritten digits, data-parallel on {runs[0].ranks} ranks")
-    figure.savefig(path, dpi=130)
+    with files.replacing(path) as file:
+        figure.savefig(file, dpi=130, format=path.suffix[1:])
     pyplot.close(figure)

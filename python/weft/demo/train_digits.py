@@ -20,6 +20,8 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
+from weft import files
+
 TEST_SAMPLES = 360
 SHIFT_PIXELS_MAX = 2
 BACKGROUND = -1.0
@@ -158,7 +160,7 @@ def main() -> None:
         print(f"{ending}{options.backend:>6} test accuracy {record['test_accuracy']:.2%}", flush=True)
         if options.out:
             options.out.parent.mkdir(parents=True, exist_ok=True)
-            options.out.write_text(json.dumps(record))
+            files.write(options.out, json.dumps(record))
     dist.destroy_process_group()
 
 

@@ -4,6 +4,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from weft import files
 from weft.emulation import kernel
 
 PRIVATE_DIRECTORIES = ("/tmp", "/dev/shm")
@@ -40,6 +41,6 @@ def _open_kept(shared: Sequence[Path]) -> list[tuple[Path, int]]:
 
 def _replace_hosts_file(text: str) -> None:
     source = Path("/tmp/.hosts")
-    source.write_text(text)
+    files.write(source, text)
     kernel.mount(str(source), "/etc/hosts", flags=kernel.MS_BIND)
     source.unlink()

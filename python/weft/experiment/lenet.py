@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from weft import console
+from weft import console, files
 from weft.bench import launch, peers, processes
 from weft.bench.peers.peer import INSTALL
 from weft.bench.pipeline import confidence
@@ -281,7 +281,8 @@ def draw(outcomes: Sequence[LeNetOutcome], path: Path) -> None:
     right.set(title="here: LeNet-5, digits", xlabel="emulated hosts x ranks", ylabel="ms of communication in a step")
     right.set_yscale("log")
     figure.tight_layout()
-    figure.savefig(path, dpi=130)
+    with files.replacing(path) as file:
+        figure.savefig(file, dpi=130, format=path.suffix[1:])
     pyplot.close(figure)
 
 

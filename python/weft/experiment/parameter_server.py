@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from weft import console
+from weft import console, files
 from weft.bench import launch, processes
 from weft.drawing import plots
 from weft.experiment.networks import NETWORKS
@@ -232,5 +232,6 @@ def draw(outcomes: Sequence[Outcome], path: Path) -> None:
         panel.set_ylabel("samples per second")
         panel.legend(fontsize=7)
     figure.tight_layout()
-    figure.savefig(path, dpi=130)
+    with files.replacing(path) as file:
+        figure.savefig(file, dpi=130, format=path.suffix[1:])
     pyplot.close(figure)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from weft import console
+from weft import console, files
 from weft.drawing import plots
 from weft.experiment.study import BASELINES, CONTENDERS, ROUNDED, StudyResult
 
@@ -82,5 +82,6 @@ def draw(results: Sequence[StudyResult], path: Path) -> None:
         panel.set_title(f"{result.study.model}{ratio}", fontsize=9)
         panel.set_ylabel("ms of a step")
     figure.tight_layout()
-    figure.savefig(path, dpi=130)
+    with files.replacing(path) as file:
+        figure.savefig(file, dpi=130, format=path.suffix[1:])
     pyplot.close(figure)

@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import Any, Protocol
 
+from weft import files
+
 __all__ = ["save"]
 
 
@@ -18,6 +20,4 @@ class Result(Protocol):
 
 def save(path: Path, result: Result) -> None:
     """Writes a result in place of what was there, at once."""
-    beside = path.with_suffix(".new")
-    beside.write_text(json.dumps(result.to_value(), indent=1) + "\n")
-    beside.replace(path)
+    files.write(path, json.dumps(result.to_value(), indent=1) + "\n")

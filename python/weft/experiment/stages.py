@@ -11,7 +11,7 @@ import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from weft import console
+from weft import console, files
 
 __all__ = ["Stages", "shown"]
 
@@ -34,9 +34,7 @@ class Stages:
         path = _beside(results)
 
         def tell(share: float, what: str) -> None:
-            new = path.with_suffix(".new-stage")
-            new.write_text(json.dumps([share, what]))
-            new.replace(path)
+            files.write(path, json.dumps([share, what]))
 
         return Stages(total, tell)
 

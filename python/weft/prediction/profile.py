@@ -8,6 +8,7 @@ import math
 from pathlib import Path
 from typing import Any
 
+from weft import files
 from weft.errors import ArgumentError
 
 __all__ = ["ProfiledParameter", "TrainingProfile"]
@@ -92,7 +93,7 @@ class TrainingProfile:
         value["parameters"] = [
             {name: None if one[name] == math.inf else one[name] for name in one} for one in value["parameters"]
         ]
-        path.write_text(json.dumps(value, indent=1) + "\n")
+        files.write(path, json.dumps(value, indent=1) + "\n")
 
     @staticmethod
     def load(path: Path) -> TrainingProfile:

@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from weft import config
+from weft import config, files
 from weft.bench import launch
 from weft.errors import ArgumentError
 from weft.prediction.profile import TrainingProfile
@@ -49,7 +49,7 @@ def _profile(what: dict[str, object], steps: int, timeout_s: float, environment:
     with tempfile.TemporaryDirectory(prefix="weft-predict-") as directory:
         spec, output = Path(directory, "spec.json"), Path(directory, "profile.json")
         empty: dict[str, object] = {"script": None, "arguments": [], "model": None, "samples": None}
-        spec.write_text(json.dumps({**empty, **what, "steps": steps, "output": str(output)}))
+        files.write(spec, json.dumps({**empty, **what, "steps": steps, "output": str(output)}))
         try:
             done = subprocess.run(
                 [sys.executable, "-m", "weft.prediction.program", str(spec)],

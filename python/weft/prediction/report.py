@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from weft import console
+from weft import console, files
 from weft.drawing import plots
 from weft.prediction.compression import COMPRESSIONS
 from weft.prediction.prediction import Prediction
@@ -86,5 +86,6 @@ def draw(profile: TrainingProfile, predictions: Sequence[Prediction], path: Path
         panel.grid(alpha=0.3)
     figure.legend(loc="outside right upper", fontsize="small")
     path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=130)
+    with files.replacing(path) as file:
+        figure.savefig(file, dpi=130, format=path.suffix[1:])
     pyplot.close(figure)

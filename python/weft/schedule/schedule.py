@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from weft import _weft
+from weft import _weft, files
 from weft.errors import ArgumentError, ScheduleError
 
 if TYPE_CHECKING:
@@ -60,8 +60,7 @@ class Schedule:
 
     def save(self, path: str | Path) -> None:
         """Writes the text form to a file."""
-        with _weft.AboveStandardStreams():
-            Path(path).write_text(self.text, encoding="utf-8")
+        files.write(path, self.text)
 
     def verify(self, mapped: str = "none", hosts: int | Sequence[int] | None = None) -> Report:
         """Plays all ranks together: every contribution exactly once, no race, no deadlock.
@@ -109,9 +108,7 @@ class Schedule:
         """
         from weft.simulation.pictures import gantt
 
-        picture = gantt(machine, size, self._call(machine, memory), self, name)
-        with _weft.AboveStandardStreams():
-            Path(path).write_text(picture, encoding="utf-8")
+        files.write(path, gantt(machine, size, self._call(machine, memory), self, name))
 
     def _call(self, machine: Machine, memory: str) -> CallShape:
         """The call of all the machine's ranks that this carries out."""

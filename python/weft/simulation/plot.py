@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from weft import files
 from weft.bench.sizes import about_bytes, show_bytes
 from weft.drawing import plots
 from weft.simulation.curves import ALL_RANKS_MAX, Crossover
@@ -71,7 +72,8 @@ def draw(
         lines, labels = [*lines, grey], [*labels, f"{len(curves) - len(few)} others"]
     figure.legend(lines, labels, loc="outside right upper", fontsize="small", frameon=False)
     path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=130)
+    with files.replacing(path) as file:
+        figure.savefig(file, dpi=130, format=path.suffix[1:])
     pyplot.close(figure)
 
 

@@ -13,6 +13,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from weft.files import write
+
 __all__ = ["write_pickles"]
 
 PREFIX = "rank"
@@ -25,7 +27,7 @@ def write_pickles(files: Iterable[Path], directory: Path) -> list[Path]:
     written = []
     for record in comparable(found):
         path = directory / f"{PREFIX}{record['weft']['rank']}"
-        path.write_bytes(pickle.dumps(record))
+        write(path, pickle.dumps(record))
         written.append(path)
     return written
 

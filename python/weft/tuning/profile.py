@@ -12,12 +12,11 @@ import hashlib
 import json
 import os
 import platform
-import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from weft._weft import AboveStandardStreams
+from weft import files
 from weft.errors import ConfigError
 
 __all__ = ["Profile", "ProfileRow", "ProfileTopology", "candidates", "hardware", "stored"]
@@ -152,7 +151,7 @@ class Profile:
     def load(path: Path) -> Profile:
         """Reads a file."""
         try:
-            text = path.read_text()
+            text = files.read_text(path)
         except OSError as error:
             raise ConfigError(f"profile {path} cannot be read: {error.strerror}") from None
         return Profile.from_json(text, f"profile {path}")
@@ -160,16 +159,7 @@ class Profile:
     def save(self, path: Path) -> None:
         """Writes the file. A reader meanwhile sees the old one or the new one, never half of it."""
         path.parent.mkdir(parents=True, exist_ok=True)
-        with AboveStandardStreams():
-            descriptor, temporary = tempfile.mkstemp(dir=path.parent, suffix=".part")
-        try:
-            with os.fdopen(descriptor, "w") as file:
-                file.write(self.to_json())
-            Path(temporary).chmod(0o644)
-            Path(temporary).replace(path)
-        except BaseException:
-            Path(temporary).unlink(missing_ok=True)
-            raise
+        files.write(path, self.to_json())
 
     def _check(self, source: str) -> None:
         if not all(isinstance(text, str) for text in self.schedules.values()):

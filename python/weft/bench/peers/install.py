@@ -9,6 +9,7 @@ import venv
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from weft import files
 from weft.bench.peers.peer import SOURCES, PeerLibrary
 from weft.bench.processes import BenchError
 
@@ -27,7 +28,7 @@ def install(peers: Sequence[PeerLibrary], say: Callable[[str], None]) -> None:
         if not mark.exists() or mark.read_text() != wanted:
             say(f"{peer.place}: installing {', '.join(peer.packages)}")
             _install_packages(peer.directory, peer.packages)
-            mark.write_text(wanted)
+            files.write(mark, wanted)
         _build(peer)
         say(f"{peer.name}: {peer.shim_path}")
 

@@ -15,7 +15,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from weft import config
+from weft import config, files
 from weft.emulation import EmulatedNetwork, kernel
 
 _PORT = 29400
@@ -88,7 +88,7 @@ def _connected(host: str) -> socket.socket:
 
 def _write_agent(path: Path) -> None:
     code = "import sys; from weft.bench.peers import remote_shell; remote_shell.call(sys.argv[1:])"
-    path.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -c {shlex.quote(code)} "$@"\n')
+    files.write(path, f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -c {shlex.quote(code)} "$@"\n')
     path.chmod(0o700)
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from weft._weft import AboveStandardStreams
+from weft import files
 from weft.drawing.lanes import Bar, Lane, draw, stacked
 from weft.errors import ArgumentError
 from weft.torch.parallel.data_parallel import DataParallel, living_models
@@ -45,8 +45,7 @@ def timeline(path: str | os.PathLike[str]) -> Iterator[None]:
         lanes = [lane for model in models for lane in _lanes(model, begin, end)]
         target = Path(text.replace("{rank}", str(rank)))
         title = f"training on rank {rank} of {models[0]._communication.size}"
-        with AboveStandardStreams():
-            target.write_text(draw(title, lanes) if target.suffix == ".svg" else json.dumps(_trace(lanes, rank)))
+        files.write(target, draw(title, lanes) if target.suffix == ".svg" else json.dumps(_trace(lanes, rank)))
 
 
 def _lanes(model: DataParallel, begin: int, end: int) -> list[Lane]:

@@ -1,0 +1,108 @@
+"""Files that weft writes: whole, and never through what somebody else has prepared in their place.
+
+[Note: Shared places] In `/tmp`, `/dev/shm` and on shared file systems anybody may plant names: a
+link lets a process overwrite whatever its user may write, a pipe makes it wait. So a file is
+written under a random name that is made exclusively, and renamed into its place: a link or pipe
+there is replaced, not followed. A reader finds the former file or the new one, never a half.
+`crates/runtime/src/flight/directory.rs` does the same for flight records.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+__all__ = ["PRIVATE", "is_private", "open_file", "read_text", "replacing", "write"]
+
+PRIVATE = 0o600
+"""The mode of files for this user alone."""
+_COMMON = 0o666
+"""The mode of files that users name; the process's umask limits it, as for any program."""
+_DEVICES = (Path("/dev"), Path("/proc"))
+
+
+def write(path: str | os.PathLike[str], content: str | bytes) -> None:
+    """Replaces a file by this content; text is written as UTF-8."""
+    with replacing(path) as file:
+        file.write(content.encode() if isinstance(content, str) else content)
+
+
+@contextlib.contextmanager
+def replacing(path: str | os.PathLike[str], *, mode: int = _COMMON, sync: bool = False) -> Iterator[BinaryIO]:
+    """A new file, which takes the place of `path` at the end of the block, unless that raises.
+
+    Args:
+        path: A link there is replaced. Devices such as /dev/stdout are written to directly.
+        mode: Of the new file.
+        sync: Whether it is on the disk before it takes its place.
+    """
+    target = Path(path)
+    if _is_device(target):
+        with target.open("wb") as file:
+            yield file
+        return
+    draft = target.with_name(f".{target.name}.{secrets.token_hex(8)}")
+    try:
+        with open_file(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode) as file:
+            yield file
+            if sync:
+                file.flush()
+                os.fsync(file.fileno())
+        draft.replace(target)
+    except BaseException:
+        draft.unlink(missing_ok=True)
+        raise
+
+
+def open_file(path: Path, flags: int, mode: int = PRIVATE) -> BinaryIO:
+    """Opens a regular file by flags of `os`, following no link and waiting for no pipe.
+
+    Raises:
+        OSError: It is no regular file, or cannot be opened.
+    """
+    descriptor = _open(path, flags | os.O_NOFOLLOW, mode)
+    return _regular(descriptor, path, "wb" if flags & (os.O_WRONLY | os.O_RDWR) else "rb")
+
+
+def read_text(path: Path) -> str:
+    """The text of a file, or of what a link leads to; a pipe is refused, not waited for.
+
+    Raises:
+        OSError: It is no regular file, or cannot be read.
+        UnicodeDecodeError: It is no text.
+    """
+    with _regular(_open(path, os.O_RDONLY), path, "rb") as file:
+        return file.read().decode()
+
+
+def is_private(directory: Path) -> bool:
+    """Whether this is a directory of this user's, no link, in which nobody else can write."""
+    try:
+        found = directory.lstat()
+    except OSError:
+        return False
+    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and not found.st_mode & 0o022
+
+
+def _open(path: Path, flags: int, mode: int = 0) -> int:
+    from weft._weft import AboveStandardStreams  # what only prints does not load it
+
+    with AboveStandardStreams():
+        return os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC, mode)
+
+
+def _regular(descriptor: int, path: Path, how: str) -> BinaryIO:
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(0, "it is no regular file", os.fspath(path))
+    file: BinaryIO = os.fdopen(descriptor, how)  # type: ignore[assignment]
+    return file
+
+
+def _is_device(path: Path) -> bool:
+    return any(path.is_relative_to(place) for place in _DEVICES) and not path.is_relative_to("/dev/shm")
