@@ -269,9 +269,9 @@ class EndpointOptions(TypedDict, total=False):
             default="auto",
             allowed="a directory, auto or none",
             doc="Where each process writes its flight record, the last 1,024 operations, when a group "
-            "fails: every job makes a directory `weft-flight-...` there, which the error names and "
-            "`weft trace` reads. `auto`: the system's directory for temporary files. `none`: nothing "
-            "is written. See docs/how-to/tracing.md.",
+            "fails: below a directory `weft-flight-...` there, which only this user can read, every job "
+            "makes one, which the error names and `weft trace` reads. `auto`: the system's directory "
+            "for temporary files. `none`: nothing is written. See docs/how-to/tracing.md.",
             parse=str,
             check=lambda value: bool(os.fspath(value)),
         ),

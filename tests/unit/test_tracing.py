@@ -1,6 +1,7 @@
 """Tests of flight records: merging, clocks, what is told, and the trace, on records made up."""
 
 import json
+import os
 import pickle
 import random
 from pathlib import Path
@@ -346,7 +347,7 @@ def test_pickles_begin_where_all_ranks_remember():
 
 
 def written(directory: Path, files) -> Path:
-    directory.mkdir(exist_ok=True)
+    directory.mkdir(exist_ok=True, parents=True, mode=0o700)
     for file in files:
         (directory / f"rank{file['weft']['rank']}.json").write_text(json.dumps(file))
     return directory
@@ -372,13 +373,26 @@ def test_the_command_says_it_in_words_and_in_json(tmp_path, capsys):
 
 
 def test_the_command_takes_the_last_job_of_a_directory(tmp_path, capsys, monkeypatch):
-    written(tmp_path / "weft-flight-1", [record(0, [], groups={"world@8": [0]}, written=10)])
-    written(tmp_path / "weft-flight-2", late_files())
+    older = written(tmp_path / "weft-flight-1" / "job-1", [record(0, [], groups={"world@8": [0]}, written=10)])
+    newest = written(tmp_path / "weft-flight-1" / "job-2", late_files())
+    os.utime(older, (1, 1))
     monkeypatch.setenv("WEFT_FLIGHT_DIR", str(tmp_path))
-    assert cli.main(["trace"]) == 0
-    said = capsys.readouterr()
-    assert "35 ms after the others" in said.out
-    assert "1 earlier jobs" in said.err
+    for paths in ([], [str(tmp_path)]):
+        assert cli.main(["trace", *paths]) == 0
+        said = capsys.readouterr()
+        assert "35 ms after the others" in said.out
+        assert "1 earlier jobs" in said.err
+        assert (f"the last records of this user: {newest}\n" in said.err) == (not paths)
+
+
+def test_the_command_takes_records_of_this_user_alone(tmp_path, capsys, monkeypatch):
+    anybody = tmp_path / "weft-flight-1"
+    written(anybody / "job-1", late_files())
+    anybody.chmod(0o777)
+    (tmp_path / "weft-flight-2").symlink_to(anybody)
+    monkeypatch.setenv("WEFT_FLIGHT_DIR", str(tmp_path))
+    assert cli.main(["trace"]) == 2
+    assert f"no flight records of this user in {tmp_path}" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

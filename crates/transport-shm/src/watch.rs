@@ -13,7 +13,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use weft_transport::fork::{self, Descriptor};
-use weft_transport::{Doorbell, FlushState, Shortage, is_own_limit};
+use weft_transport::{Doorbell, FlushState, Shortage, effective_user, is_own_limit};
 
 use crate::connection::ShmConnection;
 use crate::socket;
@@ -390,8 +390,7 @@ impl ConnectionWatcher {
 /// Names in the abstract namespace are open to everybody, so look who comes. The token decides;
 /// this saves reading from strangers.
 fn same_user(socket: &Descriptor) -> bool {
-    // SAFETY: plain query.
-    let own = unsafe { libc::geteuid() };
+    let own = effective_user();
     socket::peer_credentials(socket.as_fd())
         .is_ok_and(|credentials| credentials.uid == own || credentials.uid == 0)
 }

@@ -60,6 +60,7 @@ mod standard_streams;
 mod strict;
 mod sync;
 #[cfg(not(loom))]
+mod user;
 mod watch;
 
 #[cfg(not(loom))]
@@ -82,5 +83,6 @@ pub use {
     random::{random, random_endpoint_id},
     regions::{Grants, RegionKey, Regions, RegistrationKey},
     segment::Segment,
+    user::effective_user,
     watch::WatchedDescriptors,
 };

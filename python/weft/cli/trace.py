@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Sized
 from pathlib import Path
 
-from weft import config
+from weft import config, files
 from weft.cli import values
 from weft.cli.command import Command
 from weft.errors import ArgumentError
@@ -18,19 +18,20 @@ from weft.tracing import Job, TraceFinding, findings, jobs, read
 from weft.tracing.analyzer import write_pickles
 from weft.tracing.findings import show_ns, show_ranks
 from weft.tracing.perfetto import trace
-from weft.tracing.record import record_files
+from weft.tracing.record import newest_job, record_files
 
 DESCRIPTION = """\
 Reads the flight records that the processes of a job wrote (at a failure of a group, or at WEFT_FLIGHT_SIGNAL), puts
 them on one clock, and says which ranks waited for which others, and why: ranks that called something else, that are
 missing or that came late, and collectives that took longer than others of the same kind. With --output, writes a trace
-that ui.perfetto.dev shows. If there are records of several jobs, the job that wrote last is taken.
+that ui.perfetto.dev shows. If there are records of several jobs, the job that wrote last is taken; without PATH, the
+last of this user's in WEFT_FLIGHT_DIR, which is named.
 """
 
 EPILOG = """\
 examples:
-  weft trace                                  the last job whose records lie in WEFT_FLIGHT_DIR
-  weft trace /tmp/weft-flight-1f3a5c7e9b2d4f60
+  weft trace                                  your last job whose records lie in WEFT_FLIGHT_DIR
+  weft trace /tmp/weft-flight-1f3a5c7e9b2d4f60/job-9d52f392f5097cf8
   weft trace host-a/rank0.json host-b/rank1.json --json
   weft trace records/ --output trace.json     then open it in https://ui.perfetto.dev
   weft trace records/ --torch pickles/ && torchfrtrace pickles/
@@ -66,12 +67,10 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _run(arguments: argparse.Namespace) -> int:
     try:
-        *others, job = _jobs(arguments.paths)
-        if others:
-            print(f"weft trace: records of {len(others)} earlier jobs are left out; name their files", file=sys.stderr)
+        job = _job(arguments.paths)
         found = findings(job, arguments.most)
         if arguments.output is not None:
-            arguments.output.write_text(json.dumps(trace(job)), encoding="utf-8")
+            files.write(arguments.output, json.dumps(trace(job)))
         if arguments.torch is not None:
             write_pickles([Path(record.path) for record in job.records.values()], arguments.torch)
     except (ArgumentError, OSError) as error:
@@ -81,15 +80,25 @@ def _run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _jobs(paths: list[Path]) -> list[Job]:
-    base = config.flight_directory(config.load())
-    if not paths and base is None:
-        raise ArgumentError("WEFT_FLIGHT_DIR is none: name files, or directories of them")
-    where = paths or [base] if base else paths
-    files = record_files(where)
-    if not files:
-        raise ArgumentError(f"no flight records in {', '.join(map(str, where))}: name files, or directories of them")
-    return jobs([read(file) for file in files])
+def _job(paths: list[Path]) -> Job:
+    """The last job of these paths, or of this user."""
+    earlier = 0
+    if not paths:
+        base = config.flight_directory(config.load())
+        if base is None:
+            raise ArgumentError("WEFT_FLIGHT_DIR is none: name files, or directories of them")
+        paths, earlier = newest_job(base)
+        if not paths:
+            raise ArgumentError(f"no flight records of this user in {base}: name files, or directories of them")
+        print(f"weft trace: the last records of this user: {', '.join(map(str, paths))}", file=sys.stderr)
+    found = record_files(paths)
+    if not found:
+        raise ArgumentError(f"no flight records in {', '.join(map(str, paths))}: name files, or directories of them")
+    *others, job = jobs([read(file) for file in found])
+    earlier += len(others)
+    if earlier:
+        print(f"weft trace: records of {earlier} earlier jobs are left out; name their files", file=sys.stderr)
+    return job
 
 
 def _in_words(job: Job, found: list[TraceFinding]) -> list[str]:

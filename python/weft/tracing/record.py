@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from weft.errors import ArgumentError
+from weft.files import is_private, read_text
 
-__all__ = ["Failure", "Operation", "RankRecord", "read", "record_files"]
+__all__ = ["Failure", "Operation", "RankRecord", "newest_job", "read", "record_files"]
 
 
 OperationKind = Literal["collective", "message", "one-sided"]
@@ -30,6 +31,9 @@ _DETAILS = (
     "internal",
 )
 """What is called the same in the file and in `Operation`."""
+
+_USERS, _JOBS, _RANKS = "weft-flight-*", "job-*", "rank*.json"
+"""The directories of users below WEFT_FLIGHT_DIR, those of jobs in them, and the files there."""
 
 
 @dataclass(frozen=True)
@@ -141,7 +145,7 @@ def read(path: Path) -> RankRecord:
         ArgumentError: It is not a flight record of weft's.
     """
     try:
-        return parse(json.loads(path.read_text(encoding="utf-8")), str(path))
+        return parse(json.loads(read_text(path)), str(path))
     except OSError as error:
         raise ArgumentError(f"{path}: cannot be read: {error.strerror}") from None
     except (ValueError, KeyError, TypeError) as error:
@@ -180,14 +184,31 @@ def record_files(paths: Iterable[Path]) -> list[Path]:
         ArgumentError: A path does not exist.
     """
     files: list[Path] = []
+    patterns = (_RANKS, f"{_JOBS}/{_RANKS}", f"{_USERS}/{_JOBS}/{_RANKS}")
     for path in paths:
         if path.is_dir():
-            files += sorted(path.glob("rank*.json")) or sorted(path.glob("weft-flight-*/rank*.json"))
+            files += next(filter(None, (sorted(path.glob(pattern)) for pattern in patterns)), [])
         elif path.exists():
             files.append(path)
         else:
             raise ArgumentError(f"{path}: there is no such file or directory")
     return files
+
+
+def newest_job(base: Path) -> tuple[list[Path], int]:
+    """The directories of the job of this user's that wrote last, and the number of other jobs.
+
+    Directories of other users are left out: anybody may make one in a shared place. Processes of
+    one job may have written to two directories, where they made the user's together.
+    """
+    by_name: dict[str, list[Path]] = {}
+    for own in filter(is_private, base.glob(_USERS)):
+        for job in own.glob(_JOBS):
+            by_name.setdefault(job.name, []).append(job)
+    if not by_name:
+        return [], 0
+    newest = max(by_name.values(), key=lambda places: max(place.stat().st_mtime_ns for place in places))
+    return newest, len(by_name) - 1
 
 
 def _operation(entry: dict[str, Any], ahead: int) -> Operation:

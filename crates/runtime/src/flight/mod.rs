@@ -7,6 +7,7 @@
 //! it is issued, and reads it again when it ends. There is no lock and no allocation, and nothing
 //! is formatted before somebody reads it.
 
+mod directory;
 mod group;
 mod layout;
 mod recorder;

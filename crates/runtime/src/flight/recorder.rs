@@ -1,15 +1,17 @@
 //! The recorder of one endpoint: its ring, what is known of its groups, and the files it writes.
 
 use std::collections::BTreeMap;
-use std::fs;
-use std::path::PathBuf;
+use std::io;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use weft_transport::fork::AboveStandardStreams;
 use weft_transport::{Moment, PerProcess, TickClock, Timeline, on_posix_signal};
 
+use super::directory::PrivateDirectory;
 use super::group::GroupInfo;
 use super::layout;
 use super::ring::RecordRing;
@@ -21,6 +23,14 @@ const CLOSED_MAX: usize = 64;
 const FAILURES_MAX: usize = 16;
 /// So long the news of a failure waits for its record to be written. A disk may be slow.
 const WRITING_MAX: Duration = Duration::from_millis(50);
+
+/// The directory of a user's records begins with this, and in it the directory of each job.
+const USER_PREFIX: &str = "weft-flight-";
+const JOB_PREFIX: &str = "job-";
+/// The records of so many jobs are kept.
+const JOBS_MAX: usize = 32;
+/// And of no job whose last record is so old.
+const AGE_MAX: Duration = Duration::from_secs(14 * 24 * 3600);
 
 /// All recorders of this process.
 static RECORDERS: PerProcess<Mutex<Vec<Weak<FlightRecorder>>>> = PerProcess::new(Mutex::default);
@@ -63,6 +73,13 @@ pub(super) struct RecordedJob {
     pub(super) first: u32,
 }
 
+impl RecordedJob {
+    /// The name of its directory.
+    fn directory(&self) -> String {
+        format!("{JOB_PREFIX}{:016x}", self.id)
+    }
+}
+
 /// What is known besides the ring.
 #[derive(Default)]
 pub(super) struct RecorderState {
@@ -89,7 +106,7 @@ pub(crate) struct FlightRecorder {
     clock: TickClock,
     made: Moment,
     process: ProcessInfo,
-    /// Where each job makes a directory; without it, nothing is written.
+    /// Where this user's directory is; without it, nothing is written.
     base: Option<PathBuf>,
     known: Mutex<RecorderState>,
     /// How many failures there were, where they are written, and of how many the news is out.
@@ -98,7 +115,7 @@ pub(crate) struct FlightRecorder {
     writing: Mutex<Writing>,
     written: Condvar,
     /// One file is written at a time.
-    file: Mutex<()>,
+    pub(super) file: Mutex<()>,
 }
 
 impl FlightRecorder {
@@ -178,9 +195,31 @@ impl FlightRecorder {
             at: self.clock.now(),
             why: why.into(),
         });
-        let directory = self.directory(&known)?;
+        let job = known.job?;
+        drop(known);
+        let place = self.place_within(job, WRITING_MAX)?;
         self.failures.fetch_add(1, Ordering::Release);
-        Some(directory.display().to_string())
+        Some(place.display().to_string())
+    }
+
+    /// The directory that a job's records go to; only that which the user has named if finding it
+    /// takes longer; None where it cannot be made.
+    fn place_within(&self, job: RecordedJob, time_max: Duration) -> Option<PathBuf> {
+        let base = self.base.clone()?;
+        let (sender, found) = channel();
+        let search = move || {
+            let place = user_directory(&base).map(|own| own.path().join(job.directory()));
+            let _ = sender.send(place);
+        };
+        let thread = std::thread::Builder::new().name("weft-flight".into());
+        let answer = thread.spawn(search).map(|_| found.recv_timeout(time_max));
+        match answer {
+            Ok(Ok(Ok(place))) => return Some(place),
+            Ok(Ok(Err(error))) | Err(error) => self.warn(&error),
+            Ok(Err(RecvTimeoutError::Timeout)) => return self.base.clone(),
+            Ok(Err(RecvTimeoutError::Disconnected)) => {}
+        }
+        None
     }
 
     /// Lets the records be written if a group has failed since they last were. Whoever is told of
@@ -238,32 +277,24 @@ impl FlightRecorder {
     /// is nobody else to be told.
     fn write(&self, occasion: &str) {
         let _alone = lock(&self.file);
-        let (directory, rank) = {
-            let known = lock(&self.known);
-            match (self.directory(&known), known.job) {
-                (Some(directory), Some(job)) => (directory, job.rank),
-                _ => return,
-            }
+        let (Some(base), Some(job)) = (&self.base, lock(&self.known).job) else {
+            return;
         };
-        let path = directory.join(format!("rank{rank}.json"));
-        let draft = directory.join(format!("rank{rank}.json.{}.part", self.process.pid));
-        // Whoever reads meanwhile finds the former file or the new one, never a half.
-        let written = fs::create_dir_all(&directory)
-            .and_then(|()| {
-                let _opened = AboveStandardStreams::new()?;
-                fs::write(&draft, self.json(occasion))
-            })
-            .and_then(|()| fs::rename(&draft, &path));
+        let above = AboveStandardStreams::new();
+        let written = above.and_then(|_above| {
+            let own = user_directory(base)?;
+            let directory = own.subdirectory(&job.directory())?;
+            directory.write(&format!("rank{}.json", job.rank), &self.json(occasion))?;
+            own.sweep(JOBS_MAX, AGE_MAX)
+        });
         if let Err(error) = written {
-            let path = path.display();
-            eprintln!("weft: the flight record cannot be written to {path}: {error}");
+            self.warn(&error);
         }
     }
 
-    /// The directory of the job.
-    fn directory(&self, known: &RecorderState) -> Option<PathBuf> {
-        let (job, base) = (known.job?, self.base.as_ref()?);
-        Some(base.join(format!("weft-flight-{:016x}", job.id)))
+    fn warn(&self, error: &io::Error) {
+        let place = self.base.as_deref().unwrap_or("nowhere".as_ref()).display();
+        eprintln!("weft: the flight record cannot be written below {place}: {error}");
     }
 
     #[cfg(test)]
@@ -278,6 +309,10 @@ impl FlightRecorder {
         let known = lock(&self.known);
         layout::json(&records, &known, &self.process, &timeline, occasion)
     }
+}
+
+fn user_directory(base: &Path) -> io::Result<PrivateDirectory> {
+    PrivateDirectory::of_user(base, USER_PREFIX)
 }
 
 /// The records of all endpoints of this process, as JSON in the layout of the files.

@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::path::PathBuf;
-use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -13,19 +12,19 @@ use super::*;
 const OP_NAMES: [&str; 2] = ["sum", "avg"];
 
 /// A directory that goes with its end.
-struct Directory(PathBuf);
+pub(super) struct Directory(pub(super) PathBuf);
 
 impl Directory {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         let unique = u64::from_ne_bytes(weft_transport::random().unwrap());
         Directory(std::env::temp_dir().join(format!("weft-flight-test-{unique:x}")))
     }
 
     /// What lies in the file of a rank of a job.
     fn read(&self, job: u64, rank: u32) -> Option<Value> {
-        let directory = self.0.join(format!("weft-flight-{job:016x}"));
-        let text = fs::read_to_string(directory.join(format!("rank{rank}.json"))).ok()?;
-        Some(serde_json::from_str(&text).unwrap())
+        let own = PathBuf::from(fs::read_dir(&self.0).ok()?.next()?.ok()?.path());
+        let file = own.join(format!("job-{job:016x}/rank{rank}.json"));
+        Some(serde_json::from_str(&fs::read_to_string(file).ok()?).unwrap())
     }
 }
 
@@ -149,7 +148,7 @@ fn a_failure_is_written_once_with_what_was_under_way() {
     recorder.write_if_due();
     assert!(directory.read(1, 6).is_none(), "nothing has failed");
     let told = first.failed("lost rank 2").unwrap();
-    assert!(told.ends_with("weft-flight-0000000000000001"), "{told}");
+    assert!(told.ends_with("/job-0000000000000001"), "{told}");
     second.failed("lost rank 2, too");
     recorder.write_if_due();
     let found = directory.read(1, 6).unwrap();
@@ -167,22 +166,30 @@ fn a_slow_disk_does_not_keep_the_news_of_a_failure() {
     let directory = Directory::new();
     let recorder = recorder(Some(directory.0.clone()));
     let group = group(&recorder, 1);
-    let job = directory.0.join("weft-flight-0000000000000001");
-    fs::create_dir_all(&job).unwrap();
-    // A pipe: whoever writes to it waits for a reader.
-    let pipe = job.join("rank6.json.7.part");
-    let made = Command::new("mkfifo").arg(&pipe).status().unwrap();
-    assert!(made.success());
+    let slow = recorder.file.lock().unwrap();
     group.failed("lost rank 2");
     let before = Instant::now();
     recorder.write_if_due();
     assert!(before.elapsed() < Duration::from_secs(1));
     assert!(directory.read(1, 6).is_none());
-    let text = fs::read_to_string(&pipe).unwrap();
-    let found: Value = serde_json::from_str(&text).unwrap();
-    assert_eq!(found["weft"]["failures"][0]["error"], "lost rank 2");
+    drop(slow);
     recorder.end_writing(Instant::now() + Duration::from_secs(60));
-    assert!(!pipe.exists(), "it has become rank6.json");
+    let found = directory.read(1, 6).unwrap();
+    assert_eq!(found["weft"]["failures"][0]["error"], "lost rank 2");
+}
+
+#[test]
+fn a_place_that_cannot_be_used_keeps_the_records_from_nobody_else() {
+    let directory = Directory::new();
+    fs::write(&directory.0, "a file").unwrap();
+    let recorder = recorder(Some(directory.0.clone()));
+    assert_eq!(group(&recorder, 1).failed("lost rank 2"), None);
+    recorder.write_if_due();
+    assert_eq!(
+        read(&recorder)["weft"]["failures"][0]["error"],
+        "lost rank 2"
+    );
+    fs::remove_file(&directory.0).unwrap();
 }
 
 #[test]
