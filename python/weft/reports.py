@@ -32,9 +32,6 @@ def begin(settings: Settings, rank: int, local_rank: int | None) -> None:
         settings: What is asked for.
         rank: This process's number in the job.
         local_rank: Its number on its host, if the launcher tells.
-
-    Raises:
-        ConfigError: The counters cannot be published there, or are published elsewhere already.
     """
     global _publisher, _process
     if settings.log is not None:

@@ -1,20 +1,21 @@
-"""Publication of a process's counters: an HTTP endpoint, or a file written at an interval."""
+"""Publication of a process's counters: an HTTP endpoint, or a file written at an interval.
+
+Nothing that goes wrong here ends a job: it is a warning.
+"""
 
 from __future__ import annotations
 
 import atexit
 import os
-import socket
 import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+import warnings
 from pathlib import Path
-from typing import Any
 
-from weft._weft import AboveStandardStreams
-from weft.errors import ConfigError
+from weft import files
 from weft.logs import LOGGER
 from weft.metrics import exposition
 from weft.metrics.collector import Collector
+from weft.metrics.server import PageServer
 
 __all__ = ["Publisher"]
 
@@ -26,16 +27,13 @@ class Publisher:
     """Where this process's counters can be read."""
 
     def __init__(self, target: tuple[str, int] | Path, rank: int, local_rank: int | None) -> None:
-        """Begins.
+        """Begins; warns where the address is taken, or the file cannot be written.
 
         Args:
             target: An address, to whose port the local rank is added, or a file, to whose name the
                 rank is added.
             rank: This process's number in the job, which every sample names.
             local_rank: Its number on its host; None stands for `rank`.
-
-        Raises:
-            ConfigError: The address is taken, or the file cannot be written.
         """
         self.collector = Collector(rank)
         self._target = target
@@ -44,54 +42,27 @@ class Publisher:
             _Writer(self.collector, path)
             LOGGER.info("counters are written to %s every %.0f s", path, _INTERVAL_SECONDS)
         else:
-            host, port = target
-            port = _serve(self.collector, host, port, rank if local_rank is None else local_rank)
-            LOGGER.info("counters are served at http://%s:%d/metrics", f"[{host}]" if ":" in host else host, port)
+            _serve(self.collector, *target, rank if local_rank is None else local_rank)
 
     def check_target(self, target: tuple[str, int] | Path) -> None:
-        """Raises unless this is where the counters are."""
+        """Warns unless this is where the counters are."""
         if target != self._target:
-            raise ConfigError(f"metrics={target}: this process's counters are published at {self._target} already")
+            _warn(f"metrics={target}: this process's counters are published at {self._target} already")
 
 
-def _serve(collector: Collector, host: str, first: int, offset: int) -> int:
-    """Serves the counters on threads of its own for as long as the process runs; says the port."""
-    port = first + offset if first else 0
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            if self.path.partition("?")[0] != "/metrics":
-                self.send_error(404, "the counters are at /metrics")
-                return
-            body = exposition.text(collector.samples()).encode()
-            self.send_response(200)
-            self.send_header("Content-Type", exposition.CONTENT_TYPE)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, format: str, *arguments: object) -> None:  # noqa: A002
-            LOGGER.debug(format, *arguments)
-
-    class Server(ThreadingHTTPServer):
-        address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
-
-        def get_request(self) -> tuple[socket.socket, Any]:
-            with AboveStandardStreams():
-                return super().get_request()
-
+def _serve(collector: Collector, host: str, first: int, offset: int) -> None:
+    """Serves the counters for as long as the process runs."""
+    address = host, first + offset if first else 0
     try:
-        with AboveStandardStreams():
-            server = Server((host, port), Handler)
-    except (OSError, OverflowError) as error:
-        raise ConfigError(
-            f"WEFT_METRICS: cannot listen at {host}:{port} ({error}). Each process of a host listens at the port given "
-            f"plus its local rank, here {first} + {offset}: choose a port from which on enough are free"
-        ) from None
-    # A forked child would keep the port when this process has ended.
-    os.register_at_fork(after_in_child=server.socket.close)
-    threading.Thread(target=server.serve_forever, name="weft-metrics", daemon=True).start()
-    return server.server_port
+        server = PageServer(address, "/metrics", exposition.CONTENT_TYPE, lambda: exposition.text(collector.samples()))
+    except (OSError, OverflowError, RuntimeError) as error:
+        _warn(
+            f"WEFT_METRICS: cannot listen at {host}:{address[1]} ({error}), so the counters of this process are not "
+            f"served. Each process of a host listens at the port given plus its local rank, here {first} + {offset}: "
+            "choose a port from which on enough are free"
+        )
+        return
+    LOGGER.info("counters are served at http://%s:%d/metrics", f"[{host}]" if ":" in host else host, server.port)
 
 
 class _Writer:
@@ -104,9 +75,12 @@ class _Writer:
         try:
             self._write()
         except OSError as error:
-            raise ConfigError(f"WEFT_METRICS: cannot write {path}: {error.strerror}") from None
+            _warn(f"WEFT_METRICS: cannot write {path} ({error}); it is tried again every {_INTERVAL_SECONDS:.0f} s")
         atexit.register(self._write_if_possible)
-        threading.Thread(target=self._repeat, name="weft-metrics", daemon=True).start()
+        try:
+            threading.Thread(target=self._repeat, name="weft-metrics", daemon=True).start()
+        except RuntimeError as error:
+            _warn(f"WEFT_METRICS: {path} is written at the end only, for want of a thread: {error}")
 
     def _repeat(self) -> None:
         clock = threading.Event()
@@ -118,12 +92,13 @@ class _Writer:
             return
         try:
             self._write()
-        except OSError as error:
-            LOGGER.warning("counters cannot be written to %s: %s", self._path, error.strerror)
+        except Exception as error:  # whatever it is, the job goes on
+            LOGGER.warning("WEFT_METRICS: cannot write %s: %s", self._path, error)
 
     def _write(self) -> None:
-        """Replaces the file as a whole: who reads it never sees a part."""
-        beside = self._path.with_name(f".{self._path.name}.new")
-        with AboveStandardStreams():
-            beside.write_text(exposition.text(self._collector.samples()))
-        beside.replace(self._path)
+        files.write(self._path, exposition.text(self._collector.samples()))
+
+
+def _warn(message: str) -> None:
+    """Warns: log lines are shown only where WEFT_LOG asks for them."""
+    warnings.warn(message, RuntimeWarning, stacklevel=2)
