@@ -328,6 +328,9 @@ fuzz: nightly ## every reader of foreign bytes under libFuzzer, 10^8 inputs each
 		-runs=$(RUNS) -max_total_time=$(or $(SECONDS),0) -verbosity=0 -print_final_stats=1 || exit 1; \
 	done
 
+fuzz-servers: extension ## requests, journals and snapshots of parameter servers under mutation, 10^7 inputs each (shards 10^5), or RUNS: hours
+	$(BIN)/python tests/torch/fuzz_parameter_server.py --runs $(if $(filter file,$(origin RUNS)),10000000,$(RUNS))
+
 sanitize: nightly ## concurrency tests of the runtime and the transports under ThreadSanitizer
 	RUSTFLAGS="-Zsanitizer=thread" $(CARGO) +nightly test -Zbuild-std --target $(HOST) --target-dir target/tsan \
 		--package weft-transport --package weft-transport-shm --package weft-transport-tcp --locked --quiet --test conformance --test loopback --test strict

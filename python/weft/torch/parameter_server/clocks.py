@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from weft.errors import ArgumentError
+from weft.torch.parameter_server import parsing
 from weft.torch.parameter_server.errors import LostPush
 
 __all__ = ["Clocks"]
@@ -33,6 +35,11 @@ class Clocks:
         """Lets a worker count from the slowest member on."""
         self.pushes.setdefault(worker, 0)
         self._offsets[worker] = self.slowest() - self.pushes[worker]
+
+    @property
+    def members(self) -> set[str]:
+        """Those who are waited for."""
+        return set(self._offsets)
 
     def leave(self, worker: str) -> None:
         """Waits for a worker no longer."""
@@ -79,12 +86,24 @@ class Clocks:
         return staleness is None or self._offsets[worker] + number - self.slowest() <= staleness
 
     def to_value(self) -> dict[str, Any]:
-        """For JSON."""
-        return {"pushes": self.pushes, "offsets": self._offsets, "floor": self._floor}
+        """For JSON: a copy."""
+        return {"pushes": dict(self.pushes), "offsets": dict(self._offsets), "floor": self._floor}
 
     @staticmethod
-    def from_value(value: dict[str, Any]) -> Clocks:
-        """What `to_value` gave."""
+    def from_value(value: Any) -> Clocks:
+        """What `to_value` gave.
+
+        Raises:
+            weft.ArgumentError: It is no such thing.
+        """
         clocks = Clocks()
-        clocks.pushes, clocks._offsets, clocks._floor = value["pushes"], value["offsets"], value["floor"]
+        fields = parsing.mapping(value, "clocks", ("pushes", "offsets", "floor"))
+        pushes, offsets = parsing.mapping(fields["pushes"], "pushes"), parsing.mapping(fields["offsets"], "offsets")
+        clocks.pushes = {worker: parsing.whole(number, "pushes") for worker, number in pushes.items()}
+        clocks._offsets = {
+            worker: parsing.whole(offset, "offsets", -parsing.WHOLE_MAX) for worker, offset in offsets.items()
+        }
+        clocks._floor = parsing.whole(fields["floor"], "floor", -parsing.WHOLE_MAX)
+        if missing := set(clocks._offsets) - set(clocks.pushes):
+            raise ArgumentError(f"clocks without pushes of {parsing.short(sorted(missing))}")
         return clocks

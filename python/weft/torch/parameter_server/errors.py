@@ -5,6 +5,7 @@ from __future__ import annotations
 from weft.errors import ArgumentError, Error
 
 __all__ = [
+    "DamagedRecord",
     "LostPush",
     "RequestTooLarge",
     "ServerError",
@@ -53,6 +54,14 @@ class TooManyWorkers(ServerError):
 
 class Unavailable(ServerError):
     """The server does not serve now; workers ask again for as long as it may be away."""
+
+
+class DamagedRecord(Error):
+    """A file has been changed since it was written."""
+
+    def __init__(self, place: int, left: int) -> None:
+        super().__init__(f"the record at byte {place} is damaged, and {left} bytes from there on cannot be trusted")
+        self.place = place
 
 
 class ServerLost(Error):

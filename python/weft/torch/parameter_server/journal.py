@@ -2,8 +2,10 @@
 
 An input is written to the journal before it is applied, and acknowledged after. So what a worker
 was told is in the files when the server's process is killed, and what it was not told is repeated
-by the worker, and recognized by its number if it is in the files already. A write that was cut off
-has a wrong checksum and is left out: it was not acknowledged.
+by the worker, and recognized by its number if it is in the files already. A last write that was cut
+off is left out: it was not acknowledged. Damage before the last record ends the restart, since what
+follows it cannot be applied without what is missing. An input that the shard refuses is left out,
+and named.
 
 `snapshot-N` holds the shard as it was when `journal-N` was begun. Snapshots are written beside and
 renamed; older files are removed after that. Writes reach the kernel before the acknowledgement, and
@@ -15,18 +17,20 @@ from __future__ import annotations
 import fcntl
 import os
 import time
-from collections.abc import Iterator
+import warnings
 from pathlib import Path
 from typing import BinaryIO
 
-from weft._weft import AboveStandardStreams
-from weft.errors import ConfigError
-from weft.logs import LOGGER
+from weft import files
+from weft.errors import ConfigError, Error
+from weft.torch.parameter_server.errors import DamagedRecord, ServerError
 from weft.torch.parameter_server.messages import Message, read_record, write_record
 from weft.torch.parameter_server.shard import Shard
 
 __all__ = ["Journal"]
 
+_REFUSED_NAMED = 16
+"""So many inputs of a journal that are left out are named each."""
 _END: Message = ({"kind": "end"}, [])
 
 
@@ -48,9 +52,13 @@ class Journal:
             weft.ConfigError: Another server uses it, or it cannot be written.
         """
         try:
-            directory.mkdir(parents=True, exist_ok=True)
-            with AboveStandardStreams():
-                self._lock = (directory / "lock").open("w")
+            directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+            if not files.is_private(directory):
+                raise ConfigError(
+                    f"cannot keep a shard in {directory}: others can write there, or it is not this user's own. Give "
+                    "the server a directory of its user (chmod go-w, chown)"
+                )
+            self._lock = files.open_file(directory / "lock", os.O_WRONLY | os.O_CREAT)
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise ConfigError(f"another server uses the directory {directory}: give each one of its own") from None
@@ -63,20 +71,22 @@ class Journal:
         self._bytes = 0
         self._began = time.monotonic()
 
-    def restore(self, shard: Shard) -> int:
-        """Gives an empty shard what the files hold; returns the number of inputs applied again."""
-        snapshots = self._numbers("snapshot")
-        applied = 0
-        if snapshots:
+    def restore(self, bytes_max: int) -> tuple[Shard, int]:
+        """The shard that the files hold, and the number of inputs applied since the snapshot.
+
+        Raises:
+            weft.ConfigError: A file is damaged.
+        """
+        shard = Shard(bytes_max)
+        if snapshots := self._numbers("snapshot"):
             self._number = snapshots[-1]
-            shard.restore(self._read_snapshot(self._path("snapshot", self._number)))
+            shard = self._read_snapshot(self._path("snapshot", self._number), bytes_max)
+        applied = 0
         for number in self._numbers("journal"):
             if number >= self._number:
-                for message in _records(self._path("journal", number)):
-                    shard.apply(message)
-                    applied += 1
+                applied += _apply_again(self._path("journal", number), shard)
                 self._number = number
-        return applied
+        return shard, applied
 
     def write(self, message: Message) -> None:
         """Keeps an input."""
@@ -102,16 +112,10 @@ class Journal:
 
     def finish(self, number: int, messages: list[Message]) -> None:
         """Writes the snapshot of the shard as it was at `begin`, and removes what is older."""
-        beside = self._directory / "snapshot.new"
-        with AboveStandardStreams():
-            file = beside.open("wb")
-        with file:
+        with files.replacing(self._path("snapshot", number), mode=files.PRIVATE, sync=True) as file:
             for message in messages:
                 write_record(file, message)
             write_record(file, _END)
-            file.flush()
-            os.fsync(file.fileno())
-        beside.replace(self._path("snapshot", number))
         self._sync_directory()
         for kind in ("snapshot", "journal"):
             for older in self._numbers(kind):
@@ -128,16 +132,21 @@ class Journal:
     def _begin_file(self, number: int) -> None:
         if self._file is not None:
             self._file.close()
-        with AboveStandardStreams():
-            self._file = self._path("journal", number).open("wb")
+        self._file = files.open_file(self._path("journal", number), os.O_WRONLY | os.O_CREAT | os.O_EXCL)
         self._sync_directory()
         self._number, self._bytes, self._began = number, 0, time.monotonic()
 
-    def _read_snapshot(self, path: Path) -> list[Message]:
-        messages = list(_records(path))
-        if not messages or messages[-1][0] != _END[0]:
-            raise ConfigError(f"{path} is damaged: restore it from a copy, or begin anew in another directory")
-        return messages[:-1]
+    def _read_snapshot(self, path: Path, bytes_max: int) -> Shard:
+        try:
+            with files.open_file(path, os.O_RDONLY) as file:
+                messages = list(iter(lambda: read_record(file), None))
+            if not messages or messages.pop()[0] != _END[0]:
+                raise ServerError("its end is missing")
+            return Shard.of_messages(messages, bytes_max)
+        except (Error, OSError) as error:
+            raise ConfigError(
+                f"{path} is damaged ({error}): restore it from a copy, or begin anew in another directory"
+            ) from None
 
     def _numbers(self, kind: str) -> list[int]:
         return sorted(
@@ -157,9 +166,39 @@ class Journal:
             os.close(descriptor)
 
 
-def _records(path: Path) -> Iterator[Message]:
-    with path.open("rb") as file:
-        while (message := read_record(file)) is not None:
-            yield message
-        if file.read(1):
-            LOGGER.warning("%s ends with a write that was cut off: it had not been acknowledged", path)
+def _apply_again(path: Path, shard: Shard) -> int:
+    """Gives a shard the inputs of a journal; returns how many it has not refused."""
+    applied = refused = 0
+    try:
+        with files.open_file(path, os.O_RDONLY) as file:
+            while True:
+                start = file.tell()
+                try:
+                    message = read_record(file)
+                    if message is None:
+                        break
+                    shard.admit(message)
+                    applied += 1
+                except DamagedRecord:
+                    raise
+                except Error as error:
+                    refused += 1
+                    if refused <= _REFUSED_NAMED:
+                        _warn(f"{path}: the input at byte {start} is left out: {error}")
+            if file.seek(0, os.SEEK_END) > start:
+                _warn(f"{path} ends at byte {start} with a write that was cut off: it is left out")
+    except DamagedRecord as error:
+        raise ConfigError(
+            f"{path} is damaged: {error}. Restore it from a copy. Or give up what follows, which workers were told was "
+            f"kept: truncate the file at byte {error.place}, and remove journals of higher numbers"
+        ) from None
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}") from None
+    if refused > _REFUSED_NAMED:
+        _warn(f"{path}: {refused} inputs are left out in all")
+    return applied
+
+
+def _warn(message: str) -> None:
+    """Warns: log lines are shown only where WEFT_LOG asks for them."""
+    warnings.warn(message, RuntimeWarning, stacklevel=2)

@@ -21,7 +21,8 @@ from torch import Tensor
 
 from weft.errors import Error
 from weft.group import Group
-from weft.torch.parameter_server.errors import RequestTooLarge, ServerError
+from weft.torch.parameter_server.errors import DamagedRecord, RequestTooLarge, ServerError
+from weft.torch.parameter_server.parsing import short
 
 __all__ = ["DTYPES", "FOREVER", "Channel", "Limits", "Message", "read_record", "write_record"]
 
@@ -41,7 +42,8 @@ _HEAD = struct.Struct("<IHxxI")
 _BLOCK_BYTES = 1024
 _ROOM = _BLOCK_BYTES - _HEAD.size
 _PARTS_MAX = 16
-_RECORD = struct.Struct("<IIQI")
+_RECORD, _RECORD_MAGIC = struct.Struct("<IIQI"), 0x57504A32
+_CHECK = struct.Struct("<I")
 
 FOREVER = 3e8
 """Seconds, nearly ten years: who waits for a worker's next request is woken by its death."""
@@ -136,7 +138,7 @@ class Channel:
 
 
 def write_record(file: BinaryIO, message: Message) -> int:
-    """Appends a message to a file, with a checksum; returns its bytes."""
+    """Appends a message to a file, with checksums of head and rest; returns its bytes."""
     fields, tensors = message
     text = _encoded(fields, tensors)
     blocks = [_bytes_of(tensor) for tensor in tensors]
@@ -144,30 +146,38 @@ def write_record(file: BinaryIO, message: Message) -> int:
     for block in blocks:
         check = crc32(block.data, check)
     payload = sum(block.nbytes for block in blocks)
-    file.write(_RECORD.pack(_MAGIC, len(text), payload, check))
+    head = _RECORD.pack(_RECORD_MAGIC, len(text), payload, check)
+    file.write(head + _CHECK.pack(crc32(head)))
     file.write(text)
     for block in blocks:
         file.write(block.data)
-    return _RECORD.size + len(text) + payload
+    return _RECORD.size + _CHECK.size + len(text) + payload
 
 
 def read_record(file: BinaryIO) -> Message | None:
-    """The next message of a file; None at its end, or where one is cut off or damaged."""
-    head = file.read(_RECORD.size)
-    if len(head) < _RECORD.size:
+    """The next message of a file; None at its end, or where the last one was cut off.
+
+    Raises:
+        DamagedRecord: What is there was not written so, and is no write that was cut off.
+        ServerError: The record is whole, but holds no message. The next one can be read.
+    """
+    start = file.tell()
+    left = file.seek(0, 2) - start
+    file.seek(start)
+    head = _read_head(file, left)
+    if head is None:
         return None
-    magic, length, payload, check = _RECORD.unpack(head)
-    here = file.tell()
-    left = file.seek(0, 2) - here
-    file.seek(here)
-    if magic != _MAGIC or length + payload > left:
-        return None
+    length, payload, check = head
     text = file.read(length)
     body = bytearray(payload)
     file.readinto(body)  # type: ignore[attr-defined]  # of every file that is open for reading bytes
     if crc32(body, crc32(text)) != check:
-        return None
+        if not file.read(1):
+            return None  # the size of a file may reach the disk before its content
+        raise DamagedRecord(start, left)
     fields, shapes = _decoded(text, payload)
+    if sum(dtype.itemsize * count for dtype, count in shapes) != payload:
+        raise ServerError(f"a message of {payload} bytes of tensors with {short(shapes)}")
     tensors, start = [], 0
     for dtype, count in shapes:
         end = start + count * dtype.itemsize
@@ -180,6 +190,33 @@ def read_record(file: BinaryIO) -> Message | None:
     return fields, tensors
 
 
+def _read_head(file: BinaryIO, left: int) -> tuple[int, int, int] | None:
+    """The lengths of text and tensors, and their checksum; None where the file ends before."""
+    start = file.tell()
+    head = file.read(_RECORD.size)
+    if len(head) < _RECORD.size:
+        return None
+    magic, length, payload, check = _RECORD.unpack(head)
+    size = _RECORD.size + length + payload
+    if magic == _RECORD_MAGIC:
+        found = file.read(_CHECK.size)
+        if len(found) < _CHECK.size:
+            return None
+        is_good = _CHECK.unpack(found) == (crc32(head),)
+        size += _CHECK.size
+    else:
+        is_good = magic == _MAGIC  # of earlier versions, without a checksum of the head
+    if is_good:
+        return (length, payload, check) if size <= left else None
+    if any(head) or _has_content(file):
+        raise DamagedRecord(start, left)
+    return None  # the file had its size before its content
+
+
+def _has_content(file: BinaryIO) -> bool:
+    return any(map(any, iter(lambda: file.read(_BLOCK_BYTES), b"")))
+
+
 def _encoded(fields: dict[str, Any], tensors: Sequence[Tensor]) -> bytes:
     parts = [[_NAMES[tensor.dtype], tensor.numel()] for tensor in tensors]
     return json.dumps({**fields, "tensors": parts} if parts else fields).encode()
@@ -187,18 +224,24 @@ def _encoded(fields: dict[str, Any], tensors: Sequence[Tensor]) -> bytes:
 
 def _decoded(text: bytes, tensor_bytes: int) -> tuple[dict[str, Any], list[tuple[torch.dtype, int]]]:
     try:
-        fields = json.loads(text)
+        fields = json.loads(text, parse_constant=_refuse_constant)
         parts = fields.pop("tensors", [])
         shapes = [(DTYPES[name], count) for name, count in parts]
         whole = sum(dtype.itemsize * count for dtype, count in shapes)
         good = len(shapes) <= _PARTS_MAX and all(type(count) is int and count >= 0 for _, count in shapes)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ServerError(f"a message that cannot be read: {error!r}") from None
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise ServerError(f"a message that cannot be read: {short(error)}") from None
     if not good:
-        raise ServerError(f"a message with tensors {parts}: expected at most {_PARTS_MAX}, of lengths of at least 0")
+        raise ServerError(
+            f"a message with tensors {short(parts)}: expected at most {_PARTS_MAX}, of lengths of at least 0"
+        )
     if whole > tensor_bytes:
         raise RequestTooLarge(f"a message with {whole} bytes of tensors: at most {tensor_bytes} are taken")
     return fields, shapes
+
+
+def _refuse_constant(name: str) -> float:
+    raise ValueError(f"{name} is no number")
 
 
 def _bytes_of(tensor: Tensor) -> np.ndarray:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from weft.errors import ArgumentError
+from weft.torch.parameter_server import parsing
 
 __all__ = ["OPTIMIZERS", "RowOptimizer", "ServerOptimizer", "VectorOptimizer"]
 
@@ -48,10 +49,32 @@ class ServerOptimizer:
                     raise ArgumentError(
                         f"optimizer {name!r}: {key}={value!r}: expected a number, a truth value or a pair"
                     )
+                parsing.number(float(one) if isinstance(one, bool) else one, key)
         try:
-            self.make(torch.zeros(1, dtype=torch.float32, device="cpu"))
-        except (TypeError, ValueError) as error:
+            trial = VectorOptimizer(self, torch.zeros(1, dtype=torch.float32, device="cpu"))
+            trial.step(torch.ones(1, dtype=torch.float32, device="cpu"))
+            numbers, tensors = trial.state()
+            self._state_names = set(numbers), set(tensors)
+        except Exception as error:  # torch checks options in many ways, some only in a step
             raise ArgumentError(f"optimizer {name!r}: {error}") from None
+
+    def check_rows(self) -> None:
+        """Raises unless tables can be updated by this.
+
+        Raises:
+            weft.ArgumentError: They cannot.
+        """
+        if self.options.get("dampening"):
+            raise ArgumentError("dampening of sgd is not for tables: expected 0")
+
+    def check_state(self, numbers: Collection[str], tensors: Collection[str]) -> None:
+        """Raises unless a state has these names: those after a step, or none before the first.
+
+        Raises:
+            weft.ArgumentError: It has not.
+        """
+        if (numbers or tensors) and (set(numbers), set(tensors)) != self._state_names:
+            raise ArgumentError(f"a state of {self.name} with {parsing.short([*numbers, *tensors])}")
 
     def make(self, values: Tensor) -> torch.optim.Optimizer:
         """Torch's optimizer of one parameter, which keeps its values where they are."""
@@ -62,9 +85,17 @@ class ServerOptimizer:
         return {"name": self.name, "options": self.options}
 
     @staticmethod
-    def from_value(value: Mapping[str, Any]) -> ServerOptimizer:
-        """What `to_value` gave."""
-        return ServerOptimizer(str(value["name"]), **value["options"])
+    def from_value(value: Any) -> ServerOptimizer:
+        """What `to_value` gave.
+
+        Raises:
+            weft.ArgumentError: It is no optimizer.
+        """
+        fields = parsing.mapping(value, "optimizer", ("name", "options"))
+        name, options = parsing.text(fields["name"], "optimizer"), parsing.mapping(fields["options"], "options")
+        if "name" in options or "self" in options:
+            raise ArgumentError(f"optimizer {name!r}: options {parsing.short(options)}")
+        return ServerOptimizer(name, **options)
 
 
 @dataclasses.dataclass
@@ -127,8 +158,7 @@ class RowOptimizer(_Stepping):
     """
 
     def __init__(self, how: ServerOptimizer, values: Tensor) -> None:
-        if how.options.get("dampening"):
-            raise ArgumentError("dampening of sgd is not for tables: expected 0")
+        how.check_rows()
         super().__init__(how.make(torch.zeros(0, values.shape[1], dtype=torch.float32, device="cpu")))
         self._how = how
         self._values = values

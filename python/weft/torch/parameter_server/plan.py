@@ -14,17 +14,21 @@ import dataclasses
 import hashlib
 import itertools
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from math import prod
 from typing import Any
 
 from weft.errors import ArgumentError
+from weft.torch.parameter_server.parsing import items, mapping, number, short, text, whole
 
 __all__ = ["BUCKET_BYTES", "PIECE_BYTES", "SPLIT_BYTES", "Bucket", "Piece", "ShardPlan", "Table", "piece_key", "shard"]
 
 BUCKET_BYTES = 1 << 20
 SPLIT_BYTES = 256 << 10
 PIECE_BYTES = 1 << 20
+_SERVERS_MAX = 1 << 16
+_DIMENSIONS_MAX = 64
+_SEED_MAX = 1 << 45
 _ITEM_BYTES = 4
 """Servers keep `float32`, whatever travels."""
 
@@ -111,24 +115,20 @@ class ShardPlan:
         return hashlib.sha256(json.dumps(self.to_value()).encode()).hexdigest()[:16]
 
     @staticmethod
-    def from_value(value: Mapping[str, Any]) -> ShardPlan:
+    def from_value(value: Any) -> ShardPlan:
         """What `to_value` gave, checked.
 
         Raises:
             weft.ArgumentError: It is no plan.
         """
         try:
-            buckets = tuple(
-                Bucket(
-                    tuple((str(name), tuple(map(int, shape))) for name, shape in bucket["parameters"]),
-                    tuple(Piece(**piece) for piece in bucket["pieces"]),
-                )
-                for bucket in value["buckets"]
-            )
-            plan = ShardPlan(int(value["servers"]), buckets, tuple(Table(**table) for table in value["tables"]))
+            fields = mapping(value, "plan", _names(ShardPlan))
+            servers = whole(fields["servers"], "servers", 1, _SERVERS_MAX)
+            buckets = tuple(map(_bucket, items(fields["buckets"], "buckets")))
+            plan = ShardPlan(servers, buckets, tuple(map(_table, items(fields["tables"], "tables"))))
             plan.check()
-        except (KeyError, TypeError, ValueError) as error:
-            raise ArgumentError(f"this is no plan of shards: {error!r}") from None
+        except ArgumentError as error:
+            raise ArgumentError(f"this is no plan of shards: {error}") from None
         return plan
 
     def check(self) -> None:
@@ -137,19 +137,57 @@ class ShardPlan:
         Raises:
             weft.ArgumentError: They do not.
         """
-        for number, bucket in enumerate(self.buckets):
+        for place, bucket in enumerate(self.buckets):
             bounds = [0, *(piece.stop for piece in bucket.pieces)]
-            whole = all(piece.start == start for piece, start in zip(bucket.pieces, bounds, strict=False))
+            joined = all(piece.start == start for piece, start in zip(bucket.pieces, bounds, strict=False))
             owners = [piece.server for piece in bucket.pieces]
-            if not whole or bounds[-1] != bucket.elements:
+            if not joined or bounds != sorted(bounds) or bounds[-1] != bucket.elements:
                 raise ArgumentError(
-                    f"bucket {number}: its pieces {bucket.pieces} do not cover {bucket.elements} elements"
+                    f"bucket {place}: its pieces {short(bucket.pieces)} do not cover {bucket.elements} elements"
                 )
             if any(not 0 <= owner < self.servers for owner in owners):
-                raise ArgumentError(f"bucket {number}: a piece of servers {owners}, of {self.servers}")
+                raise ArgumentError(f"bucket {place}: a piece of servers {short(owners)}, of {self.servers}")
+        if len({table.name for table in self.tables}) != len(self.tables):
+            raise ArgumentError("two tables of one name")
         for table in self.tables:
             if table.rows < 1 or table.width < 1:
                 raise ArgumentError(f"table {table.name!r} of {table.rows} x {table.width}: expected at least 1 x 1")
+
+
+def _names(kind: type) -> list[str]:
+    return [field.name for field in dataclasses.fields(kind)]
+
+
+def _bucket(value: Any) -> Bucket:
+    fields = mapping(value, "bucket", _names(Bucket))
+    parameters = items(fields["parameters"], "parameters")
+    return Bucket(tuple(map(_parameter, parameters)), tuple(map(_piece, items(fields["pieces"], "pieces"))))
+
+
+def _parameter(value: Any) -> tuple[str, tuple[int, ...]]:
+    pair = items(value, "parameter")
+    if len(pair) != 2:
+        raise ArgumentError(f"parameter={short(value)}: expected a name and a shape")
+    shape = items(pair[1], "shape")
+    if len(shape) > _DIMENSIONS_MAX:
+        raise ArgumentError(f"a shape of {len(shape)} dimensions: expected at most {_DIMENSIONS_MAX}")
+    return text(pair[0], "parameter"), tuple(whole(length, "shape") for length in shape)
+
+
+def _piece(value: Any) -> Piece:
+    fields = mapping(value, "piece", _names(Piece))
+    return Piece(*(whole(fields[name], name) for name in _names(Piece)))
+
+
+def _table(value: Any) -> Table:
+    fields = mapping(value, "table", _names(Table))
+    return Table(
+        text(fields["name"], "name"),
+        whole(fields["rows"], "rows", 1),
+        whole(fields["width"], "width", 1),
+        number(fields["deviation"], "deviation", 0.0),
+        whole(fields["seed"], "seed", -_SEED_MAX, _SEED_MAX),
+    )
 
 
 def piece_key(bucket: int, place: int) -> str:

@@ -22,12 +22,16 @@ from weft.logs import LOGGER
 from weft.torch.parameter_server.connection import FOLLOW, LANES, NO_FLIGHT_RECORD, call, connect, pair
 from weft.torch.parameter_server.errors import ServerError
 from weft.torch.parameter_server.messages import Channel, Limits, Message
+from weft.torch.parameter_server.parsing import short
 from weft.torch.parameter_server.service import Service, Session
 
 __all__ = ["Server"]
 
 _ACCEPT_SECONDS = 0.25
 _MEET_SECONDS = 30.0
+_MEETINGS_MAX = 32
+_SPARE_CONNECTIONS = 32
+"""Beside those of the workers: former ones that have not ended yet, questions for statistics."""
 
 
 class Server:
@@ -67,8 +71,12 @@ class Server:
         self._store = stores.open_store(config.place(0, 2, address), self._settings, self._cancel)
         # The end of a connection is nothing to write a flight record about.
         self._endpoint = _weft.Endpoint(route_to=address, **endpoints.options_of(self._settings) | NO_FLIGHT_RECORD)
-        self._channels: set[Channel] = set()
         self._lock = threading.Lock()
+        self._channels: set[Channel] = set()
+        self._channels_max = self.service.workers_max + _SPARE_CONNECTIONS
+        self._meetings: list[_weft.Cancellation] = []
+        """Of workers whose keys are there, the oldest first."""
+        self._meeting_ended = threading.Condition(self._lock)
         if second is not None:
             self._follow(second)
         self._threads = [self._start(self._accept), self._start(self._tend)]
@@ -83,6 +91,8 @@ class Server:
             thread.join()
         self.service.stop()
         with self._lock:
+            for meeting in self._meetings:
+                meeting.cancel()
             channels = list(self._channels)
         for channel in channels:
             channel.close()
@@ -111,7 +121,30 @@ class Server:
                 return
             if name is not None:
                 number += 1
-                self._start(self._meet, bytes(name).decode(errors="replace"))
+                self._begin_meeting(bytes(name).decode(errors="replace"))
+
+    def _begin_meeting(self, name: str) -> None:
+        """Meets a worker in a thread. There are few meetings at a time: a new one ends the oldest.
+
+        A worker meets the server as soon as it has set its key, so the oldest is one that will not
+        come.
+        """
+        meeting = _weft.Cancellation()
+        with self._meeting_ended:
+            while len(self._meetings) >= _MEETINGS_MAX and not self._stopping.is_set():
+                self._meetings[0].cancel()
+                self._meeting_ended.wait(_ACCEPT_SECONDS)
+            self._meetings.append(meeting)
+        try:
+            self._start(self._meet, name, meeting)
+        except RuntimeError as error:
+            LOGGER.warning("a worker is not served, for want of a thread: %s", error)
+            self._end_meeting(meeting)
+
+    def _end_meeting(self, meeting: _weft.Cancellation) -> None:
+        with self._meeting_ended:
+            self._meetings.remove(meeting)
+            self._meeting_ended.notify()
 
     def _tend(self) -> None:
         while not self._stopping.wait(_ACCEPT_SECONDS):
@@ -120,15 +153,23 @@ class Server:
             except (Error, OSError):
                 LOGGER.exception("the parameter server's housekeeping failed")
 
-    def _meet(self, name: str) -> None:
+    def _meet(self, name: str, meeting: _weft.Cancellation) -> None:
         try:
-            group = pair(0, self._store, name, self._endpoint, self._meeting, self._cancel)
+            group = pair(0, self._store, name, self._endpoint, self._meeting, meeting)
         except Error as error:
             LOGGER.warning("a worker that called itself %r did not come: %s", name[:64], error)
             return
+        finally:
+            self._end_meeting(meeting)
         channel = Channel(group, self._limits)
         with self._lock:
-            self._channels.add(channel)
+            is_welcome = len(self._channels) < self._channels_max
+            if is_welcome:
+                self._channels.add(channel)
+        if not is_welcome:
+            LOGGER.warning("a worker is sent away: %d connections are open", self._channels_max)
+            channel.close()
+            return
         session = Session()
         lanes = [self._start(self._serve, channel, session, lane) for lane in range(LANES)]
         for lane in lanes:
@@ -158,10 +199,11 @@ class Server:
         try:
             fields, tensors = self.service.handle(session, request)
         except Error as error:
-            LOGGER.info("refused %s of worker %s: %s", request[0].get("kind"), session.worker, error)
+            LOGGER.info("refused %s of worker %s: %s", short(request[0].get("kind")), session.worker, error)
             return {"refused": type(error).__name__, "why": str(error)}, []
-        except (KeyError, TypeError, ValueError) as error:
-            return {"refused": "ServerError", "why": f"a request that makes no sense: {error!r}"}, []
+        except Exception as error:  # whatever one request brings about, others are served
+            LOGGER.exception("a request of worker %s could not be carried out", session.worker)
+            return {"refused": "ServerError", "why": f"the request could not be carried out: {error!r}"}, []
         return {"done": True, **fields}, tensors
 
     def _follow(self, second: str) -> None:

@@ -13,11 +13,15 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from torch import Tensor
+
 from weft.errors import Error
 from weft.logs import LOGGER
 from weft.torch.parameter_server.errors import ServerError, ShardLost, TooManyWorkers, Unavailable
 from weft.torch.parameter_server.journal import Journal
 from weft.torch.parameter_server.messages import Message
+from weft.torch.parameter_server.parsing import mapping
+from weft.torch.parameter_server.requests import Hello, Pull, parse_hello, parse_pull
 from weft.torch.parameter_server.shard import Shard
 from weft.torch.parameter_server.turns import Turns
 
@@ -51,7 +55,7 @@ class Service:
         """An empty service, or what the journal holds."""
         self._options = options or ServiceOptions()
         self._journal = journal
-        self._shard = Shard(self._options.shard_bytes)
+        self._shard, applied = Shard(self._options.shard_bytes), 0
         self._changed = threading.Condition(Turns())  # type: ignore[arg-type]  # has what it needs of a lock
         self._sessions: dict[str, Session] = {}
         self._failure: Error | None = None
@@ -64,10 +68,15 @@ class Service:
         """Who has been asked for the first values."""
         self._writing = threading.Lock()
         if journal is not None:
-            applied = journal.restore(self._shard)
+            self._shard, applied = journal.restore(self._options.shard_bytes)
             if self._shard.job is not None:
                 LOGGER.info("restored the shard, with %d inputs since the snapshot", applied)
         self._rejoin_until = time.monotonic() + self._options.rejoin_seconds if self._shard.members else 0.0
+
+    @property
+    def workers_max(self) -> int:
+        """How many workers may be members."""
+        return self._options.workers_max
 
     def handle(self, session: Session, message: Message) -> Message:
         """The answer to one request. A pull may wait for other workers.
@@ -78,7 +87,7 @@ class Service:
         fields, tensors = message
         match fields.get("kind"):
             case "hello":
-                return self._hello(session, fields), []
+                return self._hello(session, parse_hello(fields)), []
             case "statistics":
                 with self._changed:
                     return self._shard.statistics(), []
@@ -88,7 +97,7 @@ class Service:
             raise ServerError("the first request of a connection is hello")
         match fields.get("kind"):
             case "pull":
-                return self._pull(session, message)
+                return self._pull(session, parse_pull(fields), tensors)
             case "leave":
                 self.end(session)
                 return {}, []
@@ -151,37 +160,36 @@ class Service:
                 self.snapshot()
             self._journal.close()
 
-    def _hello(self, session: Session, fields: dict[str, Any]) -> dict[str, Any]:
-        worker = str(fields.get("worker"))
+    def _hello(self, session: Session, hello: Hello) -> dict[str, Any]:
+        worker = hello.worker
         with self._changed:
+            if session.ended or session.worker not in (None, worker):
+                raise ServerError(f"a connection has one worker, here {session.worker}, until it ends")
             if worker not in self._sessions and len(self._sessions) >= self._options.workers_max:
                 raise TooManyWorkers(f"{len(self._sessions)} workers are here: this server takes no more")
-            if fields.get("returns") and self._shard.job is None:
+            if hello.returns and self._shard.job is None:
                 raise ShardLost(
                     "this parameter server was started again without its shard, so training cannot go on: keep shards "
                     "with weft server --directory"
                 )
-            self._input_in_turn(({**fields["job"], "kind": "plan"}, []))
+            self._input_in_turn((hello.job.fields, []))
             self._take({"kind": "join", "worker": worker})
-            if worker in self._sessions:
-                self._sessions[worker].ended = True
+            if (former := self._sessions.get(worker, session)) is not session:
+                former.ended = True
             self._sessions[worker] = session
-            session.worker, session.brings_values = worker, bool(fields.get("brings"))
+            session.worker, session.brings_values = worker, hello.brings
             if len(self._sessions) == len(self._shard.members):
                 self._rejoin_until = 0.0
             self._changed.notify_all()
             return {}
 
-    def _pull(self, session: Session, message: Message) -> Message:
-        fields = message[0]
-        if type(fields.get("number")) is not int:
-            raise ServerError(f"number={fields.get('number')!r}: expected the number of the worker's last push")
+    def _pull(self, session: Session, pull: Pull, tensors: list[Tensor]) -> Message:
         with self._changed:
-            self._shard.kept(fields)
+            self._shard.kept(pull.key)
             assert session.worker is not None  # looked at by the caller
             if self._wants_values_of(session):
                 return {"wanted": True}, []
-            while not self._shard.may_read(session.worker, fields):
+            while not self._shard.may_read(session.worker, pull):
                 if self._failure is not None:
                     raise self._failure
                 if session.ended:
@@ -189,7 +197,7 @@ class Service:
                 self._changed.wait()
                 if self._wants_values_of(session):
                     return {"wanted": True}, []
-            return self._shard.values(message)
+            return self._shard.values(pull, tensors)
 
     def _wants_values_of(self, session: Session) -> bool:
         """Whether this worker is to bring the first values, since nobody has been asked to."""
@@ -231,28 +239,33 @@ class Service:
             except Error as error:
                 LOGGER.warning("the second server is lost, this one goes on alone: %s", error)
                 self.follower = None
-        return self._shard.apply(prepared)
+        try:
+            return self._shard.apply(prepared)
+        except Exception as error:
+            # What was checked cannot fail; if it does, memory and files have parted, as above.
+            self._failure = ServerError(f"cannot apply an input that was checked: {error!r}")
+            raise self._failure from error
 
-    def _follow(self, session: Session, fields: dict[str, Any], tensors: list[Any]) -> dict[str, Any]:
+    def _follow(self, session: Session, fields: dict[str, Any], tensors: list[Tensor]) -> dict[str, Any]:
         """An input that another server has checked, or a part of its shard."""
         with self._changed:
             if self._sessions:
                 raise ServerError("this server cannot follow another one: workers are here")
             if session is not self._leader and self._leader is not None:
                 raise ServerError("this server follows another one already")
-            inner = fields["input"]
+            inner = mapping(fields.get("input"), "input")
             match inner.get("kind"):
                 case "begin":
                     self._leader, self._incoming = session, []
                 case "end" if self._incoming is not None:
-                    self._shard = Shard(self._options.shard_bytes)
-                    self._shard.restore(self._incoming)
+                    self._shard = Shard.of_messages(self._incoming, self._options.shard_bytes)
                     self._incoming = None
                     self._rejoin_until = 0.0
                     self._rewrite()
                 case _ if self._incoming is not None:
                     self._incoming.append((inner, tensors))
                 case _ if self._leader is session:
+                    self._shard.check_admitted((inner, tensors))
                     self._keep((inner, tensors))
                 case _:
                     raise ServerError("an input before the shard itself")

@@ -13,14 +13,17 @@ from typing import Any
 
 from torch import Tensor
 
-from weft.errors import ArgumentError
 from weft.torch.parameter_server.errors import ServerError, StalePlan, UnknownShard
-from weft.torch.parameter_server.messages import DTYPES, Message
-from weft.torch.parameter_server.optimizer import ServerOptimizer
+from weft.torch.parameter_server.messages import Message
+from weft.torch.parameter_server.parsing import flag, items, mapping, short, text, whole
 from weft.torch.parameter_server.plan import ShardPlan
+from weft.torch.parameter_server.requests import Input, Job, Membership, Pull, Push, Put, parse_input
 from weft.torch.parameter_server.state import Kept, KeptPiece, KeptTable, Policy
 
 __all__ = ["Shard"]
+
+_WORKERS_COUNTED = 1024
+"""Whose staleness is counted: the workers that have pushed last."""
 
 
 class Shard:
@@ -37,7 +40,9 @@ class Shard:
         self.gathered = False
         """Whether as many workers as asked for have been there together."""
         self.staleness: dict[str, collections.Counter[int]] = {}
-        """By worker, how often pushes had which staleness, since this process began."""
+        """By worker, how often pushes had which staleness, since this process began; the one that
+        pushed last is last.
+        """
         self.repeated = 0
         """Pushes that had been applied before."""
         self._kept: dict[str, Kept] = {}
@@ -45,20 +50,9 @@ class Shard:
     # Inputs.
 
     def apply(self, message: Message) -> dict[str, Any]:
-        """Takes in one input, which `prepare` has checked; returns what the worker is told."""
+        """Takes in one input, which `prepare` has returned; returns what the worker is told."""
         fields, tensors = message
-        match fields["kind"]:
-            case "plan":
-                self._begin(fields)
-            case "join":
-                self._join(fields["worker"])
-            case "leave":
-                self._leave(fields["worker"])
-            case "put":
-                self._piece(fields["key"]).put(tensors)
-            case "push":
-                return self._push(fields, tensors)
-        return {}
+        return self._take_in(parse_input(fields), tensors)
 
     def prepare(self, message: Message) -> Message | None:
         """Checks an input; the same, as it is kept. None: there is nothing to do (again).
@@ -67,42 +61,57 @@ class Shard:
             ServerError: It is refused.
         """
         fields, tensors = message
-        kind = fields.get("kind")
-        if kind == "plan":
-            return self._prepare_plan(fields)
-        if kind in ("join", "leave"):
-            return message if (fields["worker"] in self.members) == (kind == "leave") else None
-        kept = self.kept(fields)
-        if kind == "put":
-            piece = self._piece(fields["key"])
-            return None if piece.has_values else (fields, piece.floats(tensors, 1))
-        if kind != "push":
-            raise ServerError(f"a request of kind {kind!r}: expected push, pull, put, leave or statistics")
-        worker, number = str(fields.get("worker")), fields.get("number")
-        if worker not in self.members:
-            raise ServerError(f"worker {worker} is not a member: it has to join first")
-        if type(number) is not int or number < 1:
-            raise ServerError(f"push {number!r}: expected a number from 1 on")
-        rate = fields.get("lr")
-        if rate is not None and (not isinstance(rate, (int, float)) or not rate >= 0):
-            raise ServerError(f"lr={rate!r}: expected a number of at least 0")
-        if kept.clocks.is_repeated(worker, number):
-            self.repeated += 1
-            return None
-        return fields, kept.check(fields, tensors)
+        request = parse_input(fields)
+        match request:
+            case Job():
+                tensors = []
+                is_new = self._is_new_job(request)
+            case Membership():
+                if self.job is None:
+                    raise ServerError(f"worker {request.worker} comes before a plan")
+                tensors = []
+                is_new = (request.worker in self.members) == (request.kind == "leave")
+            case Put():
+                piece = self._piece(request.key)
+                is_new = not piece.has_values
+                tensors = piece.floats(tensors, 1) if is_new else []
+            case Push():
+                is_new = self._is_new_push(request)
+                tensors = self.kept(request.key).check(tensors, sparse=request.sparse) if is_new else []
+        return (request.fields, tensors) if is_new else None
+
+    def admit(self, message: Message) -> dict[str, Any]:
+        """Takes in an input as `prepare` returned it to somebody else: a file, or another server.
+
+        Raises:
+            ServerError: It is no such thing, or does not follow from what is here.
+        """
+        self.check_admitted(message)
+        return self.apply(message)
+
+    def check_admitted(self, message: Message) -> None:
+        """The checks of `admit`."""
+        fields, tensors = message
+        request = parse_input(fields)
+        if isinstance(request, Push):
+            self.kept(request.key).check_kept(tensors)
+            is_new = self._is_new_push(request)
+        else:
+            is_new = self.prepare(message) is not None
+        if not is_new:
+            raise ServerError(f"an input that was applied before: {short(fields)}")
 
     # Reading.
 
-    def kept(self, fields: dict[str, Any]) -> Kept:
+    def kept(self, key: str) -> Kept:
         """The piece or table that a request names.
 
         Raises:
             UnknownShard: There is none here.
         """
-        key = fields.get("key")
-        found = self._kept.get(key) if isinstance(key, str) else None
+        found = self._kept.get(key)
         if found is None:
-            raise UnknownShard(f"{key!r}: this server has {', '.join(list(self._kept)[:8]) or 'nothing yet'} ...")
+            raise UnknownShard(f"{short(key)}: this server has {', '.join(list(self._kept)[:8]) or 'nothing yet'} ...")
         return found
 
     @property
@@ -112,22 +121,17 @@ class Shard:
             kept.has_values for kept in self._kept.values() if isinstance(kept, KeptPiece)
         )
 
-    def may_read(self, worker: str, fields: dict[str, Any]) -> bool:
+    def may_read(self, worker: str, pull: Pull) -> bool:
         """Whether a worker may have the values that it asks for now."""
         if not (self.gathered and self.has_values):
             return False
-        return self.kept(fields).clocks.may_read(worker, int(fields["number"]), self.policy.staleness)
+        return self.kept(pull.key).clocks.may_read(worker, pull.number, self.policy.staleness)
 
-    def values(self, message: Message) -> Message:
+    def values(self, pull: Pull, tensors: list[Tensor]) -> Message:
         """A copy of the values that a request asks for, in the type that it asks for."""
-        fields, tensors = message
-        kept = self.kept(fields)
-        dtype = DTYPES.get(str(fields.get("dtype", "float32")))
-        if dtype is None or not dtype.is_floating_point:
-            raise ServerError(f"dtype={fields.get('dtype')!r}: expected float32, float16 or bfloat16")
+        kept = self.kept(pull.key)
         values = kept.rows(tensors) if isinstance(kept, KeptTable) else kept.tensor()
-        copied = values.flatten().to(dtype, copy=True)
-        return {"version": kept.version}, [copied]
+        return {"version": kept.version}, [values.flatten().to(pull.dtype, copy=True)]
 
     def statistics(self) -> dict[str, Any]:
         """Clocks, updates and staleness, for people and JSON."""
@@ -143,12 +147,12 @@ class Shard:
     # All of it.
 
     def to_messages(self) -> list[Message]:
-        """Everything, for a snapshot or a second server."""
+        """A copy of everything, for a snapshot or a second server."""
         if self.job is None:
             return []
         messages: list[Message] = [
             (dict(self.job), []),
-            ({"kind": "members", "members": self.members, "gathered": self.gathered}, []),
+            ({"kind": "members", "members": list(self.members), "gathered": self.gathered}, []),
         ]
         for key, kept in self._kept.items():
             whole = kept.to_messages()
@@ -157,60 +161,92 @@ class Shard:
             messages += whole
         return messages
 
-    def restore(self, messages: list[Message]) -> None:
-        """Takes over what `to_messages` gave, in place of what is there."""
-        if not messages:
-            return
-        self._begin(messages[0][0])
-        self.members, self.gathered = list(messages[1][0]["members"]), messages[1][0]["gathered"]
-        place = 2
+    @staticmethod
+    def of_messages(messages: list[Message], bytes_max: int) -> Shard:
+        """What `to_messages` gave.
+
+        Raises:
+            weft.Error: It is no shard.
+        """
+        shard = Shard(bytes_max)
+        if messages:
+            first = parse_input(messages[0][0])
+            if not isinstance(first, Job) or len(messages) < 2:
+                raise ServerError(f"a shard that begins with {short(messages[0][0])}")
+            shard._is_new_job(first)
+            shard._begin(first)
+            shard._restore(messages[1][0], messages[2:])
+        return shard
+
+    def _restore(self, members: dict[str, Any], messages: list[Message]) -> None:
+        head = mapping(members, "members", ("kind", "members", "gathered"))
+        self.members = [text(worker, "members") for worker in items(head["members"], "members")]
+        self.gathered = flag(head["gathered"], "gathered")
+        restored: set[str] = set()
+        place = 0
         while place < len(messages):
-            head = messages[place][0]
-            kept = self._kept[head["key"]]
-            kept.restore(messages[place + 1 : place + 1 + head["count"]])
+            head = mapping(messages[place][0], "kept", ("kind", "key", "count", "has_values"))
+            key, count = text(head["key"], "key"), whole(head["count"], "count", 1, len(messages) - place - 1)
+            kept = self.kept(key)
+            kept.restore(messages[place + 1 : place + 1 + count])
             if isinstance(kept, KeptPiece):
-                kept.has_values = head["has_values"]
-            place += 1 + head["count"]
+                kept.has_values = flag(head["has_values"], "has_values")
+            if kept.clocks.members != set(self.members):
+                raise ServerError(f"{key}: the clocks are not those of the members")
+            restored.add(key)
+            place += 1 + count
+        if restored != set(self._kept) or len(set(self.members)) != len(self.members):
+            raise ServerError(f"a shard without {short(sorted(set(self._kept) - restored))}, or with a member twice")
 
     # How it is done.
 
-    def _prepare_plan(self, fields: dict[str, Any]) -> Message | None:
+    def _is_new_job(self, job: Job) -> bool:
         if self.job is not None:
             for name in ("plan", "server", "optimizer", "policy"):
-                if fields.get(name) != self.job[name]:
+                if job.fields[name] != self.job[name]:
                     raise StalePlan(
-                        f"the worker's {name} is not that of the server, which was told {_short(self.job[name])}, now "
-                        f"{_short(fields.get(name))}: all workers need the same model, options and list of servers; "
+                        f"the worker's {name} is not that of the server, which was told {short(self.job[name])}, now "
+                        f"{short(job.fields[name])}: all workers need the same model, options and list of servers; "
                         "for another job start the server with another directory"
                     )
-            return None
-        try:
-            plan = ShardPlan.from_value(fields["plan"])
-            ServerOptimizer.from_value(fields["optimizer"])
-            policy = Policy(**fields["policy"])
-            server = fields["server"]
-            if type(server) is not int or not 0 <= server < plan.servers:
-                raise ArgumentError(f"server {server!r} of {plan.servers}")
-            if policy.staleness is not None and (type(policy.staleness) is not int or policy.staleness < 0):
-                raise ArgumentError(f"staleness={policy.staleness!r}: expected a number of at least 0, or None")
-        except (KeyError, TypeError, ValueError) as error:
-            raise ServerError(f"the plan is refused: {error}") from None
-        if (wanted := plan.server_bytes()[server]) > self._bytes_max:
+            return False
+        if (wanted := job.plan.server_bytes()[job.server]) > self._bytes_max:
             raise ServerError(f"the shard has {wanted} bytes: this server keeps at most {self._bytes_max}")
-        return {**fields, "kind": "plan"}, []
+        return True
 
-    def _begin(self, fields: dict[str, Any]) -> None:
-        self.job = fields
-        self.plan = ShardPlan.from_value(fields["plan"])
-        self.policy = Policy(**fields["policy"])
-        how = ServerOptimizer.from_value(fields["optimizer"])
-        server = fields["server"]
+    def _is_new_push(self, push: Push) -> bool:
+        kept = self.kept(push.key)
+        if push.worker not in self.members:
+            raise ServerError(f"worker {push.worker} is not a member: it has to join first")
+        if kept.clocks.is_repeated(push.worker, push.number):
+            self.repeated += 1
+            return False
+        return True
+
+    def _take_in(self, request: Input, tensors: list[Tensor]) -> dict[str, Any]:
+        match request:
+            case Job():
+                self._begin(request)
+            case Membership(kind="join"):
+                self._join(request.worker)
+            case Membership():
+                self._leave(request.worker)
+            case Put():
+                self._piece(request.key).put(tensors)
+            case Push():
+                return self._push(request, tensors)
+        return {}
+
+    def _begin(self, job: Job) -> None:
+        self.job, self.plan, self.policy = job.fields, job.plan, job.policy
         self._kept = {}
-        for key, piece in self.plan.pieces_of(server).items():
-            self._kept[key] = KeptPiece(self.policy, piece.elements, how)
+        for key, piece in self.plan.pieces_of(job.server).items():
+            self._kept[key] = KeptPiece(self.policy, piece.elements, job.optimizer)
         for table in self.plan.tables:
-            if table.rows_of(server, self.plan.servers):
-                self._kept[f"table {table.name}"] = KeptTable(self.policy, table, server, self.plan.servers, how)
+            if table.rows_of(job.server, self.plan.servers):
+                self._kept[f"table {table.name}"] = KeptTable(
+                    self.policy, table, job.server, self.plan.servers, job.optimizer
+                )
 
     def _join(self, worker: str) -> None:
         for kept in self._kept.values():
@@ -224,20 +260,19 @@ class Shard:
             kept.clocks.leave(worker)
             kept.complete_rounds(last=not self.members)
 
-    def _push(self, fields: dict[str, Any], tensors: list[Tensor]) -> dict[str, Any]:
-        kept = self.kept(fields)
-        stale = kept.push(fields["worker"], fields, tensors)
-        self.staleness.setdefault(fields["worker"], collections.Counter())[stale] += 1
+    def _push(self, push: Push, tensors: list[Tensor]) -> dict[str, Any]:
+        kept = self.kept(push.key)
+        stale = kept.push(push.worker, push.push, tensors)
+        counts = self.staleness.pop(push.worker, collections.Counter())
+        counts[stale] += 1
+        self.staleness[push.worker] = counts
+        if len(self.staleness) > _WORKERS_COUNTED:
+            del self.staleness[next(iter(self.staleness))]
         kept.complete_rounds()
         return {"staleness": stale}
 
-    def _piece(self, key: Any) -> KeptPiece:
+    def _piece(self, key: str) -> KeptPiece:
         found = self._kept.get(key)
         if not isinstance(found, KeptPiece):
-            raise UnknownShard(f"{key!r} is no piece of this server")
+            raise UnknownShard(f"{short(key)} is no piece of this server")
         return found
-
-
-def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 120 else text[:117] + "..."
