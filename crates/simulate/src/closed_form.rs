@@ -13,7 +13,8 @@
 //! with the overheads o and O per message and byte, the latency L, the rate B of a host and C of a
 //! connection, and γ, β and π per byte that is combined, copied, and read from a peer. Inside a
 //! host a message is a copy, and L is the time of a signal; where only some messages leave their
-//! host, both are weighted accordingly. In a wire format m and x shrink, and what is sent is
+//! host, thread and L are weighted accordingly. The line is not: x is what crosses, of all ranks of
+//! the busiest host. In a wire format m and x shrink, and what is sent is
 //! encoded first. With T tiles of which S are under way at once, the busiest
 //! of thread and wire sets the pace, or the chain of rounds if S tiles do not fill it:
 //!
@@ -37,6 +38,8 @@ struct TileTime {
     wire: f64,
     /// Of what the thread does, what the wire's time hides.
     hidden: f64,
+    /// How often the latency between hosts is in it.
+    crossings: f64,
 }
 
 /// The seconds that a job takes, by a formula: at once, for any number of ranks, without contention
@@ -75,7 +78,12 @@ pub fn closed_form(machine: &Machine, job: &Job<'_>) -> Result<f64, SimulationEr
         tile.chain += rounds * round.chain;
         tile.thread += rounds * round.thread;
         tile.wire += rounds * round.wire;
+        tile.crossings += rounds * round.crossings;
         last = round;
+    }
+    // As few messages cross of all, whatever crosses takes the whole latency.
+    if tile.crossings > 0.0 {
+        tile.chain += (1.0 - tile.crossings).max(0.0) * figures.latency_between();
     }
     // Nothing comes behind which the last copy could hide.
     tile.chain += last.hidden;
@@ -135,6 +143,11 @@ impl<'a> TileFigures<'a> {
         }
     }
 
+    /// Between a message's last byte on a host's line and its arrival.
+    fn latency_between(&self) -> f64 {
+        self.machine.network.latency_s + self.switches_s
+    }
+
     /// From the end of a tile until the peer may use its slot again.
     fn credit(&self) -> f64 {
         match self.link(self.machine.hosts.len() > 1) {
@@ -170,20 +183,24 @@ impl<'a> TileFigures<'a> {
         let (near, across) = (self.travel(phase, false), self.travel(phase, true));
         let mixed = |near: f64, across: f64| (1.0 - far) * near + far * across;
         let thread = self.slowdown * (own + mixed(near.thread, across.thread));
-        // What is copied is what came last, while the next is on its way.
-        let wire = mixed(near.wire, across.wire);
+        // What is copied is what came last, while the next is on its way. What crosses is counted
+        // as it is for all ranks of a host together, so its line takes all of that time.
+        let crossing = if far > 0.0 { across.wire } else { 0.0 };
+        let wire = crossing.max((1.0 - far) * near.wire);
         // Of several messages that are sent at once the last to arrive counts, of one after the
         // other each does.
-        let latency = if far > 0.0 && f64::from(phase.messages) > 1.0 {
-            across.chain
+        let crossings = if far > 0.0 && f64::from(phase.messages) > 1.0 {
+            1.0
         } else {
-            mixed(near.chain, across.chain)
+            far
         };
+        let latency = (1.0 - crossings) * near.chain + crossings * across.chain;
         TileTime {
             chain: thread + wire.max(copying) + latency,
             thread: thread + copying,
             wire,
             hidden: wire.min(copying),
+            crossings,
         }
     }
 
@@ -214,8 +231,7 @@ impl<'a> TileFigures<'a> {
                 thread: 2.0 * f64::from(phase.messages) * host.step_s
                     + sent * write
                     + received * host.peer_s_per_byte,
-                wire: 0.0,
-                hidden: 0.0,
+                ..TileTime::default()
             };
         };
         // A signal without bytes is a message too.
@@ -238,7 +254,7 @@ impl<'a> TileFigures<'a> {
                 + receives * link.receive_overhead_s
                 + received * link.receive_s_per_byte,
             wire: (loaded / rate).max(flow),
-            hidden: 0.0,
+            ..TileTime::default()
         }
     }
 }
