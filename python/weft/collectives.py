@@ -92,7 +92,7 @@ class Collectives:
         Args:
             x: The contribution; the same shape and element type on every rank.
             op: `sum`, `avg`, `product`, `min`, `max`, `band`, `bor`, `bxor` or
-                `weft.PremulSum(factor)`.
+                `weft.PremulSum(factor)`: see `weft.PremulSum` about sums, averages and overflow.
             out: Where the result goes, if `x` must not change.
             how: See `CallKeywords`.
         """

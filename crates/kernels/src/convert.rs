@@ -232,7 +232,7 @@ impl<S: ConvertSource, T: ConvertTarget, const W: usize> BlockKernel<W> for Conv
     #[inline(always)]
     unsafe fn block<I: Isa>(
         &self,
-        srcs: impl Iterator<Item = *const u8>,
+        srcs: impl Iterator<Item = *const u8> + Clone,
         dsts: &[*mut u8],
         offset: usize,
     ) {

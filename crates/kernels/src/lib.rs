@@ -17,6 +17,7 @@
 
 #[cfg(target_arch = "aarch64")]
 mod aarch64;
+mod average;
 mod bf16_pairs;
 mod block;
 mod combine;
@@ -36,6 +37,7 @@ mod sweep;
 #[cfg(target_arch = "x86_64")]
 mod x86;
 
+pub use average::{AverageStep, average_halves};
 pub use convert::convert;
 pub use copy::copy;
 pub use dtype::DType;

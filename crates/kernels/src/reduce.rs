@@ -263,7 +263,7 @@ impl<E: Element, O: Combine<E::Wide>, F: Postprocess<E>, const W: usize> BlockKe
     #[inline(always)]
     unsafe fn block<I: Isa>(
         &self,
-        mut srcs: impl Iterator<Item = *const u8>,
+        mut srcs: impl Iterator<Item = *const u8> + Clone,
         dsts: &[*mut u8],
         offset: usize,
     ) {

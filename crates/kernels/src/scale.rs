@@ -114,7 +114,7 @@ impl<E: Element, const W: usize> BlockKernel<W> for Scaling<E> {
     #[inline(always)]
     unsafe fn block<I: Isa>(
         &self,
-        srcs: impl Iterator<Item = *const u8>,
+        srcs: impl Iterator<Item = *const u8> + Clone,
         dsts: &[*mut u8],
         offset: usize,
     ) {

@@ -19,7 +19,7 @@ pub(crate) trait BlockKernel<const W: usize> {
     /// A block can be read and written there, and the processor has the instructions of `I`.
     unsafe fn block<I: Isa>(
         &self,
-        srcs: impl Iterator<Item = *const u8>,
+        srcs: impl Iterator<Item = *const u8> + Clone,
         dsts: &[*mut u8],
         offset: usize,
     );

@@ -9,6 +9,7 @@ mod collective;
 mod encoding;
 mod ir;
 mod sizes;
+mod sums;
 mod text;
 mod tiles;
 mod verify;
@@ -17,6 +18,7 @@ mod wire_format;
 pub use collective::Collective;
 pub use encoding::Encoding;
 pub use ir::{Buffer, Claim, Fraction, Grid, Rank, Schedule, SignalId, Slice, Step};
+pub use sums::sums_in_transit;
 pub use text::{ParseError, parse, print};
 pub use tiles::{TemporaryEntries, TileLimits};
 pub use verify::{

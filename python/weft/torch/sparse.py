@@ -43,8 +43,11 @@ def all_reduce_sparse(tensor: Tensor, size: int, options: Any, all_gather: _AllG
     work = all_gather([values], [mine.values().contiguous()], gathering)
 
     def finish() -> None:
+        added = torch.cat(values)
+        if op == "avg" and added.dtype in (torch.float16, torch.bfloat16):
+            added = added.double()  # the sum may lie beyond the range of 16 bits, where the average does not
         total = torch.sparse_coo_tensor(
-            torch.cat(indices, 1), torch.cat(values), tensor.shape, dtype=mine.dtype, device="cpu"
+            torch.cat(indices, 1), added, tensor.shape, dtype=added.dtype, device="cpu"
         ).coalesce()
         with torch.no_grad():
             tensor.copy_(_divided(total, size) if op == "avg" else total)

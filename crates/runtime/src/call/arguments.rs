@@ -222,6 +222,12 @@ impl Call {
         }
     }
 
+    /// Whether it averages 16-bit floats, whose sums in transit may lie beyond their range.
+    #[inline]
+    pub(crate) fn averages_halves(&self) -> bool {
+        self.op == Op::Average && matches!(self.dtype, DType::F16 | DType::Bf16)
+    }
+
     /// Checks that the format that was asked for is defined for the call.
     fn check_wire(&self) -> Result<(), Error> {
         let Some(wire) = self.wire.filter(|wire| *wire != WireFormat::Full) else {

@@ -6,6 +6,7 @@
 
 use std::fmt;
 
+use weft_kernels::AverageStep;
 use weft_schedule::{Rank, SignalId};
 use weft_transport::LinkError;
 
@@ -274,9 +275,23 @@ fn execute_at<D: Driver>(
                 is_final,
                 native: true,
             } => {
-                let finish = call.op.finish(is_final, shape.ranks);
-                // SAFETY: as above.
-                unsafe { access::reduce(call, finish, dsts, srcs, elements as usize) };
+                let elements = elements as usize;
+                if call.averages_halves() {
+                    let average = AverageStep {
+                        contributions: shape.ranks,
+                        is_last: is_final,
+                        sums: program
+                            .sums(step.operands)
+                            .get(destinations..)
+                            .unwrap_or(&[]),
+                    };
+                    // SAFETY: as above.
+                    unsafe { access::average_halves(call, average, dsts, srcs, elements) };
+                } else {
+                    let finish = call.op.finish(is_final, shape.ranks);
+                    // SAFETY: as above.
+                    unsafe { access::reduce(call, finish, dsts, srcs, elements) };
+                }
             }
             Kernel::Reduce { is_final, .. } => {
                 let finish = call.op.finish(is_final, shape.ranks);

@@ -5,7 +5,7 @@
 //! ranks to the same bytes (the verifier has checked it), and `Group::issue` obliges the caller to
 //! leave its buffers alone until the operation is over.
 
-use weft_kernels::{DType, Finish, IsaLevel, Representation, Represented};
+use weft_kernels::{AverageStep, DType, Finish, IsaLevel, Representation, Represented};
 use weft_transport::{Iovec, IovecMut, Segment};
 
 use crate::call::Call;
@@ -121,6 +121,23 @@ pub(crate) unsafe fn reduce(
     let srcs = unsafe { std::slice::from_raw_parts(srcs.as_ptr().cast(), srcs.len()) };
     // SAFETY: the caller's promise.
     unsafe { weft_kernels::reduce(call.dtype, call.op.kernel(), dsts, srcs, elements, finish) };
+}
+
+/// Adds contributions to an average of 16-bit floats, or sums of them.
+///
+/// # Safety
+/// See [Note: Who may touch what]: the sources may be read and the destinations written.
+pub(crate) unsafe fn average_halves(
+    call: &Call,
+    step: AverageStep<'_>,
+    dsts: &[*mut u8],
+    srcs: &[*mut u8],
+    elements: usize,
+) {
+    // SAFETY: pointers to mutable and to constant bytes are laid out the same.
+    let srcs = unsafe { std::slice::from_raw_parts(srcs.as_ptr().cast(), srcs.len()) };
+    // SAFETY: the caller's promise.
+    unsafe { weft_kernels::average_halves(call.dtype, dsts, srcs, elements, step) };
 }
 
 /// Combines contributions of which some, or the destinations, are not elements of the call's type.

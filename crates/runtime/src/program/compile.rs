@@ -1,6 +1,7 @@
 //! The compiler: from a schedule to a program for the links of a group.
 
 use std::collections::BTreeSet;
+use std::sync::OnceLock;
 
 use weft_schedule::{Buffer, Claim, Encoding, Rank, Schedule, Slice, Step};
 use weft_transport::claim::CLAIMANTS;
@@ -28,10 +29,12 @@ impl Program {
             schedule,
             reached: &reached,
             operands: Vec::new(),
+            reductions: Vec::new(),
             instructions: Vec::with_capacity(schedule.steps.len()),
         };
         let Compiled {
             operands,
+            reductions,
             instructions,
             arrivals,
         } = compiler.compile(&arrivals(schedule, &linked));
@@ -71,6 +74,8 @@ impl Program {
                 ..schedule.clone()
             },
             operands,
+            reductions,
+            sums: OnceLock::new(),
             instructions,
             arrivals,
         })
@@ -92,11 +97,13 @@ struct Compiler<'a> {
     schedule: &'a Schedule,
     reached: &'a dyn Fn(Rank) -> bool,
     operands: Vec<Operand>,
+    reductions: Vec<Operands>,
     instructions: Vec<Instruction>,
 }
 
 struct Compiled {
     operands: Vec<Operand>,
+    reductions: Vec<Operands>,
     instructions: Vec<Instruction>,
     arrivals: Vec<Arrival>,
 }
@@ -125,6 +132,7 @@ impl Compiler<'_> {
         }
         Compiled {
             operands: self.operands,
+            reductions: self.reductions,
             instructions: self.instructions,
             arrivals,
         }
@@ -144,6 +152,9 @@ impl Compiler<'_> {
                     is_final: *is_final,
                     native: dsts.iter().chain(srcs).all(native),
                 };
+                let first = (self.operands.len() + dsts.len()) as u32;
+                let end = first + srcs.len() as u32;
+                self.reductions.push(Operands { first, end });
                 self.local(kernel, dsts, srcs, claim.as_ref());
             }
             Step::Signal { to, id } => self.signal(*to, *id),

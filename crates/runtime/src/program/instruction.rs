@@ -2,11 +2,13 @@
 //! links of its group allow.
 
 use std::ops::Range;
+use std::sync::OnceLock;
 
 use weft_kernels::{DType, Float8, Representation};
-use weft_schedule::{Encoding, Rank, Schedule, SignalId};
+use weft_schedule::{Encoding, Rank, Schedule, SignalId, sums_in_transit};
 
 use super::Arrival;
+use crate::Error;
 
 /// Which memory an operand lies in.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -115,6 +117,11 @@ pub(crate) enum Instruction {
 pub(crate) struct Program {
     pub(crate) instructions: Vec<Instruction>,
     pub(super) operands: Vec<Operand>,
+    /// The sources of each reduction of the schedule, in order.
+    pub(super) reductions: Vec<Operands>,
+    /// By operand: whether it is a source that holds a sum in transit. What averages of 16-bit
+    /// floats need, and nothing else.
+    pub(super) sums: OnceLock<Vec<bool>>,
     /// What may come to the output: see [Note: Arrivals].
     pub(crate) arrivals: Vec<Arrival>,
     /// The schedule without its steps: how the message and temporary memory are divided.
@@ -141,6 +148,30 @@ impl Program {
         self.operands
             .iter()
             .any(|operand| operand.encoding.is_scaled())
+    }
+
+    /// Finds out which sources hold sums in transit, from the schedules of all ranks, unless that
+    /// is known.
+    pub(crate) fn find_sums(
+        &self,
+        schedules: impl FnOnce() -> Result<Vec<Schedule>, Error>,
+    ) -> Result<(), Error> {
+        if self.sums.get().is_some() {
+            return Ok(());
+        }
+        let of_reductions = sums_in_transit(&schedules()?, self.shape.rank);
+        let mut sums = vec![false; self.operands.len()];
+        for (sources, of_sources) in self.reductions.iter().zip(of_reductions) {
+            sums[sources.first as usize..sources.end as usize].copy_from_slice(&of_sources);
+        }
+        self.sums.get_or_init(|| sums);
+        Ok(())
+    }
+
+    /// Which of some operands hold sums in transit, if that has been found out.
+    pub(crate) fn sums(&self, some: Operands) -> &[bool] {
+        let known = self.sums.get();
+        known.map_or(&[], |sums| &sums[some.first as usize..some.end as usize])
     }
 
     pub(crate) fn operands(&self, some: Operands) -> &[Operand] {

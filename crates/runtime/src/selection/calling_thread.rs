@@ -330,6 +330,11 @@ impl MappedProgram {
                 .unwrap_or(0);
             let entries: Vec<Vec<Rank>> = programs.iter().map(Program::entries).collect();
             let mine = programs.swap_remove(site.rank as usize);
+            // Here, as calls of all types run by it without a further look at the catalog.
+            if collective.reduces() {
+                let found = mine.find_sums(|| candidate.schedules(site, collective, kind(memory)));
+                found.expect("they have been made above");
+            }
             program = Some(match memory {
                 MemoryClass::Symmetric => mine.after_entry(&entries),
                 MemoryClass::Ordinary => mine,

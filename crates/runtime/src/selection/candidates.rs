@@ -110,6 +110,23 @@ impl Candidate {
         asked.map_or(layout.slots, |tiles| tiles as usize)
     }
 
+    /// The schedules of all ranks.
+    pub(crate) fn schedules(
+        &self,
+        site: &Site,
+        collective: Collective,
+        kind: CallKind,
+    ) -> Result<Vec<Schedule>, Error> {
+        let of_rank = |rank| {
+            let site = Site {
+                rank,
+                ..site.clone()
+            };
+            self.schedule(&site, collective, kind)
+        };
+        (0..site.ranks).map(of_rank).collect()
+    }
+
     /// The schedule of the site's rank.
     pub(crate) fn schedule(
         &self,

@@ -244,8 +244,10 @@ impl Selector {
             symmetric,
             wire: self.wire(call)?,
         };
-        if let Some(decision) = self.decisions.get(&key) {
-            return Ok(decision.clone());
+        let chosen = [key.ordinary, key.symmetric];
+        if let Some(decision) = self.decisions.get(&key).cloned() {
+            self.find_sums(call, chosen, key)?;
+            return Ok(decision);
         }
         let DecisionKey { per_rank, wire, .. } = key;
         let mut plan = |(candidate, memory)| {
@@ -265,7 +267,33 @@ impl Selector {
             },
         });
         self.decisions.insert(key, decision.clone());
+        self.find_sums(call, chosen, key)?;
         Ok(decision)
+    }
+
+    /// Finds out what averages of 16-bit floats have to know of the plans that were chosen: see
+    /// [Note: Sums in transit] of the kernels. Two ranks have none.
+    fn find_sums(
+        &mut self,
+        call: &Call,
+        chosen: [Option<(u32, MemoryClass)>; 2],
+        DecisionKey { per_rank, wire, .. }: DecisionKey,
+    ) -> Result<(), Error> {
+        if !call.averages_halves() || !call.collective.reduces() {
+            return Ok(());
+        }
+        for (candidate, memory) in chosen.into_iter().flatten() {
+            let kind = CallKind {
+                memory,
+                per_rank,
+                wire,
+            };
+            let plan = self.plan(candidate, call.collective, kind)?;
+            let candidate = self.catalog.at(candidate);
+            plan.program
+                .find_sums(|| candidate.schedules(&self.site, call.collective, kind))?;
+        }
+        Ok(())
     }
 
     /// Whether ranks must first agree on something that only one of them knows: see
