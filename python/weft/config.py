@@ -78,7 +78,7 @@ class Setting:
         """The value of the environment variable's text."""
         try:
             value = self.parse(text.strip())
-        except ValueError:
+        except (ValueError, OverflowError):
             value = None
         if value is None or not self.check(value):
             raise ConfigError(f"{self.environment}{self._shown(text)} is not allowed: expected {self.allowed}")
@@ -90,7 +90,7 @@ class Setting:
             return self.read(value)
         try:
             good = self.check(value)
-        except TypeError:
+        except (TypeError, ValueError, AttributeError):
             good = False
         if not good:
             raise ConfigError(f"{self.name}{self._shown(value)} is not allowed: expected {self.allowed}")
@@ -153,7 +153,7 @@ class EndpointOptions(TypedDict, total=False):
             doc="TCP connections to every other rank. Large messages take whichever has the least queued; "
             "small ones the first. Of two ranks the one that connects decides.",
             parse=int,
-            check=lambda value: value is None or (type(value) is int and 1 <= value <= 16),
+            check=lambda value: value is None or parsing.is_number(value, 1, 16),
             default_text="one; with several interfaces one over each; four over each where a round trip takes "
             "more than 2 ms",
         ),
@@ -179,7 +179,7 @@ class EndpointOptions(TypedDict, total=False):
             allowed="a whole number from 0 to 255",
             doc="The number of the address (GID) of RDMA ports, as `weft doctor` shows it.",
             parse=int,
-            check=lambda value: value is None or (type(value) is int and 0 <= value <= 255),
+            check=lambda value: value is None or parsing.is_number(value, 0, 255),
             default_text="of RoCE the first of version 2, if possible of an IPv4 address; of InfiniBand the first",
         ),
     ]
@@ -191,7 +191,7 @@ class EndpointOptions(TypedDict, total=False):
             doc="The traffic class of packets over RDMA: the byte in their header whose upper six bits are the DSCP. "
             "Its upper three bits are the service level. Networks that run RoCE without loss tell which one is theirs.",
             parse=int,
-            check=lambda value: value is None or (type(value) is int and 0 <= value <= 255),
+            check=lambda value: value is None or parsing.is_number(value, 0, 255),
             default_text="0",
         ),
     ]
@@ -244,11 +244,11 @@ class EndpointOptions(TypedDict, total=False):
         int | str | None,
         Setting(
             default=1 << 30,
-            allowed="a number of bytes of at least 1M, such as 268435456, 256M or 1G",
+            allowed="a number of bytes from 1M to 64T, such as 268435456, 256M or 1G",
             doc="Upper bound of the memory pool of this process, which all its groups share. Memory is "
             "taken from the system only as groups need it.",
             parse=parsing.parse_bytes,
-            check=lambda value: value >= 1 << 20,
+            check=lambda value: parsing.is_number(value, 1 << 20, parsing.POOL_BYTES_MAX),
             default_text="1G",
         ),
     ]
@@ -256,11 +256,11 @@ class EndpointOptions(TypedDict, total=False):
         float | None,
         Setting(
             default=10.0,
-            allowed="a number of seconds of at least 1",
+            allowed="a number of seconds from 1 to 86400",
             doc="Seconds after which a host that does not answer any more is given up (`weft.PeerLost`). "
             "The death of a process is noticed at once, whatever this says.",
             parse=float,
-            check=lambda value: value >= 1,
+            check=lambda value: parsing.is_number(value, 1.0, 86400.0),
         ),
     ]
     flight_dir: Annotated[
@@ -301,11 +301,11 @@ class GroupOptions(TypedDict, total=False):
         float | None,
         Setting(
             default=300.0,
-            allowed="a number of seconds above 0",
+            allowed="a number of seconds above 0, up to 1e9",
             doc="Seconds after which an operation, or the meeting of the ranks, fails with "
             "`weft.Timeout`. Every call can set its own.",
             parse=float,
-            check=lambda value: value > 0,
+            check=lambda value: parsing.is_number(value, 0.0, parsing.SECONDS_MAX) and value > 0,
         ),
     ]
     algorithm: Annotated[
@@ -440,7 +440,7 @@ class Options(EndpointOptions, GroupOptions, total=False):
             doc="The part of a tensor of a GPU that one copy to the host moves. Each group that reduces such tensors "
             "has host memory for 8 of them in each process. The same on every rank.",
             parse=parsing.parse_bytes,
-            check=lambda value: isinstance(value, int) and 64 << 10 <= value <= 1 << 30,
+            check=lambda value: parsing.is_number(value, 64 << 10, 1 << 30),
             default_text="4M",
         ),
     ]

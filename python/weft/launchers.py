@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import operator
 import re
 import zlib
 from collections.abc import Mapping
@@ -12,6 +13,8 @@ from weft.errors import ConfigError
 __all__ = ["LAUNCHERS", "Launcher", "JobPosition", "first_host", "place", "torch_variables"]
 
 _DEFAULT_PORT = 29500
+_WORLD_SIZE_MAX = 1 << 24
+_DIGITS_MAX = 18
 _DERIVED_PORTS = range(16384, 32768)  # below the range from which Linux takes ports for outgoing connections
 
 
@@ -93,6 +96,9 @@ def place(
             return JobPosition(0, 1, 0, "none")
         rank = _integer(variables, launcher.rank)
         world_size = _integer(variables, launcher.world_size)
+    rank, world_size = _whole("rank", rank), _whole("world_size", world_size)
+    if world_size > _WORLD_SIZE_MAX:
+        raise ConfigError(f"world_size={world_size} is not allowed: expected at most {_WORLD_SIZE_MAX}")
     if not 0 <= rank < world_size:
         raise ConfigError(f"rank={rank} is not allowed with world_size={world_size}: expected 0..{world_size - 1}")
     name = launcher.name if launcher else "arguments"
@@ -202,6 +208,13 @@ def _split(address: str) -> tuple[str, int]:
 
 def _integer(variables: Mapping[str, str], name: str) -> int:
     text = variables[name]
-    if not text.strip().isdecimal():
+    if not text.strip().isdecimal() or len(text.strip()) > _DIGITS_MAX:
         raise ConfigError(f"{name}={text!r} is not allowed: expected a whole number of at least 0")
     return int(text)
+
+
+def _whole(name: str, value: int) -> int:
+    try:
+        return operator.index(value)
+    except TypeError:
+        raise ConfigError(f"{name}={value!r} is not allowed: expected a whole number") from None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numbers
 import os
 import re
 import signal
@@ -10,12 +11,15 @@ from pathlib import Path
 from typing import Any
 
 __all__ = [
+    "POOL_BYTES_MAX",
+    "SECONDS_MAX",
     "SECRET_BYTES_MAX",
     "Secret",
     "are_algorithms",
     "are_levels",
     "are_schedules",
     "is_metrics",
+    "is_number",
     "is_profile",
     "is_signal",
     "parse_algorithms",
@@ -32,6 +36,13 @@ __all__ = [
 _BYTE_UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
 
+SECONDS_MAX = 1_000_000_000
+"""Of a time to wait: 31 years."""
+POOL_BYTES_MAX = 1 << 46
+"""What fits into half of a process's addresses."""
+_UNIT_MAX = (1 << 32) - 1
+_BYTES_BOUND = 1 << 63
+"""Of what the native layer takes."""
 SECRET_BYTES_MAX = 4096
 _SECRET_BYTES_MIN = 16
 
@@ -62,7 +73,10 @@ def parse_bytes(text: str) -> int:
     unit = text[-1:] if text[-1:].isalpha() else ""
     if unit not in _BYTE_UNITS:
         raise ValueError(f"{shown!r} is not a number of bytes")
-    return int(float(text.removesuffix(unit)) * _BYTE_UNITS[unit])
+    count = float(text.removesuffix(unit)) * _BYTE_UNITS[unit]
+    if not abs(count) < _BYTES_BOUND:
+        raise ValueError(f"{shown!r} is not a number of bytes")
+    return int(count)
 
 
 def parse_algorithms(text: str) -> dict[str, str]:
@@ -123,6 +137,16 @@ def parse_metrics(text: str) -> tuple[str, int] | Path:
     return host.removeprefix("[").removesuffix("]") or "127.0.0.1", int(port)
 
 
+def is_number(value: Any, least: float, most: float) -> bool:
+    """Whether it is a number in these bounds, so finite; a whole one if both bounds are."""
+    whole = isinstance(least, int) and isinstance(most, int)
+    return (
+        isinstance(value, numbers.Integral if whole else numbers.Real)
+        and not isinstance(value, bool)
+        and bool(least <= value <= most)
+    )
+
+
 def are_algorithms(value: Any) -> bool:
     """Whether it gives names of algorithms by collective."""
     return isinstance(value, Mapping) and all(isinstance(text, str) for pair in value.items() for text in pair)
@@ -135,12 +159,14 @@ def are_schedules(value: Any) -> bool:
 
 def are_levels(value: Any) -> bool:
     """Whether it gives levels of units: for each level the unit of every rank."""
-    return all(isinstance(unit, int) and unit >= 0 for level in value for unit in level)
+    return all(is_number(unit, 0, _UNIT_MAX) for level in value for unit in level)
 
 
 def is_metrics(value: Any) -> bool:
     """Whether it is an address, or a file for Prometheus."""
-    return isinstance(value, tuple) or Path(value).suffix == ".prom"
+    if not isinstance(value, tuple):
+        return Path(value).suffix == ".prom"
+    return len(value) == 2 and isinstance(value[0], str) and is_number(value[1], 0, (1 << 16) - 1)
 
 
 def is_profile(value: Any) -> bool:

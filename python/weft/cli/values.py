@@ -8,8 +8,8 @@ command with status 2.
 from __future__ import annotations
 
 import argparse
+import functools
 import importlib.util
-import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
@@ -46,6 +46,8 @@ __all__ = [
     "within",
 ]
 
+_NUMBER_MAX = (1 << 63) - 1
+"""What the native layer takes. No option means more, and infinity is more."""
 Number = TypeVar("Number", int, float)
 Value = TypeVar("Value")
 Parser = Callable[[str], Value]
@@ -78,7 +80,7 @@ def _numbers(kind: type[Number], allowed: str, fits: Callable[[Number], bool]) -
             found = kind(text)
         except ValueError:
             raise argparse.ArgumentTypeError(f"{text!r} is not {wanted}; expected {wanted}, {allowed}") from None
-        if not math.isfinite(found) or not fits(found):
+        if not -_NUMBER_MAX <= found <= _NUMBER_MAX or not fits(found):
             raise argparse.ArgumentTypeError(f"{text} is not allowed; expected {wanted}, {allowed}")
         return found
 
@@ -148,9 +150,23 @@ def choices(allowed: Sequence[str], everything: str | None = None) -> Parser[lis
     return parse
 
 
+def _of_files(parse: Parser[Path]) -> Parser[Path]:
+    """What the system says of a name that it cannot look up is a refusal too."""
+
+    @functools.wraps(parse)
+    def careful(text: str) -> Path:
+        try:
+            return parse(text)
+        except OSError as error:
+            raise argparse.ArgumentTypeError(f"{text}: {error.strerror}") from None
+
+    return careful
+
+
 def output_file(suffixes: Sequence[str]) -> Parser[Path]:
     """A file that can be written; what its name ends with says in which format."""
 
+    @_of_files
     def parse(text: str) -> Path:
         path = Path(text)
         if path.suffix.lower() not in suffixes:
@@ -172,6 +188,7 @@ def picture(text: str) -> Path:
     return path
 
 
+@_of_files
 def directory(text: str) -> Path:
     """A directory to write into, which is made where there is none."""
     path = Path(text)
@@ -179,6 +196,7 @@ def directory(text: str) -> Path:
     return path
 
 
+@_of_files
 def existing_directory(text: str) -> Path:
     """A directory that is there."""
     path = Path(text)
@@ -202,6 +220,7 @@ def address(text: str) -> str:
     return text
 
 
+@_of_files
 def existing(text: str) -> Path:
     """A file or directory that is there."""
     if not Path(text).exists():
@@ -209,6 +228,7 @@ def existing(text: str) -> Path:
     return Path(text)
 
 
+@_of_files
 def input_file(text: str) -> Path:
     """A file that is there."""
     path = Path(text)

@@ -12,6 +12,7 @@ from torch.distributed import ReduceOp
 from weft.dtypes import DTYPES, DType
 from weft.errors import UnsupportedError
 from weft.ops import Op, PremulSum
+from weft.parsing import SECONDS_MAX
 
 __all__ = ["check_reducible", "element_type", "is_reducible", "real", "reduction", "seconds"]
 
@@ -64,4 +65,4 @@ def reduction(op: ReduceOp) -> Op | PremulSum:
 
 def seconds(timeout: timedelta) -> float | None:
     """A timeout in seconds; None where torch says "not set", which is zero or less."""
-    return timeout.total_seconds() if timeout > _UNSET else None
+    return min(timeout.total_seconds(), SECONDS_MAX) if timeout > _UNSET else None
