@@ -618,20 +618,44 @@ def rendezvous_host() -> str:
 
 
 def profiles_directory() -> Path:
-    """Where `weft tune` stores profiles."""
-    base = os.environ.get("XDG_CONFIG_HOME")
-    return (Path(base) if base else Path.home() / ".config") / "weft" / "profiles"
+    """Where `weft tune` stores profiles.
+
+    Raises:
+        ConfigError: This process's user has no home directory.
+    """
+    return _users_directory("XDG_CONFIG_HOME", ".config") / "weft" / "profiles"
+
+
+def _users_directory(variable: str, below_home: str) -> Path:
+    base = os.environ.get(variable)
+    if base:
+        return Path(base)
+    try:
+        return Path.home() / below_home
+    except RuntimeError:
+        raise ConfigError(
+            f"HOME is not set, and user {os.getuid()} is not known here, so there is no home directory: set HOME or "
+            f"{variable} to a directory"
+        ) from None
 
 
 def flight_directory(settings: Settings) -> Path | None:
     """Where flight records are written; None where they are not."""
-    match settings.flight_dir:
-        case "none":
-            return None
-        case "auto":
-            return Path(tempfile.gettempdir())
-        case path:
-            return Path(path).absolute()
+    try:
+        match settings.flight_dir:
+            case "none":
+                return None
+            case "auto":
+                return Path(tempfile.gettempdir())
+            case path:
+                return Path(path).absolute()
+    except OSError as error:  # no directory for temporary files, or no working directory
+        warnings.warn(
+            f"no flight records are written: {error.strerror}. Set WEFT_FLIGHT_DIR to a directory, or to none",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+        return None
 
 
 def job_secret(settings: Settings) -> bytes | None:
@@ -695,8 +719,7 @@ def with_secret(variables: Mapping[str, str]) -> dict[str, str]:
 
 def peers_directory() -> Path:
     """Where `weft bench --install-peers` installs."""
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "weft" / "peers"
+    return _users_directory("XDG_CACHE_HOME", ".cache") / "weft" / "peers"
 
 
 def environment() -> dict[str, str]:

@@ -8,7 +8,8 @@ import platform
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+import warnings
+from collections.abc import Callable, Iterator
 
 import weft
 from weft import _weft, config, host_checks, machine
@@ -24,29 +25,38 @@ def findings() -> Iterator[Finding]:
     """Looks at one thing after the other."""
     yield Finding("weft", None, f"{weft.__version__}, Python {platform.python_version()}")
     yield Finding("system", None, f"{platform.system()} {platform.release()} {platform.machine()}")
-    yield _cores()
-    yield host_checks.pinning(_weft.domains(), machine.usable_cores())
-    yield from host_checks.frequency()
-    yield from _memory()
-    yield from host_checks.limits()
-    yield host_checks.clocks()
-    yield host_checks.container()
-    yield _profiles()
+    yield from _looked_at("cores", _cores)
+    yield from _looked_at("domains", lambda: host_checks.pinning(_weft.domains(), machine.usable_cores()))
+    yield from _looked_at("core frequency", host_checks.frequency)
+    yield from _looked_at("memory", _memory)
+    yield from _looked_at("limits", host_checks.limits)
+    yield from _looked_at("clocks", host_checks.clocks)
+    yield from _looked_at("container", host_checks.container)
+    yield from _looked_at("profiles", _profiles)
     for transport in _PROBED_TRANSPORTS:
         yield _transport(transport)
     yield from rdma()
-    yield _congestion_control()
-    yield _encryption()
-    yield _torch()
-    yield graphics_processors()
-    yield emulated_hosts()
+    yield from _looked_at("congestion control", _congestion_control)
+    yield from _looked_at("encryption", _encryption)
+    yield from _looked_at("torch", _torch)
+    yield from _looked_at("GPUs", graphics_processors)
+    yield from _looked_at("emulated hosts", emulated_hosts)
+
+
+def _looked_at(subject: str, look: Callable[[], Finding | Iterator[Finding]]) -> Iterator[Finding]:
+    """What was found; where the system refuses to be asked, that."""
+    try:
+        found = look()
+        yield from [found] if isinstance(found, Finding) else list(found)
+    except (OSError, LookupError, ValueError, weft.Error) as error:
+        yield Finding(subject, None, f"unknown: {error}")
 
 
 def _cores() -> Finding:
     quota = machine.control_group_cores()
     limits = "no control group quota" if quota is None else f"control group quota {quota:g}"
     present = os.cpu_count()
-    affinity = len(os.sched_getaffinity(0))
+    affinity = machine.affinity_cores()
     return Finding(
         "cores", None, f"{machine.usable_cores():g} usable ({present} present, affinity {affinity}, {limits})"
     )
@@ -137,7 +147,12 @@ def _profiles() -> Finding:
     """What was tuned on such hosts, when and where."""
     from weft.tuning.profile import hardware, stored
 
-    here = [profile for _, profile in stored(config.profiles_directory()) if profile.topology.hardware == hardware()]
+    with warnings.catch_warnings(record=True) as unread:
+        warnings.simplefilter("always")
+        found = stored(config.profiles_directory())
+    if unread:
+        return Finding("profiles", None, str(unread[0].message))
+    here = [profile for _, profile in found if profile.topology.hardware == hardware()]
     if not here:
         return Finding("profiles", None, "none; `weft tune` measures which algorithms are the fastest here")
     return Finding("profiles", None, "; ".join(f"{one.topology.ranks} ranks, {one.measured}" for one in here))

@@ -6,10 +6,26 @@ import os
 import resource
 from pathlib import Path
 
-__all__ = ["control_group_cores", "control_group_memory_bytes", "limit", "memory_bytes", "tcp_setting", "usable_cores"]
+__all__ = [
+    "affinity_cores",
+    "control_group_cores",
+    "control_group_memory_bytes",
+    "limit",
+    "memory_bytes",
+    "tcp_setting",
+    "usable_cores",
+]
 
 _UNLIMITED_BYTES = 1 << 60
 """Control groups of version 1 say "no limit" by a number about this large."""
+
+
+def affinity_cores() -> int:
+    """The cores that this process may run on; all of them where a sandbox does not say."""
+    try:
+        return len(os.sched_getaffinity(0))
+    except OSError:
+        return os.cpu_count() or 1
 
 
 def usable_cores(root: Path = Path("/")) -> float:
@@ -17,7 +33,7 @@ def usable_cores(root: Path = Path("/")) -> float:
 
     Its affinity, or its control group's quota if that is less.
     """
-    affinity = float(len(os.sched_getaffinity(0)))
+    affinity = float(affinity_cores())
     quota = control_group_cores(root)
     return affinity if quota is None else min(affinity, quota)
 

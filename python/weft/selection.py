@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -50,7 +51,12 @@ def _profiles(setting: Profile | str | os.PathLike[str], ranks: int) -> list[Nat
     if setting != "auto":
         path = Path(setting)
         return [_native_profile(Profile.load(path), f"profile {path}")]
-    found = candidates(config.profiles_directory(), ranks, hardware())
+    try:
+        directory = config.profiles_directory()
+    except ConfigError as error:
+        warnings.warn(f"no profile of `weft tune` is looked for: {error}", RuntimeWarning, stacklevel=2)
+        return []
+    found = candidates(directory, ranks, hardware())
     return [_native_profile(profile, f"profile {path}", required=False) for path, profile in found]
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Sequence
 
 from weft.group import Group
+from weft.machine import affinity_cores
 from weft.tuning import selection, tuner
 from weft.tuning.coordinator import agree
 from weft.tuning.model import MachineShape, Model
@@ -61,7 +61,7 @@ def probed(group: Group, *, has_profile: bool) -> Group:
 
 def _choose(group: Group, barrier_s: float, broadcast_s: float, size: int) -> Profile:
     topology = tuner.topology_of(group)
-    shape = MachineShape.of(topology, len(os.sched_getaffinity(0)))
+    shape = MachineShape.of(topology, affinity_cores())
     model = _model(shape, barrier_s, broadcast_s, size)
     table: dict[str, Sequence[ProfileRow]] = {}
     for collective in _COLLECTIVES:

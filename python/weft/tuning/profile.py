@@ -8,16 +8,19 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import fnmatch
 import hashlib
 import json
 import os
 import platform
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from weft import files
 from weft.errors import ConfigError
+from weft.machine import affinity_cores
 
 __all__ = ["Profile", "ProfileRow", "ProfileTopology", "candidates", "hardware", "stored"]
 
@@ -175,10 +178,12 @@ class Profile:
 
 def hardware() -> str:
     """This host's processor and number of cores, as profiles name it."""
-    names = [
-        line.partition(":")[2].strip() for line in _CPU_INFO.read_text().splitlines() if line.startswith("model name")
-    ]
-    return f"{names[0] if names else platform.machine()}, {len(os.sched_getaffinity(0))} cores"
+    try:
+        lines = _CPU_INFO.read_text().splitlines()
+    except OSError:
+        lines = []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return f"{names[0] if names else platform.machine()}, {affinity_cores()} cores"
 
 
 def candidates(directory: Path, ranks: int, hardware: str) -> list[tuple[Path, Profile]]:
@@ -186,16 +191,37 @@ def candidates(directory: Path, ranks: int, hardware: str) -> list[tuple[Path, P
 
     How the ranks are placed still tells them apart.
 
-    Raises if one of them cannot be read: who has tuned does not want to run untuned without a word.
+    Warns of what cannot be read: who has tuned does not want to run untuned without a word.
     """
-    found = [(path, Profile.load(path)) for path in sorted(directory.glob(f"{ranks}-ranks-*.json"))]
+    found = []
+    for path in _files(directory, f"{ranks}-ranks-*.json"):
+        try:
+            found.append((path, Profile.load(path)))
+        except ConfigError as error:
+            _warn_of_unused(str(error))
     return [(path, profile) for path, profile in found if profile.topology.hardware == hardware]
+
+
+def _files(directory: Path, pattern: str) -> list[Path]:
+    """The files that match, in a directory that need not be there."""
+    try:
+        found = sorted(directory.iterdir())
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    except OSError as error:
+        _warn_of_unused(f"{directory} cannot be read: {error.strerror}")
+        return []
+    return [path for path in found if fnmatch.fnmatch(path.name, pattern)]
+
+
+def _warn_of_unused(why: str) -> None:
+    warnings.warn(f"{why}. No profile of it is used; WEFT_PROFILE=none looks for none", RuntimeWarning, stacklevel=2)
 
 
 def stored(directory: Path) -> list[tuple[Path, Profile]]:
     """All profiles in a directory that can be read."""
     found = []
-    for path in sorted(directory.glob("*-ranks-*.json")):
+    for path in _files(directory, "*-ranks-*.json"):
         with contextlib.suppress(ConfigError):
             found.append((path, Profile.load(path)))
     return found

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
 import platform
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -13,6 +12,7 @@ from typing import Any
 from weft import _weft
 from weft.errors import ConfigError
 from weft.group import Group
+from weft.machine import affinity_cores
 from weft.tuning import calibration, quiet, selection
 from weft.tuning.coordinator import TuningCoordinator
 from weft.tuning.model import MachineShape, Model
@@ -126,7 +126,7 @@ class _Tuner:
         self._coordinator = coordinator
         self._progress = progress
         self._topology = topology_of(group)
-        self._shape = MachineShape.of(self._topology, len(os.sched_getaffinity(0)))
+        self._shape = MachineShape.of(self._topology, affinity_cores())
         self._own = group.native.schedules()
 
     def run(self) -> Tuned:
