@@ -139,12 +139,8 @@ def parse_metrics(text: str) -> tuple[str, int] | Path:
 
 def is_number(value: Any, least: float, most: float) -> bool:
     """Whether it is a number in these bounds, so finite; a whole one if both bounds are."""
-    whole = isinstance(least, int) and isinstance(most, int)
-    return (
-        isinstance(value, numbers.Integral if whole else numbers.Real)
-        and not isinstance(value, bool)
-        and bool(least <= value <= most)
-    )
+    kind: Any = numbers.Integral if isinstance(least, int) and isinstance(most, int) else numbers.Real
+    return isinstance(value, kind) and not isinstance(value, bool) and bool(least <= value <= most)
 
 
 def are_algorithms(value: Any) -> bool:
