@@ -270,7 +270,13 @@ class TcpStore:
         secret: bytes | None = None,
         insecure: bool = False,
         tls: Sequence[str] | None = None,
-    ) -> TcpStore: ...
+        on_delay: Callable[[str], object] | None = None,
+    ) -> TcpStore:
+        """Connects, and serves if this process shall.
+
+        `on_delay` is given the reason if the host's name or address is not there for a second; it
+        is tried until `timeout`.
+        """
     @property
     def listens_everywhere(self) -> bool:
         """Whether this process serves it at all its addresses, because `host` is none of them."""

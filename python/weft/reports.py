@@ -75,8 +75,7 @@ def _warn_of_unshared(native: _weft.Group) -> None:
         host = native.host_names()[rank]
         warnings.warn(
             f"ranks {other} and {rank} both run on {host} and share no memory, so they use TCP, which is slower: "
-            f"{why}. Look at the limits of memory and descriptors (ulimit -v, ulimit -n), or set "
-            "WEFT_REQUIRE_SHARED_MEMORY=1 to be stopped by this",
+            f"{why}. Set WEFT_REQUIRE_SHARED_MEMORY=1 to be stopped by this",
             RuntimeWarning,
             stacklevel=4,
         )

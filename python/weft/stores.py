@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import functools
 import time
 from collections.abc import Sequence
 from typing import Any, Protocol, runtime_checkable
@@ -119,7 +120,17 @@ def open_store(place: JobPosition, settings: Settings, cancel: _weft.Cancellatio
     """A store at the meeting point, whoever else has opened one there; rank 0 serves it."""
     secret, tls = job_secret(settings), tls_files(settings)
     serves = place.rank == 0
-    store = _weft.TcpStore(place.host, place.port, serves, settings.timeout, cancel, secret, settings.insecure, tls=tls)
+    store = _weft.TcpStore(
+        place.host,
+        place.port,
+        serves,
+        settings.timeout,
+        cancel,
+        secret,
+        settings.insecure,
+        tls=tls,
+        on_delay=functools.partial(_report_delay, place, settings.timeout),
+    )
     if serves and secret is None and tls is None and settings.insecure:
         LOGGER.warning(
             "the ranks meet at %s:%d without a secret (WEFT_INSECURE): whoever reaches it can join the job",
@@ -134,6 +145,16 @@ def open_store(place: JobPosition, settings: Settings, cancel: _weft.Cancellatio
             place.port,
         )
     return store
+
+
+def _report_delay(place: JobPosition, timeout: float, why: str) -> None:
+    LOGGER.warning(
+        "the ranks cannot meet at %s:%d yet: %s. Trying again for %g s (WEFT_TIMEOUT); is MASTER_ADDR right?",
+        place.host,
+        place.port,
+        why,
+        timeout,
+    )
 
 
 def _agent_store(place: JobPosition, timeout: float, cancel: _weft.Cancellation) -> TorchStore:

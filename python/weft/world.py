@@ -60,8 +60,6 @@ def init(
     if global_ranks is not None and len(global_ranks) != place.world_size:
         raise ConfigError(f"global_ranks={list(global_ranks)}: expected {place.world_size} numbers, one for each rank")
     cancel = cancel or _weft.Cancellation()
-    route_to = f"{place.host}:{place.port}" if place.host else stores.rendezvous(store)
-    endpoint = endpoint or endpoints.shared(settings, place.rank, route_to)
     reports.begin(settings, place.rank if global_ranks is None else global_ranks[place.rank], place.local_rank)
     native_store: Any
     meeting = name
@@ -72,6 +70,9 @@ def init(
     else:
         native_store = stores.of_place(place, settings, cancel)
         meeting = f"{name}/{next(_meetings[place.rank if settings.transport == 'loopback' else None])}"
+    # After the store, which waits for the rendezvous' name if that is known late.
+    route_to = f"{place.host}:{place.port}" if place.host else stores.rendezvous(store)
+    endpoint = endpoint or endpoints.shared(settings, place.rank, route_to)
     asked = settings.of(GroupOptions)
     if place.rank != 0:
         asked["profile"] = "none"  # every rank is given rank 0's

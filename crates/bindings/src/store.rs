@@ -7,7 +7,9 @@ use std::time::{Duration, Instant};
 
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
-use weft_runtime::{Error, Secret, Store, StoreAccess, TcpStoreServer, TlsCredentials, TlsFiles};
+use weft_runtime::{
+    Error, Patience, Secret, Store, StoreAccess, TcpStoreServer, TlsCredentials, TlsFiles,
+};
 
 use crate::error::checked;
 use crate::interrupt::{Cancellation, duration, interruptible};
@@ -56,7 +58,7 @@ pub(crate) struct TcpStore {
 #[pymethods]
 impl TcpStore {
     #[new]
-    #[pyo3(signature = (host, port, serve, timeout, cancel, secret=None, insecure=false, tls=None))]
+    #[pyo3(signature = (host, port, serve, timeout, cancel, secret=None, insecure=false, tls=None, on_delay=None))]
     #[expect(clippy::too_many_arguments, reason = "they are arguments in Python")]
     fn new(
         py: Python<'_>,
@@ -68,14 +70,21 @@ impl TcpStore {
         secret: Option<&[u8]>,
         insecure: bool,
         tls: Option<[PathBuf; 3]>,
+        on_delay: Option<Py<PyAny>>,
     ) -> PyResult<Self> {
         let deadline = Instant::now() + duration(py, timeout)?;
         let access = checked(py, access(secret, tls, insecure))?;
         let address = join(host, port);
         let (client, server) = interruptible(py, cancel, |flag| {
-            let server = serve.then(|| TcpStoreServer::start(&address, &access));
+            let patience = Patience {
+                deadline,
+                cancel: flag,
+                on_delay: &|why| report(on_delay.as_ref(), why),
+            };
+            let server =
+                serve.then(|| TcpStoreServer::start_patiently(&address, &access, &patience));
             let server = server.transpose()?;
-            let client = weft_runtime::TcpStore::connect(&address, access, deadline, flag)?;
+            let client = weft_runtime::TcpStore::connect_patiently(&address, access, &patience)?;
             Ok((Arc::new(client), server))
         })?;
         Ok(Self { client, server })
@@ -124,11 +133,19 @@ fn access(
     })
 }
 
+fn report(on_delay: Option<&Py<PyAny>>, why: &str) {
+    Python::attach(|py| {
+        let Some(Err(raised)) = on_delay.map(|on_delay| on_delay.call1(py, (why,))) else {
+            return;
+        };
+        raised.write_unraisable(py, None);
+    });
+}
+
 fn join(host: &str, port: u16) -> String {
-    if host.contains(':') {
-        format!("[{host}]:{port}")
-    } else {
-        format!("{host}:{port}")
+    match host.contains(':') && !host.starts_with('[') {
+        true => format!("[{host}]:{port}"),
+        false => format!("{host}:{port}"),
     }
 }
 

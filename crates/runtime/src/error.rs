@@ -5,11 +5,15 @@ use std::io;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use weft_transport::{LinkError, is_own_limit};
+use weft_transport::{LinkError, is_own_limit, os_code};
 
 /// What to do where the operating system lets this process have no more of something.
 pub(crate) const RAISE_LIMIT: &str =
     "Raise its limits of descriptors (ulimit -n), threads or memory";
+
+/// What to do where it refuses by a rule, not for want of something.
+const ALLOW_CALL: &str =
+    "A seccomp profile or another sandbox refuses it: see Containers in docs/how-to/operations.md";
 
 /// Longer reasons for an abort are cut on their way to other ranks, so that they fit into a
 /// message.
@@ -100,10 +104,11 @@ impl Error {
         }
     }
 
-    /// The operating system lets this process have no more of what it needs to do something.
-    pub(crate) fn own_limit(what: &str, error: &io::Error) -> Self {
+    /// The operating system refuses what this process needs to do something.
+    pub(crate) fn refused_here(what: &str, error: &io::Error) -> Self {
         Error::Config(format!(
-            "this process cannot {what}: {error}. {RAISE_LIMIT}"
+            "this process cannot {what}: {error}{}",
+            remedy(error)
         ))
     }
 
@@ -120,17 +125,15 @@ impl Error {
             LinkError::Left => lost("it closed the connection".into()),
             LinkError::Protocol(what) => lost(format!("it broke the protocol: {what}")),
             // The system's text does not say of what there are too many.
-            LinkError::Io(error) if error.raw_os_error() == Some(libc::ETOOMANYREFS) => {
+            LinkError::Io(error) if os_code(&error) == Some(libc::ETOOMANYREFS) => {
                 let whom = name(rank, host);
-                Error::own_limit(
-                    &format!("send descriptors to {whom}"),
-                    &io::Error::other(
-                        "too many of this user's lie in messages that have not been received",
-                    ),
-                )
+                Error::Config(format!(
+                    "this process cannot send descriptors to {whom}: too many of this user's lie \
+                     in messages that have not been received. {RAISE_LIMIT}"
+                ))
             }
             LinkError::Io(error) if is_own_limit(&error) => {
-                Error::own_limit(&format!("connect to {}", name(rank, host)), &error)
+                Error::refused_here(&format!("connect to {}", name(rank, host)), &error)
             }
             LinkError::Io(error) => lost(error.to_string()),
             LinkError::Refused(why) => Error::Auth(format!(
@@ -142,6 +145,7 @@ impl Error {
                 waiting_for: format!("{} ({what})", name(rank, host)),
                 after: Duration::ZERO,
             },
+            LinkError::Setup(what) => Error::Config(what),
             LinkError::Cancelled => Error::cancelled(),
             error @ (LinkError::Unregistered | LinkError::Unsupported(_)) => {
                 Error::Internal(error.to_string())
@@ -163,6 +167,16 @@ impl Error {
         };
         *text = format!("{text} ({note})");
         self
+    }
+}
+
+/// What to do where the operating system has refused something to this process.
+pub(crate) fn remedy(error: &io::Error) -> String {
+    match os_code(error) {
+        // Threads are refused with EAGAIN.
+        code if is_own_limit(error) || code == Some(libc::EAGAIN) => format!(". {RAISE_LIMIT}"),
+        Some(libc::EPERM | libc::EACCES | libc::ENOSYS) => format!(". {ALLOW_CALL}"),
+        _ => String::new(),
     }
 }
 

@@ -25,9 +25,9 @@ mod sync;
 
 pub use bootstrap::{
     Domain, Endpoint, EndpointAddress, EndpointOptions, Formats, HostParts, Meeting, Member,
-    MemoryStore, Policy, PrefixStore, Profile, ProfileRow, ProfileTable, Schedules, Secret, Store,
-    StoreAccess, TcpStore, TcpStoreServer, Terms, TlsCredentials, TlsFiles, TransportAddress,
-    TransportChoice, Unshared,
+    MemoryStore, Patience, Policy, PrefixStore, Profile, ProfileRow, ProfileTable, Schedules,
+    Secret, Store, StoreAccess, TcpStore, TcpStoreServer, Terms, TlsCredentials, TlsFiles,
+    TransportAddress, TransportChoice, Unshared,
 };
 pub use call::{Call, Counts, Op, Tiling};
 pub use channel::CellOp;

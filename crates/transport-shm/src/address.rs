@@ -2,7 +2,7 @@
 
 use std::io;
 
-use weft_transport::LinkError;
+use weft_transport::{LinkError, failed};
 
 const VERSION: u8 = 1;
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
@@ -42,7 +42,8 @@ impl ShmAddress {
 /// Identifies the running kernel: processes with different boots share no memory for certain. (With
 /// equal boots they may: containers of one host are told apart by trying.)
 pub(crate) fn boot_id() -> io::Result<[u8; 16]> {
-    let text = std::fs::read_to_string(BOOT_ID)?;
+    let text = std::fs::read_to_string(BOOT_ID);
+    let text = text.map_err(|error| failed(format!("open {BOOT_ID}"), error))?;
     parse_boot_id(&text).ok_or_else(|| {
         io::Error::new(
             io::ErrorKind::InvalidData,

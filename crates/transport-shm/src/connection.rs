@@ -150,10 +150,14 @@ impl ShmConnection {
     }
 
     fn loss(&self) -> String {
-        let number = self.process.number();
+        // What runs in another PID namespace has no number here.
+        let process = match self.process.number() {
+            0 => "its process (in another PID namespace)".into(),
+            number => format!("process {number}"),
+        };
         match self.peer_has_ended() {
-            true => format!("process {number} ended"),
-            false => format!("the connection to process {number} ended without a goodbye"),
+            true => format!("{process} ended"),
+            false => format!("the connection to {process} ended without a goodbye"),
         }
     }
 

@@ -7,6 +7,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::time::Duration;
 
 use weft_transport::fork::Descriptor;
+use weft_transport::{checked, failed};
 
 /// The longest packet: a tag and the longest message.
 pub(crate) const PACKET_BYTES_MAX: usize = 1 + 64 * 1024;
@@ -25,9 +26,13 @@ pub(crate) fn listen(name: &[u8]) -> io::Result<Descriptor> {
     let socket = open()?;
     let (address, len) = abstract_address(name)?;
     // SAFETY: the address outlives the call, and `len` of its bytes are meant.
-    check(unsafe { libc::bind(socket.as_raw_fd(), (&raw const address).cast(), len) })?;
+    checked("bind", unsafe {
+        libc::bind(socket.as_raw_fd(), (&raw const address).cast(), len)
+    })?;
     // SAFETY: plain system call.
-    check(unsafe { libc::listen(socket.as_raw_fd(), BACKLOG) })?;
+    checked("listen", unsafe {
+        libc::listen(socket.as_raw_fd(), BACKLOG)
+    })?;
     Ok(socket)
 }
 
@@ -37,7 +42,9 @@ pub(crate) fn connect(name: &[u8]) -> io::Result<Descriptor> {
     let socket = open()?;
     let (address, len) = abstract_address(name)?;
     // SAFETY: the address outlives the call, and `len` of its bytes are meant.
-    check(unsafe { libc::connect(socket.as_raw_fd(), (&raw const address).cast(), len) })?;
+    checked("connect", unsafe {
+        libc::connect(socket.as_raw_fd(), (&raw const address).cast(), len)
+    })?;
     Ok(socket)
 }
 
@@ -48,7 +55,7 @@ pub(crate) fn accept(listener: BorrowedFd<'_>) -> io::Result<Descriptor> {
     Descriptor::make(|| {
         // SAFETY: no address is asked for.
         let raw = unsafe { libc::accept4(listener.as_raw_fd(), no_address, no_len, flags) };
-        check(raw).map(adopt)
+        checked("accept4", raw).map(adopt)
     })
 }
 
@@ -63,7 +70,9 @@ pub(crate) fn peer_credentials(socket: BorrowedFd<'_>) -> io::Result<libc::ucred
     let (level, option) = (libc::SOL_SOCKET, libc::SO_PEERCRED);
     let place = (&raw mut credentials).cast();
     // SAFETY: the place is writable, and `len` says how long it is.
-    check(unsafe { libc::getsockopt(socket.as_raw_fd(), level, option, place, &mut len) })?;
+    checked("getsockopt(SO_PEERCRED)", unsafe {
+        libc::getsockopt(socket.as_raw_fd(), level, option, place, &mut len)
+    })?;
     Ok(credentials)
 }
 
@@ -91,7 +100,7 @@ pub(crate) fn send(
     loop {
         // SAFETY: the header points to slices and control data that outlive the call.
         let sent = unsafe { libc::sendmsg(socket.as_raw_fd(), &header, flags) };
-        match outcome(sent) {
+        match checked("sendmsg", sent) {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             result => return result.map(drop),
         }
@@ -123,9 +132,9 @@ fn receive_packet(socket: BorrowedFd<'_>, buffer: &mut Vec<u8>) -> io::Result<Ve
         // SAFETY: the header points to writable memory of the lengths it says, which outlives the
         // call.
         let len = unsafe { libc::recvmsg(socket.as_raw_fd(), &mut header, flags) };
-        match outcome(len) {
+        match checked("recvmsg", len) {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            result => break result?,
+            result => break result? as usize,
         }
     };
     // SAFETY: the kernel wrote this many bytes, which is at most the room.
@@ -133,7 +142,10 @@ fn receive_packet(socket: BorrowedFd<'_>, buffer: &mut Vec<u8>) -> io::Result<Ve
     let descriptors = read_descriptors(&header);
     if header.msg_flags & libc::MSG_CTRUNC != 0 {
         // There is room for as many descriptors as ever come: this process could not take them.
-        return Err(io::Error::from_raw_os_error(libc::EMFILE));
+        return Err(failed(
+            "recvmsg",
+            io::Error::from_raw_os_error(libc::EMFILE),
+        ));
     }
     if header.msg_flags & libc::MSG_TRUNC != 0 {
         return Err(io::Error::new(
@@ -153,7 +165,7 @@ pub(crate) fn wait(socket: BorrowedFd<'_>, timeout: Duration) -> io::Result<bool
     };
     let milliseconds = i32::try_from(timeout.as_millis()).unwrap_or(i32::MAX);
     // SAFETY: the one entry outlives the call.
-    match check(unsafe { libc::poll(&mut entry, 1, milliseconds) }) {
+    match checked("poll", unsafe { libc::poll(&mut entry, 1, milliseconds) }) {
         Ok(count) => Ok(count > 0),
         Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(false),
         Err(error) => Err(error),
@@ -164,7 +176,7 @@ fn open() -> io::Result<Descriptor> {
     Descriptor::make(|| {
         // SAFETY: plain system call.
         let raw = unsafe { libc::socket(libc::AF_UNIX, FLAGS, 0) };
-        check(raw).map(adopt)
+        checked("socket(AF_UNIX)", raw).map(adopt)
     })
 }
 
@@ -246,18 +258,6 @@ fn read_descriptors(header: &libc::msghdr) -> Vec<OwnedFd> {
 fn adopt(raw: RawFd) -> OwnedFd {
     // SAFETY: only called with descriptors that the kernel has just made for us.
     unsafe { OwnedFd::from_raw_fd(raw) }
-}
-
-fn check(result: i32) -> io::Result<i32> {
-    if result < 0 {
-        Err(io::Error::last_os_error())
-    } else {
-        Ok(result)
-    }
-}
-
-fn outcome(result: isize) -> io::Result<usize> {
-    usize::try_from(result).map_err(|_| io::Error::last_os_error())
 }
 
 #[cfg(test)]

@@ -2,14 +2,14 @@
 
 use std::cell::Cell;
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use weft_transport::{
     Capabilities, EndpointId, Link, LinkError, LinkEvents, Local, MappedPeer, RegionKey, Regions,
-    Segment, Transport, TransportKind,
+    Segment, Transport, TransportKind, effective_user,
     fork::{self, Descriptor},
     is_own_limit, random,
 };
@@ -124,7 +124,8 @@ impl Transport for ShmTransport {
         let deadline = HandshakeDeadline { deadline, cancel };
         let socket = reach(&address.name, &deadline)?;
         let local = &self.shared.local;
-        let mapped = handshake::dial(socket.as_fd(), local, peer, &address.token, &deadline)?;
+        let mapped = handshake::dial(socket.as_fd(), local, peer, &address.token, &deadline);
+        let mapped = mapped.map_err(|error| refused_by_user(socket.as_fd()).unwrap_or(error))?;
         mapped
             .map(|(mapped, rings)| self.shared.link(peer, mapped, rings, socket))
             .transpose()
@@ -243,6 +244,17 @@ fn reach(name: &[u8], deadline: &HandshakeDeadline<'_>) -> Result<Descriptor, Li
             },
         }
     }
+}
+
+/// The reason, where the peer hangs up since it takes in its own user and root only.
+fn refused_by_user(socket: BorrowedFd<'_>) -> Option<LinkError> {
+    let (own, theirs) = (effective_user(), socket::peer_credentials(socket).ok()?.uid);
+    (own != 0 && own != theirs).then(|| {
+        LinkError::Refused(format!(
+            "it runs as another user (uid {theirs}; this process: uid {own}), and memory is shared between processes \
+             of one user only"
+        ))
+    })
 }
 
 fn closed() -> LinkError {

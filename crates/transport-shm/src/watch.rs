@@ -13,7 +13,9 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use weft_transport::fork::{self, Descriptor};
-use weft_transport::{Doorbell, FlushState, Shortage, effective_user, is_own_limit};
+use weft_transport::{
+    Doorbell, FlushState, Shortage, checked, effective_user, failed, is_own_limit, os_code,
+};
 
 use crate::connection::ShmConnection;
 use crate::socket;
@@ -98,7 +100,9 @@ impl ConnectionWatcher {
         watch.control(libc::EPOLL_CTL_ADD, wake, KEY_WAKE, libc::EPOLLIN as u32)?;
         let running = Arc::clone(&watch);
         let thread = thread::Builder::new().name("weft-shm".into());
-        watch.locked().thread = Some(thread.spawn(move || running.run())?);
+        let thread = thread.spawn(move || running.run());
+        let thread = thread.map_err(|error| failed("starting the thread weft-shm", error))?;
+        watch.locked().thread = Some(thread);
         Ok(watch)
     }
 
@@ -212,7 +216,7 @@ impl ConnectionWatcher {
         let raw = connection.raw_socket();
         match self.control(libc::EPOLL_CTL_MOD, raw, connection.key, PEER_ENDED | room) {
             // Not watched any more, since its link is dropped.
-            Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(()),
+            Err(error) if os_code(&error) == Some(libc::ENOENT) => Ok(()),
             result => result,
         }
     }
@@ -357,10 +361,8 @@ impl ConnectionWatcher {
         let mut event = libc::epoll_event { events, u64: key };
         let raw = self.epoll.as_raw_fd();
         // SAFETY: the event outlives the call.
-        match unsafe { libc::epoll_ctl(raw, operation, descriptor, &mut event) } {
-            0 => Ok(()),
-            _ => Err(io::Error::last_os_error()),
-        }
+        let done = unsafe { libc::epoll_ctl(raw, operation, descriptor, &mut event) };
+        checked("epoll_ctl", done).map(drop)
     }
 
     fn wake_up(&self) {

@@ -11,6 +11,8 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::time::Duration;
 use std::{fs, io};
 
+use weft_transport::{checked, os_code};
+
 use crate::socket::unconnected;
 
 /// The kernel's bound of a name, with the zero behind it.
@@ -106,10 +108,8 @@ impl CongestionControl {
         let (place, raw) = (name.as_mut_ptr().cast(), socket.as_raw_fd());
         let (level, option) = (libc::IPPROTO_TCP, libc::TCP_CONGESTION);
         // SAFETY: the name is writable and as long as it says, and both outlive the call.
-        match unsafe { libc::getsockopt(raw, level, option, place, &mut bytes) } {
-            0 => Ok(Self { name }),
-            _ => Err(io::Error::last_os_error()),
-        }
+        let asked = unsafe { libc::getsockopt(raw, level, option, place, &mut bytes) };
+        checked("getsockopt(TCP_CONGESTION)", asked).map(|_| Self { name })
     }
 
     fn name(&self) -> &str {
@@ -124,15 +124,13 @@ impl CongestionControl {
         let (place, bytes) = (self.name.as_ptr().cast(), NAME_BYTES_MAX as _);
         let (raw, option) = (socket.as_raw_fd(), libc::TCP_CONGESTION);
         // SAFETY: the name outlives the call and is as long as it says.
-        match unsafe { libc::setsockopt(raw, libc::IPPROTO_TCP, option, place, bytes) } {
-            0 => Ok(()),
-            _ => Err(io::Error::last_os_error()),
-        }
+        let set = unsafe { libc::setsockopt(raw, libc::IPPROTO_TCP, option, place, bytes) };
+        checked("setsockopt(TCP_CONGESTION)", set).map(drop)
     }
 }
 
 fn refusal(name: &str, error: &io::Error) -> String {
-    let why = match error.raw_os_error() {
+    let why = match os_code(error) {
         Some(libc::ENOENT) => format!(
             "this host has {} ({AVAILABLE}); others are kernel modules, tcp_bbr for bbr, which root \
              loads with modprobe",

@@ -315,7 +315,7 @@ fn decode(bytes: &[u8; PART_BYTES]) -> Option<(EndpointId, LinkPart)> {
 }
 
 fn failed(error: snow::Error) -> LinkError {
-    LinkError::Refused(format!("no proof of identity can be made: {error}"))
+    LinkError::Setup(format!("no proof of identity can be made: {error}"))
 }
 
 #[cfg(test)]

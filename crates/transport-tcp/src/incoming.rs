@@ -7,7 +7,9 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use weft_transport::{Grants, IovecMut, LinkError, Redirection, RegionKey, Regions, Signal};
+use weft_transport::{
+    Grants, IovecMut, LinkError, Redirection, RegionKey, Regions, Signal, failed,
+};
 
 use crate::connection::broken_by;
 use crate::frame::{Frame, HEADER_BYTES};
@@ -153,7 +155,10 @@ impl TcpIncoming {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {
                 return Ok(ReceiveProgress::Read(0));
             }
-            Err(error) => return Err(LinkError::Gone(broken_by(&error))),
+            Err(error) => {
+                let error = failed("readv", error);
+                return Err(LinkError::Gone(broken_by(&error)));
+            }
         };
         self.read += bytes as u64;
         if bytes == 0 {

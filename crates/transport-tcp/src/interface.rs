@@ -5,8 +5,8 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs, UdpSocket};
 use std::ptr::NonNull;
 
-use weft_transport::LinkError;
 use weft_transport::fork::{AboveStandardStreams, Descriptor};
+use weft_transport::{LinkError, checked, failed, last_failure};
 
 /// How to choose the network to listen on.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -35,14 +35,14 @@ impl Interface {
     pub(crate) fn addresses(&self) -> Result<Vec<(u8, IpAddr)>, LinkError> {
         let networks = match self {
             Interface::Default => vec![vec![
-                source_towards(NOWHERE).unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST)),
+                source_towards(NOWHERE).map_or(Ipv4Addr::LOCALHOST.into(), |source| source.ip()),
             ]],
             Interface::Towards(target) => vec![towards(target)?],
             Interface::Named(name) if name == "all" => all()?,
             Interface::Named(names) => {
                 let names: Vec<&str> = names.split(',').map(str::trim).collect();
                 if names.len() > NETWORKS_MAX {
-                    return Err(LinkError::Refused(format!(
+                    return Err(LinkError::Setup(format!(
                         "{} interfaces are more than the {NETWORKS_MAX} that can be used at once",
                         names.len()
                     )));
@@ -64,9 +64,8 @@ impl Interface {
 /// peers elsewhere need another one too: the one of the default route. Unless the target is called
 /// by a name that means every host itself: then all ranks are on this one.
 fn towards(target: &str) -> Result<Vec<IpAddr>, LinkError> {
-    let found = AboveStandardStreams::new().and_then(|_above| target.to_socket_addrs());
-    let targets = found.map_err(|error| {
-        LinkError::Refused(format!(
+    let targets = resolve(target).map_err(|error| {
+        LinkError::Setup(format!(
             "the rendezvous {target:?} is no known host:port ({error})"
         ))
     })?;
@@ -78,24 +77,75 @@ fn towards(target: &str) -> Result<Vec<IpAddr>, LinkError> {
         }
     }
     let first = first.map_err(|error| {
-        LinkError::Refused(format!(
+        LinkError::Setup(format!(
             "no route leads to the rendezvous {target:?} ({error})"
         ))
     })?;
+    if let Some(scope) = scope_of(first) {
+        return beside_link_local(first, scope);
+    }
+    let first = first.ip();
     let mut addresses = vec![first];
     if first.is_loopback()
         && !means_loopback(target)
         && let Ok(outward) = source_towards(NOWHERE)
     {
-        addresses.push(outward);
+        addresses.push(outward.ip());
     }
     Ok(addresses)
+}
+
+/// The interface of a link-local IPv6 address.
+fn scope_of(address: SocketAddr) -> Option<u32> {
+    match address {
+        SocketAddr::V6(v6) if v6.ip().is_unicast_link_local() => Some(v6.scope_id()),
+        _ => None,
+    }
+}
+
+/// The other addresses of the interface that has a link-local one, whose scope would mean nothing
+/// to peers.
+fn beside_link_local(address: SocketAddr, scope: u32) -> Result<Vec<IpAddr>, LinkError> {
+    let mut name = [0; libc::IF_NAMESIZE];
+    // SAFETY: the buffer is as long as names of interfaces can be.
+    let known = unsafe { libc::if_indextoname(scope, name.as_mut_ptr()) };
+    if known.is_null() {
+        return Err(last_failure("if_indextoname").into());
+    }
+    // SAFETY: the call succeeded, so it wrote a NUL-terminated name.
+    let name = unsafe { CStr::from_ptr(name.as_ptr()) }.to_string_lossy();
+    named(&name, ADDRESSES).map_err(|_| {
+        LinkError::Setup(format!(
+            "the route to the rendezvous leads from {}%{name}, and that interface has no address but this \
+             link-local one, which other hosts cannot use: give it another, or choose an interface with \
+             WEFT_INTERFACE",
+            address.ip()
+        ))
+    })
+}
+
+/// The addresses of a `host:port`. The host is a name, an IPv4 address, or an IPv6 address, which
+/// may be in brackets and have a scope: `[fe80::1%eth0]:29500`.
+pub fn resolve(target: &str) -> io::Result<Vec<SocketAddr>> {
+    let malformed = || io::Error::new(io::ErrorKind::InvalidInput, "expected host:port");
+    let (host, port) = target.rsplit_once(':').ok_or_else(malformed)?;
+    let port: u16 = port.parse().map_err(|_| malformed())?;
+    // The C library asks over sockets and files.
+    let above = AboveStandardStreams::new()?;
+    let found = (without_brackets(host), port).to_socket_addrs();
+    drop(above);
+    let found = found.map_err(|error| failed(format!("resolving {host}"), error))?;
+    Ok(found.collect())
+}
+
+fn without_brackets(host: &str) -> &str {
+    host.trim_start_matches('[').trim_end_matches(']')
 }
 
 /// Whether the host of a `host:port` is this one wherever it is asked.
 fn means_loopback(target: &str) -> bool {
     let host = target.rsplit_once(':').map_or(target, |(host, _)| host);
-    let host = host.trim_start_matches('[').trim_end_matches(']');
+    let host = without_brackets(host);
     match host.parse::<IpAddr>() {
         Ok(ip) => ip.is_loopback(),
         Err(_) => host.eq_ignore_ascii_case("localhost"),
@@ -103,14 +153,16 @@ fn means_loopback(target: &str) -> bool {
 }
 
 /// Asks the kernel for the route by connecting a datagram socket, which sends nothing.
-fn source_towards(target: SocketAddr) -> io::Result<IpAddr> {
+fn source_towards(target: SocketAddr) -> io::Result<SocketAddr> {
     let any: IpAddr = match target {
         SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
         SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
     };
-    let socket = Descriptor::make(|| UdpSocket::bind((any, 0)))?;
-    socket.connect(target)?;
-    Ok(socket.local_addr()?.ip())
+    let socket = Descriptor::make(|| UdpSocket::bind((any, 0)));
+    let socket = socket.map_err(|error| failed("socket or bind", error))?;
+    (socket.connect(target)).map_err(|error| failed("connect", error))?;
+    let address = socket.local_addr();
+    address.map_err(|error| failed("getsockname", error))
 }
 
 /// What is a network of its own on this host, and not one that is made of software.
@@ -157,7 +209,7 @@ fn named(name: &str, most: usize) -> Result<Vec<IpAddr>, LinkError> {
             .iter()
             .map(|(name, ip)| format!("{name} ({ip})"))
             .collect();
-        return Err(LinkError::Refused(format!(
+        return Err(LinkError::Setup(format!(
             "no interface of this host is {name:?}; there are {}",
             known.join(", ")
         )));
@@ -218,9 +270,7 @@ fn interfaces() -> io::Result<Vec<(String, IpAddr)>> {
     // The C library asks the kernel over a socket.
     let _above = AboveStandardStreams::new()?;
     // SAFETY: `list` is writable and outlives the call.
-    if unsafe { libc::getifaddrs(&mut list) } != 0 {
-        return Err(io::Error::last_os_error());
-    }
+    checked("getifaddrs", unsafe { libc::getifaddrs(&mut list) })?;
     let mut found = Vec::new();
     let mut next = NonNull::new(list);
     while let Some(entry) = next {

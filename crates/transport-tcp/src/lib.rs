@@ -33,6 +33,6 @@ mod transport;
 
 pub use congestion::{CongestionChoice, CongestionControl};
 pub use encryption::{Cipher, Encryption};
-pub use interface::Interface;
+pub use interface::{Interface, resolve};
 pub use socket::{connect, connect_from, is_called, listen, poll, poll_entry};
 pub use transport::{TcpOptions, TcpTransport};

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use weft_transport::fork::Descriptor;
-use weft_transport::{LinkError, TrafficClass, TrafficCounts};
+use weft_transport::{LinkError, TrafficClass, TrafficCounts, checked, failed, os_code};
 
 use crate::congestion::CongestionChoice;
 use crate::records::{RecordReader, Records};
@@ -100,7 +100,7 @@ impl Socket {
         let flags = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
         // SAFETY: the header, the slices and what they point to outlive the call.
         let sent = unsafe { libc::sendmsg(self.stream.as_raw_fd(), &header, flags) };
-        usize::try_from(sent).map_err(|_| io::Error::last_os_error())
+        checked("sendmsg", sent).map(|sent| sent as usize)
     }
 
     /// The connection as a reader. Never blocks.
@@ -193,7 +193,12 @@ impl Socket {
                     wait_until(self.descriptor(), libc::POLLIN, deadline, cancel)?;
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(LinkError::Refused(error.to_string())),
+                Err(error) if error.kind() == io::ErrorKind::ConnectionReset => {
+                    return Err(LinkError::Refused(
+                        "the peer reset the connection during the handshake".into(),
+                    ));
+                }
+                Err(error) => return Err(LinkError::Io(failed("recvfrom", error))),
             }
         }
         Ok(())
@@ -226,6 +231,9 @@ impl Read for SocketReader<'_> {
     }
 }
 
+/// The ports that the system gives to sockets that ask for any.
+const PORT_RANGE: &str = "/proc/sys/net/ipv4/ip_local_port_range";
+
 /// As [`connect_from`], from whichever address of this host leads there.
 pub fn connect(
     address: SocketAddr,
@@ -249,25 +257,22 @@ pub fn connect_from(
     };
     let socket = unconnected(family)?;
     let raw = socket.as_raw_fd();
-    let refused = |error: io::Error| {
-        let (kind, why) = (error.kind(), format!("{address}: {error}"));
-        match kind {
-            io::ErrorKind::ConnectionRefused => LinkError::Absent(why),
-            io::ErrorKind::HostUnreachable => LinkError::Io(io::Error::new(kind, why)),
-            _ => LinkError::Refused(why),
-        }
+    let refused = |error: io::Error| match error.kind() {
+        io::ErrorKind::ConnectionRefused => LinkError::Absent(format!("{address}: {error}")),
+        _ => LinkError::Io(failed(format!("connecting to {address}"), explained(error))),
     };
     if let Some(source) = source {
         bind(raw, source).map_err(refused)?;
     }
     match start_connecting(raw, address) {
         Ok(()) => {}
-        Err(error) if error.raw_os_error() == Some(libc::EINPROGRESS) => {
+        Err(error) if os_code(&error) == Some(libc::EINPROGRESS) => {
             wait_until(raw, libc::POLLOUT, deadline, cancel)?;
         }
         Err(error) => return Err(refused(error)),
     }
-    match socket.take_error()? {
+    let pending = socket.take_error();
+    match pending.map_err(|error| failed("getsockopt(SO_ERROR)", error))? {
         None => Ok(socket),
         Some(error) => Err(refused(error)),
     }
@@ -278,10 +283,7 @@ pub(crate) fn unconnected(family: i32) -> io::Result<Descriptor<TcpStream>> {
     let kind = libc::SOCK_STREAM | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
     Descriptor::make(|| {
         // SAFETY: plain system call.
-        let raw = unsafe { libc::socket(family, kind, 0) };
-        if raw < 0 {
-            return Err(io::Error::last_os_error());
-        }
+        let raw = checked("socket", unsafe { libc::socket(family, kind, 0) })?;
         // SAFETY: the kernel just gave us this descriptor, and nobody else owns it.
         Ok(unsafe { TcpStream::from_raw_fd(raw) })
     })
@@ -291,32 +293,33 @@ pub(crate) fn unconnected(family: i32) -> io::Result<Descriptor<TcpStream>> {
 /// further).
 pub fn listen(addresses: &[SocketAddr]) -> io::Result<Descriptor<TcpListener>> {
     const QUEUE: libc::c_int = 4096;
-    let listener = Descriptor::make(|| TcpListener::bind(addresses))?;
+    let listener = Descriptor::make(|| TcpListener::bind(addresses));
+    let listener = listener.map_err(|error| failed("socket, bind or listen", error))?;
     // SAFETY: plain system call on a descriptor that we own; on a listening socket it changes the
     // length of the queue.
-    match unsafe { libc::listen(listener.as_raw_fd(), QUEUE) } {
-        0 => Ok(listener),
-        _ => Err(io::Error::last_os_error()),
-    }
+    let longer = unsafe { libc::listen(listener.as_raw_fd(), QUEUE) };
+    checked("listen", longer).map(|_| listener)
 }
 
 fn start_connecting(raw: RawFd, address: SocketAddr) -> io::Result<()> {
     // SAFETY: the address is as long as it says, and outlives the call.
-    with_raw(address, |address, bytes| unsafe {
+    with_raw("connect", address, |address, bytes| unsafe {
         libc::connect(raw, address, bytes)
     })
 }
 
 /// Has a socket send from an address, of any port.
 fn bind(raw: RawFd, source: IpAddr) -> io::Result<()> {
+    let source = SocketAddr::new(source, 0);
     // SAFETY: as above.
-    with_raw(SocketAddr::new(source, 0), |address, bytes| unsafe {
+    with_raw("bind", source, |address, bytes| unsafe {
         libc::bind(raw, address, bytes)
     })
 }
 
 /// Does a system call with an address as the kernel wants it.
 fn with_raw(
+    name: &'static str,
     address: SocketAddr,
     call: impl FnOnce(*const libc::sockaddr, libc::socklen_t) -> libc::c_int,
 ) -> io::Result<()> {
@@ -347,10 +350,7 @@ fn with_raw(
             call((&raw const address).cast(), bytes)
         }
     };
-    match result {
-        0 => Ok(()),
-        _ => Err(io::Error::last_os_error()),
-    }
+    checked(name, result).map(drop)
 }
 
 /// Waits for an event on a descriptor, the deadline, or `cancel`.
@@ -375,6 +375,21 @@ fn wait_until(
     }
 }
 
+/// Says which limit is met where no port is left to bind, or to connect from.
+pub(crate) fn explained(error: io::Error) -> io::Error {
+    match error.kind() {
+        kind @ (io::ErrorKind::AddrInUse | io::ErrorKind::AddrNotAvailable) => {
+            let range = std::fs::read_to_string(PORT_RANGE).unwrap_or_default();
+            let (range, why) = (range.trim().replace('\t', "-"), error);
+            let text = format!(
+                "{why}. The address is none of this host's, or no port of {PORT_RANGE} ({range}) is free"
+            );
+            io::Error::new(kind, text)
+        }
+        _ => error,
+    }
+}
+
 /// What `poll` takes for one descriptor.
 pub fn poll_entry(raw: RawFd, events: i16) -> libc::pollfd {
     libc::pollfd {
@@ -389,12 +404,10 @@ pub fn poll(entries: &mut [libc::pollfd], timeout: Duration) -> io::Result<usize
     let millis = timeout.as_millis().min(60_000) as libc::c_int + 1;
     // SAFETY: the pointer and the count describe `entries`, which outlive the call.
     let ready = unsafe { libc::poll(entries.as_mut_ptr(), entries.len() as _, millis) };
-    match usize::try_from(ready) {
-        Ok(ready) => Ok(ready),
-        Err(_) => match io::Error::last_os_error() {
-            error if error.kind() == io::ErrorKind::Interrupted => Ok(0),
-            error => Err(error),
-        },
+    match checked("poll", ready) {
+        Ok(ready) => Ok(ready as usize),
+        Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(0),
+        Err(error) => Err(error),
     }
 }
 
@@ -456,10 +469,8 @@ fn set(stream: &TcpStream, level: i32, option: i32, value: u64) -> io::Result<()
     let bytes = size_of_val(&value) as libc::socklen_t;
     let place = (&raw const value).cast();
     // SAFETY: the value outlives the call and is as long as it says.
-    match unsafe { libc::setsockopt(stream.as_raw_fd(), level, option, place, bytes) } {
-        0 => Ok(()),
-        _ => Err(io::Error::last_os_error()),
-    }
+    let set = unsafe { libc::setsockopt(stream.as_raw_fd(), level, option, place, bytes) };
+    checked("setsockopt", set).map(drop)
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use weft_transport::fork::{self, Descriptor};
 use weft_transport::{
     Capabilities, EndpointId, Link, LinkError, LinkEvents, Local, RegionKey, Regions, Segment,
-    TrafficClass, Transport, TransportKind, random,
+    TrafficClass, Transport, TransportKind, failed, random,
 };
 
 use crate::address::TcpAddress;
@@ -114,7 +114,7 @@ impl TcpTransport {
         if let Some(connections) = options.connections
             && !(1..=CONNECTIONS_MAX).contains(&connections)
         {
-            return Err(LinkError::Refused(format!(
+            return Err(LinkError::Setup(format!(
                 "{connections} connections: a link has 1 to {CONNECTIONS_MAX}"
             )));
         }
@@ -168,7 +168,8 @@ impl TcpTransport {
             heard: Vec::new(),
         };
         let thread = thread::Builder::new().name("weft-tcp-listen".into());
-        let thread = thread.spawn(move || listener.run())?;
+        let thread = thread.spawn(move || listener.run());
+        let thread = thread.map_err(|error| failed("starting the thread weft-tcp", error))?;
         Ok(Listening {
             stop,
             thread,
@@ -323,9 +324,13 @@ impl TcpTransport {
 
 /// Sends a part of a handshake. The first few bytes on a connection always fit.
 fn say(socket: &Socket, bytes: &[u8]) -> Result<(), LinkError> {
+    use io::ErrorKind::{BrokenPipe, ConnectionReset};
     match socket.send(&[io::IoSlice::new(bytes)]) {
         Ok(sent) if sent == bytes.len() => Ok(()),
-        _ => Err(LinkError::Refused("the connection broke at once".into())),
+        Err(error) if !matches!(error.kind(), BrokenPipe | ConnectionReset) => Err(error.into()),
+        _ => Err(LinkError::Refused(
+            "the peer closed the connection during the handshake".into(),
+        )),
     }
 }
 
@@ -473,9 +478,8 @@ fn bind(ips: &[IpAddr]) -> Result<(Vec<Descriptor<TcpListener>>, u16), LinkError
         }
     }
     let failure = failure.expect("there was at least one attempt");
-    Err(LinkError::Refused(format!(
-        "cannot listen on {ips:?}: {failure}"
-    )))
+    let what = format!("listening on {ips:?}");
+    Err(LinkError::Io(failed(what, socket::explained(failure))))
 }
 
 fn bind_once(ips: &[IpAddr]) -> io::Result<(Vec<Descriptor<TcpListener>>, u16)> {

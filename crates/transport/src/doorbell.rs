@@ -6,10 +6,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
-use crate::Segment;
 use crate::fork::Descriptor;
 use crate::presence::{self, Presence, PresenceGuard};
 use crate::protocol::{self, Woken};
+use crate::{Segment, last_failure, os_code};
 
 /// The bytes at the start of every pool that belong to the transports. The rest is the owner's to
 /// grant.
@@ -231,7 +231,7 @@ fn wait_on_futex(word: &AtomicU32, expected: u32, timeout: Duration) -> bool {
     let (operation, word) = (libc::FUTEX_WAIT, word.as_ptr());
     // SAFETY: the word and the time outlive the call.
     let result = unsafe { libc::syscall(libc::SYS_futex, word, operation, expected, &timeout) };
-    result == 0 || io::Error::last_os_error().raw_os_error() != Some(libc::ETIMEDOUT)
+    result == 0 || os_code(&last_failure("futex")) != Some(libc::ETIMEDOUT)
 }
 
 #[cold]

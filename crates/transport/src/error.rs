@@ -4,6 +4,8 @@ use std::fmt;
 use std::io;
 use std::time::{Duration, Instant};
 
+use crate::os_code;
+
 /// Whoever calls has waited so long for want of a descriptor when it is told of.
 const SHORTAGE_TOLD: Duration = Duration::from_millis(500);
 
@@ -17,8 +19,11 @@ pub enum LinkError {
     /// The two sides do not share what the transport needs (another host, another token, a refused
     /// mapping).
     Refused(String),
-    /// Nobody listens at the peer's address any more, as the system there has said: its endpoint is
-    /// closed, or its process has ended.
+    /// What this endpoint needs for the transport is missing or set wrongly: an interface, a
+    /// library, a device, a port. It says nothing about the peer.
+    Setup(String),
+    /// Nobody listens at the peer's address, as the system there has said: its endpoint is closed,
+    /// its process has ended, or the address is another's.
     Absent(String),
     /// Nothing came before the deadline.
     TimedOut(String),
@@ -41,7 +46,7 @@ pub enum LinkError {
 pub fn is_own_limit(error: &io::Error) -> bool {
     use libc::{EMFILE, ENFILE, ENOBUFS, ENOMEM, ETOOMANYREFS};
     matches!(
-        error.raw_os_error(),
+        os_code(error),
         Some(EMFILE | ENFILE | ENOBUFS | ENOMEM | ETOOMANYREFS)
     )
 }
@@ -68,8 +73,8 @@ impl fmt::Display for LinkError {
         match self {
             LinkError::Gone(why) => write!(f, "the peer is gone: {why}"),
             LinkError::Left => write!(f, "the peer closed the connection"),
-            LinkError::Refused(why) => write!(f, "the connection was refused: {why}"),
-            LinkError::Absent(why) => write!(f, "nobody listens there any more: {why}"),
+            LinkError::Refused(why) | LinkError::Setup(why) => write!(f, "{why}"),
+            LinkError::Absent(why) => write!(f, "nobody listens there: {why}"),
             LinkError::TimedOut(what) => write!(f, "timed out: {what}"),
             LinkError::Cancelled => write!(f, "cancelled"),
             LinkError::Protocol(what) => write!(f, "protocol violation by the peer: {what}"),

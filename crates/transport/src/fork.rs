@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicI32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 
-use crate::{gate, standard_streams};
+use crate::{checked, failed, gate, standard_streams};
 
 const WORDS: usize = 16 * 1024;
 const WORD_BITS: usize = 64;
@@ -148,35 +148,40 @@ impl Descriptor {
     /// A descriptor for several others, to wait for them together (`epoll`).
     pub fn epoll() -> io::Result<Self> {
         // SAFETY: plain system call.
-        Self::make(|| adopt(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) }))
+        Self::make(|| {
+            adopt("epoll_create1", unsafe {
+                libc::epoll_create1(libc::EPOLL_CLOEXEC)
+            })
+        })
     }
 
     /// A counter that wakes who waits for it (`eventfd`). Reading it never blocks.
     pub fn event() -> io::Result<Self> {
         let flags = libc::EFD_CLOEXEC | libc::EFD_NONBLOCK;
         // SAFETY: plain system call.
-        Self::make(|| adopt(unsafe { libc::eventfd(0, flags) }))
+        Self::make(|| adopt("eventfd2", unsafe { libc::eventfd(0, flags) }))
     }
 
     /// Another descriptor of the same thing.
     pub fn copy_of(other: BorrowedFd<'_>) -> io::Result<Self> {
-        Self::make(|| other.try_clone_to_owned())
+        Self::make(|| (other.try_clone_to_owned()).map_err(|e| failed("fcntl(F_DUPFD_CLOEXEC)", e)))
     }
 }
 
 impl Descriptor<UnixStream> {
     /// Two that are connected.
     pub fn pair() -> io::Result<[Self; 2]> {
-        let ends = Self::make_all(|| UnixStream::pair().map(|(one, other)| vec![one, other]))?;
+        let ends = Self::make_all(|| {
+            let pair = UnixStream::pair().map_err(|error| failed("socketpair", error));
+            pair.map(|(one, other)| vec![one, other])
+        })?;
         Ok(ends.try_into().expect("a pair is two"))
     }
 }
 
 /// Takes over what a system call has just returned.
-fn adopt(descriptor: RawFd) -> io::Result<OwnedFd> {
-    if descriptor < 0 {
-        return Err(io::Error::last_os_error());
-    }
+fn adopt(call: &'static str, returned: RawFd) -> io::Result<OwnedFd> {
+    let descriptor = checked(call, returned)?;
     // SAFETY: the kernel just gave us this descriptor, and nobody else owns it.
     Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
 }
@@ -271,7 +276,8 @@ fn install() -> io::Result<()> {
     }
     let null = opened(|| {
         // SAFETY: the path is a NUL-terminated literal.
-        adopt(unsafe { libc::open(c"/dev/null".as_ptr(), libc::O_RDWR | libc::O_CLOEXEC) })
+        let null = unsafe { libc::open(c"/dev/null".as_ptr(), libc::O_RDWR | libc::O_CLOEXEC) };
+        adopt("open /dev/null", null)
     })?;
     // SAFETY: the handlers are plain functions; the child's uses only atomics and async-signal-safe
     // calls.
@@ -283,7 +289,10 @@ fn install() -> io::Result<()> {
         )
     };
     if refused != 0 {
-        return Err(io::Error::from_raw_os_error(refused));
+        return Err(failed(
+            "pthread_atfork",
+            io::Error::from_raw_os_error(refused),
+        ));
     }
     NULL_DEVICE.store(null.into_raw_fd(), Ordering::Relaxed);
     Ok(())

@@ -60,7 +60,10 @@ mod standard_streams;
 mod strict;
 mod sync;
 #[cfg(not(loom))]
+mod system_call;
+#[cfg(not(loom))]
 mod user;
+#[cfg(not(loom))]
 mod watch;
 
 #[cfg(not(loom))]
@@ -83,6 +86,7 @@ pub use {
     random::{random, random_endpoint_id},
     regions::{Grants, RegionKey, Regions, RegistrationKey},
     segment::Segment,
+    system_call::{checked, failed, last_failure, os_code},
     user::effective_user,
     watch::WatchedDescriptors,
 };

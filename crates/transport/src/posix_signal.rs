@@ -7,8 +7,8 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-use crate::PerProcess;
 use crate::fork::Descriptor;
+use crate::{PerProcess, checked, failed, last_failure};
 
 /// What the handler writes to; a forked child's copy leads nowhere.
 static WAKE: AtomicI32 = AtomicI32::new(-1);
@@ -34,11 +34,12 @@ pub fn on_posix_signal(signal: i32, action: Box<dyn Fn() + Send>) -> io::Result<
     install(signal)?;
     *handled = Some(signal);
     let waits = std::thread::Builder::new().name("weft-signal".into());
-    waits.spawn(move || {
+    let waiting = waits.spawn(move || {
         while waited(&event) {
             action();
         }
-    })?;
+    });
+    waiting.map_err(|error| failed("starting the thread weft-signal", error))?;
     Ok(())
 }
 
@@ -46,10 +47,7 @@ pub fn on_posix_signal(signal: i32, action: Box<dyn Fn() + Send>) -> io::Result<
 fn event() -> io::Result<Descriptor> {
     Descriptor::make(|| {
         // SAFETY: plain system call.
-        let event = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC) };
-        if event < 0 {
-            return Err(io::Error::last_os_error());
-        }
+        let event = checked("eventfd2", unsafe { libc::eventfd(0, libc::EFD_CLOEXEC) })?;
         // SAFETY: the descriptor is new and nobody else's.
         Ok(unsafe { OwnedFd::from_raw_fd(event) })
     })
@@ -61,7 +59,7 @@ fn waited(event: &Descriptor) -> bool {
     loop {
         // SAFETY: eight writable bytes.
         let read = unsafe { libc::read(event.as_raw_fd(), (&raw mut count).cast(), 8) };
-        if read >= 0 || io::Error::last_os_error().kind() != io::ErrorKind::Interrupted {
+        if read >= 0 || last_failure("read").kind() != io::ErrorKind::Interrupted {
             return read == 8;
         }
     }
@@ -75,16 +73,13 @@ fn install(signal: i32) -> io::Result<()> {
     new.sa_sigaction = handle as *const () as usize;
     new.sa_flags = libc::SA_SIGINFO | libc::SA_RESTART | libc::SA_ONSTACK;
     // SAFETY: both point to valid structures.
-    if unsafe { libc::sigaction(signal, std::ptr::null(), &raw mut former) } != 0 {
-        return Err(io::Error::last_os_error());
-    }
+    let asked = unsafe { libc::sigaction(signal, std::ptr::null(), &raw mut former) };
+    checked("rt_sigaction", asked)?;
     // Before the handler can run.
     let _ = FORMER.set(former);
     // SAFETY: the handler makes only calls that are safe in one.
-    match unsafe { libc::sigaction(signal, new, std::ptr::null_mut()) } {
-        0 => Ok(()),
-        _ => Err(io::Error::last_os_error()),
-    }
+    let installed = unsafe { libc::sigaction(signal, new, std::ptr::null_mut()) };
+    checked("rt_sigaction", installed).map(drop)
 }
 
 extern "C" fn handle(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {

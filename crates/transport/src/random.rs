@@ -2,7 +2,7 @@
 
 use std::io;
 
-use crate::EndpointId;
+use crate::{EndpointId, last_failure};
 
 /// Bytes from the kernel's random source.
 pub fn random<const N: usize>() -> io::Result<[u8; N]> {
@@ -14,7 +14,7 @@ pub fn random<const N: usize>() -> io::Result<[u8; N]> {
         let got = unsafe { libc::getrandom(rest.as_mut_ptr().cast(), rest.len(), 0) };
         match got {
             0.. => filled += got as usize,
-            _ => retry_if_interrupted(io::Error::last_os_error())?,
+            _ => retry_if_interrupted(last_failure("getrandom"))?,
         }
     }
     Ok(bytes)

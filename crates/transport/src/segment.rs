@@ -8,6 +8,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use crate::fork::Descriptor;
+use crate::{checked, last_failure};
 
 const SEALS: i32 = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW;
 
@@ -44,7 +45,9 @@ impl Segment {
         let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
         let file = Descriptor::make(|| {
             // SAFETY: the name is NUL-terminated and outlives the call.
-            let raw = check(unsafe { libc::memfd_create(name.as_ptr(), flags) })?;
+            let raw = checked("memfd_create", unsafe {
+                libc::memfd_create(name.as_ptr(), flags)
+            })?;
             // SAFETY: the kernel just gave us this descriptor, and nobody else owns it.
             Ok(unsafe { OwnedFd::from_raw_fd(raw) })
         })?;
@@ -52,9 +55,11 @@ impl Segment {
         let len =
             libc::off_t::try_from(len).map_err(|_| invalid("a segment this long cannot be"))?;
         // SAFETY: plain system call on a descriptor that we own.
-        check(unsafe { libc::ftruncate(raw, len) })?;
+        checked("ftruncate", unsafe { libc::ftruncate(raw, len) })?;
         // SAFETY: plain system call on a descriptor that we own.
-        check(unsafe { libc::fcntl(raw, libc::F_ADD_SEALS, SEALS | libc::F_SEAL_SEAL) })?;
+        checked("fcntl(F_ADD_SEALS)", unsafe {
+            libc::fcntl(raw, libc::F_ADD_SEALS, SEALS | libc::F_SEAL_SEAL)
+        })?;
         Segment::map(file)
     }
 
@@ -63,7 +68,9 @@ impl Segment {
     pub fn map(descriptor: Descriptor) -> io::Result<Segment> {
         let raw = descriptor.as_raw_fd();
         // SAFETY: plain system call on a descriptor that we own.
-        let seals = check(unsafe { libc::fcntl(raw, libc::F_GET_SEALS) })?;
+        let seals = checked("fcntl(F_GET_SEALS)", unsafe {
+            libc::fcntl(raw, libc::F_GET_SEALS)
+        })?;
         if seals & libc::F_SEAL_SHRINK == 0 {
             return Err(invalid("the segment is not sealed against shrinking"));
         }
@@ -76,7 +83,7 @@ impl Segment {
         // SAFETY: a new mapping, placed by the kernel, touches no memory that exists.
         let base = unsafe { libc::mmap(std::ptr::null_mut(), len, protection, flags, raw, 0) };
         if base == libc::MAP_FAILED {
-            return Err(io::Error::last_os_error());
+            return Err(last_failure("mmap"));
         }
         let base =
             NonNull::new(base.cast()).expect("the kernel never maps at address zero unasked");
@@ -235,7 +242,7 @@ impl Segment {
         // SAFETY: it takes the place of all of our own mapping, in one step, with the same bytes
         // and rights. Who uses it meanwhile meets the one or the other.
         match unsafe { libc::mmap(base, self.len, protection, flags, raw, 0) } {
-            libc::MAP_FAILED => Err(io::Error::last_os_error()),
+            libc::MAP_FAILED => Err(last_failure("mmap")),
             _ => Ok(()),
         }
     }
@@ -248,7 +255,9 @@ impl Segment {
         );
         loop {
             // SAFETY: plain system call on a descriptor that we own.
-            match check(unsafe { libc::fallocate(raw, mode, start, len) }) {
+            match checked("fallocate", unsafe {
+                libc::fallocate(raw, mode, start, len)
+            }) {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 result => return result.map(drop),
             }
@@ -279,7 +288,9 @@ fn unmap(base: NonNull<u8>, len: usize) {
 fn file_len(file: BorrowedFd<'_>) -> io::Result<usize> {
     let mut status = std::mem::MaybeUninit::<libc::stat>::uninit();
     // SAFETY: the pointer is to writable memory of the right type.
-    check(unsafe { libc::fstat(file.as_raw_fd(), status.as_mut_ptr()) })?;
+    checked("fstat", unsafe {
+        libc::fstat(file.as_raw_fd(), status.as_mut_ptr())
+    })?;
     // SAFETY: the call succeeded, so it filled the structure.
     let status = unsafe { status.assume_init() };
     usize::try_from(status.st_size).map_err(|_| invalid("the segment's length makes no sense"))
@@ -289,14 +300,6 @@ fn page_len() -> u64 {
     // SAFETY: plain query without arguments in memory.
     let len = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
     u64::try_from(len).expect("the page size is always known")
-}
-
-fn check(result: i32) -> io::Result<i32> {
-    if result < 0 {
-        Err(io::Error::last_os_error())
-    } else {
-        Ok(result)
-    }
 }
 
 fn invalid(what: &'static str) -> io::Error {

@@ -12,6 +12,8 @@ use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Mutex, PoisonError};
 
+use crate::last_failure;
+
 /// The lowest number that is not a standard stream's.
 pub(crate) const FIRST_PRIVATE: RawFd = 3;
 
@@ -30,7 +32,7 @@ pub(crate) fn hold() -> io::Result<()> {
         // SAFETY: the path is a NUL-terminated literal.
         let number = unsafe { libc::open(c"/".as_ptr(), flags) };
         if number < 0 {
-            let error = io::Error::last_os_error();
+            let error = last_failure("open /");
             close_unless_kept(*holders);
             return Err(error);
         }

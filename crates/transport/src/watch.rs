@@ -3,6 +3,7 @@
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
 
+use crate::checked;
 use crate::fork::Descriptor;
 
 /// Is readable when one of several can be read from, or, where that is asked for, written to.
@@ -40,9 +41,7 @@ impl WatchedDescriptors {
             u64: 0,
         };
         // SAFETY: the event outlives the call.
-        match unsafe { libc::epoll_ctl(self.descriptor(), operation, watched, &mut event) } {
-            0 => Ok(()),
-            _ => Err(io::Error::last_os_error()),
-        }
+        let done = unsafe { libc::epoll_ctl(self.descriptor(), operation, watched, &mut event) };
+        checked("epoll_ctl", done).map(drop)
     }
 }

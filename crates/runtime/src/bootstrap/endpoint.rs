@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use weft_transport::{
     Doorbell, EndpointId, Link, LinkError, Local, LoopbackTransport, POOL_HEADER, Segment,
-    TrafficClass, Transport, TransportKind, fork, is_own_limit,
+    TrafficClass, Transport, TransportKind, fork,
 };
 use weft_transport_rdma::{RdmaOptions, RdmaTransport};
 use weft_transport_shm::ShmTransport;
@@ -439,10 +439,8 @@ fn local(options: &EndpointOptions) -> Result<Local, Error> {
             "pool_bytes is {bytes}; it must be more than {POOL_HEADER}"
         )));
     }
-    Local::create(bytes).map_err(|error| match is_own_limit(&error) {
-        true => Error::own_limit(&format!("make a pool of {bytes} bytes"), &error),
-        false => Error::Config(format!("cannot make a pool of {bytes} bytes: {error}")),
-    })
+    let made = Local::create(bytes);
+    made.map_err(|error| Error::refused_here(&format!("make a pool of {bytes} bytes"), &error))
 }
 
 fn transports(local: &Local, options: &EndpointOptions) -> Result<Vec<Arc<dyn Transport>>, Error> {
@@ -533,9 +531,7 @@ fn interface(options: &EndpointOptions) -> Interface {
 
 fn cannot_start(kind: TransportKind, error: &LinkError) -> Error {
     match error {
-        LinkError::Io(error) if is_own_limit(error) => {
-            Error::own_limit(&format!("start the {kind} transport"), error)
-        }
+        LinkError::Io(error) => Error::refused_here(&format!("start the {kind} transport"), error),
         error => Error::Config(format!("the {kind} transport cannot start: {error}")),
     }
 }
@@ -551,12 +547,7 @@ fn boot_id(host_label: Option<&str>) -> Result<String, Error> {
 fn system_text(path: &str) -> Result<String, Error> {
     match fs::read_to_string(path) {
         Ok(text) => Ok(text.trim().to_string()),
-        Err(error) if is_own_limit(&error) => {
-            Err(Error::own_limit(&format!("read {path}"), &error))
-        }
-        Err(error) => Err(Error::Unsupported(format!(
-            "a system where {path} cannot be read ({error})"
-        ))),
+        Err(error) => Err(Error::refused_here(&format!("read {path}"), &error)),
     }
 }
 

@@ -19,6 +19,6 @@ pub use rendezvous::{Meeting, Member, Unshared};
 pub(crate) use round_trip::is_delayed;
 pub use secret::Secret;
 pub use store::{MemoryStore, PrefixStore, Store};
-pub use store_tcp::{StoreAccess, TcpStore, TcpStoreServer};
+pub use store_tcp::{Patience, StoreAccess, TcpStore, TcpStoreServer};
 pub use terms::{Formats, Policy, Profile, ProfileRow, ProfileTable, Schedules, Terms};
 pub use tls::{TlsCredentials, TlsFiles};

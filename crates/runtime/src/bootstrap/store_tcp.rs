@@ -5,14 +5,15 @@ mod channel;
 mod client;
 #[cfg(feature = "fuzzing")]
 mod fuzzing;
+mod patience;
 mod protocol;
 mod served;
 mod server;
 mod values;
 
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::net::SocketAddr;
 
-use weft_transport::fork::AboveStandardStreams;
+use patience::Setback;
 
 use super::secret::Secret;
 use super::tls::TlsCredentials;
@@ -21,6 +22,7 @@ use crate::Error;
 pub use client::TcpStore;
 #[cfg(feature = "fuzzing")]
 pub(super) use fuzzing::store_tls;
+pub use patience::Patience;
 #[cfg(test)]
 pub(super) use protocol::KEYS_MAX;
 #[cfg(feature = "fuzzing")]
@@ -71,13 +73,12 @@ impl StoreAccess {
     }
 
     /// The addresses of a `host:port`, if they may be used.
-    fn resolve(&self, address: &str) -> Result<Vec<SocketAddr>, ResolveError> {
-        let found = AboveStandardStreams::new().and_then(|_above| address.to_socket_addrs());
-        let found: Vec<SocketAddr> = found.map_err(ResolveError::Unknown)?.collect();
+    fn resolve(&self, address: &str) -> Result<Vec<SocketAddr>, Setback> {
+        let found = weft_transport_tcp::resolve(address).map_err(Setback::Passing)?;
         let foreign = |address: &&SocketAddr| !address.ip().to_canonical().is_loopback();
         match found.iter().find(foreign) {
             Some(foreign) if matches!(self, StoreAccess::ThisHost) => {
-                Err(ResolveError::Refused(Error::Config(format!(
+                Err(Setback::Final(Error::Config(format!(
                     "the ranks would meet at {address}, where others than this host may reach the store \
                      ({} is no loopback address), and this job has no secret: set WEFT_SECRET to the \
                      same random text on all ranks (or WEFT_SECRET_FILE, or WEFT_TLS_CERT, \
@@ -88,12 +89,6 @@ impl StoreAccess {
             _ => Ok(found),
         }
     }
-}
-
-enum ResolveError {
-    /// For now: a name may become known.
-    Unknown(std::io::Error),
-    Refused(Error),
 }
 
 #[cfg(test)]

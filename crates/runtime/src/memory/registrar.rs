@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError, mpsc};
 use std::{io, thread};
 
-use weft_transport::{Doorbell, Iovec, Transport, TransportKind, fork};
+use weft_transport::{Doorbell, Iovec, Transport, TransportKind, failed, fork};
 
 use super::registrations::{RegisteredMemory, RegisteredPiece, range_of};
 use crate::flight::{Stage, StageOf, StageTrace};
@@ -62,7 +62,9 @@ impl Registrar {
             refusal: Arc::clone(&refusal),
         };
         let builder = thread::Builder::new().name("weft-register".into());
-        builder.spawn(move || asked.into_iter().for_each(|job| thread.carry_out(job)))?;
+        let started =
+            builder.spawn(move || asked.into_iter().for_each(|job| thread.carry_out(job)));
+        started.map_err(|error| failed("starting the thread weft-register", error))?;
         Ok(Arc::new(Registrar {
             jobs: Some(jobs),
             refusal,

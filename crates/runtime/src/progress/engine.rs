@@ -64,7 +64,7 @@ pub(crate) struct Engine {
 impl Engine {
     /// Starts progress for an endpoint.
     pub(crate) fn start(endpoint: Arc<Endpoint>) -> Result<Arc<Engine>, Error> {
-        let poller = Poller::new().map_err(|e| Error::own_limit("watch its connections", &e))?;
+        let poller = Poller::new().map_err(|e| Error::refused_here("watch its connections", &e))?;
         let engine = Arc::new(Engine {
             state: Mutex::new(ProgressState::new(endpoint.clone(), poller.clone())),
             endpoint,
@@ -88,7 +88,7 @@ impl Engine {
         std::thread::Builder::new()
             .name("weft-progress".into())
             .spawn(move || progress_thread(&progress))
-            .map_err(|e| Error::own_limit("start its progress thread", &e))?;
+            .map_err(|e| Error::refused_here("start its progress thread", &e))?;
         Ok(engine)
     }
 

@@ -5,6 +5,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::Arc;
 use std::time::Duration;
 
+use weft_transport::checked;
 use weft_transport::fork::Descriptor;
 
 /// An epoll set. Clones watch the same set.
@@ -16,6 +17,7 @@ pub(crate) struct Poller {
 }
 
 const EVENTS: usize = 64;
+const NO_EVENT: libc::epoll_event = libc::epoll_event { events: 0, u64: 0 };
 /// The key of the wake descriptor.
 const WAKE: u64 = u64::MAX;
 
@@ -25,7 +27,10 @@ impl Poller {
             epoll: Arc::new(Descriptor::epoll()?),
             wake: Arc::new(Descriptor::event()?),
         };
-        poller.add(poller.wake.as_raw_fd(), WAKE);
+        let wake = poller.wake.as_raw_fd();
+        poller.control(libc::EPOLL_CTL_ADD, wake, WAKE, libc::EPOLLIN)?;
+        // Where a sandbox refuses it, nothing would ever be seen.
+        poller.wait_into(&mut [NO_EVENT; 1], 0)?;
         Ok(poller)
     }
 
@@ -56,7 +61,7 @@ impl Poller {
 
     /// Watches for readability.
     pub(crate) fn add(&self, descriptor: RawFd, key: u64) {
-        self.control(libc::EPOLL_CTL_ADD, descriptor, key, libc::EPOLLIN);
+        ignore_closed(self.control(libc::EPOLL_CTL_ADD, descriptor, key, libc::EPOLLIN));
     }
 
     /// Watches for readability, and for writability as well if so wanted.
@@ -66,11 +71,11 @@ impl Poller {
         } else {
             libc::EPOLLIN
         };
-        self.control(libc::EPOLL_CTL_MOD, descriptor, key, events);
+        ignore_closed(self.control(libc::EPOLL_CTL_MOD, descriptor, key, events));
     }
 
     pub(crate) fn remove(&self, descriptor: RawFd) {
-        self.control(libc::EPOLL_CTL_DEL, descriptor, 0, 0);
+        ignore_closed(self.control(libc::EPOLL_CTL_DEL, descriptor, 0, 0));
     }
 
     /// The keys of what is ready now.
@@ -80,15 +85,11 @@ impl Poller {
 
     /// Waits until something is ready; the keys of what is.
     pub(crate) fn wait(&self, time: Duration) -> Vec<u64> {
-        let mut events = [libc::epoll_event { events: 0, u64: 0 }; EVENTS];
+        let mut events = [NO_EVENT; EVENTS];
         let millis = time.as_millis().min(i32::MAX as u128) as i32;
-        let epoll = self.epoll.as_raw_fd();
-        // SAFETY: the array has room for as many events as are asked for.
-        let count = unsafe { libc::epoll_wait(epoll, events.as_mut_ptr(), EVENTS as i32, millis) };
-        let mut keys: Vec<u64> = events[..count.max(0) as usize]
-            .iter()
-            .map(|event| event.u64)
-            .collect();
+        // Who is interrupted looks again later.
+        let count = self.wait_into(&mut events, millis).unwrap_or(0);
+        let mut keys: Vec<u64> = events[..count].iter().map(|event| event.u64).collect();
         if keys.contains(&WAKE) {
             self.drain();
             keys.retain(|key| *key != WAKE);
@@ -96,14 +97,25 @@ impl Poller {
         keys
     }
 
-    /// A failure means that the descriptor is closed already: its link's end is noticed elsewhere.
-    fn control(&self, what: i32, descriptor: RawFd, key: u64, events: i32) {
+    /// The number of events that are ready within so many milliseconds.
+    fn wait_into(&self, events: &mut [libc::epoll_event], millis: i32) -> io::Result<usize> {
+        let (epoll, room) = (self.epoll.as_raw_fd(), events.len() as i32);
+        // SAFETY: the slice has room for as many events as are asked for.
+        let count = unsafe { libc::epoll_wait(epoll, events.as_mut_ptr(), room, millis) };
+        checked("epoll_wait", count).map(|count| count as usize)
+    }
+
+    fn control(&self, what: i32, descriptor: RawFd, key: u64, events: i32) -> io::Result<()> {
         let mut event = libc::epoll_event {
             events: events as u32,
             u64: key,
         };
         // SAFETY: the event lives until the call returns.
-        let _ =
+        let done =
             unsafe { libc::epoll_ctl(self.epoll.as_raw_fd(), what, descriptor, &raw mut event) };
+        checked("epoll_ctl", done).map(drop)
     }
 }
+
+/// A failure means that the descriptor is closed already: its link's end is noticed elsewhere.
+fn ignore_closed(_result: io::Result<()>) {}

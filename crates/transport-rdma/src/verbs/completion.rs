@@ -6,6 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
+use weft_transport::checked;
 use weft_transport::fork::Descriptor;
 
 use super::structures as raw;
@@ -53,7 +54,7 @@ impl CompletionQueue {
             )
         };
         let queue = CompletionQueue {
-            queue: made(queue)?,
+            queue: made("ibv_create_cq", queue)?,
             channel,
             device: Arc::clone(device),
         };
@@ -106,7 +107,9 @@ impl CompletionQueue {
 
     fn tell_of_next(&self) -> io::Result<()> {
         // SAFETY: the queue is alive.
-        check(unsafe { (self.operations().req_notify_cq)(self.queue.as_ptr(), 0) })
+        check("ibv_req_notify_cq", unsafe {
+            (self.operations().req_notify_cq)(self.queue.as_ptr(), 0)
+        })
     }
 
     fn operations(&self) -> &raw::ContextOps {
@@ -141,22 +144,20 @@ impl Channel {
         // SAFETY: the context is open.
         let channel = unsafe { (device.verbs.ibv_create_comp_channel)(device.context()) };
         let channel = Channel {
-            channel: made(channel)?,
+            channel: made("ibv_create_comp_channel", channel)?,
             device: Arc::clone(device),
         };
         // SAFETY: plain system call on a descriptor that is open.
         let flags = unsafe { libc::fcntl(channel.descriptor(), libc::F_GETFL) };
         // SAFETY: as above.
-        match unsafe {
+        let set = unsafe {
             libc::fcntl(
                 channel.descriptor(),
                 libc::F_SETFL,
                 flags | libc::O_NONBLOCK,
             )
-        } {
-            0 => Ok(channel),
-            _ => Err(io::Error::last_os_error()),
-        }
+        };
+        checked("fcntl(F_SETFL)", set).map(|_| channel)
     }
 
     fn descriptor(&self) -> c_int {

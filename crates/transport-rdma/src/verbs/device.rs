@@ -36,7 +36,7 @@ unsafe impl Sync for OpenDevice {}
 impl OpenDevice {
     /// Opens the device of this name.
     pub(crate) fn open(name: &str) -> Result<Arc<OpenDevice>, LinkError> {
-        let verbs = Verbs::get().map_err(|why| LinkError::Refused(why.into()))?;
+        let verbs = Verbs::get().map_err(|why| LinkError::Setup(why.into()))?;
         let context = Descriptor::make(|| OpenContext::open(verbs, name))?;
         let events = EventDescriptor(context.get().async_fd);
         let events = Descriptor::make(|| Ok(events))?;
@@ -45,7 +45,9 @@ impl OpenDevice {
         let reads = attributes.max_reads.min(attributes.max_peer_reads);
         // Last: what fails before has no domain to give back.
         // SAFETY: the context is open.
-        let domain = made(unsafe { (verbs.ibv_alloc_pd)(context.raw()) })?;
+        let domain = made("ibv_alloc_pd", unsafe {
+            (verbs.ibv_alloc_pd)(context.raw())
+        })?;
         Ok(Arc::new(OpenDevice {
             verbs,
             domain,
@@ -73,7 +75,7 @@ impl OpenDevice {
         // SAFETY: the context is open, and the structure is as large as the library's.
         let result =
             unsafe { (self.verbs.ibv_query_port)(self.context(), number, &mut attributes) };
-        check(result).map(|()| attributes)
+        check("ibv_query_port", result).map(|()| attributes)
     }
 
     pub(crate) fn context(&self) -> *mut Context {
@@ -117,7 +119,9 @@ impl OpenContext {
                 io::Error::new(io::ErrorKind::NotFound, what)
             })?;
             // SAFETY: the device is in the list, which is not freed yet.
-            made(unsafe { (verbs.ibv_open_device)(device.1) })
+            made("ibv_open_device", unsafe {
+                (verbs.ibv_open_device)(device.1)
+            })
         })??;
         Ok(OpenContext {
             verbs,
@@ -167,7 +171,9 @@ impl AsFd for EventDescriptor {
 unsafe fn attributes(verbs: &Verbs, context: *mut Context) -> io::Result<DeviceAttributes> {
     let mut attributes = std::mem::MaybeUninit::zeroed();
     // SAFETY: the caller's promise, and the structure is as large as the library's.
-    check(unsafe { (verbs.ibv_query_device)(context, attributes.as_mut_ptr()) })?;
+    check("ibv_query_device", unsafe {
+        (verbs.ibv_query_device)(context, attributes.as_mut_ptr())
+    })?;
     // SAFETY: numbers, zero where nothing was written.
     Ok(unsafe { attributes.assume_init() })
 }
@@ -179,7 +185,9 @@ pub(super) fn with_devices<T>(
 ) -> io::Result<T> {
     let mut count = 0;
     // SAFETY: the count is written.
-    let list = made(unsafe { (verbs.ibv_get_device_list)(&mut count) })?;
+    let list = made("ibv_get_device_list", unsafe {
+        (verbs.ibv_get_device_list)(&mut count)
+    })?;
     // SAFETY: the list has as many entries as was counted.
     let devices = unsafe { std::slice::from_raw_parts(list.as_ptr(), count.max(0) as usize) };
     let named = devices.iter().map(|device| {

@@ -5,7 +5,7 @@ use std::os::fd::AsRawFd;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use weft_transport::{DmaBuf, Iovec, LinkError, Segment};
+use weft_transport::{DmaBuf, Iovec, LinkError, Segment, os_code};
 
 use super::structures::MemoryRegion;
 use super::{OpenDevice, PeerMemory, made};
@@ -88,7 +88,7 @@ impl RegisteredMemory {
         // ended, and the kernel its own reference to the file.
         let region = unsafe { register(domain, file.offset, len, start, file_number, access) };
         Ok(RegisteredMemory {
-            region: made(region)?,
+            region: made("ibv_reg_dmabuf_mr", region)?,
             start,
             _segment: None,
             device: Arc::clone(device),
@@ -106,7 +106,7 @@ impl RegisteredMemory {
         // nothing is read or written by registering.
         let region = unsafe { register(device.domain(), start.cast(), len, access.flags()) };
         Ok(RegisteredMemory {
-            region: made(region).map_err(|error| explain(error, len))?,
+            region: made("ibv_reg_mr", region).map_err(|error| explain(error, len))?,
             start: start as u64,
             _segment: segment.cloned(),
             device: Arc::clone(device),
@@ -156,7 +156,7 @@ pub fn try_device_memory(
 }
 
 fn explain(error: io::Error, len: usize) -> io::Error {
-    match error.raw_os_error() {
+    match os_code(&error) {
         Some(libc::ENOMEM | libc::EAGAIN | libc::EPERM) => io::Error::new(
             error.kind(),
             format!(

@@ -20,17 +20,19 @@ pub(crate) use queue::{
 
 use std::io;
 
+use weft_transport::{failed, last_failure};
+
 /// What a call that returns an error number says.
-fn check(result: std::ffi::c_int) -> io::Result<()> {
+fn check(call: &'static str, result: std::ffi::c_int) -> io::Result<()> {
     match result {
         0 => Ok(()),
         // Some calls return -1 and set `errno`, as old libraries did.
-        number if number < 0 => Err(io::Error::last_os_error()),
-        number => Err(io::Error::from_raw_os_error(number)),
+        number if number < 0 => Err(last_failure(call)),
+        number => Err(failed(call, io::Error::from_raw_os_error(number))),
     }
 }
 
 /// What a call has made, unless it returned null.
-fn made<T>(object: *mut T) -> io::Result<std::ptr::NonNull<T>> {
-    std::ptr::NonNull::new(object).ok_or_else(io::Error::last_os_error)
+fn made<T>(call: &'static str, object: *mut T) -> io::Result<std::ptr::NonNull<T>> {
+    std::ptr::NonNull::new(object).ok_or_else(|| last_failure(call))
 }

@@ -149,7 +149,7 @@ impl QueuePair {
         // SAFETY: the domain and the queues are alive.
         let pair = unsafe { (device.verbs.ibv_create_qp)(device.domain(), &mut init) };
         let pair = QueuePair {
-            pair: made(pair)?,
+            pair: made("ibv_create_qp", pair)?,
             inline_bytes: init.capacities.max_inline_data.min(inline_bytes),
             device: Arc::clone(device),
         };
@@ -224,7 +224,9 @@ impl QueuePair {
     ) -> io::Result<()> {
         attributes.state = state;
         // SAFETY: the pair is alive, and the structure is the library's.
-        check(unsafe { (self.device.verbs.ibv_modify_qp)(self.pair.as_ptr(), attributes, mask) })
+        check("ibv_modify_qp", unsafe {
+            (self.device.verbs.ibv_modify_qp)(self.pair.as_ptr(), attributes, mask)
+        })
     }
 
     /// Lets so many more writes with an immediate come in.
@@ -239,7 +241,9 @@ impl QueuePair {
             let mut refused = ptr::null_mut();
             let post = self.operations().post_recv;
             // SAFETY: the pair is alive; the request is copied.
-            check(unsafe { post(self.pair.as_ptr(), &mut request, &mut refused) })?;
+            check("ibv_post_recv", unsafe {
+                post(self.pair.as_ptr(), &mut request, &mut refused)
+            })?;
         }
         Ok(())
     }
@@ -287,7 +291,9 @@ impl QueuePair {
         let post = self.operations().post_send;
         // SAFETY: the pair is alive, request and piece are copied; the rest is as the caller has
         // promised.
-        check(unsafe { post(self.pair.as_ptr(), &mut request, &mut refused) })
+        check("ibv_post_send", unsafe {
+            post(self.pair.as_ptr(), &mut request, &mut refused)
+        })
     }
 
     fn operations(&self) -> &raw::ContextOps {

@@ -7,7 +7,7 @@ use std::sync::{Arc, MutexGuard, TryLockError};
 
 use weft_transport::fork::Descriptor;
 use weft_transport::ring::{Found, Reader};
-use weft_transport::{Inbox, LinkError, RegionKey, Segment};
+use weft_transport::{Inbox, LinkError, RegionKey, Segment, os_code};
 
 use super::{
     LEFT, MessageStream, OPEN, ShmConnection, TAG_GOODBYE, TAG_MESSAGE, TAG_REGION, THEN_RING,
@@ -87,7 +87,7 @@ impl ShmConnection {
                     // next, then the end.
                     io::ErrorKind::ConnectionReset => {}
                     // A packet whose descriptor this process had no room for.
-                    _ if error.raw_os_error() == Some(libc::EMFILE) => {
+                    _ if os_code(&error) == Some(libc::EMFILE) => {
                         self.take_packet(incoming, Vec::new(), inbox);
                     }
                     io::ErrorKind::InvalidData => self.broken("a packet too long".into()),

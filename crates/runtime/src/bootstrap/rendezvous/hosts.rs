@@ -14,11 +14,12 @@ use weft_transport::LinkError;
 
 use crate::Error;
 use crate::bootstrap::endpoint::EndpointAddress;
+use crate::error::remedy;
 
 /// Of so many pairs at most all ranks are told why they share no memory.
 const UNSHARED_MAX: usize = 16;
 /// The bytes of a reason that are told.
-const REASON_MAX: usize = 200;
+const REASON_MAX: usize = 400;
 
 /// What a rank has found on its machine.
 #[derive(Default, Serialize, Deserialize)]
@@ -63,7 +64,10 @@ pub(super) struct Placed {
 
 impl Refused {
     pub(super) fn by(error: &LinkError) -> Self {
-        let mut why = error.to_string();
+        let mut why = match error {
+            LinkError::Io(error) => format!("{error}{}", remedy(error)),
+            error => error.to_string(),
+        };
         let end = (0..=REASON_MAX.min(why.len())).rfind(|end| why.is_char_boundary(*end));
         why.truncate(end.unwrap_or_default());
         Refused {

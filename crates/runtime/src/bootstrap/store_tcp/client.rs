@@ -8,14 +8,15 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use weft_transport::fork::Descriptor;
-use weft_transport::{LinkError, is_own_limit};
+use weft_transport::{LinkError, failed, is_own_limit, os_code};
 
+use super::StoreAccess;
 use super::channel::{CHUNK_BYTES_MAX, Channel};
+use super::patience::{Patience, Setback};
 use super::protocol::{
     BODY_BYTES_MAX, KEYS_MAX, REPLY_BYTES_MAX, StoreFailure, StoreReply, StoreRequest,
     VALUE_BYTES_MAX, message,
 };
-use super::{ResolveError, StoreAccess};
 use crate::Error;
 use crate::bootstrap::store::{CANCEL_POLL, Store, key_timeout};
 
@@ -58,7 +59,8 @@ pub(super) enum DialFailure {
 }
 
 impl TcpStore {
-    /// Connects to the server at this `host:port`, which may start later.
+    /// Connects to the server at this `host:port`, which may start later, and whose name may become
+    /// known later.
     ///
     /// An end without the secret of the other is told so ([`Error::Auth`]) after a second.
     pub fn connect(
@@ -67,13 +69,28 @@ impl TcpStore {
         deadline: Instant,
         cancel: &AtomicBool,
     ) -> Result<Self, Error> {
+        Self::connect_patiently(address, access, &Patience::quiet(deadline, cancel))
+    }
+
+    /// As [`connect`](Self::connect); reports a name that is not known yet.
+    pub fn connect_patiently(
+        address: &str,
+        access: StoreAccess,
+        patience: &Patience<'_>,
+    ) -> Result<Self, Error> {
+        let started = Instant::now();
         let store = Self {
             address: address.into(),
             access,
             idle: Mutex::default(),
             lost: AtomicBool::new(false),
         };
-        let first = store.dial(deadline, cancel)?;
+        let known = patience.try_until(|| store.access.resolve(address));
+        known.map_err(|setback| match setback {
+            Setback::Passing(error) => store.late(started, &error.to_string()),
+            Setback::Final(error) => error,
+        })?;
+        let first = store.dial(patience.deadline, patience.cancel)?;
         lock(&store.idle).push(first);
         Ok(store)
     }
@@ -103,11 +120,18 @@ impl TcpStore {
             }
             thread::sleep(CANCEL_POLL.min(deadline.saturating_duration_since(Instant::now())));
         }
-        Err(Error::Timeout {
+        Err(self.late(started, &failure))
+    }
+
+    fn late(&self, started: Instant, why: &str) -> Error {
+        Error::Timeout {
             operation: "rendezvous".into(),
-            waiting_for: format!("rank 0's store at {} ({failure})", self.address),
+            waiting_for: format!(
+                "rank 0's store at {} ({why}; all ranks need the same MASTER_ADDR and MASTER_PORT)",
+                self.address
+            ),
             after: started.elapsed(),
-        })
+        }
     }
 
     /// A connection for a call that finds none, to a server that was there already.
@@ -148,8 +172,8 @@ impl TcpStore {
         cancel: &AtomicBool,
     ) -> Result<ClientConnection, DialFailure> {
         let addresses = (self.access.resolve(&self.address)).map_err(|error| match error {
-            ResolveError::Unknown(error) => self.refused(&error),
-            ResolveError::Refused(error) => DialFailure::Final(error),
+            Setback::Passing(error) => self.refused(&error),
+            Setback::Final(error) => DialFailure::Final(error),
         })?;
         let mut failure = DialFailure::Passing("the name has no address".into());
         for address in addresses {
@@ -188,15 +212,18 @@ impl TcpStore {
         }
     }
 
-    /// What the operating system refuses may pass, but for a limit of this process.
+    /// What the operating system refuses may pass, but for a limit of this process, or a rule.
     fn refused(&self, error: &io::Error) -> DialFailure {
-        match is_own_limit(error) {
-            true => {
-                let what = format!("connect to rank 0's store at {}", self.address);
-                DialFailure::Final(Error::own_limit(&what, error))
-            }
-            false => DialFailure::Passing(error.to_string()),
+        match os_code(error) {
+            Some(libc::EPERM | libc::EACCES | libc::ENOSYS) => self.refused_here(error),
+            _ if is_own_limit(error) => self.refused_here(error),
+            _ => DialFailure::Passing(error.to_string()),
         }
+    }
+
+    fn refused_here(&self, error: &io::Error) -> DialFailure {
+        let what = format!("connect to rank 0's store at {}", self.address);
+        DialFailure::Final(Error::refused_here(&what, error))
     }
 
     fn stranger(&self, why: &str) -> Error {
@@ -358,7 +385,12 @@ impl ClientConnection {
             if self.channel.is_open() {
                 return Ok(());
             }
-            match retry((&*self.stream).read(&mut buffer), deadline, cancel)? {
+            match retry(
+                "recvfrom",
+                (&*self.stream).read(&mut buffer),
+                deadline,
+                cancel,
+            )? {
                 Some(0) => return Err(StoreFailure::Ended),
                 bytes => (self.channel).feed(&buffer[..bytes.unwrap_or(0)], &mut wire)?,
             }
@@ -409,7 +441,12 @@ impl ClientConnection {
             if let Some(body) = self.channel.next_body(bytes_max)? {
                 return Ok(body);
             }
-            match retry((&*self.stream).read(&mut buffer), deadline, cancel)? {
+            match retry(
+                "recvfrom",
+                (&*self.stream).read(&mut buffer),
+                deadline,
+                cancel,
+            )? {
                 Some(0) => return Err(StoreFailure::Ended),
                 Some(bytes) => {
                     let mut wire = Vec::new();
@@ -438,7 +475,7 @@ fn write(
     cancel: &AtomicBool,
 ) -> Result<(), StoreFailure> {
     while !bytes.is_empty() {
-        if let Some(written) = retry(stream.write(bytes), deadline, cancel)? {
+        if let Some(written) = retry("sendto", stream.write(bytes), deadline, cancel)? {
             bytes = &bytes[written..];
         }
     }
@@ -447,6 +484,7 @@ fn write(
 
 /// The count of bytes, or `None` if there were none and it is to be tried again.
 fn retry(
+    call: &'static str,
     result: io::Result<usize>,
     deadline: Instant,
     cancel: &AtomicBool,
@@ -463,7 +501,7 @@ fn retry(
             }
             WouldBlock | TimedOut | Interrupted => Ok(None),
             BrokenPipe | ConnectionReset => Err(StoreFailure::Ended),
-            _ => Err(StoreFailure::Io(error)),
+            _ => Err(StoreFailure::Io(failed(call, error))),
         },
     }
 }

@@ -5,20 +5,22 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
+use std::sync::atomic::AtomicBool;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use weft_transport::fork::{self, Descriptor};
-use weft_transport::{Shortage, is_own_limit, thread_time};
+use weft_transport::{Shortage, failed, thread_time};
 use weft_transport_tcp::{is_called, poll, poll_entry};
 
+use super::StoreAccess;
 use super::budget::HandshakeBudget;
+use super::patience::{Patience, Setback};
 use super::protocol::{REPLY_BYTES_MAX, StoreFailure, StoreReply, StoreRequest};
 use super::served::{ServedConnection, Wait};
 use super::values::KeptValues;
-use super::{ResolveError, StoreAccess};
 use crate::Error;
-use crate::error::RAISE_LIMIT;
+use crate::error::remedy;
 
 /// While a client waits for a key, the server says this often that it is still there.
 const HEARTBEAT: Duration = Duration::from_millis(500);
@@ -85,27 +87,44 @@ impl TcpStoreServer {
         Self::start_with(address, access, StoreLimits::default())
     }
 
+    /// As [`start`](Self::start). A name that is not known yet is tried again, and so is an address
+    /// that is not this host's yet.
+    pub fn start_patiently(
+        address: &str,
+        access: &StoreAccess,
+        patience: &Patience<'_>,
+    ) -> Result<Self, Error> {
+        Self::begin(address, access, StoreLimits::default(), patience)
+    }
+
     pub(super) fn start_with(
         address: &str,
         access: &StoreAccess,
         limits: StoreLimits,
     ) -> Result<Self, Error> {
-        let cannot = |error: io::Error| {
-            let advice = match is_own_limit(&error) {
-                true => RAISE_LIMIT,
-                false => {
-                    "Choose an address of this host as MASTER_ADDR, and a free port as MASTER_PORT"
-                }
-            };
-            Error::Config(format!(
-                "cannot serve the rendezvous on {address}: {error}. {advice}"
-            ))
-        };
-        let addresses = access.resolve(address).map_err(|error| match error {
-            ResolveError::Unknown(error) => cannot(error),
-            ResolveError::Refused(error) => error,
+        let cancel = AtomicBool::new(false);
+        let patience = Patience::quiet(Instant::now(), &cancel);
+        Self::begin(address, access, limits, &patience)
+    }
+
+    fn begin(
+        address: &str,
+        access: &StoreAccess,
+        limits: StoreLimits,
+        patience: &Patience<'_>,
+    ) -> Result<Self, Error> {
+        let cannot = |error: io::Error| cannot_serve(address, &error);
+        let listening = patience.try_until(|| {
+            let addresses = access.resolve(address)?;
+            listen(&addresses, access).map_err(|error| match error.kind() {
+                io::ErrorKind::AddrNotAvailable => Setback::Passing(error),
+                _ => Setback::Final(cannot(error)),
+            })
+        });
+        let (listener, everywhere) = listening.map_err(|setback| match setback {
+            Setback::Passing(error) => cannot(error),
+            Setback::Final(error) => error,
         })?;
-        let (listener, everywhere) = listen(&addresses, access).map_err(cannot)?;
         listener.set_nonblocking(true).map_err(cannot)?;
         let address = listener.local_addr().map_err(cannot)?;
         let [lifeline, watched] = Descriptor::pair().map_err(cannot)?;
@@ -129,7 +148,9 @@ impl TcpStoreServer {
             shortage: Shortage::default(),
         };
         let builder = thread::Builder::new().name("weft-store".into());
-        let thread = builder.spawn(move || serving.run()).map_err(cannot)?;
+        let thread = builder.spawn(move || serving.run());
+        let thread =
+            thread.map_err(|error| cannot(failed("starting the thread weft-store", error)))?;
         Ok(Self {
             address,
             everywhere,
@@ -158,6 +179,18 @@ impl Drop for TcpStoreServer {
             fork::join(thread, self.generation);
         }
     }
+}
+
+fn cannot_serve(address: &str, error: &io::Error) -> Error {
+    let advice = match remedy(error) {
+        none if none.is_empty() => {
+            ". Choose an address of this host as MASTER_ADDR, and a free port as MASTER_PORT".into()
+        }
+        advice => advice,
+    };
+    Error::Config(format!(
+        "cannot serve the rendezvous on {address}: {error}{advice}"
+    ))
 }
 
 /// A listener, and whether it is on all addresses instead of these.
