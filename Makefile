@@ -140,8 +140,11 @@ test-multiprocess: extension ## real ranks
 test-torch: extension ## the torch backend and the data-parallel wrapper
 	$(BIN)/pytest tests/torch
 
-test-chaos: extension ## short forms of chaos, soak and attack
-	$(BIN)/pytest tests/chaos tests/attack
+test-chaos: extension ## short forms of chaos, soak and attack, and the quick rows of test-environments
+	$(BIN)/pytest tests/chaos tests/attack tests/environments
+
+test-environments: extension ## two ranks under odd limits, namespaces, users, sandboxes, names and settings; some rows need root
+	ENVIRONMENTS=all $(BIN)/pytest tests/environments
 
 test-wheel: wheel ## what the wheel holds, and the demo from it in an empty directory
 	$(BIN)/pytest tests/wheel
