@@ -63,7 +63,7 @@ fn contributions(of: HalfType, rank: usize, count: usize, seed: u64) -> Vec<u16>
             1 => large * unit().signum(),
             2 => tiny,
             3 => unit(),
-            4 if (rank + index) % 3 == 0 => large,
+            4 if (rank + index).is_multiple_of(3) => large,
             4 => tiny,
             5 if rank == index % 2 => return of.odd_nans[index % 3],
             6 if rank == 1 => f64::NEG_INFINITY,

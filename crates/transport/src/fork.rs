@@ -147,11 +147,10 @@ impl<T: AsFd> Descriptor<T> {
 impl Descriptor {
     /// A descriptor for several others, to wait for them together (`epoll`).
     pub fn epoll() -> io::Result<Self> {
-        // SAFETY: plain system call.
         Self::make(|| {
-            adopt("epoll_create1", unsafe {
-                libc::epoll_create1(libc::EPOLL_CLOEXEC)
-            })
+            // SAFETY: plain system call.
+            let made = unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) };
+            adopt("epoll_create1", made)
         })
     }
 

@@ -22,7 +22,7 @@ impl Directory {
 
     /// What lies in the file of a rank of a job.
     fn read(&self, job: u64, rank: u32) -> Option<Value> {
-        let own = PathBuf::from(fs::read_dir(&self.0).ok()?.next()?.ok()?.path());
+        let own = fs::read_dir(&self.0).ok()?.next()?.ok()?.path();
         let file = own.join(format!("job-{job:016x}/rank{rank}.json"));
         Some(serde_json::from_str(&fs::read_to_string(file).ok()?).unwrap())
     }
