@@ -93,8 +93,9 @@ impl Group {
         self.check_rank("send to", to)?;
         self.engine.with(|state, _| {
             let group = state.groups.get(&self.id).ok_or_else(closed)?;
+            let address = std::ptr::without_provenance(memory.addr());
             // SAFETY: it is only looked up by its address.
-            let memory = unsafe { access::source(memory, bytes) };
+            let memory = unsafe { access::source(address, bytes) };
             Ok(bytes > 0 && registered_device(group, to, memory).is_some())
         })
     }
