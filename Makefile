@@ -338,7 +338,23 @@ sanitize: nightly ## concurrency tests of the runtime and the transports under T
 	RUSTFLAGS="-Zsanitizer=thread" $(CARGO) +nightly test -Zbuild-std --target $(HOST) --target-dir target/tsan \
 		--package weft-transport --package weft-transport-shm --package weft-transport-tcp --locked --quiet --test conformance --test loopback --test strict
 	RUSTFLAGS="-Zsanitizer=thread" $(CARGO) +nightly test -Zbuild-std --target $(HOST) --target-dir target/tsan \
-		--package weft-runtime --locked --quiet --test together --test messages --test failures --test leaving --test cuts
+		--package weft-runtime --locked --quiet --test together --test messages --test failures --test leaving --test cuts \
+		--test one_sided --test shrink --test registration
+	# What forks goes on with threads in the child, which the sanitizer must be told of.
+	TSAN_OPTIONS=die_after_fork=0 RUSTFLAGS="-Zsanitizer=thread" $(CARGO) +nightly test -Zbuild-std --target $(HOST) --target-dir target/tsan \
+		--package weft-transport --package weft-transport-tcp --package weft-runtime --locked --quiet --test fork --test forks
+	RUSTFLAGS="-Zsanitizer=thread" $(CARGO) +nightly test -Zbuild-std --target $(HOST) --target-dir target/tsan \
+		--package weft-transport-rdma --locked --quiet
+
+# The extension by itself: the interpreter and torch are as installed, and load the sanitizer first.
+ASAN := build/asan
+sanitize-extension: nightly ## torch's tests of symmetric memory and of the wrapper with an extension under AddressSanitizer
+	RUSTFLAGS="-Zsanitizer=address" PYO3_PYTHON=$(CURDIR)/$(BIN)/python $(CARGO) +nightly build --target $(HOST) --target-dir target/asan \
+		--package weft-bindings --features pyo3/extension-module --locked --quiet
+	rm -rf $(ASAN) && mkdir -p $(ASAN) && cp -r python $(ASAN)/python
+	cp target/asan/$(HOST)/debug/lib_weft.so $(ASAN)/python/weft/_weft.abi3.so
+	PYTHONPATH=$(CURDIR)/$(ASAN)/python LD_PRELOAD=$$($(CC) -print-file-name=libasan.so) PYTHONMALLOC=malloc \
+		ASAN_OPTIONS=detect_leaks=0:abort_on_error=1 $(BIN)/pytest -q tests/torch/test_symmetric.py tests/torch/test_overlap.py
 
 miri: nightly ## the pure crates' and the kernels' unit tests under Miri
 	MIRIFLAGS=-Zmiri-disable-isolation $(CARGO) +nightly miri test --target-dir target/miri --locked --quiet \
