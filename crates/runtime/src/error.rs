@@ -140,6 +140,10 @@ impl Error {
                 "{} refused the connection: {why}",
                 name(rank, host)
             )),
+            LinkError::OtherUser(why) => Error::Auth(format!(
+                "{} is another user's process: {why}",
+                name(rank, host)
+            )),
             LinkError::TimedOut(what) => Error::Timeout {
                 operation: "connecting".into(),
                 waiting_for: format!("{} ({what})", name(rank, host)),

@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -124,8 +124,24 @@ impl Transport for ShmTransport {
         let deadline = HandshakeDeadline { deadline, cancel };
         let socket = reach(&address.name, &deadline)?;
         let local = &self.shared.local;
+        let (own, theirs) = (
+            effective_user(),
+            socket::peer_credentials(socket.as_fd())?.uid,
+        );
+        let other_user = || {
+            LinkError::OtherUser(format!(
+                "it has the user number {theirs}, this process {own}"
+            ))
+        };
+        // Root is let in by everybody; in a container it may be somebody else for the listener.
+        if own != theirs && own != 0 {
+            return Err(other_user());
+        }
         let mapped = handshake::dial(socket.as_fd(), local, peer, &address.token, &deadline);
-        let mapped = mapped.map_err(|error| refused_by_user(socket.as_fd()).unwrap_or(error))?;
+        let mapped = mapped.map_err(|error| match error {
+            LinkError::Refused(_) | LinkError::Io(_) if own != theirs => other_user(),
+            error => error,
+        })?;
         mapped
             .map(|(mapped, rings)| self.shared.link(peer, mapped, rings, socket))
             .transpose()
@@ -244,17 +260,6 @@ fn reach(name: &[u8], deadline: &HandshakeDeadline<'_>) -> Result<Descriptor, Li
             },
         }
     }
-}
-
-/// The reason, where the peer hangs up since it takes in its own user and root only.
-fn refused_by_user(socket: BorrowedFd<'_>) -> Option<LinkError> {
-    let (own, theirs) = (effective_user(), socket::peer_credentials(socket).ok()?.uid);
-    (own != 0 && own != theirs).then(|| {
-        LinkError::Refused(format!(
-            "it runs as another user (uid {theirs}; this process: uid {own}), and memory is shared between processes \
-             of one user only"
-        ))
-    })
 }
 
 fn closed() -> LinkError {

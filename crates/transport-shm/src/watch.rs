@@ -393,8 +393,7 @@ impl ConnectionWatcher {
 /// this saves reading from strangers.
 fn same_user(socket: &Descriptor) -> bool {
     let own = effective_user();
-    socket::peer_credentials(socket.as_fd())
-        .is_ok_and(|credentials| credentials.uid == own || credentials.uid == 0)
+    socket::peer_credentials(socket.as_fd()).is_ok_and(|peer| peer.uid == own || peer.uid == 0)
 }
 
 /// Whether somebody waits to be taken in.

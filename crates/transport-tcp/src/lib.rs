@@ -30,9 +30,11 @@ mod stream;
 #[cfg(test)]
 mod traffic_tests;
 mod transport;
+mod user;
 
 pub use congestion::{CongestionChoice, CongestionControl};
 pub use encryption::{Cipher, Encryption};
 pub use interface::{Interface, resolve};
 pub use socket::{connect, connect_from, is_called, listen, poll, poll_entry};
 pub use transport::{TcpOptions, TcpTransport};
+pub use user::{SocketUser, listener_user, own_user, peer_user};

@@ -19,6 +19,8 @@ pub enum LinkError {
     /// The two sides do not share what the transport needs (another host, another token, a refused
     /// mapping).
     Refused(String),
+    /// The peer's process is of another user, with whom memory is not shared.
+    OtherUser(String),
     /// What this endpoint needs for the transport is missing or set wrongly: an interface, a
     /// library, a device, a port. It says nothing about the peer.
     Setup(String),
@@ -74,6 +76,7 @@ impl fmt::Display for LinkError {
             LinkError::Gone(why) => write!(f, "the peer is gone: {why}"),
             LinkError::Left => write!(f, "the peer closed the connection"),
             LinkError::Refused(why) | LinkError::Setup(why) => write!(f, "{why}"),
+            LinkError::OtherUser(why) => write!(f, "the peer is another user's process: {why}"),
             LinkError::Absent(why) => write!(f, "nobody listens there: {why}"),
             LinkError::TimedOut(what) => write!(f, "timed out: {what}"),
             LinkError::Cancelled => write!(f, "cancelled"),

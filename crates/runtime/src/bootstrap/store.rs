@@ -35,6 +35,16 @@ pub trait Store: Send + Sync {
             .collect()
     }
 
+    /// What the store knows of processes that it has refused.
+    fn refusals(&self) -> Option<String> {
+        None
+    }
+
+    /// Whether nobody can use the store who does not belong to the job.
+    fn is_authenticated(&self) -> bool {
+        false
+    }
+
     /// Whether the key is set already.
     fn has(&self, key: &str) -> Result<bool, Error> {
         let soon = Instant::now() + Duration::from_millis(10);
@@ -156,6 +166,14 @@ impl Store for PrefixStore<'_> {
     ) -> Result<Vec<Vec<u8>>, Error> {
         let keys: Vec<String> = keys.iter().map(|key| self.full(key)).collect();
         self.inner.multi_get(&keys, deadline, cancel)
+    }
+
+    fn refusals(&self) -> Option<String> {
+        self.inner.refusals()
+    }
+
+    fn is_authenticated(&self) -> bool {
+        self.inner.is_authenticated()
     }
 
     fn has(&self, key: &str) -> Result<bool, Error> {

@@ -11,9 +11,10 @@ mod served;
 mod server;
 mod values;
 
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpStream};
 
 use patience::Setback;
+use weft_transport_tcp::{SocketUser, listener_user, own_user, peer_user};
 
 use super::secret::Secret;
 use super::tls::TlsCredentials;
@@ -67,6 +68,23 @@ impl StoreAccess {
         }
     }
 
+    /// Refuses the other end of a connection if it is another user's process, where that decides who
+    /// belongs to the job.
+    fn check_user(&self, stream: &TcpStream) -> Result<(), UserError> {
+        match self {
+            StoreAccess::ThisHost => UserError::check(peer_user(stream)),
+            StoreAccess::Secret(_) | StoreAccess::Tls(_) | StoreAccess::Anybody => Ok(()),
+        }
+    }
+
+    /// As [`check_user`](Self::check_user), for whom a connection that has ended was called at.
+    fn check_listener(&self, address: SocketAddr) -> Result<(), UserError> {
+        match self {
+            StoreAccess::ThisHost => UserError::check(listener_user(address)),
+            StoreAccess::Secret(_) | StoreAccess::Tls(_) | StoreAccess::Anybody => Ok(()),
+        }
+    }
+
     /// Whether nobody can use the store who does not belong to the job.
     fn is_authenticated(&self) -> bool {
         matches!(self, StoreAccess::Secret(_) | StoreAccess::Tls(_))
@@ -87,6 +105,30 @@ impl StoreAccess {
                 ))))
             }
             _ => Ok(found),
+        }
+    }
+}
+
+/// Why the other end of a connection within this host may not take part.
+enum UserError {
+    /// It is another user's process.
+    Other(String),
+    /// No process has it any more.
+    Ended,
+    /// This process cannot find out.
+    Unknown(std::io::Error),
+}
+
+impl UserError {
+    fn check(found: std::io::Result<SocketUser>) -> Result<(), UserError> {
+        match found {
+            Ok(SocketUser::Trusted) => Ok(()),
+            Ok(SocketUser::Nobody) => Err(UserError::Ended),
+            Ok(SocketUser::Other(user)) => Err(UserError::Other(format!(
+                "is another user's process (user number {user}{}), and this job has no secret",
+                own_user().map_or(String::new(), |own| format!(", this one's is {own}"))
+            ))),
+            Err(error) => Err(UserError::Unknown(error)),
         }
     }
 }

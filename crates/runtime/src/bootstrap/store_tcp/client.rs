@@ -3,7 +3,7 @@
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -17,6 +17,8 @@ use super::protocol::{
     BODY_BYTES_MAX, KEYS_MAX, REPLY_BYTES_MAX, StoreFailure, StoreReply, StoreRequest,
     VALUE_BYTES_MAX, message,
 };
+use super::server::Refusals;
+use super::{TcpStoreServer, UserError};
 use crate::Error;
 use crate::bootstrap::store::{CANCEL_POLL, Store, key_timeout};
 
@@ -38,10 +40,18 @@ const STRANGER_PATIENCE: Duration = Duration::from_secs(1);
 /// Every call has a connection of its own while it lasts, so threads do not wait for each other.
 pub struct TcpStore {
     address: String,
+    /// Where it is reached instead, and what it has refused: for the process that serves it.
+    served: Option<Served>,
     access: StoreAccess,
     idle: Mutex<Vec<ClientConnection>>,
     /// Whether the last call found no server.
     lost: AtomicBool,
+}
+
+/// What the process that serves a store knows of it.
+struct Served {
+    addresses: Vec<SocketAddr>,
+    refusals: Arc<Refusals>,
 }
 
 /// What a server answered: the values are empty unless they were asked for.
@@ -78,9 +88,37 @@ impl TcpStore {
         access: StoreAccess,
         patience: &Patience<'_>,
     ) -> Result<Self, Error> {
+        Self::connect_with(address, None, access, patience)
+    }
+
+    /// As [`TcpStore::connect`], to the server of this process. It is reached where it listens: the
+    /// address where others reach it may lead through a forwarded port, which this host need not
+    /// reach.
+    pub fn connect_own(
+        server: &TcpStoreServer,
+        address: &str,
+        access: StoreAccess,
+        deadline: Instant,
+        cancel: &AtomicBool,
+    ) -> Result<Self, Error> {
+        let served = Served {
+            addresses: server.own_addresses(),
+            refusals: server.refusals(),
+        };
+        let patience = Patience::quiet(deadline, cancel);
+        Self::connect_with(address, Some(served), access, &patience)
+    }
+
+    fn connect_with(
+        address: &str,
+        served: Option<Served>,
+        access: StoreAccess,
+        patience: &Patience<'_>,
+    ) -> Result<Self, Error> {
         let started = Instant::now();
         let store = Self {
             address: address.into(),
+            served,
             access,
             idle: Mutex::default(),
             lost: AtomicBool::new(false),
@@ -93,6 +131,13 @@ impl TcpStore {
         let first = store.dial(patience.deadline, patience.cancel)?;
         lock(&store.idle).push(first);
         Ok(store)
+    }
+
+    fn addresses(&self) -> Result<Vec<SocketAddr>, Setback> {
+        match &self.served {
+            Some(served) => Ok(served.addresses.clone()),
+            None => self.access.resolve(&self.address),
+        }
     }
 
     /// Tries again and again: rank 0 may not be there yet.
@@ -171,7 +216,7 @@ impl TcpStore {
         deadline: Instant,
         cancel: &AtomicBool,
     ) -> Result<ClientConnection, DialFailure> {
-        let addresses = (self.access.resolve(&self.address)).map_err(|error| match error {
+        let addresses = self.addresses().map_err(|error| match error {
             Setback::Passing(error) => self.refused(&error),
             Setback::Final(error) => DialFailure::Final(error),
         })?;
@@ -202,12 +247,31 @@ impl TcpStore {
             .map_err(DialFailure::Final)?;
         let mut connection = ClientConnection { stream, channel };
         match connection.shake(wire, deadline, cancel) {
-            Ok(()) => Ok(connection),
+            Ok(()) => match self.access.check_user(&connection.stream) {
+                Ok(()) => Ok(connection),
+                Err(error) => Err(self.not_ours(error)),
+            },
             // It says nothing to those whom it does not know.
-            Err(StoreFailure::Ended) => Err(DialFailure::Stranger(self.access.silence().into())),
+            Err(StoreFailure::Ended) => match self.access.check_listener(address) {
+                Ok(()) => Err(self.not_ours(UserError::Ended)),
+                Err(error) => Err(self.not_ours(error)),
+            },
             Err(StoreFailure::Stranger(why)) => Err(DialFailure::Stranger(why)),
             Err(failure) => Err(DialFailure::Passing(format!(
                 "whoever listens there {failure}"
+            ))),
+        }
+    }
+
+    fn not_ours(&self, error: UserError) -> DialFailure {
+        match error {
+            UserError::Other(why) => DialFailure::Stranger(why),
+            UserError::Ended => DialFailure::Stranger(self.access.silence().into()),
+            UserError::Unknown(error) if is_own_limit(&error) => self.refused(&error),
+            UserError::Unknown(error) => DialFailure::Final(Error::Config(format!(
+                "this process cannot find out whose process listens at {}, where the ranks meet without a secret \
+                 ({error}): set WEFT_SECRET to the same random text on all ranks",
+                self.address
             ))),
         }
     }
@@ -337,6 +401,14 @@ impl Store for TcpStore {
             values.append(&mut self.get_some(some, deadline, cancel)?);
         }
         Ok(values)
+    }
+
+    fn refusals(&self) -> Option<String> {
+        self.served.as_ref()?.refusals.text()
+    }
+
+    fn is_authenticated(&self) -> bool {
+        self.access.is_authenticated()
     }
 
     fn has(&self, key: &str) -> Result<bool, Error> {

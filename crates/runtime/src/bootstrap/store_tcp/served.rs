@@ -78,6 +78,11 @@ impl ServedConnection {
         self.channel.is_proven()
     }
 
+    /// Where the client is.
+    pub(super) fn peer(&self) -> Option<IpAddr> {
+        self.stream.peer_addr().ok().map(|address| address.ip())
+    }
+
     /// Whether the client waits for nothing.
     pub(super) fn is_idle(&self) -> bool {
         self.wait.is_none() && self.is_flushed() && self.held() == 0

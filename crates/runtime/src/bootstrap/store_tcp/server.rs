@@ -2,18 +2,20 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use weft_transport::fork::{self, Descriptor};
-use weft_transport::{Shortage, failed, thread_time};
+use weft_transport::{Shortage, failed, is_own_limit, thread_time};
 use weft_transport_tcp::{is_called, poll, poll_entry};
 
 use super::StoreAccess;
+use super::UserError;
 use super::budget::HandshakeBudget;
 use super::patience::{Patience, Setback};
 use super::protocol::{REPLY_BYTES_MAX, StoreFailure, StoreReply, StoreRequest};
@@ -66,9 +68,34 @@ impl Default for StoreLimits {
     }
 }
 
+/// Connections that did not show that they belong to the job.
+#[derive(Default)]
+pub(super) struct Refusals(Mutex<Option<(u64, IpAddr)>>);
+
+impl Refusals {
+    fn add(&self, address: IpAddr) {
+        let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = seen.map_or(0, |(count, _)| count);
+        *seen = Some((before + 1, address));
+    }
+
+    /// For who waits for ranks in vain.
+    pub(super) fn text(&self) -> Option<String> {
+        let seen = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        seen.map(|(count, last)| {
+            format!(
+                "the store refused {count} connections, the last from {}, which did not show that they belong to this \
+                 job: is WEFT_SECRET the same on all ranks, and are all of one user if there is none?",
+                last.to_canonical()
+            )
+        })
+    }
+}
+
 /// Serves the store until it is dropped.
 pub struct TcpStoreServer {
     address: SocketAddr,
+    refusals: Arc<Refusals>,
     everywhere: bool,
     /// Its end is the server's.
     lifeline: Option<Descriptor<UnixStream>>,
@@ -128,10 +155,13 @@ impl TcpStoreServer {
         listener.set_nonblocking(true).map_err(cannot)?;
         let address = listener.local_addr().map_err(cannot)?;
         let [lifeline, watched] = Descriptor::pair().map_err(cannot)?;
-        let spare = Descriptor::make(|| watched.try_clone()).map_err(cannot)?;
+        let spare = || Descriptor::make(|| watched.try_clone()).map_err(cannot);
+        let spare = [spare()?, spare()?];
         let budget = HandshakeBudget::new(limits.stranger_processor, Instant::now());
+        let refusals = Arc::<Refusals>::default();
         let serving = Serving {
             listener,
+            refusals: Arc::clone(&refusals),
             spare: Some(spare),
             lifeline: watched,
             access: access.clone(),
@@ -153,6 +183,7 @@ impl TcpStoreServer {
             thread.map_err(|error| cannot(failed("starting the thread weft-store", error)))?;
         Ok(Self {
             address,
+            refusals,
             everywhere,
             lifeline: Some(lifeline),
             thread: Some(thread),
@@ -163,6 +194,22 @@ impl TcpStoreServer {
     /// Where it listens.
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// Where this process itself reaches it.
+    pub(super) fn own_addresses(&self) -> Vec<SocketAddr> {
+        let port = self.address.port();
+        let loopback: [IpAddr; 2] = [Ipv6Addr::LOCALHOST.into(), Ipv4Addr::LOCALHOST.into()];
+        match self.address.ip() {
+            ip if !ip.is_unspecified() => vec![self.address],
+            IpAddr::V4(_) => vec![(loopback[1], port).into()],
+            // It may be open to both families.
+            IpAddr::V6(_) => loopback.map(|ip| (ip, port).into()).into(),
+        }
+    }
+
+    pub(super) fn refusals(&self) -> Arc<Refusals> {
+        Arc::clone(&self.refusals)
     }
 
     /// Whether it listens on all addresses because the one that was asked for is none of this
@@ -220,9 +267,10 @@ fn listen(
 /// The server's thread.
 struct Serving {
     listener: Descriptor<TcpListener>,
+    refusals: Arc<Refusals>,
     /// Kept for the first that comes, who is rank 0 itself: it must hear what fails for want of a
-    /// descriptor.
-    spare: Option<Descriptor<UnixStream>>,
+    /// descriptor. One is for its connection, one to find out whose process it is.
+    spare: Option<[Descriptor<UnixStream>; 2]>,
     lifeline: Descriptor<UnixStream>,
     access: StoreAccess,
     limits: StoreLimits,
@@ -298,8 +346,7 @@ impl Serving {
                 source = from.ip().to_canonical();
                 Ok(stream)
             });
-            let accepted = accepted.map(|stream| (stream, source));
-            match accepted.and_then(|stream| ServedConnection::new(stream, &self.access)) {
+            match accepted.and_then(|stream| self.take_in(stream, source)) {
                 Ok(connection) => {
                     if self.strangers.len() >= self.limits.strangers {
                         self.make_room_for(connection.source);
@@ -309,9 +356,11 @@ impl Serving {
                     self.next_serial += 1;
                 }
                 Err(error) => {
-                    use io::ErrorKind::{ConnectionAborted, Interrupted, WouldBlock};
+                    use io::ErrorKind::{
+                        ConnectionAborted, Interrupted, PermissionDenied, WouldBlock,
+                    };
                     match error.kind() {
-                        ConnectionAborted | Interrupted => continue,
+                        ConnectionAborted | Interrupted | PermissionDenied => continue,
                         // The kernel speaks of a limit even where nobody waits.
                         WouldBlock => self.shortage.end(),
                         _ if !is_called(&self.listener) => self.shortage.end(),
@@ -320,6 +369,24 @@ impl Serving {
                     }
                     return;
                 }
+            }
+        }
+    }
+
+    /// A connection of who has called. Where there is no secret, only this process's user may call.
+    fn take_in(
+        &self,
+        stream: Descriptor<TcpStream>,
+        source: IpAddr,
+    ) -> io::Result<ServedConnection> {
+        match self.access.check_user(&stream) {
+            Ok(()) => ServedConnection::new((stream, source), &self.access),
+            Err(UserError::Ended) => Err(io::ErrorKind::ConnectionAborted.into()),
+            Err(UserError::Unknown(error)) if is_own_limit(&error) => Err(error),
+            // Clients find out themselves why, and say so.
+            Err(UserError::Other(_) | UserError::Unknown(_)) => {
+                self.refusals.add(stream.peer_addr()?.ip());
+                Err(io::ErrorKind::PermissionDenied.into())
             }
         }
     }
@@ -407,7 +474,14 @@ impl Serving {
             true => self.converse_with_stranger(serial, &mut connection),
             false => self.converse(serial, &mut connection),
         };
-        if conversed.is_err() {
+        if let Err(failure) = conversed {
+            if was_stranger && matches!(failure, StoreFailure::Stranger(_) | StoreFailure::Nonsense)
+            {
+                connection
+                    .peer()
+                    .into_iter()
+                    .for_each(|ip| self.refusals.add(ip));
+            }
             self.forget_wait(serial, &connection);
             return;
         }

@@ -474,3 +474,33 @@ fn an_address_of_another_host_is_replaced_by_all_only_behind_a_secret() {
     assert!(server.listens_everywhere());
     assert!(!closed_server(StoreLimits::default()).listens_everywhere());
 }
+
+/// The published address leads through a forwarded port, which this host does not reach.
+#[test]
+fn the_process_that_serves_reaches_its_store_where_it_listens() {
+    let never = AtomicBool::new(false);
+    let elsewhere = "192.0.2.1:0";
+    for at in [elsewhere, "127.0.0.1:0"] {
+        let server = TcpStoreServer::start(at, &secret(OURS)).unwrap();
+        let own = TcpStore::connect_own(&server, elsewhere, secret(OURS), soon(10_000), &never);
+        own.unwrap().set("key", b"value").unwrap();
+    }
+}
+
+#[test]
+fn who_waits_in_vain_learns_of_refused_processes() {
+    let never = AtomicBool::new(false);
+    let server = TcpStoreServer::start("127.0.0.1:0", &secret(OURS)).unwrap();
+    let address = server.address().to_string();
+    let own = TcpStore::connect_own(&server, &address, secret(OURS), soon(10_000), &never).unwrap();
+    assert_eq!(own.refusals(), None);
+    for access in [secret(OTHER), StoreAccess::Anybody] {
+        let refused = TcpStore::connect(&address, access, soon(10_000), &never);
+        assert!(matches!(refused.map(drop), Err(Error::Auth(_))));
+    }
+    let told = own.refusals().unwrap();
+    assert!(
+        told.contains("the last from 127.0.0.1") && told.contains("WEFT_SECRET"),
+        "{told}"
+    );
+}
