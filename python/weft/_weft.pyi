@@ -241,6 +241,9 @@ class Endpoint:
 def flight_records() -> list[str]:
     """The flight records of this process's endpoints, as JSON in the layout of the files."""
 
+def fail_meeting(store: Any, prefix: str, rank: int, size: int, reason: str, cancel: Cancellation) -> None:
+    """Ends the meeting of a rank that cannot come to it, for this reason, which the others get."""
+
 @final
 class MemoryStore:
     """A store within one process."""

@@ -36,8 +36,10 @@ __all__ = [
     "accept",
     "environment",
     "flight_directory",
+    "job_identity",
     "job_secret",
     "load",
+    "load_what_is_good",
     "peers_directory",
     "place",
     "profiles_directory",
@@ -66,6 +68,11 @@ class Setting:
     default_text: str = ""
     hidden: bool = False
     """Whether its values are never shown."""
+    compared: str = ""
+    """Where ranks with different values are refused, if they are: in the `meeting`, as text; in the
+    `native` layer, by what follows from the value; by the job's `identity`; or in the `handshake`
+    with the store.
+    """
     name: str = ""
     """Of the option that it describes."""
 
@@ -112,6 +119,7 @@ class EndpointOptions(TypedDict, total=False):
             "the others RDMA where every rank has a device that it can use (docs/rdma.md), and else "
             "TCP. `shm`, `rdma`, `tcp`: nothing else. `loopback`: between threads of one "
             "process, for tests. The same on every rank.",
+            compared="meeting",
             parse=str,
             check=lambda value: value in TRANSPORTS,
         ),
@@ -221,6 +229,7 @@ class EndpointOptions(TypedDict, total=False):
             "or certificates (`WEFT_TLS_CERT`), or a store that strangers do not reach. Shared memory is not affected; "
             "RDMA, whose adapters encrypt nothing, is not used. "
             "The same on every rank.",
+            compared="native",
             parse=lambda text: parsing.parse_encryption(text, CIPHERS),
             check=lambda value: isinstance(value, bool) or value in CIPHERS,
             default_text="0",
@@ -316,6 +325,7 @@ class GroupOptions(TypedDict, total=False):
             doc="The only algorithm for a collective, by its name with its parts, such as "
             "`multi-rail(slice-reduce, ring)`: `weft plan --list` shows the names. A call's own "
             "`algorithm` goes before it. The same on every rank.",
+            compared="native",
             parse=parsing.parse_algorithms,
             check=parsing.are_algorithms,
             default_text="none: what the profile says, else what is built in",
@@ -330,6 +340,7 @@ class GroupOptions(TypedDict, total=False):
             doc="User schedules, in text form, by the names that calls, `algorithm` and profiles "
             "may give them. They are verified when the ranks meet, and are for that number of ranks. "
             "The same on every rank.",
+            compared="native",
             parse=parsing.parse_schedules,
             check=parsing.are_schedules,
             default_text="none",
@@ -343,6 +354,7 @@ class GroupOptions(TypedDict, total=False):
             doc="Whether the bits of sums must be the same for every algorithm, tile size and placement "
             "of the ranks: each element's contributions are added in the order of ranks and rounded "
             "once. Only algorithms that can do so are used. The same on every rank.",
+            compared="native",
             parse=parsing.parse_flag,
             check=lambda value: isinstance(value, bool),
             default_text="0",
@@ -357,6 +369,7 @@ class GroupOptions(TypedDict, total=False):
             "are (`full`), or rounded to a shorter format and added as `float32` (docs/how-to/wire.md). What "
             "is only moved travels as it is. A call's own `wire` goes before it. Not with "
             "`reproducible`. The same on every rank.",
+            compared="native",
             parse=str,
             check=lambda value: value in WIRE_FORMATS,
         ),
@@ -382,6 +395,7 @@ class GroupOptions(TypedDict, total=False):
             doc="Which ranks are close to each other, where that is more than which of them share memory: "
             "levels of units, innermost first (NUMA nodes, hosts, racks), each within one of the next "
             "level. The same on every rank.",
+            compared="native",
             parse=parsing.parse_levels,
             check=parsing.are_levels,
             default_text="one level, whose units are the ranks that share memory, and inside them WEFT_DOMAINS",
@@ -399,6 +413,7 @@ class GroupOptions(TypedDict, total=False):
             "Algorithms with a component for domains, such as `multi-rail(slice-reduce, "
             "slice-reduce)` on one host, can then be used; others are not affected. Without meaning "
             "where `topology` is set. The same on every rank.",
+            compared="native",
             parse=parsing.parse_domains,
             check=lambda value: value == "auto" or (not isinstance(value, str) and parsing.are_levels(value)),
         ),
@@ -416,6 +431,7 @@ class Options(EndpointOptions, GroupOptions, total=False):
             doc="Whether a group without a profile measures its latency and rate when it is made, for at "
             "most 50 ms, and chooses its algorithms by that. What rank 0 finds holds for all ranks, "
             "but differs from run to run. The same on every rank.",
+            compared="meeting",
             parse=parsing.parse_flag,
             check=lambda value: isinstance(value, bool),
             default_text="0",
@@ -439,9 +455,25 @@ class Options(EndpointOptions, GroupOptions, total=False):
             allowed="a number of bytes from 64K to 1G, such as 4M",
             doc="The part of a tensor of a GPU that one copy to the host moves. Each group that reduces such tensors "
             "has host memory for 8 of them in each process. The same on every rank.",
+            compared="meeting",
             parse=parsing.parse_bytes,
             check=lambda value: parsing.is_number(value, 64 << 10, 1 << 30),
             default_text="4M",
+        ),
+    ]
+    job_id: Annotated[
+        str | None,
+        Setting(
+            default=None,
+            allowed="a text of 1 to 256 characters",
+            doc="What this job is called, so that ranks of different jobs that meet at one address by mistake refuse "
+            "each other. Any text that no other job has. It is compared between ranks that have it, and keeps nobody "
+            "out who wants to come in: that is what `WEFT_SECRET` is for. The same on every rank.",
+            compared="identity",
+            parse=str,
+            check=lambda value: value is None or (isinstance(value, str) and 1 <= len(value) <= 256),
+            default_text="what the launcher calls the job: the run id of torchrun unless that is `none`, the job of "
+            "Slurm, Open MPI or PMI",
         ),
     ]
     secret: Annotated[
@@ -455,6 +487,7 @@ class Options(EndpointOptions, GroupOptions, total=False):
             "`WEFT_INSECURE`. To make one: `export WEFT_SECRET=$(openssl rand -hex 32)`, which the launcher hands on "
             "to the ranks. It is in no message, log or error. Without meaning where torch's store is used. Not with "
             "`WEFT_TLS_CERT`. The same on every rank.",
+            compared="handshake",
             parse=parsing.parse_secret,
             check=lambda value: isinstance(value, parsing.Secret),
             default_text="none",
@@ -564,6 +597,10 @@ SETTINGS = tuple(
 class Settings(types.SimpleNamespace):
     """The values of all settings, by their names. See docs/reference/configuration.md."""
 
+    def compared(self) -> dict[str, str]:
+        """The values, as text, that ranks compare when they meet."""
+        return {setting.name: str(getattr(self, setting.name)) for setting in SETTINGS if setting.compared == "meeting"}
+
     def of(self, options: type) -> dict[str, Any]:
         """The values of `EndpointOptions` or `GroupOptions`."""
         return {name: getattr(self, name) for name in options.__annotations__}
@@ -575,6 +612,22 @@ def load(arguments: Mapping[str, Any] | None = None, variables: Mapping[str, str
     variables = os.environ if variables is None else variables
     _warn_of_unknown(variables)
     return Settings(**{setting.name: _value(setting, arguments, variables) for setting in SETTINGS})
+
+
+def load_what_is_good(arguments: Mapping[str, Any]) -> Settings:
+    """The settings, with the default in place of what is not allowed.
+
+    For a rank that has failed and has something left to do.
+    """
+
+    def value(setting: Setting) -> Any:
+        try:
+            given = {name: value for name, value in arguments.items() if name == setting.name}
+            return _value(setting, accept(Options, given), os.environ)
+        except ConfigError:
+            return setting.default
+
+    return Settings(**{setting.name: value(setting) for setting in SETTINGS})
 
 
 def accept(options: type, arguments: Mapping[str, Any]) -> dict[str, Any]:
@@ -601,6 +654,15 @@ def place(
     The arguments, else what the launcher has set. See `launchers.place`.
     """
     return launchers.place(os.environ, rank, world_size, address, meets=meets)
+
+
+def job_identity(settings: Settings, world_size: int) -> list[tuple[str, str]]:
+    """What this process's job is called, by the user or else by launchers.
+
+    See `launchers.job_identity`.
+    """
+    own = settings.job_id
+    return launchers.job_identity(os.environ, world_size) if own is None else [("WEFT_JOB_ID", own)]
 
 
 def set_launch_variables() -> None:

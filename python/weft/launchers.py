@@ -10,12 +10,47 @@ from collections.abc import Mapping
 
 from weft.errors import ConfigError
 
-__all__ = ["LAUNCHERS", "Launcher", "JobPosition", "first_host", "place", "torch_variables"]
+__all__ = [
+    "LAUNCHERS",
+    "JobPosition",
+    "JobVariable",
+    "Launcher",
+    "first_host",
+    "job_identity",
+    "place",
+    "torch_variables",
+]
 
 _DEFAULT_PORT = 29500
 _WORLD_SIZE_MAX = 1 << 24
 _DIGITS_MAX = 18
 _DERIVED_PORTS = range(16384, 32768)  # below the range from which Linux takes ports for outgoing connections
+
+
+@dataclasses.dataclass(frozen=True)
+class JobVariable:
+    """A variable that tells a launcher's jobs apart."""
+
+    name: str
+    instead: tuple[str, ...] = ()
+    """Variables that are taken in its place where they are set."""
+    default: str = ""
+    """The value that names no job."""
+    is_allocation: bool = False
+    """Whether it names a job also where the launcher has started something else than the ranks."""
+
+    def read(self, variables: Mapping[str, str]) -> str | None:
+        """Its value; None where it names no job."""
+        value = next((variables[name] for name in (*self.instead, self.name) if variables.get(name)), None)
+        return None if value == self.default else value
+
+
+_SLURM_JOB = JobVariable(
+    "SLURM_JOB_ID",
+    # In a heterogeneous job, each component has a number of its own; the first one's is the job's.
+    instead=("SLURM_HET_JOB_ID", "SLURM_JOB_ID_HET_GROUP_0"),
+    is_allocation=True,
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,19 +62,27 @@ class Launcher:
     world_size: str
     local_rank: str
     local_size: str
-    job: tuple[str, ...] = ()
+    job: tuple[JobVariable, ...] = ()
+    """What tells its jobs apart; the later ones count within the earlier ones."""
     hosts: tuple[str, ...] = ()
 
 
 LAUNCHERS = (
-    Launcher("torchrun and compatible ones", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"),
+    Launcher(
+        "torchrun and compatible ones",
+        "RANK",
+        "WORLD_SIZE",
+        "LOCAL_RANK",
+        "LOCAL_WORLD_SIZE",
+        job=(JobVariable("TORCHELASTIC_RUN_ID", default="none"),),
+    ),
     Launcher(
         "Open MPI",
         "OMPI_COMM_WORLD_RANK",
         "OMPI_COMM_WORLD_SIZE",
         "OMPI_COMM_WORLD_LOCAL_RANK",
         "OMPI_COMM_WORLD_LOCAL_SIZE",
-        job=("PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid"),
+        job=(JobVariable("PMIX_NAMESPACE"), JobVariable("OMPI_MCA_ess_base_jobid")),
     ),
     Launcher(
         "MPICH and others with PMI",
@@ -47,7 +90,7 @@ LAUNCHERS = (
         "PMI_SIZE",
         "MPI_LOCALRANKID",
         "MPI_LOCALNRANKS",
-        job=("PMI_JOBID",),
+        job=(JobVariable("PMI_JOBID"),),
     ),
     Launcher(
         "Slurm (srun)",
@@ -55,7 +98,7 @@ LAUNCHERS = (
         "SLURM_STEP_NUM_TASKS",
         "SLURM_LOCALID",
         "SLURM_STEP_TASKS_PER_NODE",
-        job=("SLURM_JOB_ID", "SLURM_STEP_ID"),
+        job=(_SLURM_JOB, JobVariable("SLURM_STEP_ID")),
         hosts=("SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST"),
     ),
 )
@@ -117,6 +160,24 @@ def first_host(nodelist: str) -> str:
         raise ConfigError(f"{nodelist!r} is not a list of hosts as Slurm writes it")
     prefix, number, suffix = match.groups()
     return f"{prefix}{number or ''}{suffix or ''}"
+
+
+def job_identity(variables: Mapping[str, str], world_size: int) -> list[tuple[str, str]]:
+    """What launchers call this process's job: names of variables and their values.
+
+    All ranks of a job have the same value where they have the same name. Processes are of one job
+    or not by the first name that both have: the most specific one comes first.
+    """
+    found: list[tuple[str, str]] = []
+    for launcher in LAUNCHERS:
+        # One that has started something else (a shell, an agent on each host) may have done so
+        # several times for a single job.
+        started_ranks = variables.get(launcher.world_size, str(world_size)) == str(world_size)
+        asked = [variable for variable in launcher.job if started_ranks or variable.is_allocation]
+        values = [(variable.name, value) for variable in asked if (value := variable.read(variables)) is not None]
+        names = [(name, ".".join(value for _, value in values[: index + 1])) for index, (name, _) in enumerate(values)]
+        found += reversed(names)
+    return found
 
 
 def torch_variables(variables: Mapping[str, str]) -> dict[str, str]:
@@ -181,7 +242,8 @@ def _meeting_point(variables: Mapping[str, str], launcher: Launcher | None, worl
     host = variables.get("MASTER_ADDR") or _launcher_host(variables, launcher, world_size)
     if "MASTER_PORT" in variables:
         return host, _integer(variables, "MASTER_PORT")
-    job = [variables[name] for name in launcher.job if name in variables] if launcher else []
+    values = [variable.read(variables) for variable in launcher.job] if launcher else []
+    job = [value for value in values if value is not None]
     if not job:
         return host, _DEFAULT_PORT
     return host, _DERIVED_PORTS[zlib.crc32("/".join(job).encode()) % len(_DERIVED_PORTS)]

@@ -33,13 +33,13 @@ _SHOWN_MAX = 16
 
 
 class NumberingStore(Protocol):
-    """What the agreement needs of a store, in which a key can be set again."""
+    """What the agreement needs of a store."""
 
     def count(self, key: str) -> int:
         """Adds 1 to a counter; the new value, which nobody else gets."""
 
-    def set(self, key: str, value: bytes) -> None:
-        """Sets a key."""
+    def replace(self, key: str, value: bytes) -> None:
+        """Sets a key, whatever it is set to."""
 
     def multi_get(self, keys: Sequence[str], timeout: float) -> list[bytes] | None:
         """The values of all keys; None if they are not all set within `timeout` seconds."""
@@ -86,7 +86,7 @@ class _FirstRank:
         self._timeout = timeout
         self._words: list[bytes] = []
         self._number = store.count("numbers")
-        store.set("open", f"{self._number}/{size}".encode())
+        store.replace("open", f"{self._number}/{size}".encode())
 
     def look(self) -> int | None:
         while len(self._words) < self._size - 1:
@@ -96,13 +96,13 @@ class _FirstRank:
             if words is None:
                 return None
             self._words += words
-        self._store.set(_answer(self._number), b"".join(self._words))
+        self._store.replace(_answer(self._number), b"".join(self._words))
         return self._number
 
     def late(self) -> Timeout:
         missing = _missing(self._store, self._number, self._size)
         text = f"{_named(missing)} of {self._size}"
-        self._store.set(_answer(self._number), f"missing {text}".encode())
+        self._store.replace(_answer(self._number), f"missing {text}".encode())
         return _timed_out(text, self._timeout)
 
 
@@ -136,7 +136,7 @@ class _OtherRank:
         # One that is over already is of an earlier attempt, or has not waited for this rank.
         self._is_over = self._read(_answer(number)) is not None
         if not self._is_over:
-            self._store.set(_word(number, self._rank), self._word)
+            self._store.replace(_word(number, self._rank), self._word)
             self._told = number
         return None
 

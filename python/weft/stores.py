@@ -43,7 +43,20 @@ class TorchStore:
         self._prefix = prefix
 
     def set(self, key: str, value: bytes) -> None:
-        """Sets a key."""
+        """Sets a key, once if the store can tell.
+
+        Raises:
+            ConfigError: It has another value.
+        """
+        if not hasattr(self._store, "compare_set"):
+            self.replace(key, value)
+            return
+        there = bytes(self._store.compare_set(f"{self._prefix}/{key}", b"", value))
+        if there != value:
+            raise ConfigError(f"the key {key!r} is set already, to another value: keys are set once")
+
+    def replace(self, key: str, value: bytes) -> None:
+        """Sets a key, whatever it is set to."""
         self._store.set(f"{self._prefix}/{key}", value)
 
     def count(self, key: str) -> int:

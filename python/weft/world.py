@@ -8,11 +8,16 @@ from collections.abc import Sequence
 from typing import Any, Unpack
 
 from weft import _weft, config, endpoints, reports, selection, stores
-from weft.config import GroupOptions, Options
+from weft.config import EndpointOptions, GroupOptions, Options, Settings
 from weft.errors import ConfigError, Error
 from weft.group import Group
+from weft.launchers import JobPosition
+from weft.logs import LOGGER
 
-__all__ = ["init", "rejoin"]
+__all__ = ["init", "rejoin", "stay_away"]
+
+_REPORT_TIMEOUT_S = 5.0
+"""How long a rank that fails before it meets the others looks for the store, to say so."""
 
 _meetings: defaultdict[int | None, itertools.count[int]] = defaultdict(itertools.count)
 """How often this process has met others without a store; threads that are ranks (`loopback`) count
@@ -54,29 +59,36 @@ def init(
         options: See `weft.config.Options`.
     """
     place = config.place(rank, world_size, address, meets=store is None)
-    settings = config.load(options)
+    cancel = cancel or _weft.Cancellation()
     if store is not None and place.launcher == "none":
         raise ConfigError("store= without rank= and world_size=: give both, or start the process with a launcher")
-    if global_ranks is not None and len(global_ranks) != place.world_size:
-        raise ConfigError(f"global_ranks={list(global_ranks)}: expected {place.world_size} numbers, one for each rank")
-    cancel = cancel or _weft.Cancellation()
-    reports.begin(settings, place.rank if global_ranks is None else global_ranks[place.rank], place.local_rank)
-    native_store: Any
-    meeting = name
-    if store is not None:
-        native_store = stores.adapt(store)
-    elif place.world_size == 1:
-        native_store = _weft.MemoryStore()
-    else:
-        native_store = stores.of_place(place, settings, cancel)
-        meeting = f"{name}/{next(_meetings[place.rank if settings.transport == 'loopback' else None])}"
-    # After the store, which waits for the rendezvous' name if that is known late.
-    route_to = f"{place.host}:{place.port}" if place.host else stores.rendezvous(store)
-    endpoint = endpoint or endpoints.shared(settings, place.rank, route_to)
-    asked = settings.of(GroupOptions)
-    if place.rank != 0:
-        asked["profile"] = "none"  # every rank is given rank 0's
-    group_options = selection.native_options(asked, place.world_size)
+    try:
+        if global_ranks is not None and len(global_ranks) != place.world_size:
+            raise ConfigError(
+                f"global_ranks={list(global_ranks)}: expected a number for each of {place.world_size} ranks"
+            )
+        settings = config.load(options)
+    except Exception as error:
+        _report_absence(place, store, name, options, error)
+        raise
+    native_store, meeting = _meeting_place(place, store, name, settings, cancel)
+    try:
+        # After the store, which waits for the rendezvous' name if that is known late.
+        route_to = f"{place.host}:{place.port}" if place.host else stores.rendezvous(store)
+        compared = settings.compared()
+        if endpoint is None:
+            endpoint = endpoints.shared(settings, place.rank, route_to)
+        else:
+            compared = {name: value for name, value in compared.items() if name not in EndpointOptions.__annotations__}
+        reports.begin(settings, place.rank if global_ranks is None else global_ranks[place.rank], place.local_rank)
+        asked = settings.of(GroupOptions)
+        if place.rank != 0:
+            asked["profile"] = "none"  # every rank is given rank 0's
+        group_options = selection.native_options(asked, place.world_size)
+    except Exception as error:
+        if place.world_size > 1:
+            stay_away(native_store, meeting, place.rank, place.world_size, error)
+        raise
     try:
         native = _weft.Group.create(
             endpoint=endpoint,
@@ -87,6 +99,8 @@ def init(
             prefix=meeting,
             cancel=cancel,
             global_ranks=None if global_ranks is None else list(global_ranks),
+            job=config.job_identity(settings, place.world_size),
+            settings=compared,
             **group_options,
         )
     except Error as error:
@@ -99,6 +113,39 @@ def init(
     from weft.tuning import probe
 
     return probe.probed(group, has_profile=selection.suits(group_options["profiles"], group.hosts, group.domains))
+
+
+def _meeting_place(
+    place: JobPosition, store: Any | None, name: str, settings: Settings, cancel: _weft.Cancellation
+) -> tuple[Any, str]:
+    """The store where the ranks meet, and under which of its keys."""
+    if store is not None:
+        return stores.adapt(store), name
+    if place.world_size == 1:
+        return _weft.MemoryStore(), name
+    native_store = stores.of_place(place, settings, cancel)
+    # Counted only now: a rank that does not reach the store has come to no meeting.
+    number = next(_meetings[place.rank if settings.transport == "loopback" else None])
+    return native_store, f"{name}/{number}"
+
+
+def _report_absence(place: JobPosition, store: Any | None, name: str, options: Options, error: Exception) -> None:
+    """As `stay_away`, at the store where this place's ranks meet."""
+    if place.world_size == 1:
+        return
+    settings = config.load_what_is_good(options)
+    settings.timeout = min(settings.timeout, _REPORT_TIMEOUT_S)
+    try:
+        native_store, meeting = _meeting_place(place, store, name, settings, _weft.Cancellation())
+    except Error as unreachable:
+        LOGGER.warning("the other ranks cannot be told that this one fails: %s", unreachable)
+    else:
+        stay_away(native_store, meeting, place.rank, place.world_size, error)
+
+
+def stay_away(store: Any, meeting: str, rank: int, world_size: int, error: Exception) -> None:
+    """Leaves at the store why this rank does not come to the meeting, for those who wait for it."""
+    _weft.fail_meeting(stores.adapt(store), meeting, rank, world_size, str(error), _weft.Cancellation())
 
 
 def rejoin(rank: int, world_size: int, *, address: str, epoch: int, **options: Unpack[Options]) -> Group:

@@ -153,3 +153,37 @@ def test_scripts_run_with_torchs_variables():
         check=True,
     )
     assert done.stdout == "1 4 ['-c', '--epochs', '2']\n"
+
+
+def check_identity(variables, world_size, *expected):
+    assert launchers.job_identity(variables, world_size) == list(expected)
+
+
+def test_what_launchers_call_a_job():
+    check_identity({}, 2)
+    check_identity(TORCHRUN | {"TORCHELASTIC_RUN_ID": "none"}, 8)
+    check_identity(TORCHRUN | {"TORCHELASTIC_RUN_ID": "run"}, 8, ("TORCHELASTIC_RUN_ID", "run"))
+    check_identity(OPEN_MPI, 4, ("PMIX_NAMESPACE", "prterun-host-77@1"))
+    check_identity({"PMI_RANK": "0", "PMI_SIZE": "2", "PMI_JOBID": "7"}, 2, ("PMI_JOBID", "7"))
+    check_identity(SLURM, 6, ("SLURM_STEP_ID", "99.0"), ("SLURM_JOB_ID", "99"))
+    # The most specific name comes first.
+    inside = TORCHRUN | {"TORCHELASTIC_RUN_ID": "run"} | SLURM
+    check_identity(inside, 8, ("TORCHELASTIC_RUN_ID", "run"), ("SLURM_JOB_ID", "99"))
+
+
+def test_a_launcher_that_has_started_agents_names_no_job_but_its_allocation():
+    check_identity(OPEN_MPI, 32)
+    check_identity(SLURM, 48, ("SLURM_JOB_ID", "99"))
+
+
+def test_components_of_a_heterogeneous_job_are_one_job_and_meet_at_one_port():
+    first = SLURM | {"SLURM_HET_SIZE": "2", "SLURM_HET_JOB_ID": "99"}
+    second = first | {"SLURM_JOB_ID": "100"}
+    assert launchers.job_identity(first, 6) == launchers.job_identity(second, 6)
+    assert launchers.place(first).port == launchers.place(second).port == launchers.place(SLURM).port
+
+
+def test_a_job_that_is_started_again_keeps_its_name():
+    once = TORCHRUN | SLURM | {"TORCHELASTIC_RUN_ID": "run", "TORCHELASTIC_RESTART_COUNT": "0"}
+    again = once | {"TORCHELASTIC_RESTART_COUNT": "1", "SLURM_RESTART_COUNT": "1"}
+    assert launchers.job_identity(once, 8) == launchers.job_identity(again, 8)

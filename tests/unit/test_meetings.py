@@ -33,7 +33,7 @@ class KeepingStore:
             self.values[key] = str(number).encode()
             return number
 
-    def set(self, key: str, value: bytes) -> None:
+    def replace(self, key: str, value: bytes) -> None:
         with self._changed:
             self.values[key] = value
             self._changed.notify_all()
@@ -148,6 +148,6 @@ def test_many_ranks_are_heard_in_batches() -> None:
         first = ranks.submit(agree_on_number, store, 0, size, SOON_S)
         store.await_key("open")
         for rank in range(1, size - 1):
-            store.set(f"1/{rank}", f"{rank:08}".encode())
+            store.replace(f"1/{rank}", f"{rank:08}".encode())
         last = ranks.submit(agree_on_number, store, size - 1, size, SOON_S)
         assert (first.result(SOON_S), last.result(SOON_S)) == (1, 1)

@@ -2,9 +2,9 @@
 //! thread.
 
 use std::cell::Cell;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
@@ -51,18 +51,24 @@ pub(crate) fn interruptible<T: Send>(
     blocking: impl FnOnce(&AtomicBool) -> Result<T, Error> + Send,
 ) -> PyResult<T> {
     let flag = &*cancel.0;
+    let task = Mutex::new(Some(blocking));
+    let run = || {
+        let task = task.lock().unwrap_or_else(PoisonError::into_inner).take();
+        task.expect("it runs once, there or here")(flag)
+    };
     let (signal, result) = py.detach(|| {
         thread::scope(|scope| {
             let (done, wait_done) = channel();
             let worker = thread::Builder::new().spawn_scoped(scope, move || {
-                let result = blocking(flag);
+                let result = run();
                 // The receiver lives until this thread is joined.
                 let _ = done.send(());
                 result
             });
             let worker = match worker {
                 Ok(worker) => worker,
-                Err(error) => return (None, Ok(Err(no_thread(&error)))),
+                // A process that may start no thread can still report that.
+                Err(_) => return (None, Ok(run())),
             };
             let mut signal = None;
             while wait_done.recv_timeout(SIGNAL_POLL) == Err(RecvTimeoutError::Timeout) {
@@ -81,12 +87,6 @@ pub(crate) fn interruptible<T: Send>(
         Ok(result) => checked(py, result),
         Err(_) => checked(py, Err(Error::Internal("a thread panicked".into()))),
     }
-}
-
-fn no_thread(error: &std::io::Error) -> Error {
-    Error::Config(format!(
-        "this process cannot start a thread: {error}: look at its limits of threads and memory"
-    ))
 }
 
 thread_local! {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use weft_runtime::{Domain, GroupOptions, Policy, Schedules, SplitOptions, Terms};
+use weft_runtime::{Domain, GroupOptions, JobIdentity, Policy, Schedules, SplitOptions, Terms};
 use weft_schedule::WireFormat;
 
 use crate::call::wire_format;
@@ -23,6 +23,8 @@ pub(crate) struct Options {
     profiles: Option<Vec<ProfileArgument>>,
     domains: Option<Vec<Vec<u32>>>,
     wire: Option<WireFormat>,
+    job: Option<Vec<(String, String)>>,
+    settings: Option<BTreeMap<String, String>>,
 }
 
 impl Options {
@@ -39,6 +41,8 @@ impl Options {
                 "profiles" => options.profiles = value.extract()?,
                 "domains" => options.domains = value.extract()?,
                 "wire" => options.wire = wire_format(&value)?,
+                "job" => options.job = value.extract()?,
+                "settings" => options.settings = value.extract()?,
                 other => {
                     let text = format!("{other:?} is not an option of a group");
                     return Err(PyTypeError::new_err(text));
@@ -61,6 +65,8 @@ impl Options {
             name,
             global_ranks,
             terms: Terms {
+                job: JobIdentity(self.job.unwrap_or_default()),
+                settings: self.settings.unwrap_or_default(),
                 policy: Policy {
                     algorithms: self.algorithm.unwrap_or_default(),
                     reproducible: self.reproducible.unwrap_or_default(),

@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use weft_runtime::{
-    Error, Patience, Secret, Store, StoreAccess, TcpStoreServer, TlsCredentials, TlsFiles,
+    Error, Patience, PrefixStore, Secret, Store, StoreAccess, TcpStoreServer, TlsCredentials,
+    TlsFiles,
 };
 
 use crate::error::checked;
@@ -84,7 +85,12 @@ impl TcpStore {
             let server =
                 serve.then(|| TcpStoreServer::start_patiently(&address, &access, &patience));
             let server = server.transpose()?;
-            let client = weft_runtime::TcpStore::connect_patiently(&address, access, &patience)?;
+            let client = match &server {
+                Some(server) => {
+                    weft_runtime::TcpStore::connect_own(server, &address, access, deadline, flag)
+                }
+                None => weft_runtime::TcpStore::connect_patiently(&address, access, &patience),
+            }?;
             Ok((Arc::new(client), server))
         })?;
         Ok(Self { client, server })
@@ -166,6 +172,25 @@ fn get<'py>(
         Err(Error::Timeout { .. }) => Ok(None),
         other => checked(py, other).map(|value| Some(PyBytes::new(py, &value))),
     }
+}
+
+/// Ends the meeting of a rank that cannot come to it, for this reason: the others get it at once.
+#[pyfunction]
+pub(crate) fn fail_meeting(
+    py: Python<'_>,
+    store: &Bound<'_, PyAny>,
+    prefix: &str,
+    rank: u32,
+    size: u32,
+    reason: String,
+    cancel: &Cancellation,
+) -> PyResult<()> {
+    let store = of_python(store);
+    interruptible(py, cancel, |flag| {
+        let store = PrefixStore::new(prefix, &*store);
+        weft_runtime::fail_meeting(&store, rank, size, &Error::Config(reason), flag);
+        Ok(())
+    })
 }
 
 /// The store that a Python object is: one of the above, or any object with `set` and `get`.

@@ -24,10 +24,10 @@ mod selection;
 mod sync;
 
 pub use bootstrap::{
-    Domain, Endpoint, EndpointAddress, EndpointOptions, Formats, HostParts, Meeting, Member,
-    MemoryStore, Patience, Policy, PrefixStore, Profile, ProfileRow, ProfileTable, Schedules,
-    Secret, Store, StoreAccess, TcpStore, TcpStoreServer, Terms, TlsCredentials, TlsFiles,
-    TransportAddress, TransportChoice, Unshared,
+    Domain, Endpoint, EndpointAddress, EndpointOptions, Formats, HostParts, JobIdentity, Meeting,
+    Member, MemoryStore, Patience, Policy, PrefixStore, Profile, ProfileRow, ProfileTable,
+    Schedules, Secret, Store, StoreAccess, TcpStore, TcpStoreServer, Terms, TlsCredentials,
+    TlsFiles, TransportAddress, TransportChoice, Unshared, fail_meeting,
 };
 pub use call::{Call, Counts, Op, Tiling};
 pub use channel::CellOp;

@@ -11,6 +11,7 @@ import weft
 from weft import config, endpoints, selection
 from weft.meetings import agree_on_number
 from weft.stores import TorchStore, rendezvous
+from weft.world import stay_away
 
 if TYPE_CHECKING:
     from weft import _weft
@@ -38,17 +39,24 @@ def open_group(options: Any) -> _weft.Group:
     made = _made.get()
     if made is not None:
         return made
-    settings = config.load()
-    # Without a list it is the group of all ranks, for which everything that is configured is meant.
-    some = selection.of_some_ranks(settings, options.group_size) if options.global_ranks_in_group else {}
+    name = f"torch {options.group_id}.{_number(options)}"  # unlike any other's
+    try:
+        settings = config.load()
+        # Without a list it is the group of all ranks, for which everything that is configured is
+        # meant.
+        some = selection.of_some_ranks(settings, options.group_size) if options.global_ranks_in_group else {}
+        endpoint = endpoints.shared(settings, options.group_rank, rendezvous(options.store))
+    except Exception as error:
+        stay_away(options.store, name, options.group_rank, options.group_size, error)
+        raise
     group = weft.init(
         options.group_rank,
         options.group_size,
         store=options.store,
         timeout=options.timeout.total_seconds(),
-        name=f"torch {options.group_id}.{_number(options)}",  # unlike any other's
+        name=name,
         global_ranks=options.global_ranks_in_group or None,
-        endpoint=endpoints.shared(settings, options.group_rank, rendezvous(options.store)),
+        endpoint=endpoint,
         **some,
     )
     return group.native

@@ -11,7 +11,6 @@ import dataclasses
 import fnmatch
 import hashlib
 import json
-import os
 import platform
 import warnings
 from collections.abc import Mapping, Sequence

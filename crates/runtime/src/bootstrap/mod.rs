@@ -15,10 +15,12 @@ mod tls;
 pub use domains::{Domain, HostParts};
 pub use endpoint::{Endpoint, EndpointAddress, EndpointOptions, TransportAddress, TransportChoice};
 pub(crate) use rendezvous::meet;
-pub use rendezvous::{Meeting, Member, Unshared};
+pub use rendezvous::{Meeting, Member, Unshared, fail_meeting};
 pub(crate) use round_trip::is_delayed;
 pub use secret::Secret;
 pub use store::{MemoryStore, PrefixStore, Store};
 pub use store_tcp::{Patience, StoreAccess, TcpStore, TcpStoreServer};
-pub use terms::{Formats, Policy, Profile, ProfileRow, ProfileTable, Schedules, Terms};
+pub use terms::{
+    Formats, JobIdentity, Policy, Profile, ProfileRow, ProfileTable, Schedules, Terms,
+};
 pub use tls::{TlsCredentials, TlsFiles};

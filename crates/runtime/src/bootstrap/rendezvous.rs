@@ -153,11 +153,18 @@ pub(crate) fn meet(
     met.inspect_err(|error| visit.talk.call_off(error))
 }
 
+/// Ends the meeting of a rank that cannot come to it: those who wait for it learn why. What it brings
+/// is as for [`meet`].
+pub fn fail_meeting(store: &dyn Store, rank: u32, size: u32, error: &Error, cancel: &AtomicBool) {
+    Exchange::new(store, (rank, size), Instant::now(), cancel).call_off(error);
+}
+
 impl Visit<'_> {
     fn meet(&self, terms: Terms) -> Result<Meeting, Error> {
         let roster = self.exchange_addresses(terms)?;
         let (group_id, profiles) = (roster.group_id, roster.profiles.clone());
         let (mut addresses, domains): (Vec<_>, Vec<_>) = roster.members().unzip();
+        self.check_own(&addresses)?;
         keep_common(&mut addresses);
         check_endpoints(&addresses)?;
         check_transports(&addresses)?;
@@ -185,9 +192,9 @@ impl Visit<'_> {
     fn exchange_addresses(&self, terms: Terms) -> Result<Roster, Error> {
         let common = Common::new(self.talk.size, self.endpoint.encryption(), &terms);
         let mine = RankHello::new(common, &self.endpoint.address(), terms.domain);
-        self.talk.tell(Topic::Address, mine.to_bytes())?;
         let answer = match self.talk.rank {
             0 => {
+                self.present(&mine)?;
                 let id = random_group_id()?;
                 let make = |hellos: &[Vec<u8>]| {
                     let roster = Roster::make(id, &mine, terms.profiles, hellos)?;
@@ -196,12 +203,37 @@ impl Visit<'_> {
                 self.talk.answer_all(Topic::Address, make)?
             }
             own => {
+                // Before anything is told: another job's meeting goes on as if nobody had come.
+                let first = self.talk.first(Topic::Address)?;
+                let job = mine.check_job(&first);
+                job.inspect_err(|_| self.talk.turn_away())?;
+                self.present(&mine)?;
                 // At once, however long others take to come.
-                mine.check_first(&self.talk.first(Topic::Address)?, own)?;
+                mine.check_first(&first, own)?;
                 self.talk.hear(Topic::Address)?
             }
         };
         Roster::read(&answer, self.talk.size)
+    }
+
+    /// Publishes what this rank says of itself, unless another process has come under its number.
+    fn present(&self, mine: &RankHello) -> Result<(), Error> {
+        let (rank, mine_bytes) = (self.talk.rank, mine.to_bytes());
+        let told = self.talk.tell(Topic::Address, mine_bytes.clone());
+        told.map_err(|error| {
+            let other = self.talk.told_by_other(Topic::Address, &mine_bytes);
+            other.map_or(error, |other| mine.came_twice(rank, &other))
+        })
+    }
+
+    /// Some stores let a second process replace what the first has published under the same number.
+    fn check_own(&self, addresses: &[EndpointAddress]) -> Result<(), Error> {
+        let (rank, own) = (self.talk.rank, self.endpoint.address());
+        let listed = &addresses[rank as usize];
+        match listed.id == own.id {
+            true => Ok(()),
+            false => Err(roster::came_twice(rank, listed, &own)),
+        }
     }
 
     /// The host of every rank. See [`Member::host`].
@@ -247,6 +279,9 @@ impl Visit<'_> {
                     break;
                 }
                 Err(LinkError::Cancelled) => return Err(Error::cancelled()),
+                Err(LinkError::OtherUser(why)) if !self.talk.store.is_authenticated() => {
+                    return Err(other_user((rank, other), &address.host_name, &why));
+                }
                 // The parent is the first that is tried.
                 Err(error) => found.refused = found.refused.or(Some(Refused::by(&error))),
             }
@@ -292,6 +327,17 @@ impl Visit<'_> {
             Err(_) => Ok(None),
         }
     }
+}
+
+/// The end of a meeting in which a process of another user takes part, and nothing but its word says that
+/// it belongs to the job.
+fn other_user((rank, other): (u32, u32), host: &str, why: &str) -> Error {
+    Error::Auth(format!(
+        "rank {rank} shares no memory with rank {other}, which runs on {host}, too, but as another user: {why}. As the \
+         store where they meet admits everybody, TCP does not take its place. Run all ranks as one user; or have them \
+         meet at weft's own store with a secret (WEFT_SECRET); or choose transport \"tcp\", if only trusted processes \
+         reach the store"
+    ))
 }
 
 /// Rank 0's answer on hosts: that of every rank.

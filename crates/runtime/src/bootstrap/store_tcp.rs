@@ -24,7 +24,6 @@ pub use client::TcpStore;
 #[cfg(feature = "fuzzing")]
 pub(super) use fuzzing::store_tls;
 pub use patience::Patience;
-#[cfg(test)]
 pub(super) use protocol::KEYS_MAX;
 #[cfg(feature = "fuzzing")]
 pub(super) use protocol::{StoreReply, StoreRequest};

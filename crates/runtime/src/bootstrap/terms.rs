@@ -189,9 +189,37 @@ impl Formats {
     }
 }
 
+/// The job of a process, as launchers and users name it: names of variables and their values. The
+/// most specific comes first.
+#[derive(Clone, Default, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct JobIdentity(pub Vec<(String, String)>);
+
+impl JobIdentity {
+    /// Refuses a rank of another job. Jobs are compared by the first name that both sides have; `name`
+    /// is what messages call the rank with `mine`.
+    pub(super) fn same_as(&self, mine: &JobIdentity, rank: u32, name: &str) -> Result<(), Error> {
+        let of_both = mine.0.iter().find_map(|(variable, mine)| {
+            let theirs = self.0.iter().find(|(other, _)| other == variable)?;
+            Some((variable, &theirs.1, mine))
+        });
+        match of_both {
+            Some((variable, theirs, mine)) if theirs != mine => Err(Error::Config(format!(
+                "rank {rank} at the rendezvous belongs to another job: it has {variable}={theirs}, {name} \
+                 {variable}={mine}. Give each job an address of its own (MASTER_PORT); if these are ranks of one \
+                 job, set WEFT_JOB_ID to the same text on all of them"
+            ))),
+            _ => Ok(()),
+        }
+    }
+}
+
 /// What a rank brings to a meeting.
 #[derive(Clone, Default, Debug)]
 pub struct Terms {
+    /// The job that the process belongs to, where that is known.
+    pub job: JobIdentity,
+    /// Further options that must be the same on all ranks, by name, with their values as text.
+    pub settings: BTreeMap<String, String>,
     /// What all ranks must be told alike.
     pub policy: Policy,
     /// Tables to choose algorithms by. Those of rank 0 count.

@@ -105,7 +105,8 @@ impl Group {
         options: GroupOptions,
         cancel: &AtomicBool,
     ) -> Result<Arc<Group>, Error> {
-        let engine = engine_of(&endpoint)?;
+        let engine = engine_of(&endpoint)
+            .inspect_err(|error| bootstrap::fail_meeting(store, rank, size, error, cancel))?;
         let deadline = Instant::now() + options.timeout;
         let terms = options.terms.clone();
         let name = GroupName::met(&options.name, options.global_ranks.as_deref());

@@ -12,13 +12,24 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::super::store::Store;
+use super::super::store_tcp::KEYS_MAX;
 use crate::Error;
 
 /// In larger groups only rank 0 looks for the ranks that are missing: each rank would ask for each.
 const LOOKS_MAX: u32 = 1024;
 
+/// How often a rank that waits for others looks whether one has failed; in large groups ranks other
+/// than 0 look once in so long for each rank.
+const LOOK: Duration = Duration::from_millis(250);
+const LOOK_PER_RANK: Duration = Duration::from_millis(1);
+
 /// How long rank 0 stays, when the meeting has failed, for ranks that have not heard of it.
 const FAREWELL: Duration = Duration::from_millis(500);
+/// The same if it fails before it has come to the meeting: others may be on their way.
+const EARLY_FAREWELL: Duration = Duration::from_secs(5);
+
+/// The key that a rank sets when it fails, for those who wait for any other.
+const FAILED_KEY: &str = "failed";
 
 /// What ranks tell, in this order. Not every meeting has all of them.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -71,6 +82,13 @@ enum Answer {
     Refused(Error),
 }
 
+/// Why a meeting has failed: the value of [`FAILED_KEY`].
+#[derive(Serialize, Deserialize)]
+struct Failure {
+    rank: u32,
+    why: String,
+}
+
 /// Why rank 0 has no answer.
 pub(super) struct Refusal {
     /// For this rank.
@@ -97,6 +115,8 @@ pub(super) struct Exchange<'a> {
     pub(super) cancel: &'a AtomicBool,
     /// The first topic of which the others have not heard all that they will.
     open: Cell<usize>,
+    /// Whether the meeting is another job's: nothing is said there.
+    foreign: Cell<bool>,
 }
 
 impl<'a> Exchange<'a> {
@@ -113,6 +133,7 @@ impl<'a> Exchange<'a> {
             deadline,
             cancel,
             open: Cell::new(0),
+            foreign: Cell::new(false),
         }
     }
 
@@ -134,12 +155,13 @@ impl<'a> Exchange<'a> {
     /// Ends a meeting that has failed: no rank waits for this one. Rank 0, whose process may serve
     /// the store and end for this error, stays until those who came have heard.
     pub(super) fn call_off(&self, error: &Error) {
+        let came = self.store.has(&Topic::Address.key(self.rank));
         // A store that fails has failed for everybody.
-        if self.publish_failure(error).is_err() {
+        if self.foreign.get() || came.is_err() || self.publish_failure(error).is_err() {
             return;
         }
         match self.rank {
-            0 => self.wait_for_leavers(),
+            0 => self.wait_for_leavers(came == Ok(true)),
             rank => {
                 // Rank 0 does not wait for long.
                 let _ = self.store.set(&left_key(rank), b"");
@@ -147,10 +169,17 @@ impl<'a> Exchange<'a> {
         }
     }
 
-    fn wait_for_leavers(&self) {
-        let until = Instant::now() + FAREWELL;
+    /// Takes no part in a meeting that turns out to be another job's.
+    pub(super) fn turn_away(&self) {
+        self.foreign.set(true);
+    }
+
+    /// Waits for those who came to the meeting; for all where nobody comes before this rank has.
+    fn wait_for_leavers(&self, has_come: bool) {
+        let until = Instant::now() + if has_come { FAREWELL } else { EARLY_FAREWELL };
         let came = |rank: &u32| self.store.has(&Topic::Address.key(*rank)).unwrap_or(false);
-        let others = (1..self.size).filter(|rank| self.size > LOOKS_MAX || came(rank));
+        let all = self.size > LOOKS_MAX || !has_come;
+        let others = (1..self.size).filter(|rank| all || came(rank));
         // Some stores take long to say that a rank has not come.
         let others = others.take_while(|_| Instant::now() < until);
         let keys: Vec<String> = others.map(left_key).collect();
@@ -161,6 +190,15 @@ impl<'a> Exchange<'a> {
     /// Publishes why this rank fails, in place of what the others wait for.
     fn publish_failure(&self, error: &Error) -> Result<(), Error> {
         let why = error.to_string();
+        if self.open.get() < Topic::ALL.len() {
+            let (rank, why) = (self.rank, why.clone());
+            // Another rank's failure may be there already.
+            let _ = self.say(FAILED_KEY, &Failure { rank, why });
+        }
+        if self.rank == 0 {
+            // In place of what others wait for first; refused if they have that already.
+            let _ = self.say(&Topic::Address.key(0), &Told::Failed(why.clone()));
+        }
         for topic in Topic::ALL.into_iter().skip(self.open.get()) {
             match self.rank {
                 0 => self.answer(
@@ -188,6 +226,19 @@ impl<'a> Exchange<'a> {
         match self.read(topic, &topic.key(0))? {
             Told::Value(value) => Ok(value),
             Told::Failed(why) => Err(failed_on(0, &why)),
+        }
+    }
+
+    /// What another process has told under this rank's number, where `mine` could not be told.
+    pub(super) fn told_by_other(&self, topic: Topic, mine: &[u8]) -> Option<Vec<u8>> {
+        let key = topic.key(self.rank);
+        let bytes = self
+            .store
+            .get(&key, Instant::now() + LOOK, self.cancel)
+            .ok()?;
+        match postcard::from_bytes(&bytes).ok()? {
+            Told::Value(other) if other != mine => Some(other),
+            Told::Value(_) | Told::Failed(_) => None,
         }
     }
 
@@ -222,7 +273,7 @@ impl<'a> Exchange<'a> {
     fn gather(&self, topic: Topic) -> Result<Vec<Vec<u8>>, Error> {
         let started = Instant::now();
         let keys: Vec<String> = (0..self.size).map(|rank| topic.key(rank)).collect();
-        let told = self.store.multi_get(&keys, self.deadline, self.cancel);
+        let told = self.wait(topic, &keys);
         if let Err(Error::Timeout { .. }) = told {
             let missing = self.missing(topic, started.elapsed());
             self.answer(topic, &Answer::Refused(missing.told_by(0)))?;
@@ -245,12 +296,55 @@ impl<'a> Exchange<'a> {
     /// What rank 0 has set.
     fn read<T: DeserializeOwned>(&self, topic: Topic, key: &str) -> Result<T, Error> {
         let started = Instant::now();
-        let bytes = self.store.get(key, self.deadline, self.cancel);
+        let bytes = self.wait(topic, &[key.into()]);
         let bytes = bytes.map_err(|error| match error {
             Error::Timeout { .. } => self.missing(topic, started.elapsed()),
             error => error,
         })?;
-        postcard::from_bytes(&bytes).map_err(|_| unreadable(0))
+        let told = bytes.first().map(|bytes| postcard::from_bytes(bytes));
+        told.and_then(Result::ok).ok_or_else(|| unreadable(0))
+    }
+
+    /// The values of these keys, once they are set. Ends early if a rank fails meanwhile, whoever that
+    /// is: those who are missing may be waiting for it, too.
+    fn wait(&self, topic: Topic, keys: &[String]) -> Result<Vec<Vec<u8>>, Error> {
+        let pause = match self.rank {
+            0 => LOOK,
+            _ => LOOK.max(LOOK_PER_RANK * self.size),
+        };
+        let mut values = Vec::with_capacity(keys.len());
+        for some in keys.chunks(KEYS_MAX) {
+            let mut got = loop {
+                let until = self.deadline.min(Instant::now() + pause);
+                match self.store.multi_get(some, until, self.cancel) {
+                    Err(late @ Error::Timeout { .. }) => {
+                        self.check_failure(topic)?;
+                        if Instant::now() >= self.deadline {
+                            return Err(late);
+                        }
+                    }
+                    told => break told?,
+                }
+            };
+            values.append(&mut got);
+        }
+        Ok(values)
+    }
+
+    /// Fails if a rank has said that it cannot go on.
+    fn check_failure(&self, topic: Topic) -> Result<(), Error> {
+        if !self.store.has(FAILED_KEY)? {
+            return Ok(());
+        }
+        let bytes = (self.store).get(FAILED_KEY, Instant::now() + LOOK, self.cancel)?;
+        let Failure { rank, why } =
+            postcard::from_bytes(&bytes).map_err(|_| unreadable(self.rank))?;
+        let error = failed_on(rank, &why);
+        match self.rank {
+            0 => self.answer(topic, &Answer::Failed { rank, why })?,
+            _ => self.all_know(),
+        }
+        Err(error)
     }
 
     fn answer(&self, topic: Topic, answer: &Answer) -> Result<(), Error> {
@@ -273,7 +367,12 @@ impl<'a> Exchange<'a> {
     fn missing(&self, topic: Topic, after: Duration) -> Error {
         let looks = self.rank == 0 || self.size <= LOOKS_MAX;
         // A store that is gone knows of nobody.
-        let told = (0..self.size)
+        // Nobody tells anything before rank 0 has.
+        let size = match self.open.get() {
+            0 if self.rank != 0 => 1,
+            _ => self.size,
+        };
+        let told = (0..size)
             .filter(|_| looks)
             .map_while(|rank| Some((rank, self.store.has(&topic.key(rank)).ok()?)));
         let missing: Vec<u32> = told
@@ -284,10 +383,14 @@ impl<'a> Exchange<'a> {
             ([], 1..) => "rank 0, which answers when it has heard from all,".into(),
             _ => name_ranks(&missing),
         };
-        Error::Timeout {
+        let late = Error::Timeout {
             operation: "rendezvous".into(),
             waiting_for: format!("{whom} of {}", self.size),
             after,
+        };
+        match self.store.refusals() {
+            Some(refused) => late.with_note(&refused),
+            None => late,
         }
     }
 }

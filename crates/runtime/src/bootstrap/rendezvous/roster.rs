@@ -1,5 +1,7 @@
 //! What ranks say of themselves, and the list that rank 0 makes of it.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 use weft_transport::EndpointId;
 use weft_transport_tcp::Encryption;
@@ -8,7 +10,7 @@ use super::exchange::{Refusal, to_bytes, unreadable};
 use crate::Error;
 use crate::bootstrap::domains::Domain;
 use crate::bootstrap::endpoint::{EndpointAddress, TransportAddress};
-use crate::bootstrap::terms::{Formats, Policy, Profile, Terms};
+use crate::bootstrap::terms::{Formats, JobIdentity, Policy, Profile, Terms};
 
 /// What must be alike on all ranks.
 #[derive(Serialize, Deserialize)]
@@ -19,6 +21,8 @@ pub(in crate::bootstrap) struct Common {
     /// Whether links over networks are encrypted, as it was asked.
     encryption: String,
     policy: Policy,
+    settings: BTreeMap<String, String>,
+    job: JobIdentity,
 }
 
 /// What a rank publishes first.
@@ -58,6 +62,8 @@ impl Common {
             size,
             encryption: encryption.to_string(),
             policy: terms.policy.told(),
+            settings: terms.settings.clone(),
+            job: terms.job.clone(),
         }
     }
 
@@ -83,7 +89,15 @@ impl Common {
                 self.encryption, mine.encryption
             )));
         }
-        self.policy.same_as(&mine.policy, rank, name)
+        self.policy.same_as(&mine.policy, rank, name)?;
+        let both = |(setting, theirs)| Some((setting, theirs, mine.settings.get(setting)?));
+        let differs =
+            (self.settings.iter().filter_map(both)).find(|(_, theirs, mine)| theirs != mine);
+        differs.map_or(Ok(()), |(setting, theirs, mine)| {
+            Err(Error::Config(format!(
+                "rank {rank} was given the option {setting}={theirs}, {name} {setting}={mine}: it must be the same everywhere"
+            )))
+        })
     }
 }
 
@@ -100,11 +114,37 @@ impl RankHello {
         to_bytes(self)
     }
 
+    /// Refuses a rank 0, which has published `first`, of another job.
+    pub(super) fn check_job(&self, first: &[u8]) -> Result<(), Error> {
+        let first: RankHello = postcard::from_bytes(first).map_err(|_| unreadable(0))?;
+        (first.common.job).same_as(&self.common.job, 0, "this process")
+    }
+
     /// Refuses what rank 0 has published if this rank differs.
     pub(super) fn check_first(&self, first: &[u8], own: u32) -> Result<(), Error> {
         let first: RankHello = postcard::from_bytes(first).map_err(|_| unreadable(0))?;
         (first.common).same_as(&self.common, 0, (own, "this rank"))
     }
+
+    /// The error of this process and of another that has published `other` under the same rank.
+    pub(super) fn came_twice(&self, rank: u32, other: &[u8]) -> Error {
+        let other: Option<RankHello> = postcard::from_bytes(other).ok();
+        let address = |hello: &RankHello| EndpointAddress::from_bytes(&hello.address).ok();
+        match (other.as_ref().and_then(address), address(self)) {
+            (Some(other), Some(own)) => came_twice(rank, &other, &own),
+            _ => unreadable(rank),
+        }
+    }
+}
+
+/// The error of two processes that say that they are the same rank.
+pub(super) fn came_twice(rank: u32, other: &EndpointAddress, own: &EndpointAddress) -> Error {
+    Error::Config(format!(
+        "rank {rank} came twice to the rendezvous: process {} on {} and process {} on {} both say that they are rank \
+         {rank}. Give each process of a job a rank of its own, and each job an address of its own (MASTER_PORT) or a \
+         store of its own; jobs with different WEFT_JOB_ID refuse each other",
+        other.pid, other.host_name, own.pid, own.host_name
+    ))
 }
 
 impl Roster {
@@ -121,9 +161,15 @@ impl Roster {
             places: vec![],
             entries: Vec::with_capacity(hellos.len()),
         };
+        if let Some(first) = hellos.first().filter(|first| **first != own.to_bytes()) {
+            return Err(own.came_twice(0, first).into());
+        }
         for (rank, bytes) in (0..).zip(hellos) {
             let hello: RankHello = postcard::from_bytes(bytes).map_err(|_| unreadable(rank))?;
-            let differs = |name| hello.common.same_as(&own.common, rank, (0, name)).err();
+            let other_job = |name| hello.common.job.same_as(&own.common.job, rank, name).err();
+            let differs = |name| {
+                other_job(name).or_else(|| hello.common.same_as(&own.common, rank, (0, name)).err())
+            };
             if let (Some(here), Some(told)) = (differs("this rank"), differs("rank 0")) {
                 return Err(Box::new(Refusal { here, told }));
             }

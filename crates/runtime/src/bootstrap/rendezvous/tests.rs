@@ -4,7 +4,7 @@ use std::thread;
 use super::exchange::name_ranks;
 use super::*;
 use crate::bootstrap::endpoint::tests::endpoint;
-use crate::bootstrap::{Formats, MemoryStore, Policy, PrefixStore, TransportChoice};
+use crate::bootstrap::{Formats, JobIdentity, MemoryStore, Policy, PrefixStore, TransportChoice};
 use crate::selection::{GroupTraits, Site};
 
 fn soon(millis: u64) -> Instant {
@@ -181,7 +181,11 @@ fn missing_ranks_are_named() {
     let never = AtomicBool::new(false);
     let error = meet(&lonely, &store, 1, 4, Terms::default(), soon(30), &never).unwrap_err();
     assert!(matches!(error, Error::Timeout { .. }), "{error}");
-    assert!(error.to_string().contains("ranks 0, 2, 3 of 4"), "{error}");
+    // Rank 0 comes first.
+    assert!(error.to_string().contains("for rank 0 of 4"), "{error}");
+    let store = MemoryStore::new();
+    let error = meet(&lonely, &store, 0, 4, Terms::default(), soon(30), &never).unwrap_err();
+    assert!(error.to_string().contains("ranks 1, 2, 3 of 4"), "{error}");
 }
 
 #[test]
@@ -371,6 +375,7 @@ fn rank_0_stays_until_the_others_have_heard_why_it_fails() {
     let (store, never) = (MemoryStore::new(), AtomicBool::new(false));
     let talk = |rank| Exchange::new(&store, (rank, 3), soon(60_000), &never);
     // Rank 2 has not come.
+    talk(0).tell(Topic::Address, vec![]).unwrap();
     talk(1).tell(Topic::Address, vec![]).unwrap();
     let heard = AtomicBool::new(false);
     thread::scope(|scope| {
@@ -384,6 +389,206 @@ fn rank_0_stays_until_the_others_have_heard_why_it_fails() {
         talk(0).call_off(&Error::Config("no memory".into()));
         assert!(heard.load(Ordering::SeqCst));
     });
+}
+
+/// What the terms say of the job.
+fn of_job(names: &[(&str, &str)]) -> Terms {
+    let names = names
+        .iter()
+        .map(|(kind, name)| (kind.to_string(), name.to_string()));
+    Terms {
+        job: JobIdentity(names.collect()),
+        ..Terms::default()
+    }
+}
+
+/// What becomes of rank 1, and of rank 0, if they belong to these jobs. A second rank 1, which is of
+/// rank 0's job, comes after the first has got its error.
+fn meet_as(first: &[(&str, &str)], second: &[(&str, &str)]) -> [Result<Meeting, Error>; 2] {
+    let (store, never) = (MemoryStore::new(), AtomicBool::new(false));
+    let visit = |rank, terms| {
+        let endpoint = endpoint(TransportChoice::Loopback);
+        meet(&endpoint, &store, rank, 2, terms, soon(20_000), &never)
+    };
+    thread::scope(|scope| {
+        let met = scope.spawn(|| visit(0, of_job(first)));
+        let other = visit(1, of_job(second));
+        if other.is_err() {
+            visit(1, of_job(first)).unwrap();
+        }
+        [met.join().unwrap(), other]
+    })
+}
+
+#[test]
+fn a_rank_of_another_job_is_refused_and_the_job_meets() {
+    let [met, refused] = meet_as(&[("RUN", "a")], &[("RUN", "b")]);
+    let text = refused.unwrap_err().to_string();
+    assert!(
+        text.contains(
+            "rank 0 at the rendezvous belongs to another job: it has RUN=a, this process RUN=b"
+        ),
+        "{text}"
+    );
+    met.unwrap();
+    // The first name of both decides.
+    let [met, refused] = meet_as(
+        &[("STEP", "1.0"), ("JOB", "1")],
+        &[("STEP", "1.1"), ("JOB", "1")],
+    );
+    assert!(met.is_ok() && refused.is_err());
+    for (first, second) in [
+        (&[("STEP", "1.0"), ("JOB", "1")][..], &[("JOB", "1")][..]),
+        (&[("RUN", "a"), ("JOB", "1")], &[("RUN", "a"), ("JOB", "2")]),
+        (&[("RUN", "a")], &[("JOB", "1")]),
+        (&[("RUN", "a")], &[]),
+    ] {
+        let [met, other] = meet_as(first, second);
+        assert!(met.is_ok() && other.is_ok(), "{first:?} {second:?}");
+    }
+}
+
+/// A store in which a key can be set again, as in torch's.
+struct ForgetfulStore(std::sync::Mutex<std::collections::HashMap<String, Vec<u8>>>);
+
+impl Store for ForgetfulStore {
+    fn set(&self, key: &str, value: &[u8]) -> Result<(), Error> {
+        self.0.lock().unwrap().insert(key.into(), value.into());
+        Ok(())
+    }
+
+    fn get(&self, key: &str, deadline: Instant, cancel: &AtomicBool) -> Result<Vec<u8>, Error> {
+        loop {
+            let value = self.0.lock().unwrap().get(key).cloned();
+            match value {
+                Some(value) => return Ok(value),
+                None if cancel.load(Ordering::SeqCst) => return Err(Error::cancelled()),
+                None if Instant::now() >= deadline => {
+                    return Err(crate::bootstrap::store::key_timeout(key, Duration::ZERO));
+                }
+                None => thread::yield_now(),
+            }
+        }
+    }
+}
+
+/// The errors of two processes that both come as rank 1 of 3, among `others`.
+fn come_twice(store: &dyn Store, others: &[u32]) -> Vec<String> {
+    thread::scope(|scope| {
+        let visit = |rank: u32| {
+            scope.spawn(move || {
+                let (endpoint, never) = (endpoint(TransportChoice::Shm), AtomicBool::new(false));
+                meet(
+                    &endpoint,
+                    store,
+                    rank,
+                    3,
+                    Terms::default(),
+                    soon(20_000),
+                    &never,
+                )
+            })
+        };
+        let others: Vec<_> = others.iter().map(|rank| visit(*rank)).collect();
+        let twins = [visit(1), visit(1)].map(|twin| twin.join().unwrap());
+        others
+            .into_iter()
+            .for_each(|other| drop(other.join().unwrap()));
+        let errors = twins.into_iter().filter_map(Result::err);
+        errors.map(|error| error.to_string()).collect()
+    })
+}
+
+#[test]
+fn a_rank_that_comes_twice_is_reported_to_both() {
+    let errors = come_twice(&MemoryStore::new(), &[0]);
+    assert_eq!(errors.len(), 2);
+    // Where the second replaces what the first has said, one of them may have met the others already.
+    let replaced = come_twice(&ForgetfulStore(Default::default()), &[0, 2]);
+    assert!(!replaced.is_empty());
+    for text in errors.iter().chain(&replaced) {
+        assert!(
+            text.contains("rank 1 came twice to the rendezvous"),
+            "{text}"
+        );
+    }
+}
+
+#[test]
+fn who_fails_is_reported_while_others_are_missing() {
+    let never = AtomicBool::new(false);
+    for failing in [0, 2] {
+        let store = MemoryStore::new();
+        let why = Error::Config("no memory".into());
+        let texts = thread::scope(|scope| {
+            let waiting = [0, 1].map(|rank| {
+                let store = &store;
+                scope.spawn(move || {
+                    let never = AtomicBool::new(false);
+                    let endpoint = endpoint(TransportChoice::Loopback);
+                    let started = Instant::now();
+                    let met = (rank != failing).then(|| {
+                        meet(
+                            &endpoint,
+                            store,
+                            rank,
+                            4,
+                            Terms::default(),
+                            soon(20_000),
+                            &never,
+                        )
+                    });
+                    assert!(started.elapsed() < Duration::from_secs(10));
+                    met
+                })
+            });
+            // Rank 3 never comes, so rank 0 would stay for long.
+            let farewell = AtomicBool::new(true);
+            fail_meeting(
+                &store,
+                failing,
+                4,
+                &why,
+                if failing == 0 { &farewell } else { &never },
+            );
+            waiting.map(|rank| rank.join().unwrap())
+        });
+        for error in texts.into_iter().flatten() {
+            let text = error.unwrap_err().to_string();
+            let expected = format!("the rendezvous failed on rank {failing}: no memory");
+            assert!(text.contains(&expected), "{text}");
+        }
+    }
+}
+
+#[test]
+fn options_that_differ_are_named() {
+    let store = MemoryStore::new();
+    let told = thread::scope(|scope| {
+        let ranks = [0, 1].map(|rank| {
+            let store = &store;
+            scope.spawn(move || {
+                let terms = Terms {
+                    settings: [("probe".to_string(), format!("{}", rank == 1))].into(),
+                    ..Terms::default()
+                };
+                let (endpoint, never) =
+                    (endpoint(TransportChoice::Loopback), AtomicBool::new(false));
+                meet(&endpoint, store, rank, 2, terms, soon(20_000), &never).unwrap_err()
+            })
+        });
+        ranks.map(|rank| rank.join().unwrap().to_string())
+    });
+    assert!(
+        told[0].contains("rank 1 was given the option probe=true, this rank probe=false"),
+        "{}",
+        told[0]
+    );
+    assert!(
+        told[1].contains("rank 0 was given the option probe=false, this rank probe=true"),
+        "{}",
+        told[1]
+    );
 }
 
 #[test]
