@@ -105,7 +105,10 @@ def test_a_rank_that_comes_twice_is_reported_to_both() -> None:
     command = [sys.executable, "-c", TWIN, address]
     twins = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
     try:
-        errors = [str(come(0, 3, address=address, transport="auto")), *(twin.communicate(timeout=30)[0] for twin in twins)]
+        errors = [
+            str(come(0, 3, address=address, transport="auto")),
+            *(twin.communicate(timeout=30)[0] for twin in twins),
+        ]
     finally:
         for twin in twins:
             twin.kill()

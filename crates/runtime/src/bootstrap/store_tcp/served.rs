@@ -78,6 +78,10 @@ impl ServedConnection {
         self.channel.is_proven()
     }
 
+    pub(super) fn stream(&self) -> &TcpStream {
+        &self.stream
+    }
+
     /// Where the client is.
     pub(super) fn peer(&self) -> Option<IpAddr> {
         self.stream.peer_addr().ok().map(|address| address.ip())

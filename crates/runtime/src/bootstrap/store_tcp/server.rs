@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::AtomicBool;
@@ -11,7 +11,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use weft_transport::fork::{self, Descriptor};
-use weft_transport::{Shortage, failed, is_own_limit, thread_time};
+use weft_transport::{Shortage, failed, thread_time};
 use weft_transport_tcp::{is_called, poll, poll_entry};
 
 use super::StoreAccess;
@@ -346,7 +346,8 @@ impl Serving {
                 source = from.ip().to_canonical();
                 Ok(stream)
             });
-            match accepted.and_then(|stream| self.take_in(stream, source)) {
+            let accepted = accepted.map(|stream| (stream, source));
+            match accepted.and_then(|stream| ServedConnection::new(stream, &self.access)) {
                 Ok(connection) => {
                     if self.strangers.len() >= self.limits.strangers {
                         self.make_room_for(connection.source);
@@ -356,11 +357,9 @@ impl Serving {
                     self.next_serial += 1;
                 }
                 Err(error) => {
-                    use io::ErrorKind::{
-                        ConnectionAborted, Interrupted, PermissionDenied, WouldBlock,
-                    };
+                    use io::ErrorKind::{ConnectionAborted, Interrupted, WouldBlock};
                     match error.kind() {
-                        ConnectionAborted | Interrupted | PermissionDenied => continue,
+                        ConnectionAborted | Interrupted => continue,
                         // The kernel speaks of a limit even where nobody waits.
                         WouldBlock => self.shortage.end(),
                         _ if !is_called(&self.listener) => self.shortage.end(),
@@ -373,22 +372,16 @@ impl Serving {
         }
     }
 
-    /// A connection of who has called. Where there is no secret, only this process's user may call.
-    fn take_in(
-        &self,
-        stream: Descriptor<TcpStream>,
-        source: IpAddr,
-    ) -> io::Result<ServedConnection> {
-        match self.access.check_user(&stream) {
-            Ok(()) => ServedConnection::new((stream, source), &self.access),
-            Err(UserError::Ended) => Err(io::ErrorKind::ConnectionAborted.into()),
-            Err(UserError::Unknown(error)) if is_own_limit(&error) => Err(error),
-            // Clients find out themselves why, and say so.
-            Err(UserError::Other(_) | UserError::Unknown(_)) => {
-                self.refusals.add(stream.peer_addr()?.ip());
-                Err(io::ErrorKind::PermissionDenied.into())
-            }
-        }
+    /// Refuses another user's process, once it has shown that it speaks this protocol: a look into the
+    /// kernel's tables costs more than an idle connection.
+    fn check_user(&self, connection: &ServedConnection) -> Result<(), StoreFailure> {
+        self.access
+            .check_user(connection.stream())
+            .map_err(|error| match error {
+                UserError::Ended => StoreFailure::Ended,
+                UserError::Unknown(error) => StoreFailure::Io(error),
+                UserError::Other(why) => StoreFailure::Stranger(why),
+            })
     }
 
     /// Gives a descriptor back, and lets nobody in for a moment: others need some, too.
@@ -472,7 +465,7 @@ impl Serving {
         let conversed = match was_stranger {
             _ if gone => Err(StoreFailure::Ended),
             true => self.converse_with_stranger(serial, &mut connection),
-            false => self.converse(serial, &mut connection),
+            false => self.converse(serial, &mut connection, false),
         };
         if let Err(failure) = conversed {
             if was_stranger && matches!(failure, StoreFailure::Stranger(_) | StoreFailure::Nonsense)
@@ -533,7 +526,7 @@ impl Serving {
         connection: &mut ServedConnection,
     ) -> Result<(), StoreFailure> {
         let before = thread_time();
-        let conversed = self.converse(serial, connection);
+        let conversed = self.converse(serial, connection, true);
         let cost = thread_time().saturating_sub(before);
         if connection.is_proven() {
             self.budget.refund(connection.source, connection.cost);
@@ -549,12 +542,16 @@ impl Serving {
         &mut self,
         serial: u64,
         connection: &mut ServedConnection,
+        is_new: bool,
     ) -> Result<(), StoreFailure> {
         connection.flush()?;
         if connection.wait.is_some() || !connection.is_flushed() {
             return Ok(());
         }
         connection.read()?;
+        if is_new && connection.is_proven() {
+            self.check_user(connection)?;
+        }
         while connection.wait.is_none()
             && connection.is_flushed()
             && let Some(request) = connection.next_request()?
