@@ -392,6 +392,9 @@ class Group:
     def size(self) -> int:
         """The number of ranks."""
     @property
+    def identity(self) -> int:
+        """A number unlike that of any other group, the same on all ranks."""
+    @property
     def name(self) -> str:
         """What errors call the group."""
     def hosts(self) -> list[int]:
@@ -458,8 +461,20 @@ class Group:
 
         Not in the background: the caller is about to wait.
         """
-    def split(self, ranks: Sequence[int], name: str, **options: Any) -> Group | None:
-        """A group of some ranks, in this order; None on other ranks."""
+    def split(
+        self,
+        ranks: Sequence[int],
+        name: str,
+        *,
+        global_ranks: Sequence[int] | None = None,
+        waits: bool = False,
+        **options: Any,
+    ) -> Group | None:
+        """A group of some ranks, in this order; None on other ranks.
+
+        `global_ranks`: their numbers in the world, for messages. `waits`: until the members next to
+        this one have made it.
+        """
     def shrink(self, name: str, timeout: float | None = None) -> Group:
         """A group of the ranks that are left. Every one of them calls it."""
     def ranks_of(self, other: Group) -> list[int]:

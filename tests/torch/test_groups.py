@@ -26,6 +26,21 @@ def test_new_group(workers, size: int) -> None:
     workers.run(size, new_group_job)
 
 
+@pytest.mark.parametrize("size", (2, 4))
+def test_groups_without_a_meeting(workers, size: int) -> None:
+    workers.run(size, no_meeting_job)
+
+
+def test_a_group_that_a_member_does_not_make(workers) -> None:
+    for message in workers.run(3, missing_member_job)[:2]:
+        assert "rank 2" in message
+
+
+def test_members_with_different_options(workers) -> None:
+    for message in workers.run(2, different_options_job):
+        assert "reproducible" in message
+
+
 def test_configured_schedules_are_for_groups_of_their_size(workers) -> None:
     workers.run(3, configured_schedule_job)
 
@@ -109,6 +124,39 @@ def new_group_job(rank: int, size: int) -> None:
             assert dist.get_world_size(group) == len(members)
             dist.destroy_process_group(group)
     dist.barrier()
+
+
+def no_meeting_job(rank: int, size: int) -> None:
+    """Groups of some of the ranks that have met are made without another meeting."""
+
+    def refuse(*_arguments: object, **_named: object) -> None:
+        raise AssertionError("the ranks meet again")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(weft, "init", refuse)
+        groups = [dist.new_group(ranks) for ranks in ([0, size - 1], None)]
+    for group, ranks in zip(groups, ([0, size - 1], range(size)), strict=True):
+        if rank in ranks:
+            tensor = torch.tensor([float(rank)])
+            dist.all_reduce(tensor, group=group)
+            assert tensor.item() == sum(ranks)
+            dist.monitored_barrier(group)
+            dist.destroy_process_group(group)
+
+
+def missing_member_job(rank: int, size: int) -> str:
+    if rank == size - 1:
+        return ""
+    with pytest.raises(weft.Timeout) as failure:
+        dist.new_group(list(range(size)), timeout=timedelta(seconds=1), use_local_synchronization=True)
+    return str(failure.value)
+
+
+def different_options_job(rank: int, _size: int) -> str:
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(weft.ConfigError) as failure:
+        patch.setenv("WEFT_REPRODUCIBLE", str(rank))
+        dist.all_reduce(torch.ones(1), group=dist.new_group([0, 1]))
+    return str(failure.value)
 
 
 def crossing_groups_job(rank: int, size: int) -> None:

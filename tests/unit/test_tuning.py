@@ -103,16 +103,17 @@ def test_a_profile_that_cannot_be_read_is_named(tmp_path):
         Profile.load(tmp_path / "missing.json")
 
 
-def test_candidates_are_for_the_same_ranks_and_hardware(tmp_path):
+def test_candidates_are_for_the_same_ranks_or_some_of_them_and_hardware(tmp_path):
     for topology in (
         TOPOLOGY,
         ProfileTopology(4, [4], ["shm"], "a processor, 2 cores"),
+        ProfileTopology(2, [2], ["shm"], "a processor, 2 cores"),
         ProfileTopology(8, [4, 4], ["shm", "tcp"], "a processor, 2 cores"),
         ProfileTopology(4, [2, 2], ["shm", "tcp"], "another processor, 2 cores"),
     ):
         Profile(topology, {}, TABLE).save(tmp_path / topology.file_name)
     found = candidates(tmp_path, 4, "a processor, 2 cores")
-    assert sorted(profile.topology.ranks_per_host for _, profile in found) == [[2, 2], [4]]
+    assert sorted(profile.topology.ranks_per_host for _, profile in found) == [[2], [2, 2], [4]]
 
 
 def test_no_directory_has_no_candidates(tmp_path):

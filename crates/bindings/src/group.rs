@@ -6,7 +6,9 @@ use std::sync::Arc;
 
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use weft_runtime::{Choice, Error, MemoryClass, PrefixStore, StageOf, StageSpan, Unshared};
+use weft_runtime::{
+    Choice, Error, MemoryClass, PrefixStore, SplitOptions, StageOf, StageSpan, Unshared,
+};
 
 use crate::call::{self, check_address, collective, dtype};
 use crate::counters::{self, Counters, TrafficRow};
@@ -93,6 +95,12 @@ impl Group {
     }
 
     /// What errors call the group.
+    /// The same on all ranks, and unlike that of any other group.
+    #[getter]
+    fn identity(&self) -> u64 {
+        self.inner.identity()
+    }
+
     #[getter]
     fn name(&self) -> &str {
         self.inner.name()
@@ -301,15 +309,21 @@ impl Group {
     }
 
     /// A group of some ranks, in this order; None on other ranks.
-    #[pyo3(signature = (ranks, name, **options))]
+    #[pyo3(signature = (ranks, name, *, global_ranks=None, waits=false, **options))]
     fn split(
         &self,
         py: Python<'_>,
         ranks: Vec<u32>,
         name: &str,
+        global_ranks: Option<Vec<u32>>,
+        waits: bool,
         options: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Option<Self>> {
-        let options = Options::of(options)?.of_split(py)?;
+        let options = SplitOptions {
+            global_ranks,
+            waits,
+            ..Options::of(options)?.of_split(py)?
+        };
         let made = waiting(py, || self.inner.split(&ranks, name, options))?;
         Ok(made.map(|inner| Self { inner }))
     }

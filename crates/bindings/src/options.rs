@@ -93,6 +93,7 @@ impl Options {
             domains: self.domains,
             wire: self.wire,
             profiles: self.profiles.map(profiles),
+            ..SplitOptions::default()
         })
     }
 }

@@ -51,7 +51,7 @@ class WeftBackend(TorchCollectives, Backend):
         super().__init__(group.rank, group.size)
         self._begin(group, group.rank, group.size, timeout)
         self._options = Backend.Options("weft", timeout=timeout)
-        self._monitored_barrier = MonitoredBarrier(store, group.name, group.rank, group.size)
+        self._monitored_barrier = MonitoredBarrier(store, group)
         self._store_end: StoreEnd | None = None
         self.symmetric_memory = SymmetricMemory(group)
         self.weft_group = group

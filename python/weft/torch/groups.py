@@ -1,4 +1,13 @@
-"""Rendezvous of the members of a process group of torch."""
+"""Making of the group of a process group of torch.
+
+[Note: Groups without a meeting] The default group's ranks have met, and know everything of each
+other that a group of some of them needs. So that is split off from it: its members derive its
+identity from the call, as all of them make groups with these members under this name in one order,
+and wait for each other over the links that they have. Nothing is asked of the store, where a
+meeting takes several turns of all of its ranks, and a pause of one of them whenever it looks too
+early. Whether the default group has broken does not matter, as ranks learn of that at different
+times.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +17,12 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
 import weft
-from weft import config, endpoints, selection
+from weft import config, endpoints, reports, selection
+from weft.errors import ArgumentError, Error
 from weft.meetings import agree_on_number
 from weft.stores import TorchStore, rendezvous
+from weft.torch.arguments import seconds
+from weft.torch.lookup import backend_of
 from weft.world import stay_away
 
 if TYPE_CHECKING:
@@ -39,6 +51,9 @@ def open_group(options: Any) -> _weft.Group:
     made = _made.get()
     if made is not None:
         return made
+    split = _split_off(options)
+    if split is not None:
+        return split
     name = f"torch {options.group_id}.{_number(options)}"  # unlike any other's
     try:
         settings = config.load()
@@ -60,6 +75,41 @@ def open_group(options: Any) -> _weft.Group:
         **some,
     )
     return group.native
+
+
+def _split_off(options: Any) -> _weft.Group | None:
+    """A group of some of the default group's ranks, when the others next to this one have it too.
+
+    None where there is no such default group, as all members find alike: see
+    [Note: Groups without a meeting]. Groups that are probed meet, for rank 0's profiles. What is
+    said about places of ranks is meant for the default group, as are profiles.
+    """
+    settings = config.load() if options.global_ranks_in_group else None
+    if settings is None or settings.probe:
+        return None
+    try:
+        parent: _weft.Group = backend_of(None).weft_group
+    except (ArgumentError, ValueError):  # it has another backend; there is none
+        return None
+    some = selection.of_some_ranks(settings, options.group_size)
+    name = f"{parent.name}/{options.group_id}"
+    members = list(options.global_ranks_in_group)
+    asked = {"reproducible": settings.reproducible, "wire": settings.wire, **some}
+    try:
+        group = parent.split(
+            members,
+            name,
+            global_ranks=members,
+            waits=True,
+            timeout=seconds(options.timeout),
+            **selection.native_options(asked, len(members)),
+        )
+    except Error as error:
+        reports.failed(name, error)
+        raise
+    assert group is not None, "torch asks members only"
+    reports.made(group)
+    return group
 
 
 def _number(options: Any) -> int:

@@ -5,11 +5,15 @@ from __future__ import annotations
 import json
 import time
 from datetime import timedelta
+from typing import TYPE_CHECKING
 
 from torch._C._distributed_c10d import PrefixStore, Store
 
 from weft import reports
 from weft.errors import Timeout
+
+if TYPE_CHECKING:
+    from weft import _weft
 
 __all__ = ["MonitoredBarrier"]
 
@@ -24,12 +28,11 @@ _LONGEST = timedelta(milliseconds=100)
 class MonitoredBarrier:
     """Barriers of one group at the store, so that the group stays usable if ranks are missing."""
 
-    def __init__(self, store: Store, name: str, rank: int, size: int) -> None:
-        """`name` is the group's; no other group that uses the store has or had it."""
-        self._store = PrefixStore(f"weft barriers of {name}", store)
-        self._name = name
-        self._rank = rank
-        self._size = size
+    def __init__(self, store: Store, group: _weft.Group) -> None:
+        self._store = PrefixStore(f"weft barriers of {group.identity:016x}", store)
+        self._name = group.name
+        self._rank = group.rank
+        self._size = group.size
         self._passed = 0
 
     def wait(self, timeout: timedelta) -> None:

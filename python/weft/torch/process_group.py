@@ -102,7 +102,7 @@ class WeftProcessGroup(ProcessGroup):
         self._name = options.group_id
         self._description = "undefined"
         self.options = c10d.Backend.Options("weft", timeout=options.timeout)
-        self._monitored_barrier = MonitoredBarrier(options.store, self._group.name, self._group.rank, self._group.size)
+        self._monitored_barrier = MonitoredBarrier(options.store, self._group)
         self.splits = 0
         extend_for_process_groups()
 

@@ -186,19 +186,27 @@ def hardware() -> str:
 
 
 def candidates(directory: Path, ranks: int, hardware: str) -> list[tuple[Path, Profile]]:
-    """The profiles in a directory for so many ranks on such hosts.
+    """The profiles in a directory for so many ranks on such hosts, or for some of them.
 
     How the ranks are placed still tells them apart.
 
     Warns of what cannot be read: who has tuned does not want to run untuned without a word.
     """
     found = []
-    for path in _files(directory, f"{ranks}-ranks-*.json"):
+    for path in _files(directory, "*-ranks-*.json"):
+        if _ranks(path) > ranks:
+            continue
         try:
             found.append((path, Profile.load(path)))
         except ConfigError as error:
             _warn_of_unused(str(error))
     return [(path, profile) for path, profile in found if profile.topology.hardware == hardware]
+
+
+def _ranks(path: Path) -> int:
+    """The number of ranks that a profile is for, by its file's name."""
+    number = path.name.partition("-")[0]
+    return int(number) if number.isdecimal() else 0
 
 
 def _files(directory: Path, pattern: str) -> list[Path]:

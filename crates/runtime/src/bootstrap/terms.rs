@@ -97,6 +97,12 @@ impl Policy {
         }
     }
 
+    /// A number that differs where anything does.
+    pub(crate) fn digest(&self) -> u64 {
+        let bytes = postcard::to_stdvec(self).expect("writing to memory does not fail");
+        bytes.into_iter().map(u64::from).fold(1, mix)
+    }
+
     /// Refuses what another rank has been told differently than the rank called `name`, which has
     /// `mine`. Both are as [`Policy::told`].
     pub(crate) fn same_as(&self, mine: &Policy, rank: u32, name: &str) -> Result<(), Error> {

@@ -55,6 +55,7 @@ fn samples() -> Vec<ControlMessage> {
         name: "name".into(),
         number: 7,
         ranks: vec![8],
+        policy: 9,
     };
     let mut samples = vec![
         ControlMessage::Grant {

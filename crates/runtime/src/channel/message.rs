@@ -20,6 +20,15 @@ pub(crate) struct SplitCall {
     /// How many calls with this name came before it.
     pub(crate) number: usize,
     pub(crate) ranks: Vec<u32>,
+    /// See `Policy::digest`.
+    pub(crate) policy: u64,
+}
+
+impl SplitCall {
+    /// Whether another rank has made the same group by the call in this one's place.
+    pub(crate) fn agrees_with(&self, other: &SplitCall) -> bool {
+        self.ranks == other.ranks && self.policy == other.policy
+    }
 }
 
 /// A control message.

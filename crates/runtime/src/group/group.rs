@@ -65,6 +65,12 @@ pub struct SplitOptions {
     pub domains: Option<Vec<Vec<u32>>>,
     /// Tables to choose algorithms by, alike on all of its ranks; those of the other group if none.
     pub profiles: Option<Vec<Profile>>,
+    /// The ranks' numbers in the world, for messages, where the other group is of all ranks; those
+    /// in the group that they met in if none.
+    pub global_ranks: Option<Vec<u32>>,
+    /// Whether the call ends when the ranks next to this one have made the group as well, as that
+    /// of [`Group::create`] does.
+    pub waits: bool,
 }
 
 /// A list of endpoints that communicate with each other, and this endpoint's place in it.
@@ -219,14 +225,14 @@ impl Group {
     ///
     /// Every member calls it with the same list, name and options, and equally often. Where groups
     /// with common members are given one name, all ranks of this group call it, in the same order:
-    /// another list in the place of a call is [`Error::Config`], told by the call or by the use of
-    /// the new group. It waits for nobody: whoever leaves before another member has split may make
-    /// that fail with [`Error::PeerLost`].
+    /// another list in the place of a call, or other options, is [`Error::Config`], told by the call
+    /// or by the use of the new group. Unless it is asked to, it waits for nobody: whoever leaves
+    /// before another member has split may make that fail with [`Error::PeerLost`].
     pub fn split(
         &self,
         ranks: &[u32],
         name: &str,
-        options: SplitOptions,
+        mut options: SplitOptions,
     ) -> Result<Option<Arc<Group>>, Error> {
         self.check_usable()?;
         let size = self.size();
@@ -242,39 +248,24 @@ impl Group {
                 "the ranks of a group must be distinct: {ranks:?}"
             )));
         }
+        let (waits, global_ranks) = (options.waits, options.global_ranks.take());
+        let (meeting, options) = self.inherit(ranks, name, options);
+        let policy = options.terms.policy.digest();
         let (split, full_name) = self.engine.with(|state, _| {
             let group = state.groups.get_mut(&self.id).ok_or_else(closed)?;
-            let call = group.splits.call(self.id, name, ranks);
-            Ok((call, group.name.split(name, ranks)))
+            let call = group.splits.call(self.id, name, ranks, policy);
+            let full_name = match global_ranks {
+                Some(global) => GroupName::met(name, Some(&global)),
+                None => group.name.split(name, ranks),
+            };
+            Ok((call, full_name))
         })?;
         let settle =
             || (self.engine).with(|state, finished| state.settle_split(self.id, &split, finished));
         let Some(rank) = ranks.iter().position(|rank| *rank == self.rank) else {
             return settle().map(|()| None);
         };
-        let mut meeting = self.meeting_of(ranks);
-        if let Some(profiles) = options.profiles {
-            meeting.profiles = profiles;
-        }
-        let timeout = options.timeout.unwrap_or(self.options.timeout);
-        let inherited = inherited(self.options.terms.policy.of_ranks(ranks), &meeting);
-        let options = GroupOptions {
-            timeout,
-            name: name.into(),
-            global_ranks: None,
-            terms: Terms {
-                policy: Policy {
-                    algorithms: options.algorithms.unwrap_or(inherited.algorithms),
-                    reproducible: options.reproducible.unwrap_or(inherited.reproducible),
-                    levels: options.levels.unwrap_or(inherited.levels),
-                    schedules: options.schedules.unwrap_or(inherited.schedules),
-                    domains: options.domains.or(inherited.domains),
-                    wire: options.wire.unwrap_or(inherited.wire),
-                },
-                ..Terms::default()
-            },
-        };
-        let deadline = Instant::now() + timeout;
+        let deadline = Instant::now() + options.timeout;
         let engine = self.engine.clone();
         let group = Self::join(
             engine,
@@ -286,7 +277,40 @@ impl Group {
             &self.cancel,
         );
         settle()?;
-        group.map(Some)
+        let group = group?;
+        if waits {
+            group
+                .wait_for_neighbours(deadline, &self.cancel)
+                .inspect_err(|error| group.call_off(error))?;
+        }
+        Ok(Some(group))
+    }
+
+    /// What a group of some of the ranks is made with: what is not given is as in this one.
+    fn inherit(&self, ranks: &[u32], name: &str, given: SplitOptions) -> (Meeting, GroupOptions) {
+        let mut meeting = self.meeting_of(ranks);
+        if let Some(profiles) = given.profiles {
+            meeting.profiles = profiles;
+        }
+        let inherited = inherited(self.options.terms.policy.of_ranks(ranks), &meeting);
+        let policy = Policy {
+            algorithms: given.algorithms.unwrap_or(inherited.algorithms),
+            reproducible: given.reproducible.unwrap_or(inherited.reproducible),
+            levels: given.levels.unwrap_or(inherited.levels),
+            schedules: given.schedules.unwrap_or(inherited.schedules),
+            domains: given.domains.or(inherited.domains),
+            wire: given.wire.unwrap_or(inherited.wire),
+        };
+        let options = GroupOptions {
+            timeout: given.timeout.unwrap_or(self.options.timeout),
+            name: name.into(),
+            global_ranks: None,
+            terms: Terms {
+                policy,
+                ..Terms::default()
+            },
+        };
+        (meeting, options)
     }
 
     /// What some of the ranks agree on without another word.
@@ -307,6 +331,11 @@ impl Group {
     /// The number of ranks.
     pub fn size(&self) -> u32 {
         self.meeting.members.len() as u32
+    }
+
+    /// A number that tells the group apart from all others, the same on all ranks.
+    pub fn identity(&self) -> u64 {
+        self.id
     }
 
     /// The group's name.

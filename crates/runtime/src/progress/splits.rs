@@ -23,7 +23,13 @@ pub(crate) struct Splits {
 
 impl Splits {
     /// Takes note of a call. Ranks that call alike derive the same identity from it without a word.
-    pub(crate) fn call(&mut self, group: u64, name: &str, ranks: &[u32]) -> SplitCall {
+    pub(crate) fn call(
+        &mut self,
+        group: u64,
+        name: &str,
+        ranks: &[u32],
+        policy: u64,
+    ) -> SplitCall {
         let calls = self.called.entry(name.into()).or_default();
         let same = calls.iter().filter(|(call, _)| call.ranks == ranks).count() as u64 + 1;
         let words = name.bytes().map(u64::from);
@@ -33,6 +39,7 @@ impl Splits {
             name: name.into(),
             number: calls.len(),
             ranks: ranks.to_vec(),
+            policy,
         };
         calls.push((split.clone(), false));
         split
@@ -55,16 +62,16 @@ impl Splits {
             |(_, call): &(u32, SplitCall)| call.name == mine.name && call.number == mine.number;
         let (mut calls, others): (Vec<_>, Vec<_>) = heard.partition(same);
         self.heard = others;
-        calls.retain(|(_, call)| call.ranks != mine.ranks);
+        calls.retain(|(_, call)| !call.agrees_with(mine));
         calls
     }
 
-    /// What this rank has called in place of another's call, if it is settled and lists other
-    /// ranks.
+    /// What this rank has called in place of another's call, if it is settled and has other ranks
+    /// or another policy.
     fn hear(&mut self, from: u32, theirs: &SplitCall) -> Option<SplitCall> {
         let calls = self.called.get(&theirs.name);
         match calls.and_then(|calls| calls.get(theirs.number)) {
-            Some((mine, true)) => (mine.ranks != theirs.ranks).then(|| mine.clone()),
+            Some((mine, true)) => (!mine.agrees_with(theirs)).then(|| mine.clone()),
             _ => {
                 self.heard.truncate(HEARD - 1);
                 self.heard.push((from, theirs.clone()));
@@ -76,7 +83,7 @@ impl Splits {
 
 impl ProgressState {
     /// Tells the members of a new group how it was made, and breaks it if others have listed other
-    /// ranks.
+    /// ranks, or chose by other terms.
     pub(crate) fn settle_split(
         &mut self,
         parent: u64,
@@ -115,7 +122,7 @@ impl ProgressState {
         }
     }
 
-    /// Breaks the groups that two ranks have made of different lists.
+    /// Breaks the groups that two ranks have made of different lists, or by different terms.
     fn disagree(
         &mut self,
         parent: u64,
@@ -126,7 +133,7 @@ impl ProgressState {
     ) -> Option<Error> {
         let group = self.groups.get(&parent)?;
         let (rank, peer) = (group.connections.rank, group.connections.endpoint_of(from));
-        let error = differing_lists(&group.name, (rank, mine), (from, theirs));
+        let error = differing_calls(&group.name, (rank, mine), (from, theirs));
         if let Some(child) = self.groups.get_mut(&mine.child) {
             child.told_broken(error.clone(), None, 0, finished);
         }
@@ -145,11 +152,20 @@ impl ProgressState {
 }
 
 /// The same text on both ranks.
-fn differing_lists(
+fn differing_calls(
     parent: &GroupName,
     mine: (u32, &SplitCall),
     theirs: (u32, &SplitCall),
 ) -> Error {
+    if mine.1.ranks == theirs.1.ranks {
+        let mut ranks = [mine.0, theirs.0].map(|rank| parent.rank(rank));
+        ranks.sort_unstable();
+        return Error::Config(format!(
+            "ranks {} and {} disagree about the options of group {}: algorithm, schedules, \
+             reproducible, topology, domains and wire must be the same on all of its ranks",
+            ranks[0], ranks[1], mine.1.name
+        ));
+    }
     let mut calls = [mine, theirs].map(|(rank, split)| {
         let members: Vec<u32> = split.ranks.iter().map(|rank| parent.rank(*rank)).collect();
         (parent.rank(rank), listed(&members))
