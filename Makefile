@@ -253,6 +253,9 @@ bench-hosts: setup iproute2 ## targets between hosts and beside neighbours (root
 bench-gate: setup iproute2 ## DDP steps over weft and Gloo, before and after a change: 8 minutes; QUICK=1: a look
 	$(BIN)/python -m benches.gate $(if $(QUICK),--quick) --output build/gate
 
+bench-groups: setup ## time of torch's new_group and memory of groups beside Gloo, 1,000 groups of 2 and 200 of 8 alive: 2 minutes; QUICK=1: a look
+	$(BIN)/python -m benches.groups $(if $(QUICK),--quick) --output build/groups
+
 bench-device: extension ## the pipeline of CUDA tensors on emulated devices, against the model's bound, and sizes of packs (C compiler): 5 minutes; QUICK=1: a look
 	$(BIN)/python -m benches.device $(if $(QUICK),--quick) --output build/device
 	$(BIN)/python -m benches.device.packs $(if $(QUICK),--repeats 1) --output build/device

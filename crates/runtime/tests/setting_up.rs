@@ -160,6 +160,30 @@ fn a_split_that_one_rank_cannot_make_breaks_the_new_group_on_all() {
 }
 
 #[test]
+fn an_operation_that_one_rank_has_no_room_for_breaks_the_group_on_all() {
+    for transport in TRANSPORTS {
+        for size in [2, 4] {
+            let told = ranks(transport, size, |rank, endpoint, store, over| {
+                let group = create(endpoint.clone(), store, rank, size).unwrap();
+                all_reduce(&group).unwrap();
+                if rank == 1 {
+                    exhaust(&endpoint, 64 << 10);
+                }
+                over.wait();
+                // What fits goes on.
+                all_reduce(&group).unwrap();
+                over.wait();
+                let began = Instant::now();
+                let result = run(&group, &Case::simple(ALL_REDUCE, 1 << 18)).map(drop);
+                (result, began.elapsed())
+            });
+            check(&told, &["weft's pool has no room", "WEFT_POOL_BYTES"]);
+            check(&told[..1], &["rank 1 failed"]);
+        }
+    }
+}
+
+#[test]
 fn a_meeting_whose_group_one_rank_cannot_make_fails_on_all() {
     for transport in TRANSPORTS {
         for size in [2, 4] {

@@ -13,33 +13,91 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use weft_transport::{EndpointId, Iovec, Link, LinkError, RegionKey, Segment};
 
 use super::layout::{ChannelLayout, LANES};
-use super::message::ControlMessage;
+use super::message::{ControlMessage, GrantedPart};
+use super::parts::{PARTS, Part, PartSet, Place};
 use crate::Error;
 use crate::bootstrap::Meeting;
 use crate::flight::StageTrace;
 use crate::memory::{Pool, PoolRange, RegisteredPiece, Registrations};
 
+/// Ranges of the pool, for the parts that have memory.
+pub(crate) type PartRanges = [Option<PoolRange>; PARTS];
+
 /// The memory that this rank and one peer have granted each other. See `layout.rs`.
 #[derive(Debug)]
 pub(crate) struct Channel {
-    /// The part of this rank's pool that the peer writes to.
-    pub(crate) local: PoolRange,
+    /// What the peer has been granted.
+    granted: PartSet,
+    /// Where it writes in this rank's pool.
+    local: PartRanges,
     /// Where what this rank sends lies before, if the link needs registered memory and it lies in
     /// none: laid out as the peer's channel.
-    pub(crate) staging: Option<PoolRange>,
-    /// Where this rank writes in the peer's pool, once granted.
+    staging: PartRanges,
+    /// What the peer has granted, once it has made the group.
     pub(crate) remote: Option<Remote>,
     /// By lane, for each slot: one more than the last tile for which this rank put something there.
     pub(crate) landed: [Vec<u64>; LANES],
 }
 
-/// Offsets in a peer's pool.
+impl Channel {
+    /// Where a place lies in this rank's pool, of a part that the peer has been granted.
+    pub(crate) fn at(&self, place: Place) -> u64 {
+        at(&self.local, place)
+    }
+
+    /// Where the words of the channel begin.
+    pub(crate) fn words(&self) -> u64 {
+        self.at(Part::FIRST.start())
+    }
+
+    /// Whether both sides have granted all of these parts.
+    pub(crate) fn is_granted(&self, parts: PartSet) -> bool {
+        let remote = self.remote.as_ref();
+        self.granted.contains(parts) && remote.is_some_and(|remote| remote.has(parts))
+    }
+
+    /// Where what the peer shall find at a place must be copied first, if it must.
+    pub(crate) fn staging(&self, place: Place) -> Option<u64> {
+        let range = self.staging[place.part.index()].as_ref()?;
+        Some(range.offset + place.offset)
+    }
+}
+
+fn at(ranges: &PartRanges, place: Place) -> u64 {
+    let range = ranges[place.part.index()].as_ref();
+    debug_assert!(range.is_some(), "{place:?} is not taken");
+    range.map_or(0, |range| range.offset) + place.offset
+}
+
+/// Where parts lie in a peer's pool that this rank may use.
 #[derive(Clone, Debug)]
 pub(crate) struct Remote {
-    pub(crate) channel: u64,
-    pub(crate) scratch: u64,
+    granted: PartSet,
+    channel: [u64; PARTS],
+    scratch: [u64; PARTS],
     /// The pool, where loads and stores reach it.
     pub(crate) pool: Option<Arc<Segment>>,
+}
+
+impl Remote {
+    /// Where a place of the channel lies, of a part that was granted.
+    pub(crate) fn channel(&self, place: Place) -> u64 {
+        self.channel[place.part.index()] + place.offset
+    }
+
+    /// Where a place of the peer's scratch memory lies, of a part that was granted.
+    pub(crate) fn scratch(&self, place: Place) -> u64 {
+        self.scratch[place.part.index()] + place.offset
+    }
+
+    /// Where the words of the channel begin.
+    pub(crate) fn words(&self) -> u64 {
+        self.channel(Part::FIRST.start())
+    }
+
+    fn has(&self, parts: PartSet) -> bool {
+        self.granted.contains(parts)
+    }
 }
 
 /// A group's ranks, as far as this rank is connected to them.
@@ -50,8 +108,8 @@ pub(crate) struct Connections {
     pub(crate) layout: ChannelLayout,
     pub(crate) links: Vec<Option<Arc<dyn Link>>>,
     pub(crate) channels: Vec<Option<Channel>>,
-    /// This rank's temporary memory.
-    pub(crate) scratch: PoolRange,
+    /// This rank's temporary memory, as far as it is taken.
+    scratch: PartRanges,
     /// Ranks from which nothing more comes: they have left, ended their link, or are lost.
     pub(crate) left: Vec<bool>,
     /// Those that have left it in order, and touch nothing of this rank's any more.
@@ -69,7 +127,6 @@ impl Connections {
         rank: u32,
         meeting: Meeting,
         layout: ChannelLayout,
-        scratch: PoolRange,
         (registrations, stages): (&Arc<Registrations>, &Arc<StageTrace>),
     ) -> Self {
         let size = meeting.members.len();
@@ -80,7 +137,7 @@ impl Connections {
             layout,
             links: vec![None; size],
             channels: (0..size).map(|_| None).collect(),
-            scratch,
+            scratch: Default::default(),
             left: vec![false; size],
             detached: vec![false; size],
             registrations: Arc::clone(registrations),
@@ -131,13 +188,9 @@ impl Connections {
         self.channels[rank as usize].as_ref()?.remote.as_ref()
     }
 
-    /// Makes sure that there is a channel to a peer over this link, and grants it.
-    pub(crate) fn open_channel(
-        &mut self,
-        pool: &Pool,
-        rank: u32,
-        link: &Arc<dyn Link>,
-    ) -> Result<(), Error> {
+    /// Makes sure that there is a channel to a peer over this link, and tells that peer so. It has
+    /// no memory yet.
+    pub(crate) fn open_channel(&mut self, rank: u32, link: &Arc<dyn Link>) -> Result<(), Error> {
         let peer = rank as usize;
         if self.links[peer].is_none() {
             self.links[peer] = Some(link.clone());
@@ -145,35 +198,86 @@ impl Connections {
         if self.channels[peer].is_some() {
             return Ok(());
         }
-        let allocate = || pool.allocate(self.layout.channel_bytes(), 4096);
-        let local = allocate()?;
-        let staging = match link.capabilities().needs_registration {
-            true => Some(allocate()?),
-            false => None,
-        };
-        let granted = link.grant(RegionKey::POOL, local.range());
-        let grant = ControlMessage::Grant {
-            group: self.group,
-            channel: local.offset,
-            scratch: self.scratch.offset,
-        };
         self.channels[peer] = Some(Channel {
-            local,
-            staging,
+            granted: PartSet::NONE,
+            local: Default::default(),
+            staging: Default::default(),
             remote: None,
             landed: [(); LANES].map(|()| vec![0; self.layout.slots]),
         });
-        let told = granted.and_then(|()| link.message(&grant.encode()));
-        told.map_err(|error| Error::from_link(error, Some(rank), self.host_name(rank)))
+        self.tell_granted(rank, link, vec![])
+    }
+
+    /// Takes memory for these parts, as far as that is not done, and grants it to ranks to which
+    /// there are channels.
+    pub(crate) fn grant(
+        &mut self,
+        pool: &Pool,
+        ranks: impl IntoIterator<Item = u32>,
+        parts: PartSet,
+    ) -> Result<(), Error> {
+        for part in parts.iter() {
+            let scratch = &mut self.scratch[part.index()];
+            if scratch.is_none() {
+                *scratch = take(pool, self.layout.scratch_bytes(part))?;
+            }
+        }
+        for rank in ranks {
+            self.grant_to(pool, rank, parts)?;
+        }
+        Ok(())
+    }
+
+    fn grant_to(&mut self, pool: &Pool, rank: u32, parts: PartSet) -> Result<(), Error> {
+        let peer = rank as usize;
+        let (Some(link), Some(channel)) = (&self.links[peer], &mut self.channels[peer]) else {
+            return Ok(());
+        };
+        let missing = parts.without(channel.granted);
+        if missing == PartSet::NONE || self.left[peer] {
+            return Ok(());
+        }
+        let link = link.clone();
+        let mut granted = Vec::new();
+        for part in missing.iter() {
+            let (index, bytes) = (part.index(), self.layout.channel_bytes(part));
+            let local = take(pool, bytes)?;
+            if link.capabilities().needs_registration {
+                channel.staging[index] = take(pool, bytes)?;
+            }
+            let [own, scratch] = [&local, &self.scratch[index]];
+            let [own, scratch] = [own, scratch].map(|range| range.as_ref().map_or(0, |r| r.offset));
+            let may_write = local.as_ref().map(|local| local.range());
+            channel.local[index] = local;
+            if let Some(range) = may_write {
+                let told = link.grant(RegionKey::POOL, range);
+                told.map_err(|error| lost(&self.meeting, rank, error))?;
+            }
+            granted.push(GrantedPart {
+                part: part.number(),
+                channel: own,
+                scratch,
+            });
+            channel.granted = channel.granted | part;
+        }
+        self.tell_granted(rank, &link, granted)
+    }
+
+    fn tell_granted(
+        &self,
+        rank: u32,
+        link: &Arc<dyn Link>,
+        parts: Vec<GrantedPart>,
+    ) -> Result<(), Error> {
+        let group = self.group;
+        let grant = ControlMessage::Grant { group, parts };
+        let told = link.message(&grant.encode());
+        told.map_err(|error| lost(&self.meeting, rank, error))
     }
 
     /// Takes note of what a peer has granted. An offset outside its pool is a breach of the
-    /// protocol.
-    pub(crate) fn granted(
-        &mut self,
-        rank: u32,
-        (channel, scratch): (u64, u64),
-    ) -> Result<(), LinkError> {
+    /// protocol, and so is another one for what it has granted before.
+    pub(crate) fn granted(&mut self, rank: u32, parts: &[GrantedPart]) -> Result<(), LinkError> {
         let (link, local) = (
             &self.links[rank as usize],
             &mut self.channels[rank as usize],
@@ -181,24 +285,44 @@ impl Connections {
         let (Some(link), Some(local)) = (link, local) else {
             return Err(LinkError::Protocol("a grant without a channel".into()));
         };
-        let pool = link.memory(RegionKey::POOL);
-        if let Some(pool) = &pool {
+        let remote = local.remote.get_or_insert_with(|| Remote {
+            granted: PartSet::NONE,
+            channel: [0; PARTS],
+            scratch: [0; PARTS],
+            pool: link.memory(RegionKey::POOL),
+        });
+        for granted in parts {
+            let part = Part::numbered(granted.part).filter(|part| !remote.has((*part).into()));
+            let Some(part) = part else {
+                return Err(LinkError::Protocol("a grant of what is not missing".into()));
+            };
             let fits = |start: u64, bytes: u64| {
                 let end = start.checked_add(bytes);
-                start.is_multiple_of(64) && end.is_some_and(|end| end <= pool.len())
+                let pool = remote.pool.as_ref();
+                let within = |end| pool.is_none_or(|pool| end <= pool.len());
+                start.is_multiple_of(64) && end.is_some_and(within)
             };
-            if !fits(channel, self.layout.channel_bytes())
-                || !fits(scratch, self.layout.scratch_total())
+            if !fits(granted.channel, self.layout.channel_bytes(part))
+                || !fits(granted.scratch, self.layout.scratch_bytes(part))
             {
                 return Err(LinkError::Protocol("a grant outside of the pool".into()));
             }
+            remote.channel[part.index()] = granted.channel;
+            remote.scratch[part.index()] = granted.scratch;
+            remote.granted = remote.granted | part;
         }
-        local.remote = Some(Remote {
-            channel,
-            scratch,
-            pool,
-        });
         Ok(())
+    }
+
+    /// Whether this rank and a peer have granted each other all of these parts.
+    pub(crate) fn shares(&self, rank: u32, parts: PartSet) -> bool {
+        let channel = self.channels[rank as usize].as_ref();
+        channel.is_some_and(|channel| channel.is_granted(parts))
+    }
+
+    /// Where a place lies in this rank's scratch memory, of a part that it has granted.
+    pub(crate) fn scratch(&self, place: Place) -> u64 {
+        at(&self.scratch, place)
     }
 
     /// An address in a peer's pool, of what it has granted; null where that is not mapped.
@@ -210,10 +334,10 @@ impl Connections {
         mapped.unwrap_or(std::ptr::null_mut())
     }
 
-    /// Where in the own pool what is sent to a peer must be copied first, if it must.
-    pub(crate) fn staging(&self, rank: u32) -> Option<u64> {
-        let staging = self.channels[rank as usize].as_ref()?.staging.as_ref()?;
-        Some(staging.offset)
+    /// Whether what is sent to a peer must lie in memory that the link knows.
+    pub(crate) fn needs_registration(&self, rank: u32) -> bool {
+        let link = self.links[rank as usize].as_ref();
+        link.is_some_and(|link| link.capabilities().needs_registration)
     }
 
     /// Memory of the caller's as the link to a peer reads it where it lies, if all of it is
@@ -248,18 +372,30 @@ impl Connections {
     /// The size of what peers have been granted, in bytes.
     pub(crate) fn granted_bytes(&self) -> u64 {
         let channels = self.channels.iter().flatten();
-        let granted: u64 = channels.map(|channel| channel.local.bytes).sum();
-        granted + self.scratch.bytes
+        let granted = channels.flat_map(|channel| &channel.local);
+        granted
+            .chain(&self.scratch)
+            .flatten()
+            .map(|range| range.bytes)
+            .sum()
     }
 
     /// Takes a peer's channel back: its memory, which is the pool's again.
-    pub(crate) fn take_channel(&mut self, rank: u32) -> impl Iterator<Item = PoolRange> + use<> {
-        let channel = self.channels[rank as usize].take();
-        if let (Some(channel), Some(link)) = (&channel, &self.links[rank as usize]) {
-            link.revoke(RegionKey::POOL, channel.local.range());
+    pub(crate) fn take_channel(&mut self, rank: u32) -> Vec<PoolRange> {
+        let Some(channel) = self.channels[rank as usize].take() else {
+            return vec![];
+        };
+        if let Some(link) = &self.links[rank as usize] {
+            let written = channel.local.iter().flatten();
+            written.for_each(|range| link.revoke(RegionKey::POOL, range.range()));
         }
-        let ranges = channel.map(|channel| [Some(channel.local), channel.staging]);
-        ranges.into_iter().flatten().flatten()
+        let ranges = channel.local.into_iter().chain(channel.staging);
+        ranges.flatten().collect()
+    }
+
+    /// What is left once all channels are taken back.
+    pub(crate) fn into_scratch(self) -> impl Iterator<Item = PoolRange> {
+        self.scratch.into_iter().flatten()
     }
 
     /// Sends a control message to all members that there are links to.
@@ -270,6 +406,19 @@ impl Connections {
             let _ = link.message(&bytes);
         }
     }
+}
+
+/// Memory for a part that has so many bytes.
+fn take(pool: &Pool, bytes: u64) -> Result<Option<PoolRange>, Error> {
+    match bytes {
+        0 => Ok(None),
+        bytes => pool.allocate(bytes, 4096).map(Some),
+    }
+}
+
+fn lost(meeting: &Meeting, rank: u32, error: LinkError) -> Error {
+    let host = &meeting.members[rank as usize].address.host_name;
+    Error::from_link(error, Some(rank), host)
 }
 
 /// The ranks that this one keeps control links to, so that news reach everybody: those 1, 2, 4 ...

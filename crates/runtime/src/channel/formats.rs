@@ -3,10 +3,12 @@
 use std::time::Duration;
 
 use super::layout::{
-    CLAIMS, ChannelLayout, FRAGMENT_BYTES, FRAGMENTS, INLINE_HEADER, INLINE_SLOTS, INLINE_STRIDE,
+    CLAIMS, ChannelLayout, FRAGMENT_BYTES, FRAGMENTS, INLINE_HEADER, INLINE_SLOTS,
 };
-use super::message::{ControlMessage, SplitCall};
+use super::layout::{Room, SMALL_RECEIVE, SMALL_SCRATCH};
+use super::message::{ControlMessage, GrantedPart, SplitCall};
 use super::one_sided::{CellOp, CellUpdate, OneSidedWord};
+use super::parts::Part;
 use super::shrink::{Ranks, ShrinkStep, ShrinkWord};
 use crate::Error;
 use crate::bootstrap::Formats;
@@ -30,8 +32,9 @@ fn layouts() -> String {
     let layouts = sizes.flat_map(|size| {
         [0, 1, 50].map(|millis| {
             let layout = ChannelLayout::new(size, Duration::from_millis(millis));
-            let (channel, scratch) = (layout.channel_bytes(), layout.scratch_total());
-            format!("{layout:?} {channel} {scratch}")
+            let bytes = |part| (layout.channel_bytes(part), layout.scratch_bytes(part));
+            let parts: Vec<(u64, u64)> = Part::all().map(bytes).collect();
+            format!("{layout:?} {parts:?}")
         })
     });
     let constants = [
@@ -40,7 +43,10 @@ fn layouts() -> String {
         FRAGMENT_BYTES,
         INLINE_HEADER as u64,
         INLINE_SLOTS,
-        INLINE_STRIDE,
+        Room::Small.stride(),
+        Room::Large.stride(),
+        SMALL_RECEIVE,
+        SMALL_SCRATCH,
     ];
     format!("{:?} {constants:?}", layouts.collect::<Vec<_>>())
 }
@@ -60,8 +66,11 @@ fn samples() -> Vec<ControlMessage> {
     let mut samples = vec![
         ControlMessage::Grant {
             group,
-            channel: 9,
-            scratch: 10,
+            parts: vec![GrantedPart {
+                part: 8,
+                channel: 9,
+                scratch: 10,
+            }],
         },
         ControlMessage::Detach { group, asks: true },
         ControlMessage::Broken {

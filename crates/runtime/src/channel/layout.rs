@@ -1,4 +1,5 @@
-//! Layout of the part of a pool that one rank grants to one peer of one group.
+//! Layout of what one rank grants to one peer of one group, part by part: see [Note: Parts] in
+//! `parts.rs`.
 //!
 //! All words are written by the peer and read by the owner. Tiles are counted per lane, over all
 //! operations that ran in it, the same on every rank: tile g uses slot g modulo slots. See
@@ -19,12 +20,13 @@ use std::time::Duration;
 
 use weft_schedule::TileLimits;
 
+use super::parts::{Part, Place};
 use crate::bootstrap::is_delayed;
 use crate::call::LEVELS;
 
 /// Operations of priority 0 of one group that can be under way at once. Operation n uses lane `n %
 /// ORDINARY_LANES`.
-const ORDINARY_LANES: usize = 4;
+pub(super) const ORDINARY_LANES: usize = 4;
 /// All lanes of a group: the operations of every other level of priority have one of their own.
 pub(crate) const LANES: usize = ORDINARY_LANES + LEVELS;
 /// Tiles of one operation that can be under way at once, where no link crosses a network.
@@ -48,10 +50,10 @@ pub(crate) const FRAGMENT_BYTES: u64 = 64 << 10;
 
 /// Groups of at most so many ranks have a calling-thread path: everybody signals to everybody.
 pub(crate) const INLINE_RANKS: usize = 16;
-/// What an inline operation can put for one peer, in bytes. See `inline.rs`.
-pub(crate) const INLINE_RECEIVE: u64 = 32 << 10;
-/// The temporary memory of a rank for one inline operation, in bytes.
-pub(crate) const INLINE_SCRATCH: u64 = 256 << 10;
+/// The size of a slot for what is small in the temporary memory of a pair of ranks, in bytes.
+pub(crate) const SMALL_RECEIVE: u64 = 1 << 10;
+/// The same for a rank's temporary memory.
+pub(crate) const SMALL_SCRATCH: u64 = 2 << 10;
 /// What lies before the payload in its slot, in bytes: flag, fingerprint, and where symmetric
 /// memory lies.
 pub(crate) const INLINE_HEADER: usize = 48;
@@ -62,8 +64,44 @@ pub(crate) const INLINE_SLOTS: u64 = 8;
 /// How many have temporary memory of their own: no peer touches it any more once the operation has
 /// ended here.
 pub(crate) const INLINE_SCRATCHES: u64 = 2;
-/// How far apart their slots lie, in bytes.
-pub(crate) const INLINE_STRIDE: u64 = (INLINE_LINE + INLINE_RECEIVE).next_multiple_of(SPACING);
+
+/// Which of its slots an inline operation uses, by what it puts into them.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) enum Room {
+    Small,
+    Large,
+}
+
+impl Room {
+    /// What an inline operation can put for one peer, in bytes.
+    pub(crate) const fn receive_bytes(self) -> u64 {
+        match self {
+            Room::Small => SMALL_RECEIVE - INLINE_LINE,
+            Room::Large => 32 << 10,
+        }
+    }
+
+    /// The temporary memory of a rank for one inline operation, in bytes.
+    pub(crate) const fn scratch_bytes(self) -> u64 {
+        match self {
+            Room::Small => SMALL_SCRATCH,
+            Room::Large => 256 << 10,
+        }
+    }
+
+    /// How far apart the slots of a channel lie, in bytes.
+    pub(crate) const fn stride(self) -> u64 {
+        (INLINE_LINE + self.receive_bytes()).next_multiple_of(SPACING)
+    }
+
+    /// The part that has these slots.
+    pub(crate) const fn part(self) -> Part {
+        match self {
+            Room::Small => Part::FIRST,
+            Room::Large => Part::INLINE,
+        }
+    }
+}
 
 /// Words lie this far apart, in bytes, so that no two share a cache line or its prefetched
 /// neighbour.
@@ -94,14 +132,36 @@ impl ChannelLayout {
         }
     }
 
-    /// The size of a channel, in bytes.
-    pub(crate) fn channel_bytes(self) -> u64 {
-        self.receive(LANES - 1, self.slots - 1) + self.limits.receive_bytes
+    /// The size of a part of a channel, in bytes.
+    pub(crate) fn channel_bytes(self, part: Part) -> u64 {
+        match (part, part.lanes()) {
+            (_, Some((_, lanes))) => (lanes * self.slots) as u64 * self.limits.receive_bytes,
+            (Part::FIRST, _) => self.inline(Room::Small).offset + self.inline_bytes(Room::Small),
+            (Part::SMALL_TILES, _) => (LANES * self.slots) as u64 * SMALL_RECEIVE,
+            (Part::INLINE, _) => self.inline_bytes(Room::Large),
+            (Part::FRAGMENTS, _) => FRAGMENTS as u64 * FRAGMENT_BYTES,
+            _ => 0,
+        }
     }
 
-    /// The size of a group's scratch memory, in bytes.
-    pub(crate) fn scratch_total(self) -> u64 {
-        self.claim(LANES, 0, 0)
+    /// The size of a part of a group's scratch memory, in bytes.
+    pub(crate) fn scratch_bytes(self, part: Part) -> u64 {
+        let inline = |room: Room| match self.inline_slots {
+            0 => 0,
+            _ => INLINE_SCRATCHES * room.scratch_bytes(),
+        };
+        match (part, part.lanes()) {
+            (_, Some((_, lanes))) => (lanes * self.slots) as u64 * self.limits.scratch_bytes,
+            (Part::FIRST, _) => inline(Room::Small),
+            (Part::SMALL_TILES, _) => (LANES * self.slots) as u64 * SMALL_SCRATCH,
+            (Part::INLINE, _) => inline(Room::Large),
+            (Part::CLAIMS, _) => self.claim(LANES, 0, 0).offset,
+            _ => 0,
+        }
+    }
+
+    fn inline_bytes(self, room: Room) -> u64 {
+        self.inline_slots * room.stride()
     }
 
     /// The slot of tile `g`, among those of its lane.
@@ -109,7 +169,8 @@ impl ChannelLayout {
         (g % self.slots as u64) as usize
     }
 
-    /// Where a slot's flag line lies: a flag, and behind it the fingerprint of the operation.
+    /// Where a slot's flag line lies among the words of the first part: a flag, and behind it the
+    /// fingerprint of the operation.
     pub(crate) fn flag(self, lane: usize, slot: usize) -> u64 {
         (lane * self.slots + slot) as u64 * SPACING
     }
@@ -135,37 +196,61 @@ impl ChannelLayout {
         self.fragments_taken() + SPACING
     }
 
-    /// Where a slot of inline operations lies.
-    pub(crate) fn inline(self, slot: u64) -> u64 {
-        self.bell() + SPACING + slot * INLINE_STRIDE
+    /// Where the first slot of inline operations lies.
+    pub(crate) fn inline(self, room: Room) -> Place {
+        Place {
+            part: room.part(),
+            offset: match room {
+                Room::Small => self.bell() + SPACING,
+                Room::Large => 0,
+            },
+        }
     }
 
     /// Where a fragment lies.
-    pub(crate) fn fragment(self, slot: usize) -> u64 {
-        self.inline(self.inline_slots).next_multiple_of(4096) + slot as u64 * FRAGMENT_BYTES
+    pub(crate) fn fragment(self, slot: usize) -> Place {
+        Place {
+            part: Part::FRAGMENTS,
+            offset: slot as u64 * FRAGMENT_BYTES,
+        }
     }
 
     /// Where a slot's receive buffer lies.
-    pub(crate) fn receive(self, lane: usize, slot: usize) -> u64 {
-        self.fragment(FRAGMENTS) + (lane * self.slots + slot) as u64 * self.limits.receive_bytes
-    }
-
-    /// Where the temporary memory of inline operations lies in the group's scratch memory, behind
-    /// those of the lanes.
-    pub(crate) fn inline_scratch(self, slot: u64) -> u64 {
-        self.scratch(LANES, 0) + slot * INLINE_SCRATCH
-    }
-
-    /// Where the word of a claimable step lies in its owner's scratch memory, behind all slots. See
-    /// `weft_transport::claim`.
-    pub(crate) fn claim(self, lane: usize, slot: usize, id: u32) -> u64 {
-        let words = (lane * self.slots + slot) as u64 * u64::from(CLAIMS) + u64::from(id);
-        self.inline_scratch(INLINE_SCRATCHES) + words * SPACING
+    pub(crate) fn receive(self, small: bool, lane: usize, slot: usize) -> Place {
+        match small {
+            true => self.slot(Part::SMALL_TILES, 0, (lane, slot), SMALL_RECEIVE),
+            false => self.large_slot(lane, slot, self.limits.receive_bytes),
+        }
     }
 
     /// Where a slot lies in the group's scratch memory.
-    pub(crate) fn scratch(self, lane: usize, slot: usize) -> u64 {
-        (lane * self.slots + slot) as u64 * self.limits.scratch_bytes
+    pub(crate) fn scratch(self, small: bool, lane: usize, slot: usize) -> Place {
+        match small {
+            true => self.slot(Part::SMALL_TILES, 0, (lane, slot), SMALL_SCRATCH),
+            false => self.large_slot(lane, slot, self.limits.scratch_bytes),
+        }
+    }
+
+    /// Where the word of a claimable step lies in its owner's scratch memory. See
+    /// `weft_transport::claim`.
+    pub(crate) fn claim(self, lane: usize, slot: usize, id: u32) -> Place {
+        let words = u64::from(CLAIMS) * SPACING;
+        let place = self.slot(Part::CLAIMS, 0, (lane, slot), words);
+        place.plus(u64::from(id) * SPACING)
+    }
+
+    fn large_slot(self, lane: usize, slot: usize, bytes: u64) -> Place {
+        let part = Part::tiles(lane);
+        let first = part.lanes().map_or(0, |(first, _)| first);
+        self.slot(part, first, (lane, slot), bytes)
+    }
+
+    /// Where the slots of a part lie, of lanes from `first` on and of so many bytes each.
+    fn slot(self, part: Part, first: usize, (lane, slot): (usize, usize), bytes: u64) -> Place {
+        Place {
+            part,
+            offset: ((lane - first) * self.slots + slot) as u64 * bytes,
+        }
     }
 }
 
@@ -252,14 +337,58 @@ mod tests {
                 .collect();
             words.sort_unstable();
             assert!(words.windows(2).all(|pair| pair[0] + SPACING <= pair[1]));
-            assert!(words[words.len() - 1] + SPACING <= layout.inline(0));
-            assert!(layout.inline(layout.inline_slots) <= layout.fragment(0));
-            assert_eq!(layout.fragment(FRAGMENTS), layout.receive(0, 0));
-            assert!(layout.receive(LANES - 1, slots - 1) < layout.channel_bytes());
-            assert_eq!(layout.claim(0, 0, CLAIMS), layout.claim(0, 1, 0));
-            assert_eq!(layout.claim(0, slots, 0), layout.claim(1, 0, 0));
-            assert!(layout.claim(LANES - 1, slots - 1, CLAIMS - 1) < layout.scratch_total());
+            assert!(words[words.len() - 1] + SPACING <= layout.inline(Room::Small).offset);
+            let slots = || (0..LANES).flat_map(|lane| (0..slots).map(move |slot| (lane, slot)));
+            let (receive, scratch) = (layout.limits.receive_bytes, layout.limits.scratch_bytes);
+            check(layout.fragments(), FRAGMENT_BYTES, |part| {
+                layout.channel_bytes(part)
+            });
+            for (small, receive, scratch) in [
+                (true, SMALL_RECEIVE, SMALL_SCRATCH),
+                (false, receive, scratch),
+            ] {
+                let places = slots().map(|(lane, slot)| layout.receive(small, lane, slot));
+                check(places, receive, |part| layout.channel_bytes(part));
+                let places = slots().map(|(lane, slot)| layout.scratch(small, lane, slot));
+                check(places, scratch, |part| layout.scratch_bytes(part));
+            }
+            let words = |(lane, slot)| (0..CLAIMS).map(move |id| layout.claim(lane, slot, id));
+            check(slots().flat_map(words), SPACING, |part| {
+                layout.scratch_bytes(part)
+            });
         }
+    }
+
+    impl ChannelLayout {
+        fn fragments(self) -> impl Iterator<Item = Place> {
+            (0..FRAGMENTS).map(move |slot| self.fragment(slot))
+        }
+    }
+
+    /// Places of so many bytes each do not overlap, and lie within their parts, which they fill.
+    fn check(places: impl Iterator<Item = Place>, bytes: u64, size: impl Fn(Part) -> u64) {
+        let mut places: Vec<(u8, u64)> = places
+            .map(|place| (place.part.number(), place.offset))
+            .collect();
+        places.sort_unstable();
+        for part in Part::all() {
+            let of_part = places.iter().filter(|(number, _)| *number == part.number());
+            let offsets: Vec<u64> = of_part.map(|(_, offset)| *offset).collect();
+            let expected = (0..offsets.len() as u64).map(|index| index * bytes);
+            assert!(offsets.iter().copied().eq(expected), "{part:?}");
+            if let Some(last) = offsets.last() {
+                assert_eq!(last + bytes, size(part), "{part:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_group_of_few_ranks_takes_little_for_few_bytes() {
+        let layout = ChannelLayout::new(2, Duration::ZERO);
+        assert!(layout.channel_bytes(Part::FIRST) <= 12 << 10);
+        assert!(layout.scratch_bytes(Part::FIRST) <= 4 << 10);
+        assert!(layout.channel_bytes(Part::SMALL_TILES) <= 16 << 10);
+        assert!(layout.scratch_bytes(Part::SMALL_TILES) <= 32 << 10);
     }
 
     #[test]

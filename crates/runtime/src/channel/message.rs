@@ -31,16 +31,22 @@ impl SplitCall {
     }
 }
 
+/// Where a part lies in the sender's pool that the receiver may use.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(crate) struct GrantedPart {
+    pub(crate) part: u8,
+    /// Where the receiver may write.
+    pub(crate) channel: u64,
+    /// Where it may read the sender's scratch memory.
+    pub(crate) scratch: u64,
+}
+
 /// A control message.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub(crate) enum ControlMessage {
-    /// The sender lets the receiver write into its pool at `channel`, and read its scratch memory
-    /// at `scratch`.
-    Grant {
-        group: u64,
-        channel: u64,
-        scratch: u64,
-    },
+    /// The sender has made the group, and lets the receiver use these parts of its pool. See
+    /// [Note: Parts] in `parts.rs`.
+    Grant { group: u64, parts: Vec<GrantedPart> },
     /// The sender has left the group and does not touch the receiver's pool on its behalf any more.
     /// `asks`: it waits to be told the same, which may have been lost with a link.
     Detach { group: u64, asks: bool },

@@ -7,13 +7,15 @@ mod formats;
 mod layout;
 mod message;
 mod one_sided;
+mod parts;
 mod shrink;
 
 pub(crate) use connections::{Channel, Connections, Remote, control_neighbours};
 pub(crate) use flag::{flag_value, has_come};
 pub(crate) use formats::formats;
 pub(crate) use layout::*;
-pub(crate) use message::{ControlMessage, ENVELOPE_BYTES, SplitCall};
+pub(crate) use message::{ControlMessage, ENVELOPE_BYTES, GrantedPart, SplitCall};
 pub use one_sided::CellOp;
 pub(crate) use one_sided::{CellUpdate, OneSidedWord};
+pub(crate) use parts::{Part, PartSet, Place};
 pub(crate) use shrink::{Ranks, ShrinkStep, ShrinkWord};

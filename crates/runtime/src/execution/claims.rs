@@ -20,7 +20,7 @@ use weft_transport::{Segment, Signal};
 use super::executor::{Budget, Executor};
 use super::interpret::{Advance, Blocked, Driver, GroupFailure, execute};
 use super::tiles::TileDriver;
-use crate::channel::Connections;
+use crate::channel::{Connections, Place};
 use crate::program::{Instruction, LocalStep, Program};
 
 /// Lets others take over what they may of a tile that starts.
@@ -33,8 +33,8 @@ pub(super) fn open(
 ) {
     let layout = connections.layout;
     for id in &program.claims {
-        let offset = layout.claim(lane, layout.slot_of(g), *id);
-        claim::open(pool.word(connections.scratch.offset + offset), g);
+        let place = layout.claim(lane, layout.slot_of(g), *id);
+        claim::open(pool.word(connections.scratch(place)), g);
     }
 }
 
@@ -78,9 +78,7 @@ impl TileDriver<'_> {
     /// Executes a step of this rank's own, unless a helper has taken it.
     pub(super) fn own(&mut self, id: u32, step: LocalStep) -> Advance {
         let (rank, g) = (self.connections.rank, self.tile.g);
-        let word = self
-            .pool
-            .word(self.connections.scratch.offset + self.claim(id));
+        let word = self.pool.word(self.connections.scratch(self.claim(id)));
         if let Some(blocked) = self.before_local(step) {
             return Ok(Some(blocked));
         }
@@ -163,7 +161,7 @@ impl TileDriver<'_> {
     fn tell_owner(&self, owner: Rank, id: u32) -> Result<(), GroupFailure> {
         let (link, remote) = self.link(owner)?;
         let done = Signal {
-            offset: remote.scratch + self.claim(id),
+            offset: remote.scratch(self.claim(id)),
             value: claim::done_value(self.tile.g, self.connections.rank),
         };
         link.signal(done)
@@ -179,11 +177,11 @@ impl TileDriver<'_> {
     fn remote_claim(&self, owner: Rank, id: u32) -> Option<&AtomicU64> {
         let remote = self.connections.remote(owner)?;
         let pool = remote.pool.as_ref()?;
-        pool.checked_word(remote.scratch + self.claim(id))
+        pool.checked_word(remote.scratch(self.claim(id)))
     }
 
     /// Where a claim's word lies in its owner's scratch memory.
-    fn claim(&self, id: u32) -> u64 {
+    fn claim(&self, id: u32) -> Place {
         let layout = self.connections.layout;
         layout.claim(self.lane, layout.slot_of(self.tile.g), id)
     }

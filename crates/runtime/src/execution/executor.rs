@@ -5,7 +5,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use weft_algorithms::MemoryClass;
-use weft_transport::Segment;
 
 use super::calling_thread::{CallingThread, Entered, InlineOutcome};
 use super::interpret::GroupFailure;
@@ -15,7 +14,7 @@ use crate::Error;
 use crate::call::{Call, Completion, Counts, Due, Finished, Op, Order};
 use crate::channel::{Connections, LANES};
 use crate::flight::GroupFlight;
-use crate::memory::{Bases, Pieces, access};
+use crate::memory::{Bases, Pieces, Pool, access};
 use crate::program::Geometry;
 use crate::selection::{Decision, agreement_call};
 
@@ -241,7 +240,7 @@ impl Executor {
         &mut self,
         connections: &mut Connections,
         sequence: u64,
-        pool: &Segment,
+        pool: &Pool,
         budget: &mut Budget,
         now: Instant,
         finished: &mut Finished,
@@ -251,11 +250,11 @@ impl Executor {
             return Ok(false);
         };
         let progressed = match self.operations[position].inline {
-            Some(_) => self.advance_inline(position, connections)?,
+            Some(_) => self.advance_inline(position, connections, pool)?,
             None => {
-                self.admit(position, connections)
+                self.admit(position, connections, pool)
                     .map_err(GroupFailure::Other)?
-                    && self.advance_running(position, connections, pool, budget)?
+                    && self.advance_running(position, connections, pool.segment(), budget)?
             }
         };
         if progressed {
@@ -273,7 +272,8 @@ impl Executor {
     fn advance_inline(
         &mut self,
         position: usize,
-        connections: &Connections,
+        connections: &mut Connections,
+        pool: &Pool,
     ) -> Result<bool, GroupFailure> {
         let operation = &mut self.operations[position];
         let (Some(path), Some((entered, chosen))) = (&self.calling_thread, &mut operation.inline)
@@ -284,6 +284,10 @@ impl Executor {
             return Ok(false);
         }
         let choice = chosen.choice();
+        operation.waiting = path.prepare(connections, pool, choice)?;
+        if operation.waiting.is_some() {
+            return Ok(false);
+        }
         operation.waiting = path.advance(&operation.call, choice, entered, &connections.left)?;
         if entered.outcome == Some(InlineOutcome::Lane) {
             operation.inline = None;
@@ -292,7 +296,12 @@ impl Executor {
     }
 
     /// Lets an operation run whose turn in its lane has come. False if it must wait still.
-    fn admit(&mut self, position: usize, connections: &Connections) -> Result<bool, Error> {
+    fn admit(
+        &mut self,
+        position: usize,
+        connections: &mut Connections,
+        pool: &Pool,
+    ) -> Result<bool, Error> {
         let operation = &self.operations[position];
         if operation.running.is_some() {
             return Ok(true);
@@ -320,6 +329,8 @@ impl Executor {
             plan.tile_bytes,
             plan.wire,
         )?;
+        let parts = plan.program.parts(lane, geometry.is_small());
+        connections.grant(pool, plan.program.neighbours.iter().copied(), parts)?;
         let first = self.lanes[lane].assigned;
         self.lanes[lane].assigned += geometry.tiles;
         self.symmetric_operations += u64::from(plan.memory == MemoryClass::Symmetric);
@@ -332,6 +343,7 @@ impl Executor {
             plan,
             geometry,
             bases,
+            parts,
             first,
             next: 0,
             tiles: Vec::with_capacity(connections.layout.slots),

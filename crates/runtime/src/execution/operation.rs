@@ -32,7 +32,7 @@ use super::puts::Puts;
 use super::strips::Strips;
 use crate::Error;
 use crate::call::{Call, Completion, Due, Fingerprint};
-use crate::channel::lane_of;
+use crate::channel::{PartSet, lane_of};
 use crate::flight::OpenStage;
 use crate::memory::Bases;
 use crate::program::{Geometry, Plan};
@@ -107,6 +107,8 @@ pub(crate) struct Running {
     pub(crate) plan: Arc<Plan>,
     pub(crate) geometry: Geometry,
     pub(crate) bases: Bases,
+    /// What it uses of channels and scratch memory.
+    pub(crate) parts: PartSet,
     /// The lane's number of the operation's first tile.
     pub(crate) first: u64,
     /// The next tile to start, within the operation.

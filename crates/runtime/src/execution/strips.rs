@@ -117,7 +117,7 @@ fn ranges(running: &Running, connections: &Connections, tiles: Range<u64>) -> Ve
         let Instruction::Put { to, src, .. } = instruction else {
             continue;
         };
-        if connections.staging(*to).is_none() {
+        if !connections.needs_registration(*to) {
             continue;
         }
         for range in ranges_of(running, program.operand(*src), &tiles) {

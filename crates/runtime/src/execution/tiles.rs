@@ -15,7 +15,7 @@ use super::operation::{Operation, Running, Tile};
 use super::puts::{PutSource, Puts};
 use super::strips::{self, Named};
 use crate::call::{Call, Fingerprint, Op};
-use crate::channel::{Connections, Remote, flag_value, has_come};
+use crate::channel::{Connections, Place, Remote, flag_value, has_come};
 use crate::flight::{OpenStage, Stage, StageOf};
 use crate::memory::access;
 use crate::program::{Kernel, LocalStep, Location, Operand, Program};
@@ -132,7 +132,7 @@ fn cannot_start(
     pool: &Segment,
 ) -> Option<Blocked> {
     let program = &running.plan.program;
-    let absent = |rank: &&u32| connections.remote(**rank).is_none();
+    let absent = |rank: &&u32| !connections.shares(**rank, running.parts);
     if let Some(from) = program.neighbours.iter().find(absent) {
         return Some(Blocked::Grant { from: *from });
     }
@@ -141,7 +141,7 @@ fn cannot_start(
         connections.channels[**rank as usize]
             .as_ref()
             .is_some_and(|channel| {
-                let word = pool.word(channel.local.offset + connections.layout.credit(lane));
+                let word = pool.word(channel.words() + connections.layout.credit(lane));
                 channel.landed[lane][slot] > word.load(Ordering::Acquire)
             })
     };
@@ -165,7 +165,7 @@ fn give_credit(
             continue;
         };
         let signal = Signal {
-            offset: remote.channel + connections.layout.credit(lane),
+            offset: remote.words() + connections.layout.credit(lane),
             value: ended,
         };
         let stream = stream_of(link.as_ref(), urgent);
@@ -301,34 +301,26 @@ impl<'a> TileDriver<'a> {
 
 impl Driver for TileDriver<'_> {
     fn base(&self, location: Location) -> *mut u8 {
-        let Connections {
-            rank,
-            layout,
-            scratch,
-            ..
-        } = self.connections;
-        let slot = layout.slot_of(self.tile.g);
+        let (connections, small) = (self.connections, self.running.geometry.is_small());
+        let slot = connections.layout.slot_of(self.tile.g);
+        let receive = || connections.layout.receive(small, self.lane, slot);
+        let scratch = || connections.layout.scratch(small, self.lane, slot);
         let own = |offset: u64| self.pool.base().as_ptr().wrapping_add(offset as usize);
         match location {
             Location::Input(rank) => self.user(rank).0.cast_mut(),
             Location::Output(rank) => self.user(rank).1,
-            Location::Scratch { rank: owner, .. } => {
-                let within = layout.scratch(self.lane, slot);
-                match owner == *rank {
-                    true => own(scratch.offset + within),
-                    false => self
-                        .connections
-                        .peer(owner, |remote| remote.scratch + within),
-                }
+            Location::Scratch { rank, .. } if rank == connections.rank => {
+                own(connections.scratch(scratch()))
+            }
+            Location::Scratch { rank, .. } => {
+                connections.peer(rank, |remote| remote.scratch(scratch()))
             }
             Location::Receive { from, .. } => {
-                let channel = self.connections.channels[from as usize].as_ref();
-                let local = channel.map_or(0, |channel| channel.local.offset);
-                own(local + layout.receive(self.lane, slot))
+                let channel = connections.channels[from as usize].as_ref();
+                own(channel.map_or(0, |channel| channel.at(receive())))
             }
             Location::PeerReceive { to, .. } => {
-                let within = layout.receive(self.lane, slot);
-                self.connections.peer(to, |remote| remote.channel + within)
+                connections.peer(to, |remote| remote.channel(receive()))
             }
         }
     }
@@ -351,7 +343,7 @@ impl Driver for TileDriver<'_> {
         if let Some(blocked) = self.tile.puts.before_signal(to) {
             return Ok(Some(blocked));
         }
-        let signal = self.flag_at(remote.channel, id);
+        let signal = self.flag_at(remote.words(), id);
         let sent = match id {
             0 => self.signal_with_fingerprint(to, (link, remote), signal),
             _ => link.signal(signal),
@@ -367,13 +359,17 @@ impl Driver for TileDriver<'_> {
         let program = &self.running.plan.program;
         let (dst, src) = (program.operand(dst), program.operand(src));
         let layout = self.connections.layout;
-        let receive = layout.receive(self.lane, layout.slot_of(self.tile.g));
-        let within = receive + self.offset(dst, 0);
+        let (small, slot) = (
+            self.running.geometry.is_small(),
+            layout.slot_of(self.tile.g),
+        );
+        let receive = layout.receive(small, self.lane, slot);
+        let place = receive.plus(self.offset(dst, 0));
         let mut source = self.source(src);
         let bytes = source.pieces.iter().map(|piece| piece.len() as u64).sum();
         let mut blocked = signal.and_then(|_| self.tile.puts.before_signal(to));
-        let staging = match self.staging(to, &mut source) {
-            Ok(staging) => staging.map(|staging| staging + within),
+        let staging = match self.staging(to, place, &mut source) {
+            Ok(staging) => staging,
             Err(waiting) => return Ok(Some(waiting)),
         };
         if let Some(offset) = staging {
@@ -399,13 +395,13 @@ impl Driver for TileDriver<'_> {
         // The first signal's fingerprint goes ahead of the payload, once, so that all of it can
         // leave together.
         if signal == Some(0) && self.tile.shown != Some(to) {
-            let line = self.flag_at(remote.channel, 0).offset;
+            let line = self.flag_at(remote.words(), 0).offset;
             let shown = self.show_fingerprint(to, link, line, None);
             shown.map_err(failed)?;
             self.tile.shown = Some(to);
         }
-        let signal = signal.map(|id| self.flag_at(remote.channel, id));
-        let offset = remote.channel + within;
+        let signal = signal.map(|id| self.flag_at(remote.words(), id));
+        let offset = remote.channel(place);
         let open = self.begin_stage(Stage::Send, bytes);
         let submitted = link.put(RegionKey::POOL, offset, &source.pieces, signal);
         match submitted.map_err(failed)? {
@@ -523,10 +519,18 @@ impl<'a> TileDriver<'a> {
         }
     }
 
-    /// Where a source must be copied before it is sent to a rank, if it must. If it is registered,
-    /// it is named by that: see [Note: Registered memory]; if it will soon be, it is waited for.
-    fn staging(&self, to: Rank, source: &mut PutSource) -> Result<Option<u64>, Blocked> {
-        let staging = self.connections.staging(to).filter(|_| source.private);
+    /// Where a source must be copied before it is put to a place of a rank's, if it must. If it is
+    /// registered, it is named by that: see [Note: Registered memory]; if it will soon be, it is
+    /// waited for.
+    fn staging(
+        &self,
+        to: Rank,
+        place: Place,
+        source: &mut PutSource,
+    ) -> Result<Option<u64>, Blocked> {
+        let channel = self.connections.channels[to as usize].as_ref();
+        let staging = channel.and_then(|channel| channel.staging(place));
+        let staging = staging.filter(|_| source.private);
         let link = self.connections.links[to as usize].as_ref();
         let (Some(staging), Some(link)) = (staging, link) else {
             return Ok(None);
@@ -550,7 +554,7 @@ impl<'a> TileDriver<'a> {
         let Some(channel) = &self.connections.channels[from as usize] else {
             return waiting;
         };
-        let line = self.flag_at(channel.local.offset, id);
+        let line = self.flag_at(channel.words(), id);
         let come = has_come(self.pool.word(line.offset), line.value);
         if come { None } else { waiting }
     }
@@ -565,11 +569,11 @@ impl<'a> TileDriver<'a> {
         }
     }
 
-    /// The tile's flag in a channel, and its value once this signal was sent.
-    fn flag_at(&self, channel: u64, id: SignalId) -> Signal {
+    /// The tile's flag among the words of a channel, and its value once this signal was sent.
+    fn flag_at(&self, words: u64, id: SignalId) -> Signal {
         let (layout, g) = (self.connections.layout, self.tile.g);
         Signal {
-            offset: channel + layout.flag(self.lane, layout.slot_of(g)),
+            offset: words + layout.flag(self.lane, layout.slot_of(g)),
             value: flag_value(g, id),
         }
     }
@@ -581,7 +585,7 @@ impl<'a> TileDriver<'a> {
         let Some(channel) = &self.connections.channels[from as usize] else {
             return Ok(());
         };
-        let line = self.flag_at(channel.local.offset, 0).offset;
+        let line = self.flag_at(channel.words(), 0).offset;
         let word = |index: u64| self.pool.word(line + 8 * index).load(Ordering::Relaxed);
         let theirs = Fingerprint::behind_flag(word);
         let (rank, operation) = (self.connections.rank, self.operation);

@@ -7,7 +7,7 @@ use super::Group;
 use crate::Error;
 use crate::bootstrap::Meeting;
 use crate::channel::{ControlMessage, control_neighbours};
-use crate::progress::{Engine, GroupName};
+use crate::progress::{Engine, GroupName, GroupState};
 
 /// How long links may take that are made only to tell of a failure, all together.
 const TELLING: Duration = Duration::from_millis(500);
@@ -28,9 +28,9 @@ impl Making<'_> {
         // Whoever interrupts does not wait for links.
         let dials = !matches!(error, Error::Aborted { .. });
         let error = self.engine.with(|state, finished| {
-            let broken = state.groups.get(&self.id).and_then(|g| g.broken.clone());
-            // What another rank has told is passed on as it is.
-            let error = broken.unwrap_or_else(|| error.told_by(self.name.rank(self.rank)));
+            // What members have been told already is passed on as it is.
+            let told = state.groups.get(&self.id).and_then(GroupState::reported);
+            let error = told.unwrap_or_else(|| error.told_by(self.name.rank(self.rank)));
             state.call_off(self.id, &error, finished);
             error
         });

@@ -16,7 +16,7 @@ use crate::bootstrap::{
     self, Endpoint, Meeting, Member, Policy, Profile, Schedules, Store, Terms, Unshared,
 };
 use crate::call::Completion;
-use crate::channel::{ChannelLayout, Connections, ControlMessage, formats};
+use crate::channel::{ChannelLayout, Connections, ControlMessage, PartSet, formats};
 use crate::execution::CallingThread;
 use crate::progress::{Engine, GroupName, GroupState};
 use crate::selection::{Selector, inherited};
@@ -178,7 +178,7 @@ impl Group {
         }))
     }
 
-    /// The engine's state of a new group, with its temporary memory.
+    /// The engine's state of a new group.
     fn state(
         engine: &Engine,
         meeting: Meeting,
@@ -203,13 +203,9 @@ impl Group {
         });
         let layout = ChannelLayout::new(size, meeting.round_trip);
         let selector = Selector::new(&meeting, rank, layout, &options.terms.policy)?;
-        let scratch = engine
-            .endpoint()
-            .pool()
-            .allocate(layout.scratch_total(), 4096)?;
         let endpoint = engine.endpoint();
         let shared = (endpoint.registrations(), endpoint.stages());
-        let connections = Connections::new(id, rank, meeting, layout, scratch, shared);
+        let connections = Connections::new(id, rank, meeting, layout, shared);
         let here = (&**engine.endpoint().pool(), engine.endpoint().flight());
         Ok(GroupState::new(
             name,
@@ -225,9 +221,9 @@ impl Group {
     ///
     /// Every member calls it with the same list, name and options, and equally often. Where groups
     /// with common members are given one name, all ranks of this group call it, in the same order:
-    /// another list in the place of a call, or other options, is [`Error::Config`], told by the call
-    /// or by the use of the new group. Unless it is asked to, it waits for nobody: whoever leaves
-    /// before another member has split may make that fail with [`Error::PeerLost`].
+    /// another list in the place of a call, or other options, is [`Error::Config`], told by the
+    /// call or by the use of the new group. Unless it is asked to, it waits for nobody: whoever
+    /// leaves before another member has split may make that fail with [`Error::PeerLost`].
     pub fn split(
         &self,
         ranks: &[u32],
@@ -398,10 +394,11 @@ impl Group {
         })
     }
 
-    /// Makes sure that there is a link and a channel to a rank.
+    /// Makes sure that there is a link and a channel to a rank, with these parts for it.
     pub(crate) fn connect(
         &self,
         rank: u32,
+        parts: PartSet,
         deadline: Instant,
         cancel: &AtomicBool,
     ) -> Result<(), Error> {
@@ -423,7 +420,8 @@ impl Group {
         self.engine.with(|state, _| {
             let endpoint = state.endpoint.clone();
             let group = state.groups.get_mut(&self.id).ok_or_else(closed)?;
-            (group.connections).open_channel(endpoint.pool(), rank, &link)
+            group.connections.open_channel(rank, &link)?;
+            group.connections.grant(endpoint.pool(), [rank], parts)
         })
     }
 

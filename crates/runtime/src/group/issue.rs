@@ -5,6 +5,7 @@ use std::sync::{Arc, PoisonError};
 use super::{Group, Work, closed};
 use crate::Error;
 use crate::call::{Call, Completion, Due};
+use crate::channel::PartSet;
 use crate::execution::{Attempt, Entered};
 use crate::progress::Issued;
 
@@ -48,7 +49,7 @@ impl Group {
             let allowed = call.timeout.unwrap_or(self.options.timeout);
             let deadline = Due::within(allowed).deadline;
             for peer in peers {
-                self.connect(peer, deadline, &self.cancel)
+                self.connect(peer, PartSet::NONE, deadline, &self.cancel)
                     .inspect_err(|error| self.give_up(error))?;
             }
             issued = self.enqueue(call, &completion)?;

@@ -1,9 +1,10 @@
 //! The last step of a group's creation: links to the control neighbours, and the wait until they
 //! have made the group as well.
 //!
-//! Each rank grants its neighbours memory for the group, and has its group when all of them have
-//! done so. Thus a rank that leaves then is missed by nobody's creation: what it granted is there,
-//! and those that are not its neighbours do not look for it.
+//! Each rank tells its neighbours that it has made the group, and has its group when all of them
+//! have done so. Thus a rank that leaves then is missed by nobody's creation: what it told is
+//! there, and those that are not its neighbours do not look for it. Memory is granted when
+//! operations need it: see [Note: Parts] in `channel/parts.rs`.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
@@ -12,7 +13,7 @@ use super::interruption::Interruption;
 use super::{Group, closed};
 use crate::Error;
 use crate::call::Completion;
-use crate::channel::control_neighbours;
+use crate::channel::{PartSet, control_neighbours};
 use crate::progress::{GroupState, Waited};
 
 impl Group {
@@ -23,8 +24,8 @@ impl Group {
         cancel: &AtomicBool,
     ) -> Result<(), Error> {
         for peer in control_neighbours(self.rank, self.size()) {
-            match self.connect(peer, deadline, cancel) {
-                Err(Error::PeerLost { .. }) if self.has_granted(peer) => {}
+            match self.connect(peer, PartSet::NONE, deadline, cancel) {
+                Err(Error::PeerLost { .. }) if self.has_joined(peer) => {}
                 result => result?,
             }
         }
@@ -39,10 +40,10 @@ impl Group {
     }
 
     /// Whether a peer that is gone had made the group before.
-    fn has_granted(&self, peer: u32) -> bool {
+    fn has_joined(&self, peer: u32) -> bool {
         self.take_in_messages();
-        let granted = self.of_state(|group| group.connections.remote(peer).is_some());
-        granted.unwrap_or(false)
+        let joined = self.of_state(|group| group.connections.remote(peer).is_some());
+        joined.unwrap_or(false)
     }
 
     /// Waits until the control neighbours have made the group as well.

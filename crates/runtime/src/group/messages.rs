@@ -10,7 +10,7 @@ use super::counters::Timer;
 use super::{Group, Work, closed};
 use crate::Error;
 use crate::call::{Completion, Due};
-use crate::channel::{ControlMessage, ENVELOPE_BYTES};
+use crate::channel::{ControlMessage, ENVELOPE_BYTES, PartSet};
 use crate::flight::{Entry, Kind, NOBODY};
 use crate::memory::{RegisteredMemory, access};
 use crate::point_to_point::{Posted, ReceiveTarget, SendSource};
@@ -42,7 +42,8 @@ impl Group {
         let started = match unsafe { self.start(&envelope, memory, bytes) }? {
             Some(completion) => Some(completion),
             None => {
-                self.connect(to, Due::within(allowed).deadline, &self.cancel)?;
+                let deadline = Due::within(allowed).deadline;
+                self.connect(to, PartSet::NONE, deadline, &self.cancel)?;
                 // SAFETY: as above.
                 unsafe { self.start(&envelope, memory, bytes) }?
             }
@@ -72,7 +73,8 @@ impl Group {
         }
         let timer = self.counters.get().map(|counters| counters.send(bytes));
         let allowed = timeout.unwrap_or(self.options.timeout);
-        self.connect(to, Due::within(allowed).deadline, &self.cancel)?;
+        let deadline = Due::within(allowed).deadline;
+        self.connect(to, PartSet::NONE, deadline, &self.cancel)?;
         let envelope = Envelope { to, tag, allowed };
         let offered = self.engine.with(|state, _| {
             let group = state.groups.get_mut(&self.id).ok_or_else(closed)?;

@@ -10,7 +10,7 @@ use super::interruption::Interruption;
 use super::window::Window;
 use super::{Group, closed};
 use crate::Error;
-use crate::channel::{Connections, ControlMessage};
+use crate::channel::{Connections, ControlMessage, Part};
 use crate::memory::{PieceProgress, PieceSize, Region};
 use crate::progress::{Engine, GroupState};
 
@@ -102,7 +102,8 @@ impl Group {
         let _order = self.issuing.lock().unwrap_or_else(PoisonError::into_inner);
         let segment = symmetric_segment(bytes);
         for peer in (0..self.size()).filter(|peer| *peer != self.rank) {
-            if let Err(error) = self.connect(peer, deadline, &self.cancel) {
+            // For the bell. It is granted before the piece is announced, and so known with that.
+            if let Err(error) = self.connect(peer, Part::FIRST.into(), deadline, &self.cancel) {
                 // Those that there are no links to can only be told so.
                 let error = segment.err().unwrap_or(error);
                 self.give_up(&error);

@@ -73,7 +73,7 @@ impl Window {
                         segment,
                         link,
                         host: connections.host_name(rank).into(),
-                        bell: remote.channel + bell,
+                        bell: remote.words() + bell,
                     }),
                     _ => RankPart::Remote,
                 }

@@ -15,7 +15,7 @@ use weft_transport::{Iovec, Link, LinkError, RegionKey, Segment, Signal, Submiss
 use super::flow::{Allowance, OfferedMessage, Unclaimed};
 use crate::Error;
 use crate::call::{Completion, Due, Finished};
-use crate::channel::{Channel, ChannelLayout, ControlMessage, FRAGMENT_BYTES, FRAGMENTS};
+use crate::channel::{Channel, ChannelLayout, ControlMessage, FRAGMENT_BYTES, FRAGMENTS, Place};
 use crate::memory::{RegisteredMemory, Registrations, access};
 
 /// A receive that waits for its message.
@@ -117,14 +117,14 @@ impl Route<'_> {
         &self,
         piece: Iovec,
         device: Option<&Arc<RegisteredMemory>>,
-        within: u64,
+        place: Place,
     ) -> Result<(Iovec, Option<Arc<RegisteredMemory>>), LinkError> {
         let kind = self.link.kind();
         if let Some(device) = device {
             let named = device.named(kind, piece).ok_or(LinkError::Unregistered)?;
             return Ok((named, Some(Arc::clone(device))));
         }
-        let Some(staging) = &self.channel.staging else {
+        let Some(staging) = self.channel.staging(place) else {
             return Ok((piece, None));
         };
         if let Some((named, registered)) = self.registrations.find(kind, piece) {
@@ -133,7 +133,7 @@ impl Route<'_> {
         (self.count_staged)(piece.len() as u64);
         // SAFETY: a fragment fits into its slot of the mirror, and what was there before has been
         // taken in.
-        let copy = unsafe { access::stage(&[piece], self.pool, staging.offset + within) };
+        let copy = unsafe { access::stage(&[piece], self.pool, staging) };
         Ok((copy, None))
     }
 }
@@ -481,10 +481,10 @@ impl PeerMessages {
         route: &Route<'_>,
         finished: &mut Finished,
     ) -> Result<bool, LinkError> {
-        let base = route.channel.local.offset;
+        let words = route.channel.words();
         let sent = route
             .pool
-            .word(base + route.layout.fragments_sent())
+            .word(words + route.layout.fragments_sent())
             .load(Ordering::Acquire);
         let before = self.fragments_taken;
         while self.fragments_taken < sent {
@@ -495,7 +495,7 @@ impl PeerMessages {
             };
             let slot = (self.fragments_taken % FRAGMENTS as u64) as usize;
             let bytes = FRAGMENT_BYTES.min(target.bytes - self.received);
-            let from = base + route.layout.fragment(slot);
+            let from = route.channel.at(route.layout.fragment(slot));
             let to = target.memory.wrapping_add(self.received as usize);
             // SAFETY: the fragment lies in this rank's channel and was signalled; `Group::receive`
             // obliges its caller to give memory for the whole message.
@@ -514,7 +514,7 @@ impl PeerMessages {
             let Some(remote) = &route.channel.remote else {
                 return Ok(true);
             };
-            let offset = remote.channel + route.layout.fragments_taken();
+            let offset = remote.words() + route.layout.fragments_taken();
             let signal = Signal {
                 offset,
                 value: self.fragments_taken,
@@ -530,7 +530,7 @@ impl PeerMessages {
         let Some(remote) = &route.channel.remote else {
             return Ok(false);
         };
-        let word = route.channel.local.offset + route.layout.fragments_taken();
+        let word = route.channel.words() + route.layout.fragments_taken();
         let taken = route.pool.word(word).load(Ordering::Acquire);
         let mut moved = self.let_go(route, finished)?;
         while let Some(source) = self.sending.front()
@@ -538,16 +538,16 @@ impl PeerMessages {
         {
             let slot = (self.fragments_sent % FRAGMENTS as u64) as usize;
             let bytes = FRAGMENT_BYTES.min(source.bytes - self.sent);
-            let within = route.layout.fragment(slot);
+            let place = route.layout.fragment(slot);
             let start = source.memory.wrapping_add(self.sent as usize);
             // SAFETY: `Group::send` obliges its caller to keep a message alive and unchanged.
             let piece = unsafe { access::source(start, bytes) };
-            let (piece, registered) = route.readable(piece, source.device.as_ref(), within)?;
+            let (piece, registered) = route.readable(piece, source.device.as_ref(), place)?;
             let signal = Signal {
-                offset: remote.channel + route.layout.fragments_sent(),
+                offset: remote.words() + route.layout.fragments_sent(),
                 value: self.fragments_sent + 1,
             };
-            let (pool, offset) = (RegionKey::POOL, remote.channel + within);
+            let (pool, offset) = (RegionKey::POOL, remote.channel(place));
             let ticket = match route.link.put(pool, offset, &[piece], Some(signal))? {
                 Submission::Full => break,
                 Submission::Done => None,

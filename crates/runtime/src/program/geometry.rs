@@ -3,15 +3,22 @@
 
 use std::ops::Range;
 
-use weft_schedule::{Encoding, Grid, Schedule, TemporaryEntries};
+use weft_schedule::{Encoding, Grid, Schedule, TemporaryEntries, TileLimits};
 
 use super::instruction::{Location, Operand, Program};
 use crate::Error;
 use crate::call::{Call, Counts};
 use crate::channel::{
-    ChannelLayout, INLINE_HEADER, INLINE_LINE, INLINE_RANKS, INLINE_RECEIVE, INLINE_SCRATCH,
+    ChannelLayout, INLINE_HEADER, INLINE_LINE, INLINE_RANKS, Part, PartSet, Room, SMALL_RECEIVE,
+    SMALL_SCRATCH,
 };
 
+/// What has room in a small slot.
+const SMALL_LIMITS: TileLimits = TileLimits {
+    receive_bytes: SMALL_RECEIVE,
+    scratch_bytes: SMALL_SCRATCH,
+    chunk_bytes: u64::MAX,
+};
 /// So many boundaries of chunks are computed once: divisions are what a short call would spend its
 /// time with.
 const FEW: usize = INLINE_RANKS + 1;
@@ -49,6 +56,8 @@ struct Tiled {
     /// Where the entries of receive buffers and of scratch memory begin.
     receive: Vec<u64>,
     scratch: Vec<u64>,
+    /// Whether those of a tile have room in small slots.
+    small: bool,
 }
 
 fn starts_of_counts(counts: &[u64]) -> Vec<u64> {
@@ -143,11 +152,13 @@ impl Geometry {
         };
         let largest = largest_chunk.div_ceil(block).div_ceil(tiles) * block;
         let starts = |entries: TemporaryEntries| entries.starts(largest, element_bytes);
+        let in_small_slots = SMALL_LIMITS.tiles(shape, largest, element_bytes, wire);
         let tiled = Tiled {
             told,
             told_input,
             receive: starts(TemporaryEntries::receive(shape, wire)),
             scratch: starts(TemporaryEntries::scratch(shape, wire)),
+            small: in_small_slots == Some(1),
         };
         Ok(Geometry {
             few: few_starts(&shape.grid, elements),
@@ -182,6 +193,11 @@ impl Geometry {
             tiled: None,
             tiles: 1,
         }
+    }
+
+    /// Whether the temporary entries of a tile have room in small slots: all ranks find the same.
+    pub(crate) fn is_small(&self) -> bool {
+        self.tiled.as_ref().is_some_and(|tiled| tiled.small)
     }
 
     /// The largest part of a chunk that a tile takes, in bytes.
@@ -381,16 +397,31 @@ fn few_starts(grid: &Grid, elements: u64) -> [u64; FEW] {
 }
 
 impl Program {
-    /// Whether the temporary entries of a message of so many elements have room in the slots of the
-    /// calling-thread path.
-    pub(crate) fn fits_calling_thread(&self, elements: u64, widest: u64) -> bool {
+    /// In which slots of the calling-thread path the temporary entries of a message of so many
+    /// elements have room, if in any.
+    pub(crate) fn room_on_calling_thread(&self, elements: u64, widest: u64) -> Option<Room> {
         let largest = grid_largest(&self.shape.grid, elements);
         let total = |widths: &[u32]| -> u64 {
             let bytes =
                 |width: &u32| (u64::from(*width) * largest * widest).next_multiple_of(INLINE_LINE);
             widths.iter().map(bytes).sum()
         };
-        total(&self.shape.receive) <= INLINE_RECEIVE && total(&self.shape.scratch) <= INLINE_SCRATCH
+        let (receive, scratch) = (total(&self.shape.receive), total(&self.shape.scratch));
+        let fits = |room: &Room| receive <= room.receive_bytes() && scratch <= room.scratch_bytes();
+        [Room::Small, Room::Large].into_iter().find(fits)
+    }
+
+    /// What a run in a lane uses of channels and scratch memory.
+    pub(crate) fn parts(&self, lane: usize, small: bool) -> PartSet {
+        let tiles = match small {
+            true => Part::SMALL_TILES,
+            false => Part::tiles(lane),
+        };
+        let parts = PartSet::from(Part::FIRST) | tiles;
+        match self.helps || !self.claims.is_empty() {
+            true => parts | Part::CLAIMS,
+            false => parts,
+        }
     }
 }
 

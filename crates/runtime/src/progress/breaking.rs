@@ -116,6 +116,12 @@ impl GroupState {
         }
     }
 
+    /// Why the group is broken, as it was reported to the other ranks.
+    pub(crate) fn reported(&self) -> Option<Error> {
+        let report = self.remainder.report.as_ref();
+        report.map(|(error, _)| error.clone())
+    }
+
     fn report_limit(&self) {
         if let Some((error, origin)) = self.remainder.report.clone() {
             self.connections.tell_all(&ControlMessage::Broken {

@@ -15,7 +15,7 @@ use super::group_state::GroupState;
 use super::state::{ProgressState, WatchedLink};
 use crate::Error;
 use crate::call::Finished;
-use crate::channel::{ControlMessage, ENVELOPE_BYTES};
+use crate::channel::{ControlMessage, ENVELOPE_BYTES, GrantedPart, Part, PartSet};
 use crate::error::RAISE_LIMIT;
 use crate::execution::GroupFailure;
 use crate::memory::PieceSize;
@@ -37,9 +37,7 @@ impl ProgressState {
             return;
         };
         let result = match received.message {
-            ControlMessage::Grant {
-                channel, scratch, ..
-            } => self.grant(id, rank, (channel, scratch)),
+            ControlMessage::Grant { parts, .. } => self.grant(id, rank, &parts),
             ControlMessage::Detach { asks, .. } => {
                 if asks && group.closed {
                     let answer = ControlMessage::Detach {
@@ -135,20 +133,26 @@ impl ProgressState {
         }
     }
 
-    fn grant(&mut self, id: u64, rank: u32, offsets: (u64, u64)) -> Result<(), GroupFailure> {
-        self.answer_grant(id, rank)?;
+    fn grant(&mut self, id: u64, rank: u32, parts: &[GrantedPart]) -> Result<(), GroupFailure> {
+        self.answer_grant(id, rank, parts)?;
         match self.groups.get_mut(&id) {
             // Without a channel, the link has ended since: who needs it is told when it asks for
             // it.
             Some(group) if group.connections.channels[rank as usize].is_some() => group
-                .granted(rank, offsets)
+                .granted(rank, parts)
                 .map_err(|error| GroupFailure::Link(rank, error)),
             _ => Ok(()),
         }
     }
 
-    /// A peer that grants wants a channel: makes sure that there is one in return.
-    fn answer_grant(&mut self, id: u64, rank: u32) -> Result<(), GroupFailure> {
+    /// A peer that grants wants a channel, and these parts of it: makes sure that there are such in
+    /// return. A group that is over takes no memory any more.
+    fn answer_grant(
+        &mut self,
+        id: u64,
+        rank: u32,
+        parts: &[GrantedPart],
+    ) -> Result<(), GroupFailure> {
         let Some(group) = self.groups.get(&id) else {
             return Ok(());
         };
@@ -161,8 +165,15 @@ impl ProgressState {
         let (Some(group), Some(link)) = (self.groups.get_mut(&id), link) else {
             return Ok(());
         };
+        let opened = group.connections.open_channel(rank, &link);
+        opened.map_err(GroupFailure::Other)?;
+        if group.closed || group.broken.is_some() {
+            return Ok(());
+        }
+        let parts = parts.iter().filter_map(|part| Part::numbered(part.part));
+        let parts = parts.fold(PartSet::NONE, |set, part| set | part);
         (group.connections)
-            .open_channel(self.endpoint.pool(), rank, &link)
+            .grant(self.endpoint.pool(), [rank], parts)
             .map_err(GroupFailure::Other)
     }
 
@@ -187,7 +198,7 @@ impl ProgressState {
                 .is_some_and(|g| g.connections.is_linked(rank))
         };
         if !linked(self) {
-            self.answer_grant(id, rank)?;
+            self.answer_grant(id, rank, &[])?;
         }
         let Some(group) = self.groups.get_mut(&id) else {
             return Ok(());

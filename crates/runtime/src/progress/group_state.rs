@@ -11,7 +11,7 @@ use super::splits::Splits;
 use super::stalls::SuspectedDesync;
 use crate::Error;
 use crate::call::{Call, Completion, Finished};
-use crate::channel::{Connections, OneSidedWord, control_neighbours};
+use crate::channel::{Connections, GrantedPart, OneSidedWord, control_neighbours};
 use crate::execution::{CallingThread, Entered, Executor, GroupFailure};
 use crate::flight::{FlightRecorder, GroupFlight, GroupInfo};
 use crate::memory::Pool;
@@ -183,8 +183,8 @@ impl GroupState {
 
     /// Takes note of what a peer has granted. An offset outside its pool is a breach of the
     /// protocol.
-    pub(crate) fn granted(&mut self, rank: u32, offsets: (u64, u64)) -> Result<(), LinkError> {
-        self.connections.granted(rank, offsets)?;
+    pub(crate) fn granted(&mut self, rank: u32, parts: &[GrantedPart]) -> Result<(), LinkError> {
+        self.connections.granted(rank, parts)?;
         if let Some(path) = &self.executor.calling_thread {
             path.connect(&self.connections);
         }

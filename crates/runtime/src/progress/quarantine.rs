@@ -82,10 +82,11 @@ impl ProgressState {
     }
 
     /// What is left of a group's memory.
-    fn forget(&mut self, id: u64) -> Option<PoolRange> {
-        let group = self.groups.remove(&id)?;
+    fn forget(&mut self, id: u64) -> impl Iterator<Item = PoolRange> + use<> {
+        let group = self.groups.remove(&id);
         self.note_closed(id);
-        Some(group.connections.scratch)
+        let scratch = group.map(|group| group.connections.into_scratch());
+        scratch.into_iter().flatten()
     }
 
     fn count_quarantined(&self) {

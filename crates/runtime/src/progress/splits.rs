@@ -23,13 +23,7 @@ pub(crate) struct Splits {
 
 impl Splits {
     /// Takes note of a call. Ranks that call alike derive the same identity from it without a word.
-    pub(crate) fn call(
-        &mut self,
-        group: u64,
-        name: &str,
-        ranks: &[u32],
-        policy: u64,
-    ) -> SplitCall {
+    pub(crate) fn call(&mut self, group: u64, name: &str, ranks: &[u32], policy: u64) -> SplitCall {
         let calls = self.called.entry(name.into()).or_default();
         let same = calls.iter().filter(|(call, _)| call.ranks == ranks).count() as u64 + 1;
         let words = name.bytes().map(u64::from);

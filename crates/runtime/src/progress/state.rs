@@ -13,6 +13,7 @@ use super::poller::Poller;
 use super::shrinking::Shrinking;
 use crate::bootstrap::Endpoint;
 use crate::call::Finished;
+use crate::channel::{Part, PartSet};
 use crate::execution::{Budget, GroupFailure, Operation};
 use crate::point_to_point::Route;
 
@@ -279,7 +280,7 @@ impl ProgressState {
         let Some(group) = self.groups.get_mut(&id) else {
             return false;
         };
-        let pool = self.endpoint.pool().segment();
+        let pool = self.endpoint.pool();
         let GroupState {
             executor,
             connections,
@@ -302,6 +303,14 @@ impl ProgressState {
         let Some(group) = self.groups.get_mut(&id) else {
             return false;
         };
+        let (pool, parts) = (
+            self.endpoint.pool(),
+            PartSet::from(Part::FIRST) | Part::FRAGMENTS,
+        );
+        if let Err(error) = group.connections.grant(pool, [rank], parts) {
+            self.fail(id, u64::MAX, GroupFailure::Other(error), finished);
+            return true;
+        }
         let GroupState {
             connections,
             matching,
@@ -311,11 +320,14 @@ impl ProgressState {
         let (Some(link), Some(channel)) = (link, &connections.channels[rank as usize]) else {
             return false;
         };
+        if !channel.is_granted(parts) {
+            return false;
+        }
         let route = Route {
             link: link.as_ref(),
             channel,
             layout: connections.layout,
-            pool: self.endpoint.pool().segment(),
+            pool: pool.segment(),
             registrations: &connections.registrations,
             count_staged: &|bytes| connections.count_staged(bytes),
         };

@@ -11,6 +11,7 @@ use super::defaults::small_symmetric_bytes;
 use super::selector::Selector;
 use super::traits::Site;
 use crate::call::{Call, Counts, Op, Tiling};
+use crate::channel::Room;
 use crate::program::Program;
 
 /// The longest message of an inline operation, in bytes: longer ones shall let urgent operations go
@@ -73,6 +74,8 @@ pub(crate) struct InlineChoice<'a> {
     pub(crate) ordinary: Option<&'a Arc<MappedProgram>>,
     /// On symmetric memory, where the ranks ask for it.
     pub(crate) symmetric: Option<&'a Arc<MappedProgram>>,
+    /// Enough for both.
+    pub(crate) room: Room,
 }
 
 /// A [`InlineChoice`] that is kept.
@@ -80,6 +83,7 @@ pub(crate) struct InlineChoice<'a> {
 pub(crate) struct InlineProgram {
     ordinary: Option<Arc<MappedProgram>>,
     symmetric: Option<Arc<MappedProgram>>,
+    room: Room,
 }
 
 impl InlineProgram {
@@ -87,6 +91,7 @@ impl InlineProgram {
         InlineChoice {
             ordinary: self.ordinary.as_ref(),
             symmetric: self.symmetric.as_ref(),
+            room: self.room,
         }
     }
 }
@@ -96,6 +101,7 @@ impl InlineChoice<'_> {
         InlineProgram {
             ordinary: self.ordinary.cloned(),
             symmetric: self.symmetric.cloned(),
+            room: self.room,
         }
     }
 
@@ -202,7 +208,7 @@ impl Programs {
         let size = call.dtype.size() as u64;
         let ordinary = self.find(call, &self.ordinary, elements * size);
         let ordinary = ordinary.and_then(|both| both.ordinary.as_ref());
-        let ordinary = ordinary.filter(|mapped| mapped.fits(elements, size));
+        let ordinary = ordinary.and_then(|mapped| Some((mapped, mapped.room(elements, size)?)));
         let symmetric = match may_be_symmetric {
             true => self.find(call, &self.symmetric, elements * size),
             false => None,
@@ -210,17 +216,19 @@ impl Programs {
         let asks = |both: &&Both| both.candidate.takes_symmetric(elements * size);
         let symmetric = match symmetric.filter(asks) {
             Some(both) => {
-                let fitting = |mapped: &&Arc<MappedProgram>| mapped.fits(elements, size);
-                Some(both.symmetric.as_ref().filter(fitting)?)
+                let mapped = both.symmetric.as_ref()?;
+                Some((mapped, mapped.room(elements, size)?))
             }
             None => {
                 ordinary?;
                 None
             }
         };
+        let rooms = ordinary.iter().chain(&symmetric).map(|(_, room)| *room);
         Some(InlineChoice {
-            ordinary,
-            symmetric,
+            ordinary: ordinary.map(|(mapped, _)| mapped),
+            symmetric: symmetric.map(|(mapped, _)| mapped),
+            room: rooms.max().unwrap_or(Room::Small),
         })
     }
 
@@ -354,11 +362,11 @@ impl MappedProgram {
         self.widest.max(element_bytes)
     }
 
-    /// Whether it can run, and its temporary memory has room in a slot.
+    /// In which slots its temporary memory has room, if it can run.
     #[inline]
-    fn fits(&self, elements: u64, size: u64) -> bool {
-        let program = self.program.as_ref();
-        program.is_some_and(|program| program.fits_calling_thread(elements, self.widest(size)))
+    fn room(&self, elements: u64, size: u64) -> Option<Room> {
+        let program = self.program.as_ref()?;
+        program.room_on_calling_thread(elements, self.widest(size))
     }
 
     /// What runs, where it fits.

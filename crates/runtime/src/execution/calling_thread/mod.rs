@@ -6,7 +6,8 @@
 //! fingerprint and payload of each ordered pair lie one behind the other in one slot, so that a
 //! small payload comes in the flag's own cache line. Such operations are numbered on their own, and
 //! run one at a time, in the order of the calls, beside the lanes. Operation f uses slot f %
-//! [`INLINE_SLOTS`] of every pair.
+//! [`INLINE_SLOTS`] of every pair. What has no room in it lies in the large slot of that number,
+//! while flag and fingerprint stay where they are: so calls that differ find each other.
 //!
 //! [Note: Ranks in step] Slots need no credit. Some operations keep the ranks in step: every rank
 //! signals to every other and waits for every other. Who has ended such an operation g knows that
@@ -42,21 +43,31 @@ use weft_transport::{Link, LinkError, Presence, PresenceGuard, Segment};
 use super::interpret::{Advance, Blocked, GroupFailure};
 use super::spin_policy::SpinPolicy;
 use crate::call::{Call, Fingerprint, Order};
-use crate::channel::{ChannelLayout, Connections, INLINE_SLOTS, LANES, lane_of};
+use crate::channel::{ChannelLayout, Connections, INLINE_SLOTS, LANES, PartSet, Room, lane_of};
 use crate::flight::GroupFlight;
-use crate::memory::Pieces;
+use crate::memory::{Pieces, Pool};
 use crate::selection::{Decision, InlineChoice, ProgramTables, agreement_call};
 use run::InlineRun;
 use turns::{CountedCall, Turn, Turns};
+
+/// The slots of one size.
+struct Area {
+    /// Where this rank's temporary memory begins in its pool.
+    scratch: u64,
+    /// By rank.
+    peers: Vec<Option<PeerSlots>>,
+}
 
 /// How to reach a peer's slots.
 struct PeerSlots {
     link: Arc<dyn Link>,
     pool: Arc<Segment>,
-    /// Where this rank's slots begin in the peer's pool.
+    /// Where this rank's slots begin in the peer's pool, and those with the flags.
     theirs: u64,
-    /// Where the peer's slots begin in this rank's pool.
+    their_flags: u64,
+    /// Where the peer's slots begin in this rank's pool, and those with the flags.
     mine: u64,
+    my_flags: u64,
     /// Where the peer's temporary memory begins in its pool.
     scratch: u64,
 }
@@ -74,10 +85,8 @@ pub(crate) struct CallingThread {
     programs: Arc<ProgramTables>,
     pool: Arc<Segment>,
     layout: ChannelLayout,
-    /// Where this rank's temporary memory begins in its pool.
-    scratch: u64,
-    /// By rank; there once every peer has granted its memory.
-    peers: OnceLock<Vec<Option<PeerSlots>>>,
+    /// By [`Room`]; there once every peer has granted its memory.
+    areas: [OnceLock<Area>; 2],
     turns: Turns,
     order: Arc<Mutex<Order>>,
     pieces: Arc<Pieces>,
@@ -157,15 +166,13 @@ impl CallingThread {
         pieces: Arc<Pieces>,
         flight: GroupFlight,
     ) -> Arc<Self> {
-        let layout = connections.layout;
         Arc::new(CallingThread {
             rank: connections.rank,
             ranks: connections.size(),
             programs,
             pool,
-            layout,
-            scratch: connections.scratch.offset + layout.inline_scratch(0),
-            peers: OnceLock::new(),
+            layout: connections.layout,
+            areas: Default::default(),
             turns: Turns::new(INLINE_SLOTS),
             order,
             pieces,
@@ -189,25 +196,72 @@ impl CallingThread {
 
     /// Takes note of the links to all peers, and of what they have granted.
     pub(crate) fn connect(&self, connections: &Connections) {
+        for room in [Room::Small, Room::Large] {
+            let area = &self.areas[room as usize];
+            if area.get().is_none()
+                && let Some(granted) = self.area(connections, room)
+            {
+                // Set before by another pass, if at all.
+                let _ = area.set(granted);
+            }
+        }
+    }
+
+    fn area(&self, connections: &Connections, room: Room) -> Option<Area> {
+        let (slots, scratch) = (self.layout.inline(room), room.part().start());
+        let flags = self.layout.inline(Room::Small);
+        let parts = PartSet::from(flags.part) | slots.part;
         let peer = |rank: u32| {
             if rank == self.rank {
                 return Some(None);
             }
             let link = connections.links[rank as usize].clone()?;
             let channel = connections.channels[rank as usize].as_ref()?;
+            if !channel.is_granted(parts) {
+                return None;
+            }
             let remote = channel.remote.as_ref()?;
             Some(Some(PeerSlots {
                 pool: remote.pool.clone()?,
                 link,
-                theirs: remote.channel + self.layout.inline(0),
-                mine: channel.local.offset + self.layout.inline(0),
-                scratch: remote.scratch + self.layout.inline_scratch(0),
+                theirs: remote.channel(slots),
+                their_flags: remote.channel(flags),
+                mine: channel.at(slots),
+                my_flags: channel.at(flags),
+                scratch: remote.scratch(scratch),
             }))
         };
-        if let Some(peers) = (0..self.ranks).map(peer).collect() {
-            // Set before by another pass, if at all.
-            let _ = self.peers.set(peers);
+        let peers = (0..self.ranks).map(peer).collect::<Option<_>>()?;
+        Some(Area {
+            scratch: connections.scratch(scratch),
+            peers,
+        })
+    }
+
+    /// Takes and grants what a call needs that is the next to run, unless that is done. Which rank's
+    /// grant it waits for.
+    pub(crate) fn prepare(
+        &self,
+        connections: &mut Connections,
+        pool: &Pool,
+        choice: InlineChoice<'_>,
+    ) -> Advance {
+        if self.areas[choice.room as usize].get().is_some() {
+            return Ok(None);
         }
+        let others = (0..self.ranks).filter(|rank| *rank != self.rank);
+        let parts = PartSet::from(Room::Small.part()) | choice.room.part();
+        let granted = connections.grant(pool, others.clone(), parts);
+        granted.map_err(GroupFailure::Other)?;
+        let missing: Vec<u32> = others
+            .filter(|rank| !connections.shares(*rank, parts))
+            .collect();
+        let gone = |rank: &&u32| connections.left[**rank as usize];
+        if let Some(rank) = missing.iter().find(gone) {
+            return Err(GroupFailure::Link(*rank, LinkError::Left));
+        }
+        self.connect(connections);
+        Ok(missing.first().map(|from| Blocked::Grant { from: *from }))
     }
 
     /// Lets no operation begin any more. None is on its way on a calling thread afterwards.
@@ -240,14 +294,17 @@ impl CallingThread {
         spin: SpinPolicy,
         presence: &PresenceGuard<'_>,
     ) -> Attempt {
-        let (Some(choice), Some(peers)) = (self.choose(call), self.peers.get()) else {
+        let Some(choice) = self.choose(call) else {
+            return Attempt::NotNow;
+        };
+        let Some(area) = self.areas[choice.room as usize].get() else {
             return Attempt::NotNow;
         };
         let Some(mut turn) = self.turns.try_begin() else {
             return Attempt::NotNow;
         };
         let mut entered = self.enter_in(&mut turn, call, choice, true);
-        let mut run = InlineRun::new(self, call, choice, peers, &entered);
+        let mut run = InlineRun::new(self, call, choice, area, &entered);
         let (mut spin, mut reached) = (spin.begin(TURNS_PER_LOOK, presence), 0);
         // Whatever goes wrong, the engine will meet it again and knows what to do about it.
         while let Ok(Some(blocked)) = run.advance(&mut entered) {
@@ -255,7 +312,7 @@ impl CallingThread {
                 spin.restart();
                 reached = entered.next;
             }
-            let peer = &peers[blocked.rank() as usize];
+            let peer = &area.peers[blocked.rank() as usize];
             let where_it_is = || peer.as_ref().map_or(ABSENT, |peer| peer.link.presence());
             if !spin.pause(where_it_is) {
                 break;
@@ -321,15 +378,14 @@ impl CallingThread {
         entered: &mut Entered,
         left: &[bool],
     ) -> Advance {
-        let Some(peers) = self.peers.get() else {
-            let from = (0..self.ranks).find(|rank| *rank != self.rank);
-            return Ok(from.map(|from| Blocked::Grant { from }));
+        let Some(area) = self.areas[choice.room as usize].get() else {
+            return Err(GroupFailure::internal("an operation that is not prepared"));
         };
         let turn = self.turns.take();
         if !entered.begun {
             self.flight.begin(entered.record, 0);
         }
-        let blocked = InlineRun::new(self, call, choice, peers, entered).advance(entered)?;
+        let blocked = InlineRun::new(self, call, choice, area, entered).advance(entered)?;
         match blocked {
             Some(blocked) if left[blocked.rank() as usize] => {
                 return Err(GroupFailure::Link(blocked.rank(), LinkError::Left));

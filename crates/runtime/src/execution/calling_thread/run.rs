@@ -10,11 +10,9 @@ use weft_transport::{RegionKey, Signal};
 
 use super::super::interpret::{self, Advance, Blocked, Driver, GroupFailure, ProgramFrame};
 use super::signals::{Signals, Tell, tell_all};
-use super::{CallingThread, Entered, EntryPhase, InlineOutcome, PeerSlots};
+use super::{Area, CallingThread, Entered, EntryPhase, InlineOutcome, PeerSlots};
 use crate::call::{Call, Counts, Fingerprint};
-use crate::channel::{
-    INLINE_HEADER, INLINE_RANKS, INLINE_SCRATCH, INLINE_SCRATCHES, INLINE_SLOTS, INLINE_STRIDE,
-};
+use crate::channel::{INLINE_HEADER, INLINE_RANKS, INLINE_SCRATCHES, INLINE_SLOTS, Room};
 use crate::memory::access;
 use crate::program::{Geometry, Location};
 use crate::selection::{InlineChoice, MappedProgram};
@@ -34,7 +32,12 @@ pub(super) struct InlineRun<'a> {
 struct Slots<'a> {
     path: &'a CallingThread,
     call: &'a Call,
-    peers: &'a [Option<PeerSlots>],
+    area: &'a Area,
+    /// Where its slots lie, behind the first of each pair, and those with the flags.
+    slot: u64,
+    flag: u64,
+    /// Where its temporary memory lies, behind the first.
+    scratch: u64,
     signals: Signals,
     fingerprint: Fingerprint,
     /// Where symmetric memory lies, as one number, and each rank's buffers in it.
@@ -47,7 +50,7 @@ impl<'a> InlineRun<'a> {
         path: &'a CallingThread,
         call: &'a Call,
         choice: InlineChoice<'a>,
-        peers: &'a [Option<PeerSlots>],
+        area: &'a Area,
         entered: &Entered,
     ) -> Self {
         let mut bases = [(std::ptr::null(), std::ptr::null_mut()); INLINE_RANKS];
@@ -58,12 +61,16 @@ impl<'a> InlineRun<'a> {
             None => None,
         };
         bases[path.rank as usize] = (call.input, call.output);
+        let signals = Signals::new(entered.number, INLINE_SLOTS);
         InlineRun {
             slots: Slots {
                 path,
                 call,
-                peers,
-                signals: Signals::new(entered.number, INLINE_SLOTS),
+                area,
+                slot: signals.slot() * choice.room.stride(),
+                flag: signals.slot() * Room::Small.stride(),
+                scratch: signals.number() % INLINE_SCRATCHES * choice.room.scratch_bytes(),
+                signals,
                 fingerprint: entered.fingerprint,
                 place: place.unwrap_or(0),
                 bases,
@@ -159,13 +166,13 @@ impl Slots<'_> {
     /// Whether all ranks have passed the same symmetric memory.
     fn all_alike(&self) -> bool {
         let alike = |peer: &PeerSlots| self.header(peer, PLACE) == self.place;
-        self.place != 0 && self.peers.iter().flatten().all(alike)
+        self.place != 0 && self.area.peers.iter().flatten().all(alike)
     }
 
     /// A word of the line that a peer has sent.
     #[inline]
     fn header(&self, peer: &PeerSlots, word: u64) -> u64 {
-        let line = peer.mine + self.signals.slot() * INLINE_STRIDE;
+        let line = peer.my_flags + self.flag;
         let word = self.path.pool.word(line + 8 * word);
         word.load(Ordering::Relaxed)
     }
@@ -177,22 +184,20 @@ impl Driver for Slots<'_> {
         let own = |base: u64| self.path.pool.base().as_ptr().wrapping_add(base as usize);
         let peers = |rank: Rank, base: fn(&PeerSlots) -> u64| {
             let at = |peer: &PeerSlots| peer.pool.base().as_ptr().wrapping_add(base(peer) as usize);
-            self.peers[rank as usize].as_ref().map(at)
+            self.area.peers[rank as usize].as_ref().map(at)
         };
-        let scratch = self.signals.number() % INLINE_SCRATCHES * INLINE_SCRATCH;
-        let stride = self.signals.slot() * INLINE_STRIDE;
         let (base, slot) = match location {
             Location::Input(rank) => (Some(self.bases[rank as usize].0.cast_mut()), 0),
             Location::Output(rank) => (Some(self.bases[rank as usize].1), 0),
             Location::Scratch { rank, .. } if rank == self.path.rank => {
-                (Some(own(self.path.scratch)), scratch)
+                (Some(own(self.area.scratch)), self.scratch)
             }
-            Location::Scratch { rank, .. } => (peers(rank, |peer| peer.scratch), scratch),
+            Location::Scratch { rank, .. } => (peers(rank, |peer| peer.scratch), self.scratch),
             Location::Receive { from, .. } => {
-                let peer = self.peers[from as usize].as_ref();
-                (peer.map(|peer| own(peer.mine)), stride)
+                let peer = self.area.peers[from as usize].as_ref();
+                (peer.map(|peer| own(peer.mine)), self.slot)
             }
-            Location::PeerReceive { to, .. } => (peers(to, |peer| peer.theirs), stride),
+            Location::PeerReceive { to, .. } => (peers(to, |peer| peer.theirs), self.slot),
         };
         base.unwrap_or(std::ptr::null_mut())
             .wrapping_add(slot as usize)
@@ -200,10 +205,10 @@ impl Driver for Slots<'_> {
 
     #[inline]
     fn signal(&mut self, to: Rank, id: SignalId) -> Advance {
-        let Some(peer) = &self.peers[to as usize] else {
+        let Some(peer) = &self.area.peers[to as usize] else {
             return Ok(None);
         };
-        let offset = peer.theirs + self.signals.slot() * INLINE_STRIDE;
+        let offset = peer.their_flags + self.flag;
         let (value, first) = self.signals.value(id);
         let signal = Signal { offset, value };
         let sent = match first {
@@ -226,10 +231,10 @@ impl Driver for Slots<'_> {
 
     #[inline]
     fn wait(&mut self, from: Rank, id: SignalId) -> Advance {
-        let Some(peer) = &self.peers[from as usize] else {
+        let Some(peer) = &self.area.peers[from as usize] else {
             return Ok(None);
         };
-        let flag = peer.mine + self.signals.slot() * INLINE_STRIDE;
+        let flag = peer.my_flags + self.flag;
         match self.signals.has_come(self.path.pool.word(flag), id) {
             Some(true) => {}
             Some(false) => return Ok(None),

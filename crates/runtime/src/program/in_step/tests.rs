@@ -2,7 +2,7 @@ use weft_algorithms::{MemoryClass, ScheduleRequest, Sizes, Topology, select};
 use weft_schedule::{Collective, Schedule};
 
 use super::*;
-use crate::channel::{INLINE_HEADER, INLINE_RECEIVE, INLINE_SCRATCH};
+use crate::channel::{INLINE_HEADER, Room};
 use crate::program::{Geometry, Kernel, Location, Operand};
 
 fn schedule(collective: Collective, name: &str, ranks: u32, memory: MemoryClass) -> Schedule {
@@ -102,7 +102,7 @@ fn entries_lie_one_behind_the_other_within_their_slots() {
             4,
             MemoryClass::Ordinary,
         );
-        assert!(program.fits_calling_thread(elements, size));
+        assert!(program.room_on_calling_thread(elements, size).is_some());
         let copied = program
             .instructions
             .iter()
@@ -121,7 +121,7 @@ fn entries_lie_one_behind_the_other_within_their_slots() {
             let start = geometry.offset(shape, operand, 0, 0);
             start + geometry.elements(shape, operand, 0, 0) * size
         });
-        assert!(end.max().unwrap() <= INLINE_SCRATCH);
+        assert!(end.max().unwrap() <= Room::Large.scratch_bytes());
     }
 }
 
@@ -137,6 +137,12 @@ fn a_small_payload_shares_the_line_of_its_flag() {
     };
     assert_eq!(offset(2), INLINE_HEADER as u64);
     assert_eq!(offset(1024), 64);
-    assert!(program.fits_calling_thread(INLINE_RECEIVE / 4, 4));
-    assert!(!program.fits_calling_thread(INLINE_RECEIVE / 4 + 1, 4));
+    for (bytes, expected) in [
+        (Room::Small.receive_bytes(), Some(Room::Small)),
+        (Room::Small.receive_bytes() + 64, Some(Room::Large)),
+        (Room::Large.receive_bytes(), Some(Room::Large)),
+        (Room::Large.receive_bytes() + 64, None),
+    ] {
+        assert_eq!(program.room_on_calling_thread(bytes / 4, 4), expected);
+    }
 }
