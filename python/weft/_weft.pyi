@@ -30,6 +30,7 @@ __all__ = [
     "ciphers",
     "domains",
     "element_types",
+    "fail_meeting",
     "family",
     "flight_records",
     "operations",

@@ -1,9 +1,9 @@
 //! Users of connections within this host, as the kernel's tables of sockets have them.
 //!
 //! Loopback addresses reach the sockets of one network namespace only, and the tables are those of
-//! the calling thread's: so both ends of such a connection are in them, whatever container or process
-//! namespace their processes are in. A user that has no number in this process's user namespace is
-//! shown with the overflow number, which is nobody's own.
+//! the calling thread's: so both ends of such a connection are in them, whatever container or
+//! process namespace their processes are in. A user that has no number in this process's user
+//! namespace is shown with the overflow number, which is nobody's own.
 
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader};
@@ -91,8 +91,8 @@ fn user_of(rows: &[(&str, String)]) -> io::Result<SocketUser> {
     Ok(SocketUser::Nobody)
 }
 
-/// The user of the socket with this row in this table. One that no process has belongs to nobody, though
-/// it is shown as root's.
+/// The user of the socket with this row in this table. One that no process has belongs to nobody,
+/// though it is shown as root's.
 fn find(table: &str, row: &str) -> io::Result<Option<u32>> {
     let path = format!("/proc/thread-self/net/{table}");
     let named = |error: io::Error| io::Error::new(error.kind(), format!("{path}: {error}"));
@@ -120,8 +120,8 @@ fn find(table: &str, row: &str) -> io::Result<Option<u32>> {
     Ok(None)
 }
 
-/// An address as the tables write it, with the table. Sockets for both families have IPv4 addresses in
-/// the table for IPv6.
+/// An address as the tables write it, with the table. Sockets for both families have IPv4 addresses
+/// in the table for IPv6.
 fn forms(address: SocketAddr) -> Vec<(&'static str, String)> {
     let port = address.port();
     let v4 = |ip: Ipv4Addr| ("tcp", format!("{}:{port:04X}", words(&ip.octets())));

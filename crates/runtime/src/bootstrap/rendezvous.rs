@@ -153,8 +153,8 @@ pub(crate) fn meet(
     met.inspect_err(|error| visit.talk.call_off(error))
 }
 
-/// Ends the meeting of a rank that cannot come to it: those who wait for it learn why. What it brings
-/// is as for [`meet`].
+/// Ends the meeting of a rank that cannot come to it: those who wait for it learn why. What it
+/// brings is as for [`meet`].
 pub fn fail_meeting(store: &dyn Store, rank: u32, size: u32, error: &Error, cancel: &AtomicBool) {
     Exchange::new(store, (rank, size), Instant::now(), cancel).call_off(error);
 }
@@ -329,8 +329,8 @@ impl Visit<'_> {
     }
 }
 
-/// The end of a meeting in which a process of another user takes part, and nothing but its word says that
-/// it belongs to the job.
+/// The end of a meeting in which a process of another user takes part, and nothing but its word
+/// says that it belongs to the job.
 fn other_user((rank, other): (u32, u32), host: &str, why: &str) -> Error {
     Error::Auth(format!(
         "rank {rank} shares no memory with rank {other}, which runs on {host}, too, but as another user: {why}. As the \

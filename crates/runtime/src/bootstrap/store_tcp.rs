@@ -67,8 +67,8 @@ impl StoreAccess {
         }
     }
 
-    /// Refuses the other end of a connection if it is another user's process, where that decides who
-    /// belongs to the job.
+    /// Refuses the other end of a connection if it is another user's process, where that decides
+    /// who belongs to the job.
     fn check_user(&self, stream: &TcpStream) -> Result<(), UserError> {
         match self {
             StoreAccess::ThisHost => UserError::check(peer_user(stream)),

@@ -201,8 +201,8 @@ impl Formats {
 pub struct JobIdentity(pub Vec<(String, String)>);
 
 impl JobIdentity {
-    /// Refuses a rank of another job. Jobs are compared by the first name that both sides have; `name`
-    /// is what messages call the rank with `mine`.
+    /// Refuses a rank of another job. Jobs are compared by the first name that both sides have;
+    /// `name` is what messages call the rank with `mine`.
     pub(super) fn same_as(&self, mine: &JobIdentity, rank: u32, name: &str) -> Result<(), Error> {
         let of_both = mine.0.iter().find_map(|(variable, mine)| {
             let theirs = self.0.iter().find(|(other, _)| other == variable)?;

@@ -2,9 +2,9 @@
 //!
 //! [Note: Parts] Most groups of a large job exchange a few bytes now and then, or nothing. So a new
 //! group has no memory. An operation takes the parts that it uses when its turn comes, grants them
-//! to the ranks that it involves, and waits for theirs. A rank that is granted a part grants its own
-//! in return, whatever it does meanwhile: so ranks may come in any order, and who sends waits for
-//! nobody's call. A part stays until the group is closed, so this happens once for each part.
+//! to the ranks that it involves, and waits for theirs. A rank that is granted a part grants its
+//! own in return, whatever it does meanwhile: so ranks may come in any order, and who sends waits
+//! for nobody's call. A part stays until the group is closed, so this happens once for each part.
 //!
 //! All ranks derive from a call alone which parts it uses. An operation whose temporary entries are
 //! small uses small slots. Those lie beside the large ones under the same numbers: flags, credits

@@ -2,10 +2,10 @@
 //!
 //! [Note: Failures are ordered] A failure does not overtake what was complete before it. A rank
 //! that learns that a group is broken issues nothing more in it, and reports how many collective
-//! operations it has issued, its *limit*, with the message that the group is broken. The least limit
-//! of all ranks counts: operations below it have been issued everywhere and go on, those from it on
-//! fail. A rank that cannot complete an operation below the limit, because it needs a process that
-//! has ended or left, or because nothing has moved for [`QUIET`], lowers the limit to that
+//! operations it has issued, its *limit*, with the message that the group is broken. The least
+//! limit of all ranks counts: operations below it have been issued everywhere and go on, those from
+//! it on fail. A rank that cannot complete an operation below the limit, because it needs a process
+//! that has ended or left, or because nothing has moved for [`QUIET`], lowers the limit to that
 //! operation, and reports that too. Each rank lowers its limit a few times at most, so the reports
 //! end.
 //!

@@ -305,8 +305,8 @@ impl<'a> Exchange<'a> {
         told.and_then(Result::ok).ok_or_else(|| unreadable(0))
     }
 
-    /// The values of these keys, once they are set. Ends early if a rank fails meanwhile, whoever that
-    /// is: those who are missing may be waiting for it, too.
+    /// The values of these keys, once they are set. Ends early if a rank fails meanwhile, whoever
+    /// that is: those who are missing may be waiting for it, too.
     fn wait(&self, topic: Topic, keys: &[String]) -> Result<Vec<Vec<u8>>, Error> {
         let pause = match self.rank {
             0 => LOOK,

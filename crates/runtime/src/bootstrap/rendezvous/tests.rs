@@ -402,8 +402,8 @@ fn of_job(names: &[(&str, &str)]) -> Terms {
     }
 }
 
-/// What becomes of rank 1, and of rank 0, if they belong to these jobs. A second rank 1, which is of
-/// rank 0's job, comes after the first has got its error.
+/// What becomes of rank 1, and of rank 0, if they belong to these jobs. A second rank 1, which is
+/// of rank 0's job, comes after the first has got its error.
 fn meet_as(first: &[(&str, &str)], second: &[(&str, &str)]) -> [Result<Meeting, Error>; 2] {
     let (store, never) = (MemoryStore::new(), AtomicBool::new(false));
     let visit = |rank, terms| {
@@ -503,7 +503,8 @@ fn come_twice(store: &dyn Store, others: &[u32]) -> Vec<String> {
 fn a_rank_that_comes_twice_is_reported_to_both() {
     let errors = come_twice(&MemoryStore::new(), &[0]);
     assert_eq!(errors.len(), 2);
-    // Where the second replaces what the first has said, one of them may have met the others already.
+    // Where the second replaces what the first has said, one of them may have met the others
+    // already.
     let replaced = come_twice(&ForgetfulStore(Default::default()), &[0, 2]);
     assert!(!replaced.is_empty());
     for text in errors.iter().chain(&replaced) {

@@ -372,8 +372,8 @@ impl Serving {
         }
     }
 
-    /// Refuses another user's process, once it has shown that it speaks this protocol: a look into the
-    /// kernel's tables costs more than an idle connection.
+    /// Refuses another user's process, once it has shown that it speaks this protocol: a look into
+    /// the kernel's tables costs more than an idle connection.
     fn check_user(&self, connection: &ServedConnection) -> Result<(), StoreFailure> {
         self.access
             .check_user(connection.stream())

@@ -238,8 +238,8 @@ impl CallingThread {
         })
     }
 
-    /// Takes and grants what a call needs that is the next to run, unless that is done. Which rank's
-    /// grant it waits for.
+    /// Takes and grants what a call needs that is the next to run, unless that is done. Which
+    /// rank's grant it waits for.
     pub(crate) fn prepare(
         &self,
         connections: &mut Connections,
