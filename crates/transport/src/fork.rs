@@ -114,26 +114,34 @@ pub struct Descriptor<T: AsFd = OwnedFd> {
     registration: ManuallyDrop<Registration>,
 }
 
-impl<T: AsFd> Descriptor<T> {
+impl<T: AsFd + From<OwnedFd>> Descriptor<T> {
     /// Makes a descriptor, by a system call that does not block: no thread can fork meanwhile. The
     /// call must not fork, and must not make or drop another of these.
     ///
-    /// Fails as the call does, and where the descriptor's number is beyond a million or, because
-    /// the program closed a standard stream at this moment, below 3.
+    /// Fails as the call does, and where the descriptor's number is beyond a million.
     pub fn make(call: impl FnOnce() -> io::Result<T>) -> io::Result<Self> {
-        install()?;
-        let made = opened(|| call().map(Self::registered))?;
-        made.taken_over()
+        Self::make_in_place(|| above_standard_streams(call()?))
     }
 
     /// As [`make`](Self::make), for a call that makes several.
     pub fn make_all(call: impl FnOnce() -> io::Result<Vec<T>>) -> io::Result<Vec<Self>> {
         install()?;
         let made: Vec<_> = opened(|| {
-            let register = |made: Vec<T>| made.into_iter().map(Self::registered).collect();
-            call().map(register)
+            let made = call()?.into_iter();
+            made.map(|one| above_standard_streams(one).map(Self::registered))
+                .collect::<io::Result<_>>()
         })?;
         made.into_iter().map(Made::taken_over).collect()
+    }
+}
+
+impl<T: AsFd> Descriptor<T> {
+    /// As [`make`](Self::make), for what cannot get another number: fails also where that is below
+    /// 3, as the program has closed a standard stream at this moment.
+    pub fn make_in_place(call: impl FnOnce() -> io::Result<T>) -> io::Result<Self> {
+        install()?;
+        let made = opened(|| call().map(Self::registered))?;
+        made.taken_over()
     }
 
     fn registered(owned: T) -> Made<T> {
@@ -176,6 +184,18 @@ impl Descriptor<UnixStream> {
         })?;
         Ok(ends.try_into().expect("a pair is two"))
     }
+}
+
+/// The same descriptor with a number above those of the standard streams. It has another only where
+/// the program used one of them for a moment, so that no placeholder could be there.
+fn above_standard_streams<T: AsFd + From<OwnedFd>>(made: T) -> io::Result<T> {
+    if made.as_fd().as_raw_fd() >= standard_streams::FIRST_PRIVATE {
+        return Ok(made);
+    }
+    // The standard library asks for a number from 3 on.
+    let copy = made.as_fd().try_clone_to_owned();
+    copy.map(T::from)
+        .map_err(|error| failed("fcntl(F_DUPFD_CLOEXEC)", error))
 }
 
 /// Takes over what a system call has just returned.

@@ -41,7 +41,7 @@ unsafe impl Sync for CompletionQueue {}
 impl CompletionQueue {
     /// A queue with room for so many completions, which tells of the first.
     pub(crate) fn new(device: &Arc<OpenDevice>, room: usize) -> io::Result<CompletionQueue> {
-        let channel = Descriptor::make(|| Channel::new(device))?;
+        let channel = Descriptor::make_in_place(|| Channel::new(device))?;
         let create = device.verbs.ibv_create_cq;
         // SAFETY: context and channel are open.
         let queue = unsafe {

@@ -37,9 +37,9 @@ impl OpenDevice {
     /// Opens the device of this name.
     pub(crate) fn open(name: &str) -> Result<Arc<OpenDevice>, LinkError> {
         let verbs = Verbs::get().map_err(|why| LinkError::Setup(why.into()))?;
-        let context = Descriptor::make(|| OpenContext::open(verbs, name))?;
+        let context = Descriptor::make_in_place(|| OpenContext::open(verbs, name))?;
         let events = EventDescriptor(context.get().async_fd);
-        let events = Descriptor::make(|| Ok(events))?;
+        let events = Descriptor::make_in_place(|| Ok(events))?;
         // SAFETY: the context is open.
         let attributes = unsafe { attributes(verbs, context.raw()) }?;
         let reads = attributes.max_reads.min(attributes.max_peer_reads);
