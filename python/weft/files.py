@@ -43,7 +43,7 @@ def replacing(path: str | os.PathLike[str], *, mode: int = _COMMON, sync: bool =
     """
     target = Path(path)
     if _is_device(target):
-        with target.open("wb") as file:
+        with os.fdopen(_open(target, os.O_WRONLY), "wb") as file:
             yield file
         return
     draft = target.with_name(f".{target.name}.{secrets.token_hex(8)}")
@@ -65,7 +65,7 @@ def open_file(path: Path, flags: int, mode: int = PRIVATE) -> BinaryIO:
     Raises:
         OSError: It is no regular file, or cannot be opened.
     """
-    descriptor = _open(path, flags | os.O_NOFOLLOW, mode)
+    descriptor = _open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, mode)
     return _regular(descriptor, path, "wb" if flags & (os.O_WRONLY | os.O_RDWR) else "rb")
 
 
@@ -76,7 +76,7 @@ def read_text(path: Path) -> str:
         OSError: It is no regular file, or cannot be read.
         UnicodeDecodeError: It is no text.
     """
-    with _regular(_open(path, os.O_RDONLY), path, "rb") as file:
+    with _regular(_open(path, os.O_RDONLY | os.O_NONBLOCK), path, "rb") as file:
         return file.read().decode()
 
 
@@ -93,7 +93,7 @@ def _open(path: Path, flags: int, mode: int = 0) -> int:
     from weft._weft import AboveStandardStreams  # what only prints does not load it
 
     with AboveStandardStreams():
-        return os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC, mode)
+        return os.open(path, flags | os.O_CLOEXEC, mode)
 
 
 def _regular(descriptor: int, path: Path, how: str) -> BinaryIO:

@@ -49,9 +49,29 @@ else:
         os._exit(0)
 """
 
+CYCLES = 12
+AGAIN = f"""
+import torch, torch.distributed as dist
+import weft.torch
+
+for _ in range({CYCLES}):
+    dist.init_process_group("weft")
+    dist.all_reduce(torch.ones(10))
+    dist.destroy_process_group()
+"""
+
 
 def run(way: str, transport: str, elements: int) -> str:
     """What rank 0 of two prints."""
+    ranks = start([PROGRAM, way, str(elements)], transport)
+    try:
+        return ranks[0].communicate(timeout=DEADLINE_S)[0]
+    finally:
+        end(ranks)
+
+
+def start(program: list[str], transport: str) -> list[subprocess.Popen[str]]:
+    """Two ranks of a program with its arguments."""
     port = free_ports(1)[0]
     variables = {
         "WORLD_SIZE": "2",
@@ -61,9 +81,9 @@ def run(way: str, transport: str, elements: int) -> str:
         "WEFT_TRANSPORT": transport,
         "TORCH_CPP_LOG_LEVEL": "ERROR",
     }
-    ranks = [
+    return [
         subprocess.Popen(
-            [sys.executable, "-c", PROGRAM, way, str(elements)],
+            [sys.executable, "-c", *program],
             env={**os.environ, **variables, "RANK": str(rank)},
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL if rank else None,
@@ -71,12 +91,13 @@ def run(way: str, transport: str, elements: int) -> str:
         )
         for rank in range(2)
     ]
-    try:
-        return ranks[0].communicate(timeout=DEADLINE_S)[0]
-    finally:
-        for rank in ranks:
-            rank.kill()
-            rank.wait()
+
+
+def end(ranks: list[subprocess.Popen[str]]) -> None:
+    """Ends them."""
+    for rank in ranks:
+        rank.kill()
+        rank.wait()
 
 
 @pytest.mark.parametrize("way", ["destroy", "end", "exit"])
@@ -91,3 +112,11 @@ def test_who_fails_carries_out_nothing_and_is_reported(way: str, transport: str,
     seconds, error = run(way, transport, elements).split(maxsplit=1)
     assert "rank 1" in error
     assert float(seconds) < 5
+
+
+def test_ranks_meet_at_one_port_again_and_again() -> None:
+    ranks = start([AGAIN], "shm")
+    try:
+        assert [rank.wait(DEADLINE_S) for rank in ranks] == [0, 0]
+    finally:
+        end(ranks)

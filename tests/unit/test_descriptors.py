@@ -29,13 +29,15 @@ RUST_BY_CALLERS = {
     "crates/transport-rdma/src/verbs/completion.rs": "ibv_create_comp_channel",  # CompletionQueue::new
     "crates/transport-rdma/src/verbs/device.rs": "ibv_",  # OpenDevice::open, ports
     "crates/transport/src/standard_streams.rs": "open",  # the protection itself
+    "crates/transport/src/fork.rs": "try_clone_to_owned",  # above_standard_streams
+    "crates/runtime/src/flight/directory.rs": "OpenOptions::new",  # FlightRecorder::write
 }
 """Functions that nobody calls but from within `Descriptor::make`, or with it open."""
 RUST_APART = re.compile(r"tests?[/.]|conformance|fuzz|models|bench")
 
 PYTHON_OPENS = re.compile(
     r"(^|\.)(socket\.socket|create_server|create_connection|socketpair|TCPStore|mkstemp|NamedTemporaryFile|memfd_create"
-    r"|eventfd|epoll|pipe2?|write_text|write_bytes|\w+Server|get_request|dup)$"
+    r"|eventfd|epoll|pipe2?|write_text|write_bytes|get_request|dup|(?!PageServer)\w+Server)$"
 )
 PYTHON_LABORATORY = {"bench", "cli", "demo", "drawing", "emulation", "experiment", "prediction", "web_report"}
 """Folders of programs of their own, which no rank of a user's job runs."""
