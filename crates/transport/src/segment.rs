@@ -54,8 +54,12 @@ impl Segment {
         let raw = file.as_raw_fd();
         let len =
             libc::off_t::try_from(len).map_err(|_| invalid("a segment this long cannot be"))?;
-        // SAFETY: plain system call on a descriptor that we own.
-        checked("ftruncate", unsafe { libc::ftruncate(raw, len) })?;
+        // First to nothing: for a moment it may have had the number of a closed standard stream,
+        // to which the program printed.
+        for len in [0, len] {
+            // SAFETY: plain system call on a descriptor that we own.
+            checked("ftruncate", unsafe { libc::ftruncate(raw, len) })?;
+        }
         // SAFETY: plain system call on a descriptor that we own.
         checked("fcntl(F_ADD_SEALS)", unsafe {
             libc::fcntl(raw, libc::F_ADD_SEALS, SEALS | libc::F_SEAL_SEAL)

@@ -5,7 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use weft_transport::fork::AboveStandardStreams;
@@ -108,6 +108,9 @@ pub(crate) struct FlightRecorder {
     process: ProcessInfo,
     /// Where this user's directory is; without it, nothing is written.
     base: Option<PathBuf>,
+    /// That directory, once it has been found. A file system may be slow, so that is not left to
+    /// the moment of a failure.
+    own: Arc<OnceLock<PathBuf>>,
     known: Mutex<RecorderState>,
     /// How many failures there were, where they are written, and of how many the news is out.
     failures: AtomicU64,
@@ -127,6 +130,7 @@ impl FlightRecorder {
             made: clock.moment(),
             process,
             base,
+            own: Arc::default(),
             known: Mutex::default(),
             failures: AtomicU64::new(0),
             told: AtomicU64::new(0),
@@ -152,6 +156,7 @@ impl FlightRecorder {
                 first: number,
             });
             known.failures.clear();
+            self.find_own_directory();
         }
         self.forget_closed(&mut known);
         known.next_group += 1;
@@ -162,6 +167,20 @@ impl FlightRecorder {
         };
         known.groups.insert(number, group);
         number
+    }
+
+    /// Finds this user's directory meanwhile. Where that fails, a failure of the group says why.
+    fn find_own_directory(&self) {
+        if let (Some(base), None) = (self.base.clone(), self.own.get()) {
+            let own = self.own.clone();
+            let find = move || {
+                if let Ok(found) = user_directory(&base) {
+                    let _ = own.set(found.path().to_owned());
+                }
+            };
+            let thread = std::thread::Builder::new().name("weft-flight".into());
+            let _ = thread.spawn(find);
+        }
     }
 
     fn forget_closed(&self, known: &mut RecorderState) {
@@ -205,6 +224,9 @@ impl FlightRecorder {
     /// The directory that a job's records go to; only that which the user has named if finding it
     /// takes longer; None where it cannot be made.
     fn place_within(&self, job: RecordedJob, time_max: Duration) -> Option<PathBuf> {
+        if let Some(own) = self.own.get() {
+            return Some(own.join(job.directory()));
+        }
         let base = self.base.clone()?;
         let (sender, found) = channel();
         let search = move || {

@@ -115,6 +115,9 @@ fn an_abort_does_not_overtake_a_complete_operation() {
                 continue;
             }
             let broadcast = Collective::Broadcast { root: 0 };
+            // Ranks grant each other memory when they first need it.
+            let first = [0, 1].map(|rank| Issued::new(&groups[rank], broadcast, elements));
+            assert!(first.iter().all(|work| work.result() == Ok(1.0)));
             let late = Issued::new(&groups[1], broadcast, elements);
             while_stopped(&groups[1], || {
                 assert_eq!(
