@@ -12,6 +12,7 @@ times.
 from __future__ import annotations
 
 import contextlib
+import weakref
 from collections.abc import Iterator
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 __all__ = ["already_made", "open_group"]
 
 _made: ContextVar[_weft.Group | None] = ContextVar("weft group for torch", default=None)
+_endpoint_options: weakref.WeakKeyDictionary[_weft.Group, dict[str, Any]] = weakref.WeakKeyDictionary()
+"""What the endpoints of default groups were made with."""
 
 
 @contextlib.contextmanager
@@ -74,15 +77,18 @@ def open_group(options: Any) -> _weft.Group:
         endpoint=endpoint,
         **some,
     )
+    if not options.global_ranks_in_group:
+        _endpoint_options[group.native] = endpoints.options_of(settings)
     return group.native
 
 
 def _split_off(options: Any) -> _weft.Group | None:
     """A group of some of the default group's ranks, when the others next to this one have it too.
 
-    None where there is no such default group, as all members find alike: see
-    [Note: Groups without a meeting]. Groups that are probed meet, for rank 0's profiles. What is
-    said about places of ranks is meant for the default group, as are profiles.
+    None where there is no such default group, as all members find alike: see [Note: Groups without
+    a meeting]. Groups that are probed meet, for rank 0's profiles, and so do those for which the
+    environment asks for another endpoint by now. What is said about places of ranks is meant for
+    the default group, as are profiles.
     """
     settings = config.load() if options.global_ranks_in_group else None
     if settings is None or settings.probe:
@@ -90,6 +96,8 @@ def _split_off(options: Any) -> _weft.Group | None:
     try:
         parent: _weft.Group = backend_of(None).weft_group
     except (ArgumentError, ValueError):  # it has another backend; there is none
+        return None
+    if _endpoint_options.get(parent) != endpoints.options_of(settings):  # another transport, say
         return None
     some = selection.of_some_ranks(settings, options.group_size)
     name = f"{parent.name}/{options.group_id}"

@@ -21,6 +21,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from weft.errors import UnsupportedError
+from weft.torch.patches.modes import outside_of_modes
 
 if TYPE_CHECKING:
     from weft.torch.parallel.buckets import Slot
@@ -60,6 +61,7 @@ class Noted:
                 'optimizer.param_groups[...]["params"], which do so'
             )
 
+    @outside_of_modes
     def _now(self) -> tuple[list[Any], tuple[list[Any], ...]]:
         """The parts of the state, which are held so that no address comes again; what is noted."""
         states = list(map(self._optimizer.state.get, self._parameters, repeat(_NO_STATE)))

@@ -206,6 +206,7 @@ class Reducer:
 
     # Updates.
 
+    @outside_of_modes
     def defer_updates(self) -> None:
         """Lets averages go on after backward; whoever reads a `grad` waits from now on."""
         if not self.defers:

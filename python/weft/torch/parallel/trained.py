@@ -19,6 +19,7 @@ from torch import nn
 from weft.errors import ConfigError, Desync
 from weft.torch.parallel.communication import Communication
 from weft.torch.parallel.models import check_trained, requirements, trained_parameters
+from weft.torch.patches.modes import outside_of_modes
 
 __all__ = ["TrainedParameters"]
 
@@ -44,6 +45,7 @@ class TrainedParameters:
         self._note()
 
     @property
+    @outside_of_modes
     def changed(self) -> bool:
         """Whether other parameters require a gradient than when this was last agreed on."""
         return requirements(self._parameters) != self._required
