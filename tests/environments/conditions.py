@@ -101,7 +101,7 @@ def _plain() -> list[Condition]:
         Condition(
             "files of 1 MiB at most",
             (on(1, steps.ignored(signal.SIGXFSZ), steps.limited(fsize, 1 << 20)),),
-            fails_alone("ftruncate"),
+            fails("ftruncate"),
         ),
         Condition("no core files", (steps.limited(resource.RLIMIT_CORE, 0),)),
         Condition("HOME unset", (variable("HOME", None), variable("XDG_CONFIG_HOME", None))),
@@ -112,21 +112,17 @@ def _plain() -> list[Condition]:
         Condition("no locale", (variable("LC_ALL", "xx_XX.UTF-8"), variable("LANG", None))),
         Condition("hash seed", (variable("PYTHONHASHSEED", "7"),)),
         Condition("unknown setting", (variable("WEFT_NO_SUCH", "1"),), warns("WEFT_NO_SUCH")),
-        Condition(
-            "infinite peer timeout", (on(1, variable("WEFT_PEER_TIMEOUT", "inf")),), fails_alone("WEFT_PEER_TIMEOUT")
-        ),
+        Condition("infinite peer timeout", (on(1, variable("WEFT_PEER_TIMEOUT", "inf")),), fails("WEFT_PEER_TIMEOUT")),
         Condition("peer timeout of a day", (variable("WEFT_PEER_TIMEOUT", "86400"),)),
-        Condition("infinite pool", (on(1, variable("WEFT_POOL_BYTES", "1e400")),), fails_alone("WEFT_POOL_BYTES")),
+        Condition("infinite pool", (on(1, variable("WEFT_POOL_BYTES", "1e400")),), fails("WEFT_POOL_BYTES")),
         Condition(
             "device tile without bound",
             (on(1, variable("WEFT_DEVICE_TILE", "1e400")),),
-            fails_alone("WEFT_DEVICE_TILE"),
+            fails("WEFT_DEVICE_TILE"),
         ),
-        Condition(
-            "unknown interface", (on(1, variable("WEFT_INTERFACE", "eth77")),), fails_alone("eth77", "interface")
-        ),
-        Condition("unknown congestion control", (on(1, variable("WEFT_TCP_CONGESTION", "none")),), fails_alone("none")),
-        Condition("no libibverbs", (on(1, steps.option("transport", "rdma")),), fails_alone("rdma"), ("tcp",)),
+        Condition("unknown interface", (on(1, variable("WEFT_INTERFACE", "eth77")),), fails("eth77", "interface")),
+        Condition("unknown congestion control", (on(1, variable("WEFT_TCP_CONGESTION", "none")),), fails("none")),
+        Condition("no libibverbs", (on(1, steps.option("transport", "rdma")),), fails("rdma"), ("tcp",)),
         Condition("settings that differ", (on(1, steps.option("reproducible", True)),), fails("reproducible")),
         Condition("secret on one rank", (on(1, SECRET),), fails_alone("WEFT_SECRET")),
         Condition(
@@ -169,7 +165,7 @@ def _plain() -> list[Condition]:
         Condition(
             "memory full",
             (on(1, steps.refused("fallocate", errno.ENOSPC)),),
-            fails_alone("fallocate"),
+            fails("fallocate"),
             needs=kernel.has_seccomp,
         ),
     ]
@@ -211,7 +207,7 @@ def _as_root() -> list[Condition]:
     separate = kernel.NEW_NET
     return [
         Condition("another user", (steps.user(steps.NOBODY),), warns()),
-        Condition("users that differ", (on(1, steps.user(steps.NOBODY)),), Asked(words=("another user",)), ("auto",)),
+        Condition("users that differ", (on(1, steps.user(steps.NOBODY)),), fails_alone("WEFT_SECRET"), ("auto",)),
         Condition("unknown user without HOME", (steps.variable("HOME", None), steps.user(54321)), warns("HOME")),
         Condition(
             "HOME unreadable", (steps.variable("HOME", "/root"), steps.user(steps.NOBODY)), warns("cannot be read")
