@@ -23,4 +23,6 @@ SETTINGS = (
     ModelSetting("hosts-4-gbps-0.1", ranks=4, hosts=4, gbps=0.1),
     ModelSetting("hosts-4-gbps-1", ranks=4, hosts=4, gbps=1.0),
     ModelSetting("hosts-4-gbps-2.5", ranks=4, hosts=4, gbps=2.5),
+    ModelSetting("hosts-2-of-2-gbps-1", ranks=4, hosts=2, gbps=1.0),
+    ModelSetting("hosts-2-of-4-gbps-1", ranks=8, hosts=2, gbps=1.0),
 )
