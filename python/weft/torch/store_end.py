@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import socket
 import time
+from datetime import timedelta
 from typing import Any
 
 import torch.distributed as dist
 from torch._C._distributed_c10d import PrefixStore
 from torch.distributed import distributed_c10d
 
+from weft._weft import AboveStandardStreams
+from weft.stores import rendezvous
+
 __all__ = ["StoreEnd"]
 
 _POLL_S = 0.01
-_LINGER_S = 1.0
+_SLICE = timedelta(milliseconds=100)
+_LINGER_S = 0.3
 """Rank 0 has left: its store ends now, unless the program keeps it."""
 
 
@@ -27,6 +33,7 @@ class StoreEnd:
     def __init__(self, options: Any) -> None:
         """`options` are torch's `_DistributedBackendOptions`."""
         self._store = PrefixStore("weft end of the store", options.store)
+        self._address = rendezvous(options.store)
         self._rank = options.group_rank
         self._is_default = not options.global_ranks_in_group
 
@@ -41,17 +48,41 @@ class StoreEnd:
         try:
             if self._rank == 0:
                 self._store.set("left", "")
+                self._store.check(["left"])  # answered behind those who wait for it
             else:
                 self._wait(timeout_s)
         except RuntimeError:
             return  # it has ended: stores differ in what they raise
 
     def _wait(self, timeout_s: float) -> None:
-        deadline, left = time.monotonic() + timeout_s, False
-        while time.monotonic() < deadline:
-            if self._store.check(["left"]) and not left:
-                deadline, left = time.monotonic() + _LINGER_S, True
+        deadline = time.monotonic() + timeout_s
+        while not self._has_rank_0_left():
+            if time.monotonic() >= deadline:
+                return
+        # Not by the store, which would warn of its end.
+        deadline = time.monotonic() + _LINGER_S
+        while time.monotonic() < deadline and self._is_served():
             time.sleep(_POLL_S)
+
+    def _has_rank_0_left(self) -> bool:
+        """Waits for a moment, so that Ctrl-C is answered; the store answers before it ends."""
+        try:
+            self._store.wait(["left"], _SLICE)
+        except dist.DistNetworkError:
+            return True
+        except RuntimeError:  # not yet
+            return False
+        return True
+
+    def _is_served(self) -> bool:
+        if self._address is None:
+            return False
+        host, _, port = self._address.rpartition(":")
+        try:
+            with AboveStandardStreams(), socket.create_connection((host.strip("[]"), int(port)), _LINGER_S):
+                return True
+        except OSError:
+            return False
 
 
 def _made_by_torch() -> bool:
