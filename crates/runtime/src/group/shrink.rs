@@ -53,7 +53,7 @@ impl Group {
                 Ok(()) => return Ok(group),
                 // Another one has ended since.
                 Err(lost @ Error::PeerLost { .. }) => {
-                    group.break_off(&lost);
+                    group.give_up(&lost);
                     group = group.survivors(name, deadline)?;
                 }
                 Err(error) => {
@@ -76,15 +76,6 @@ impl Group {
         others
             .filter_map(|member| mine.get(&member.address.id).copied())
             .collect()
-    }
-
-    /// Breaks this group, unless it is broken.
-    fn break_off(&self, error: &Error) {
-        self.engine.with(|state, finished| {
-            if let Some(group) = state.groups.get_mut(&self.id) {
-                group.fail_and_tell(error, finished);
-            }
-        });
     }
 
     /// Agrees with the other survivors on who is left, and makes their group.
