@@ -7,6 +7,7 @@ in order with the deferred updates; an action that cannot must raise, and none m
 from __future__ import annotations
 
 import copy
+import gc
 import io
 import random
 from collections.abc import Callable, Iterable
@@ -144,8 +145,29 @@ class Program:
             state.update({key: value * 0.5 for key, value in state.items() if isinstance(value, Tensor)})
 
     def swap_storage(self) -> None:
-        values = self.saved[2].detach().clone().mul_(0.9)
-        torch.Tensor.data.__set__(self.saved[2], values)
+        put_elsewhere(self.saved[2])
+
+    def swap_storage_twice(self) -> None:
+        """The second may come where the first has been."""
+        put_elsewhere(self.saved[2])
+        gc.collect()
+        put_elsewhere(self.saved[2])
+
+    def swap_gradient_storage(self) -> None:
+        for gradient in self.gradients:
+            if gradient is not None:
+                put_elsewhere(gradient)
+
+    def swap_state_storage(self) -> None:
+        for state in self.state:
+            for value in state.values():
+                if isinstance(value, Tensor) and value.dim():
+                    put_elsewhere(value)
+
+
+def put_elsewhere(tensor: Tensor) -> None:
+    """Other values, without a new version."""
+    torch.Tensor.data.__set__(tensor, tensor.detach().clone().mul_(0.9))
 
 
 ORDERED: dict[str, Callable[[Program], Any]] = {
@@ -189,6 +211,9 @@ UNORDERED: dict[str, Callable[[Program], Any]] = {
     "saved state": Program.change_states,
     "other values in a saved state": Program.swap_states,
     "other storage": Program.swap_storage,
+    "other storage twice": Program.swap_storage_twice,
+    "other storage of gradients": Program.swap_gradient_storage,
+    "other storage of a saved state": Program.swap_state_storage,
 }
 ALL = {**ORDERED, **UNORDERED}
 

@@ -5,7 +5,8 @@
 carry it out first. Others, through references that the program has kept, are in memory when weft
 first looks, and there is no order any more in which the two could be done. Every change in place
 raises a tensor's version, and a tensor that was put elsewhere has another address: so `step` notes
-both, and the update compares. What changes neither, such as a NumPy view, cannot be seen.
+both, and the update compares. What was noted is held until then, so that no address comes again.
+What changes neither, such as a NumPy view, cannot be seen.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ __all__ = ["Noted", "share_memory"]
 
 _version: Any = torch.Tensor._version.__get__  # type: ignore[attr-defined]
 _address = torch.Tensor.data_ptr
-_OF_GRADIENTS, _OF_STATE = 2, 3
+_OF_GRADIENTS, _OF_STATE = (2, 3), 4
 """The places of what is noted of gradients, and the first of what is noted of states."""
 _NO_STATE: dict[str, Any] = {}
 
@@ -47,7 +48,7 @@ class Noted:
         self._optimizer = optimizer
         self._parameters = list(map(operator.attrgetter("parameter"), slots))
         self._gradients = list(map(operator.attrgetter("gradient_after"), slots))
-        self._state, self._before = self._now()
+        self._held, self._before = self._now()
 
     def check(self) -> None:
         """Raises `weft.UnsupportedError`, with the parameter's name, if something has changed."""
@@ -63,19 +64,22 @@ class Noted:
 
     @outside_of_modes
     def _now(self) -> tuple[list[Any], tuple[list[Any], ...]]:
-        """The parts of the state, which are held so that no address comes again; what is noted."""
+        """What must be held, which begins with the states of the parameters; what is noted."""
         states = list(map(self._optimizer.state.get, self._parameters, repeat(_NO_STATE)))
         try:
             values = list(chain.from_iterable(map(dict.values, states)))
         except TypeError:  # some optimizer keeps something else
             values = []
-        return [*states, *values], (
+        memory = [_storages(self._parameters), _storages(self._gradients), _storages(values)]
+        return [*states, *values, *memory], (
             list(map(_version, self._parameters)),
             list(map(_address, self._parameters)),
             list(map(getattr, self._gradients, repeat("_version"), repeat(None))),
+            list(map(id, memory[1])),
             list(map(id, states)),
             list(map(id, values)),
             list(map(getattr, values, repeat("_version"), repeat(None))),
+            list(map(id, memory[2])),
         )
 
     def _changed(self, now: tuple[list[Any], ...]) -> tuple[str, Slot]:
@@ -84,12 +88,25 @@ class Noted:
             places = range(max(len(before), len(after)))
             changed = [place for place in places if before[place : place + 1] != after[place : place + 1]]
             if changed and number < _OF_STATE:
-                return ("the gradient of " if number == _OF_GRADIENTS else ""), self._slots[changed[0]]
+                return ("the gradient of " if number in _OF_GRADIENTS else ""), self._slots[changed[0]]
             if changed:
-                ends = list(accumulate(map(len, self._state[: len(self._slots)])))
+                ends = list(accumulate(map(len, self._held[: len(self._slots)])))
                 place = changed[0] if number == _OF_STATE else min(bisect(ends, changed[0]), len(self._slots) - 1)
                 return "the optimizer's state of ", self._slots[place]
         raise AssertionError("lists that differ do so somewhere")
+
+
+def _storages(tensors: list[Any]) -> list[Any]:
+    """What the tensors lie in, or None: of what is no tensor, and of sparse ones."""
+    try:
+        return list(map(torch.Tensor.untyped_storage, tensors))
+    except (TypeError, NotImplementedError):
+        return list(map(_storage, tensors))
+
+
+def _storage(tensor: Any) -> torch.UntypedStorage | None:
+    has_one = isinstance(tensor, Tensor) and torch._C._has_storage(tensor)
+    return tensor.untyped_storage() if has_one else None
 
 
 def share_memory(tensors: Iterable[Tensor]) -> bool:
