@@ -107,7 +107,7 @@ impl IsaLevel {
 }
 
 /// A 16-bit float.
-trait Half: Number<Wide = f32, Divisor = f32> {
+pub(crate) trait Half: Number<Wide = f32, Divisor = f32> {
     /// The bits of infinity. Patterns above are NaNs.
     const INFINITY: u16;
     /// The bits of the NaN that is written for every NaN.

@@ -18,6 +18,7 @@
 #[cfg(target_arch = "aarch64")]
 mod aarch64;
 mod average;
+mod averaged_f16;
 mod bf16_pairs;
 mod block;
 mod combine;

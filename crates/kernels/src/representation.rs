@@ -10,6 +10,9 @@ use crate::{DType, Finish, IsaLevel, ReduceOp, copy};
 pub enum Representation {
     /// As a type of elements.
     Plain(DType),
+    /// As binary16, on the way to an average of so many contributions: what lies beyond the range
+    /// has patterns of its own, up to the sum of as many of the largest.
+    AveragedF16(u32),
     /// As 8-bit floats in blocks of [`SCALED_BLOCK`], the first of which begins with the first
     /// element.
     Scaled(Float8),
@@ -20,6 +23,7 @@ impl Representation {
     pub fn bytes(self, elements: usize) -> usize {
         match self {
             Representation::Plain(dtype) => elements * dtype.size(),
+            Representation::AveragedF16(_) => elements * DType::F16.size(),
             Representation::Scaled(_) => Float8::bytes(elements),
         }
     }
@@ -43,7 +47,8 @@ const STRIPS: usize = 8;
 type Strip = [u8; STRIP * 8];
 
 impl IsaLevel {
-    /// Converts elements, rounding once, to nearest even. 8-bit floats come from and become `f32`.
+    /// Converts elements, rounding once, to nearest even. 8-bit floats and those on the way to an
+    /// average come from and become `f32`.
     ///
     /// # Panics
     /// As [`convert`](crate::convert()).
@@ -58,7 +63,7 @@ impl IsaLevel {
         src: Represented<*const u8>,
         elements: usize,
     ) {
-        use Representation::{Plain, Scaled};
+        use Representation::{AveragedF16, Plain, Scaled};
         let (to, from) = (dst.address, src.address);
         match (dst.representation, src.representation) {
             (a, b) if a == b => {
@@ -68,6 +73,14 @@ impl IsaLevel {
             (Plain(a), Plain(b)) => {
                 // SAFETY: the caller's promise.
                 unsafe { self.convert(b, a, &[to], from, elements) }
+            }
+            (AveragedF16(contributions), Plain(DType::F32)) => {
+                // SAFETY: the caller's promise.
+                unsafe { self.encode_averaged(to, from, elements, contributions) }
+            }
+            (Plain(DType::F32), AveragedF16(contributions)) => {
+                // SAFETY: the caller's promise.
+                unsafe { self.decode_averaged(to, from, elements, contributions) }
             }
             (Scaled(float), Plain(DType::F32)) => {
                 // SAFETY: the caller's promise.

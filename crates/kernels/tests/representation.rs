@@ -7,8 +7,10 @@ use weft_kernels::{
 };
 
 const PLAIN: Representation = Representation::Plain(DType::F32);
-const OTHERS: [Representation; 4] = [
+const CONTRIBUTIONS: u32 = 8;
+const OTHERS: [Representation; 5] = [
     Representation::Plain(DType::F16),
+    Representation::AveragedF16(CONTRIBUTIONS),
     Representation::Plain(DType::Bf16),
     Representation::Scaled(Float8::E4m3),
     Representation::Scaled(Float8::E5m2),
@@ -62,7 +64,12 @@ fn bits(elements: &[f32]) -> Vec<u32> {
 /// largest magnitude of its block.
 fn bound(representation: Representation, element: f32, largest: f32) -> f64 {
     let (relative, least) = match representation {
-        Representation::Plain(DType::F16) => (2_f64.powi(-11), 2_f64.powi(-25)),
+        Representation::AveragedF16(of) if element.abs() >= 65520.0 => {
+            ((f64::from(of).log2() + 1.0) / 1022.0, 0.0)
+        }
+        Representation::AveragedF16(_) | Representation::Plain(DType::F16) => {
+            (2_f64.powi(-11), 2_f64.powi(-25))
+        }
         Representation::Plain(_) => (2_f64.powi(-8), 2_f64.powi(-134)),
         Representation::Scaled(Float8::E4m3) => {
             (2_f64.powi(-4), f64::from(largest) * 2_f64.powi(-17))
@@ -78,7 +85,8 @@ fn bound(representation: Representation, element: f32, largest: f32) -> f64 {
 /// Numbers of every magnitude that the narrowest exponent has, and some beyond.
 fn element() -> impl Strategy<Value = f32> {
     let wide = (-140_i32..100, -1.0_f32..1.0).prop_map(|(exponent, x)| x * 2_f32.powi(exponent));
-    prop_oneof![4 => wide, 4 => -4.0_f32..4.0, 1 => Just(0.0_f32), 1 => Just(-0.0_f32)]
+    let beyond_f16 = -6e5_f32..6e5;
+    prop_oneof![4 => wide, 4 => -4.0_f32..4.0, 1 => beyond_f16, 1 => Just(0.0_f32), 1 => Just(-0.0_f32)]
 }
 
 proptest! {
@@ -95,11 +103,15 @@ proptest! {
         for (block, (given, found)) in elements.chunks(SCALED_BLOCK).zip(once.chunks(SCALED_BLOCK)).enumerate() {
             let largest = given.iter().fold(0.0_f32, |most, x| most.max(x.abs()));
             for (x, y) in given.iter().zip(found) {
-                let overflows = representation == OTHERS[0] && x.abs() >= 65520.0;
+                let overflows = match representation {
+                    Representation::Plain(DType::F16) => x.abs() >= 65520.0,
+                    Representation::AveragedF16(of) => x.abs() > 65536.0 * of as f32,
+                    _ => false,
+                };
                 let error = (f64::from(*x) - f64::from(*y)).abs();
                 let allowed = bound(representation, *x, largest);
                 prop_assert!(
-                    overflows && y.is_infinite() || error <= allowed,
+                    if overflows { y.is_infinite() } else { error <= allowed },
                     "{representation:?}, block {block}: {x:e} became {y:e}, more than {allowed:e} away"
                 );
             }

@@ -1,4 +1,4 @@
-//! Tests of averages of 16-bit floats: finite where the contributions are, with the error of the
+//! Tests of averages of 16-bit floats, or of `f32` that travel as such: finite where the contributions are, with the error of the
 //! sum's roundings and no more, by every algorithm.
 
 mod ranks;
@@ -8,12 +8,13 @@ use ranks::choices::choices;
 use ranks::{Ranks, Rng, Setup, fresh_seed};
 use weft_kernels::DType;
 use weft_runtime::{Call, Counts, Group, Op, Tiling, TransportChoice, Waited};
-use weft_schedule::Collective;
+use weft_schedule::{Collective, WireFormat};
 
-/// A type of 16-bit floats.
+/// A type of 16-bit floats, or `f32` that are such, and travel as such.
 #[derive(Clone, Copy)]
 struct HalfType {
     dtype: DType,
+    wire: Option<WireFormat>,
     widen: fn(u16) -> f64,
     narrow: fn(f64) -> u16,
     largest: f64,
@@ -25,19 +26,28 @@ struct HalfType {
     odd_nans: [u16; 3],
 }
 
-fn types() -> [HalfType; 2] {
+fn types() -> [HalfType; 3] {
+    let f16 = HalfType {
+        dtype: DType::F16,
+        wire: None,
+        widen: |bits| f16::from_bits(bits).to_f64(),
+        narrow: |x| f16::from_f64(x).to_bits(),
+        largest: 65504.0,
+        least: 2_f64.powi(-24),
+        unit: 2_f64.powi(-11),
+        odd_nans: [0x7c01, 0x7d55, 0xffff],
+    };
+    let on_the_wire = HalfType {
+        dtype: DType::F32,
+        wire: Some(WireFormat::Fp16),
+        ..f16
+    };
     [
-        HalfType {
-            dtype: DType::F16,
-            widen: |bits| f16::from_bits(bits).to_f64(),
-            narrow: |x| f16::from_f64(x).to_bits(),
-            largest: 65504.0,
-            least: 2_f64.powi(-24),
-            unit: 2_f64.powi(-11),
-            odd_nans: [0x7c01, 0x7d55, 0xffff],
-        },
+        f16,
+        on_the_wire,
         HalfType {
             dtype: DType::Bf16,
+            wire: None,
             widen: |bits| bf16::from_bits(bits).to_f64(),
             narrow: |x| bf16::from_f64(x).to_bits(),
             largest: bf16::MAX.to_f64(),
@@ -74,43 +84,64 @@ fn contributions(of: HalfType, rank: usize, count: usize, seed: u64) -> Vec<u16>
     (0..count).map(&mut element).collect()
 }
 
+impl HalfType {
+    /// A result in memory.
+    fn value(self, bits: u32) -> f64 {
+        match self.dtype {
+            DType::F32 => f32::from_bits(bits).into(),
+            _ => (self.widen)(bits as u16),
+        }
+    }
+}
+
+/// The bits of the results.
 fn run(
     group: &Group,
     collective: Collective,
     algorithm: &str,
     of: HalfType,
     input: &[u16],
-) -> Vec<u16> {
+) -> Vec<u32> {
     let ranks = group.size() as usize;
     let count = match collective {
         Collective::ReduceScatter => input.len() / ranks,
         _ => input.len(),
     };
+    let wide: Vec<f32> = input.iter().map(|x| (of.widen)(*x) as f32).collect();
     let mut output = vec![0_u16; count];
+    let mut wide_output = vec![0_f32; count];
+    let is_wide = of.dtype == DType::F32;
+    let (from, to): (*const u8, *mut u8) = match is_wide {
+        true => (wide.as_ptr().cast(), wide_output.as_mut_ptr().cast()),
+        false => (input.as_ptr().cast(), output.as_mut_ptr().cast()),
+    };
     let call = Call {
         collective,
         dtype: of.dtype,
         op: Op::Average,
-        input: input.as_ptr().cast(),
-        output: output.as_mut_ptr().cast(),
+        input: from,
+        output: to,
         counts: Counts::Equal(count as u64),
         priority: 0,
         timeout: None,
         algorithm: Some(algorithm.into()),
         tiling: Tiling::default(),
-        wire: None,
+        wire: of.wire,
     };
     // SAFETY: the buffers live until the wait is over.
     let work = unsafe { group.issue(call, false) }.unwrap();
     assert_eq!(work.wait(None, &mut || false).unwrap(), Waited::Done);
-    output
+    match is_wide {
+        true => wide_output.iter().map(|x| x.to_bits()).collect(),
+        false => output.into_iter().map(u32::from).collect(),
+    }
 }
 
-fn check(of: HalfType, inputs: &[Vec<u16>], at: usize, found: u16, what: &str) {
+fn check(of: HalfType, inputs: &[Vec<u16>], at: usize, found: u32, what: &str) {
     let ranks = inputs.len() as f64;
     let contributions = || inputs.iter().map(|input| (of.widen)(input[at]));
     let expected = contributions().sum::<f64>() / ranks;
-    let result = (of.widen)(found);
+    let result = of.value(found);
     let shown = || {
         let all: Vec<f64> = contributions().collect();
         format!("{what}, element {at}: {result} is no average of {all:?}")
@@ -161,11 +192,11 @@ fn check_group(setup: &Setup, ranks: u32, count: usize, seed: u64) {
     for (index, (collective, name, of)) in cases.iter().enumerate() {
         let inputs = inputs(*of);
         let what = format!(
-            "{collective} {name} of {} on {ranks} ranks of {setup:?}",
-            of.dtype
+            "{collective} {name} of {} ({:?}) on {ranks} ranks of {setup:?}",
+            of.dtype, of.wire
         );
-        let results: Vec<&Vec<u16>> = results.iter().map(|all| &all[index]).collect();
-        let whole: Vec<u16> = match collective {
+        let results: Vec<&Vec<u32>> = results.iter().map(|all| &all[index]).collect();
+        let whole: Vec<u32> = match collective {
             Collective::AllReduce => {
                 assert!(
                     results.windows(2).all(|two| two[0] == two[1]),

@@ -267,7 +267,8 @@ fn execute_at<D: Driver>(
             // SAFETY: see [Note: Who may touch what].
             Kernel::Copy => unsafe { access::copy(dsts, srcs[0], bytes(&operands[0])) },
             Kernel::Convert => {
-                let [to, from] = [0, destinations].map(|i| operands[i].representation(call.dtype));
+                let of = |operand: &Operand| operand.representation(call, shape.ranks);
+                let (to, from) = (of(&operands[0]), of(&operands[destinations]));
                 // SAFETY: as above.
                 unsafe { access::convert(dsts, to, srcs[0], from, elements) };
             }
@@ -296,7 +297,7 @@ fn execute_at<D: Driver>(
             Kernel::Reduce { is_final, .. } => {
                 let finish = call.op.finish(is_final, shape.ranks);
                 let (to, from) = operands.split_at(destinations);
-                let of = |operand: &Operand| operand.representation(call.dtype);
+                let of = |operand: &Operand| operand.representation(call, shape.ranks);
                 let dsts = dsts.iter().zip(to).map(|(at, to)| represented(*at, of(to)));
                 let srcs = srcs.iter().zip(from);
                 let srcs = srcs.map(|(at, from)| represented(at.cast_const(), of(from)));

@@ -8,7 +8,7 @@ use weft_kernels::{DType, Float8, Representation};
 use weft_schedule::{Encoding, Rank, Schedule, SignalId, sums_in_transit};
 
 use super::Arrival;
-use crate::Error;
+use crate::{Call, Error, Op};
 
 /// Which memory an operand lies in.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -41,11 +41,12 @@ impl Operand {
         matches!(self.location, Location::Input(_) | Location::Output(_))
     }
 
-    /// How its elements are represented in a message of this type.
-    pub(crate) fn representation(&self, message: DType) -> Representation {
+    /// How its elements are represented in a call of so many ranks.
+    pub(crate) fn representation(&self, call: &Call, ranks: u32) -> Representation {
         match self.encoding {
-            Encoding::Native => Representation::Plain(message),
+            Encoding::Native => Representation::Plain(call.dtype),
             Encoding::F32 => Representation::Plain(DType::F32),
+            Encoding::F16 if call.op == Op::Average => Representation::AveragedF16(ranks),
             Encoding::F16 => Representation::Plain(DType::F16),
             Encoding::Bf16 => Representation::Plain(DType::Bf16),
             Encoding::E4m3 => Representation::Scaled(Float8::E4m3),
