@@ -19,6 +19,7 @@ __all__ = [
     "MemoryStore",
     "UserSchedule",
     "Registration",
+    "Operation",
     "Request",
     "Symmetric",
     "SymmetricPart",
@@ -345,26 +346,28 @@ class UserSchedule:
         """All ranks' programs in text form."""
 
 @final
+class Operation:
+    """A collective, its root, element type and reduction: what calls of one kind share."""
+
+    def __new__(cls, collective: str, dtype: str, itemsize: int, op: object | None = None, root: int = 0) -> Operation:
+        """`dtype` names the elements' type, of `itemsize` bytes.
+
+        Types that weft does not compute with are moved as bytes. `op` is one of `operations`, or
+        has a `factor`, as `weft.PremulSum` has.
+        """
+
+@final
 class Request:
     """One call of a collective: what is combined or moved, and the addresses of its memory."""
 
     def __new__(
         cls,
-        collective: str,
-        dtype: str,
-        itemsize: int,
+        operation: Operation,
         counts: int | Sequence[int] | tuple[Sequence[int], Sequence[int]],
         source: int | None = None,
         target: int | None = None,
-        op: object | None = None,
-        root: int = 0,
     ) -> Request:
-        """`dtype` names the elements' type, of `itemsize` bytes.
-
-        Types that weft does not compute with are moved as bytes. Without `source`, a collective
-        that works in place reads its target. `op` is one of `operations`, or has a `factor`, as
-        `weft.PremulSum` has.
-        """
+        """Without `source`, a collective that works in place reads its target."""
     def stated(self) -> dict[str, Any]:
         """What it says, by name; `counts` are elements of `dtype`."""
 
@@ -428,6 +431,14 @@ class Group:
         """
     def run(self, request: Request, hold: object, timeout: float | None = None, **how: Any) -> None:
         """Carries out a collective; the arguments are those of `issue`."""
+    def issue_in_place(
+        self, operation: Operation, count: int, address: int, hold: object, timeout: float | None = None, **how: Any
+    ) -> Work:
+        """`issue`, in the background, of an operation in place on elements at an address."""
+    def run_in_place(
+        self, operation: Operation, count: int, address: int, hold: object, timeout: float | None = None, **how: Any
+    ) -> None:
+        """`run` of an operation in place on elements at an address."""
     def run_plain(self, collective: str, root: int, op: object, source: object | None, target: object | None) -> bool:
         """Carries out a collective operation of plain arrays; false if it cannot be done like this.
 

@@ -7,13 +7,14 @@ shapes that they accept.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from typing import Any
 
 from weft import _weft
 from weft.ops import Op, PremulSum
 from weft.staging import Array, Staged
 
-__all__ = ["PreparedCall", "Counts", "call"]
+__all__ = ["Counts", "PreparedCall", "call", "native_operation"]
 
 Counts = int | list[int] | tuple[list[int], list[int]]
 
@@ -52,13 +53,25 @@ def call(
     memory = source or writes
     name, itemsize = ("uint8", 1) if memory is None else (memory.dtype.name, memory.dtype.itemsize)
     request = _weft.Request(
-        collective,
-        name,
-        itemsize,
+        native_operation(collective, name, itemsize, op, root),
         counts,
         None if source is None else source.pointer,
         None if writes is None else writes.pointer,
-        op,
-        root,
     )
     return PreparedCall(request, source, target, result)
+
+
+def native_operation(collective: str, dtype: str, itemsize: int, op: object = None, root: int = 0) -> _weft.Operation:
+    """What calls of one kind share. See `_weft.Operation`.
+
+    Raises:
+        weft.ArgumentError: There is no such operation.
+        weft.UnsupportedError: It is not defined for elements of this type.
+    """
+    try:
+        return _known(collective, dtype, itemsize, op, root)
+    except TypeError:  # what cannot be hashed is no operation, which it says
+        return _weft.Operation(collective, dtype, itemsize, op, root)
+
+
+_known = functools.lru_cache(maxsize=1024)(_weft.Operation)

@@ -10,6 +10,7 @@ use weft_runtime::{
     Choice, Error, MemoryClass, PrefixStore, SplitOptions, StageOf, StageSpan, Unshared,
 };
 
+use crate::call::CountsArgument;
 use crate::call::{self, check_address, collective, dtype};
 use crate::counters::{self, Counters, TrafficRow};
 use crate::endpoint::Endpoint;
@@ -18,7 +19,7 @@ use crate::interrupt::{Cancellation, ending, interruptible, optional_duration, w
 use crate::options::Options;
 use crate::plain::{PlainCall, PlainMessage};
 use crate::registration::{Registration, dma_buf};
-use crate::request::{CallKeywords, Request};
+use crate::request::{CallKeywords, Operation, Request};
 use crate::selection::{Explanation, UserSchedule};
 use crate::store;
 use crate::symmetric::Symmetric;
@@ -170,6 +171,40 @@ impl Group {
         let how = CallKeywords::of(py, request.collective, timeout, how)?;
         let work = self.start(py, request, how, false)?;
         ended(py, work, || Ok(hold.clone().unbind()))
+    }
+
+    /// `issue`, in the background, of an operation in place on elements at an address.
+    #[pyo3(signature = (operation, count, address, hold, timeout=None, **how))]
+    #[expect(clippy::too_many_arguments, reason = "arguments of a Python call")]
+    fn issue_in_place(
+        &self,
+        py: Python<'_>,
+        operation: &Operation,
+        count: u64,
+        address: usize,
+        hold: Py<PyAny>,
+        timeout: Option<f64>,
+        how: Option<&Bound<'_, PyDict>>,
+    ) -> PyResult<Work> {
+        let request = operation.on(CountsArgument::Equal(count), None, Some(address));
+        self.issue(py, &request, hold, true, timeout, how)
+    }
+
+    /// `run` of an operation in place on elements at an address.
+    #[pyo3(signature = (operation, count, address, hold, timeout=None, **how))]
+    #[expect(clippy::too_many_arguments, reason = "arguments of a Python call")]
+    fn run_in_place(
+        &self,
+        py: Python<'_>,
+        operation: &Operation,
+        count: u64,
+        address: usize,
+        hold: &Bound<'_, PyAny>,
+        timeout: Option<f64>,
+        how: Option<&Bound<'_, PyDict>>,
+    ) -> PyResult<()> {
+        let request = operation.on(CountsArgument::Equal(count), None, Some(address));
+        self.run(py, &request, hold, timeout, how)
     }
 
     /// Carries out a collective of plain arrays, if it can be done like this, and tells whether it

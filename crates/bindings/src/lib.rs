@@ -47,6 +47,7 @@ fn _weft(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<group::Group>()?;
     module.add_class::<interrupt::Cancellation>()?;
     module.add_class::<registration::Registration>()?;
+    module.add_class::<request::Operation>()?;
     module.add_class::<request::Request>()?;
     module.add_function(wrap_pyfunction!(store::fail_meeting, module)?)?;
     module.add_class::<store::MemoryStore>()?;

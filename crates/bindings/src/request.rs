@@ -12,6 +12,76 @@ use crate::call::{self, CountsArgument, OPS};
 use crate::error::{argument_error, unsupported};
 use crate::interrupt::optional_duration;
 
+/// A collective, its root, element type and reduction: what calls of one kind share.
+#[pyclass(frozen, module = "weft._weft")]
+pub(crate) struct Operation {
+    collective: Collective,
+    dtype: DType,
+    op: Op,
+    /// How many elements of `dtype` a caller's element is moved as.
+    factor: u64,
+}
+
+#[pymethods]
+impl Operation {
+    /// `dtype` is the name of the elements' type and `itemsize` their length in bytes: types that
+    /// weft does not compute with are moved as bytes.
+    #[new]
+    #[pyo3(signature = (collective, dtype, itemsize, op=None, root=0))]
+    fn new(
+        py: Python<'_>,
+        collective: &str,
+        dtype: &str,
+        itemsize: u64,
+        op: Option<&Bound<'_, PyAny>>,
+        root: u32,
+    ) -> PyResult<Self> {
+        let collective = call::collective(py, collective, root)?;
+        let known = DType::from_name(dtype);
+        let op = match (collective.reduces(), known) {
+            (false, _) => Op::Sum,
+            (true, Some(dtype)) => operation(py, op, dtype)?,
+            (true, None) => {
+                let text = format!("cannot reduce elements of type {dtype}: weft only moves them");
+                return Err(unsupported(py, text));
+            }
+        };
+        Ok(Self {
+            collective,
+            dtype: known.unwrap_or(DType::U8),
+            op,
+            factor: if known.is_some() { 1 } else { itemsize },
+        })
+    }
+}
+
+impl Operation {
+    /// A call of it; without `source`, a collective that works in place reads its target.
+    pub(crate) fn on(
+        &self,
+        counts: CountsArgument,
+        source: Option<usize>,
+        target: Option<usize>,
+    ) -> Request {
+        let output = target.unwrap_or(0);
+        let counts = match self.factor {
+            1 => counts,
+            factor => counts.scaled(factor),
+        };
+        Request {
+            collective: self.collective,
+            dtype: self.dtype,
+            op: self.op,
+            input: match source {
+                None if self.collective.in_place() => output,
+                source => source.unwrap_or(0),
+            },
+            output,
+            counts: counts.into(),
+        }
+    }
+}
+
 /// One call of a collective: what is combined or moved, and the addresses of its memory.
 #[pyclass(frozen, module = "weft._weft")]
 #[derive(Clone)]
@@ -26,48 +96,16 @@ pub(crate) struct Request {
 
 #[pymethods]
 impl Request {
-    /// `dtype` is the name of the elements' type and `itemsize` their length in bytes: types that
-    /// weft does not compute with are moved as bytes. Without `source`, a collective that works in
-    /// place reads its target.
+    /// Without `source`, a collective that works in place reads its target.
     #[new]
-    #[pyo3(signature = (collective, dtype, itemsize, counts, source=None, target=None, op=None, root=0))]
-    #[expect(clippy::too_many_arguments, reason = "arguments of a Python call")]
+    #[pyo3(signature = (operation, counts, source=None, target=None))]
     fn new(
-        py: Python<'_>,
-        collective: &str,
-        dtype: &str,
-        itemsize: u64,
+        operation: &Operation,
         counts: CountsArgument,
         source: Option<usize>,
         target: Option<usize>,
-        op: Option<&Bound<'_, PyAny>>,
-        root: u32,
-    ) -> PyResult<Self> {
-        let collective = call::collective(py, collective, root)?;
-        let known = DType::from_name(dtype);
-        let op = match (collective.reduces(), known) {
-            (false, _) => Op::Sum,
-            (true, Some(dtype)) => operation(py, op, dtype)?,
-            (true, None) => {
-                let text = format!("cannot reduce elements of type {dtype}: weft only moves them");
-                return Err(unsupported(py, text));
-            }
-        };
-        let output = target.unwrap_or(0);
-        Ok(Self {
-            collective,
-            dtype: known.unwrap_or(DType::U8),
-            op,
-            input: match source {
-                None if collective.in_place() => output,
-                source => source.unwrap_or(0),
-            },
-            output,
-            counts: match known {
-                Some(_) => counts.into(),
-                None => counts.scaled(itemsize).into(),
-            },
-        })
+    ) -> Self {
+        operation.on(counts, source, target)
     }
 
     /// What it says, by name; `counts` are elements of `dtype`.

@@ -33,6 +33,7 @@ from weft.dtypes import DType
 from weft.errors import DeviceError, UnsupportedError
 from weft.group import Group
 from weft.ops import Op, PremulSum
+from weft.request import native_operation
 
 __all__ = ["SLOTS", "DeviceMemory", "Pipeline"]
 
@@ -127,15 +128,16 @@ class Pipeline(HostSteps):
             DeviceMemory(memory.address + start, min(tile, memory.nbytes - start))
             for start in range(0, memory.nbytes, tile)
         ]
+        # Raises what is wrong with type and operation before anything is under way.
+        kind = native_operation("all-reduce", dtype.name, dtype.itemsize, op)
         keywords = dict(how or {})
         limit = self._timeout if timeout is None else timeout
 
         def begin(slot: int, nbytes: int) -> Callable[[], _weft.Work]:
             elements, address = nbytes // dtype.itemsize, self._slot(slot)
-            request = _weft.Request("all-reduce", dtype.name, dtype.itemsize, elements, None, address, op)
+            request = _weft.Request(kind, elements, None, address)
             return lambda: self.group.issue(request, self._tiles, True, limit, **keywords)
 
-        begin(0, 0)  # raises what is wrong with type and operation before anything is under way
         operation = self._put(device, stream, len(parts), lambda operation: self._put_tiles(operation, parts, begin))
         self._keep(operation, hold)
         return operation

@@ -14,14 +14,15 @@ from weft.errors import UnsupportedError
 from weft.ops import Op, PremulSum
 from weft.parsing import SECONDS_MAX
 
-__all__ = ["check_reducible", "element_type", "is_reducible", "real", "reduction", "seconds"]
+__all__ = ["UNSET", "check_reducible", "element_type", "is_reducible", "real", "reduction", "seconds"]
 
 _TYPES = {getattr(torch, name): dtype for name, dtype in DTYPES.items()}
 _PAIRS = (torch.complex64, torch.complex128)
 _OPERATIONS: dict[Any, Op] = {getattr(ReduceOp, name.upper()): name for name in get_args(Op)}
 _LINEAR = ("sum", "avg")
 _SUM = ReduceOp.SUM
-_UNSET = timedelta(0)
+UNSET = timedelta(0)
+"""Timeouts up to this one say \"not set\"."""
 
 
 def element_type(dtype: torch.dtype) -> DType:
@@ -64,5 +65,5 @@ def reduction(op: ReduceOp) -> Op | PremulSum:
 
 
 def seconds(timeout: timedelta) -> float | None:
-    """A timeout in seconds; None where torch says "not set", which is zero or less."""
-    return min(timeout.total_seconds(), SECONDS_MAX) if timeout > _UNSET else None
+    """A timeout in seconds; None where torch says "not set"."""
+    return min(timeout.total_seconds(), SECONDS_MAX) if timeout > UNSET else None

@@ -14,19 +14,20 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 import torch
 from torch import Tensor
 from torch.autograd import profiler
+from torch.distributed import ReduceOp
 
 from weft import _weft
 from weft.errors import ArgumentError
-from weft.request import PreparedCall, call
+from weft.request import PreparedCall, call, native_operation
 from weft.staging import Staged, check_same_type
-from weft.torch import priorities, ranges, wire
-from weft.torch.arguments import element_type, real, reduction, seconds
+from weft.torch import ranges
+from weft.torch.arguments import UNSET, element_type, real, reduction, seconds
+from weft.torch.call_context import keywords, within
 from weft.torch.child_groups import ChildGroups
-from weft.torch.communication_thread import CommunicationThread, communication_thread, note_failure, wait_in_callback
+from weft.torch.communication_thread import CommunicationThread, here, note_failure, wait_in_callback
 from weft.torch.counts import check_blocks, check_own_block, counts_of, equal, split
 from weft.torch.device.operations import DeviceOperations, tensors_in
 from weft.torch.memory import (
-    is_plain,
     joined_readable,
     joined_writable,
     pair,
@@ -47,6 +48,10 @@ if TYPE_CHECKING:
 __all__ = ["TorchCollectives"]
 
 _Method = TypeVar("_Method", bound=Callable[..., Any])
+
+_STRIDED = torch.strided
+_SUM = ReduceOp.SUM
+"""Compared faster than looked up, and most frequent."""
 
 
 def _on_any_device(*, reads: Sequence[int] = (), writes: Sequence[int] = ()) -> Callable[[_Method], _Method]:
@@ -86,7 +91,7 @@ class TorchCollectives:
     _size: int
     _timeout: float | None
     _issued: int
-    priority: int
+    keywords: dict[str, Any]
     """Of operations of threads that set none: see `weft.torch.priority`."""
     _before_shutdown: list[weakref.WeakMethod[Callable[[], None]]]
     communication_thread: CommunicationThread
@@ -100,7 +105,7 @@ class TorchCollectives:
         self._size = size
         self._timeout = seconds(timeout)
         self._issued = 0
-        self.priority = 0
+        self.keywords = {}
         self._before_shutdown = []
         self.communication_thread = CommunicationThread(group.name)
         self._groups = ChildGroups(group)
@@ -131,16 +136,26 @@ class TorchCollectives:
         if in_function_mode() or in_dispatch_mode():
             with no_modes():
                 return self.allreduce(tensors, options)
-        tensor = single(tensors, "tensors")
-        if tensor.layout is not torch.strided:
-            return self.allreduce_sparse(tensors, options)
-        op = reduction(options.reduceOp)
-        if not tensor.is_cpu:
-            return self._all_reduce_on_device(tensor, op, options)
-        if options.asyncOp or tensor.is_complex() or profiler._is_profiler_enabled or not is_plain(tensor):
-            return self._carry_out([self._all_reduce(tensor, op)], tensors, options)
+        tensor = tensors[0] if len(tensors) == 1 else single(tensors, "tensors")
+        plain = tensor.is_cpu and tensor.layout is _STRIDED and tensor.is_contiguous() and not tensor.is_neg()
+        if not plain or tensor.is_complex() or profiler._is_profiler_enabled:
+            return self._all_reduce_otherwise(tensor, tensors, options)
         # The most frequent call, with little overhead, which matters for small tensors.
-        self._run(_plain_all_reduce(tensor, op), tensor, options)
+        op = options.reduceOp
+        operation = _all_reduce_of(tensor.dtype, "sum" if op == _SUM else reduction(op))
+        timeout = self._timeout if options.timeout <= UNSET else seconds(options.timeout)
+        how = self.keywords if within.get() is None else keywords(self.keywords)
+        group = self._group if here.thread is None else self._groups.here(self._timeout)
+        self._issued += 1
+        memory = operation, tensor.numel(), tensor.data_ptr(), tensor
+        if options.asyncOp:
+            native = group.issue_in_place(*memory, timeout, **how)
+            return self._follow([native], [], list(tensors), timeout)
+        try:
+            group.run_in_place(*memory, timeout, **how)
+        except Exception as error:
+            note_failure(error)
+            raise
         return None
 
     @outside_of_modes
@@ -331,13 +346,23 @@ class TorchCollectives:
 
     # How the above is done.
 
+    def _all_reduce_otherwise(
+        self, tensor: Tensor, tensors: Sequence[Tensor], options: Any
+    ) -> WeftWork | DeviceWork | None:
+        if tensor.layout is not torch.strided:
+            return self.allreduce_sparse(tensors, options)
+        op = reduction(options.reduceOp)
+        if not tensor.is_cpu:
+            return self._all_reduce_on_device(tensor, op, options)
+        return self._carry_out([self._all_reduce(tensor, op)], tensors, options)
+
     def _all_reduce_on_device(self, tensor: Tensor, op: Op | PremulSum, options: Any) -> DeviceWork | None:
         self._issued += 1
         work = self.device_operations.all_reduce(
             tensor,
             op,
             timeout=seconds(options.timeout) or self._timeout,
-            how={**priorities.keywords(self.priority), **wire.keywords()},
+            how=keywords(self.keywords),
             sequence=self._issued,
         )
         return self._seen_by_stream(work, options)
@@ -370,9 +395,7 @@ class TorchCollectives:
 
     def _all_reduce(self, tensor: Tensor, op: Op | PremulSum) -> PreparedCall:
         numbers = real(tensor, op)
-        if not is_plain(numbers):
-            return call("all-reduce", numbers.numel(), None, writable(numbers, keep=True), op=op)
-        return PreparedCall(_plain_all_reduce(numbers, op), numbers)
+        return call("all-reduce", numbers.numel(), None, writable(numbers, keep=True), op=op)
 
     def _all_gather(self, place: Staged, block: Tensor, counts: int | list[int]) -> PreparedCall:
         own = self._rank if isinstance(counts, int) else None
@@ -403,7 +426,7 @@ class TorchCollectives:
         timeout = seconds(options.timeout) or self._timeout
         group = self._groups.here(self._timeout)
         try:
-            group.run(request, memory, timeout, **priorities.keywords(self.priority), **wire.keywords())
+            group.run(request, memory, timeout, **keywords(self.keywords))
         except Exception as error:
             note_failure(error)
             raise
@@ -421,14 +444,11 @@ class TorchCollectives:
             return None
         timeout = seconds(options.timeout) or self._timeout
         self._issued += len(calls)
-        how = {**priorities.keywords(self.priority), **wire.keywords()}
+        how = keywords(self.keywords)
         group = self._groups.here(self._timeout)
         natives = [group.issue(one.request, one, True, timeout, **how) for one in calls]
         if options.asyncOp:
-            work = self._follow(natives, [one.target for one in calls], list(result), timeout)
-            if communication_thread() is not None:
-                wait_in_callback(work)
-            return work
+            return self._follow(natives, [one.target for one in calls], list(result), timeout)
         for native, one in zip(natives, calls, strict=True):
             native.wait(None)
             one.finish()
@@ -440,6 +460,8 @@ class TorchCollectives:
         finishers = [place.copy_back for place in places if place is not None and place.copy_back is not None]
         work = WeftWork(natives, result, finishers, self._issued, timeout, self.communication_thread)
         offer(work, self._group)
+        if here.thread is not None:
+            wait_in_callback(work)
         return work
 
     def abort_operations(self, reason: str) -> None:
@@ -461,9 +483,10 @@ class _HostOperations(TorchCollectives):
         self._begin(group, group.rank, group.size, timeout)
 
 
-def _plain_all_reduce(tensor: Tensor, op: Op | PremulSum) -> _weft.Request:
-    dtype = element_type(tensor.dtype)
-    return _weft.Request("all-reduce", dtype.name, dtype.itemsize, tensor.numel(), None, tensor.data_ptr(), op)
+@functools.cache
+def _all_reduce_of(dtype: torch.dtype, op: Op | PremulSum) -> _weft.Operation:
+    elements = element_type(dtype)
+    return native_operation("all-reduce", elements.name, elements.itemsize, op)
 
 
 def _reduce_scatter(place: Staged, whole: Array, counts: int | list[int], op: Op | PremulSum) -> PreparedCall:

@@ -34,7 +34,7 @@ from torch.distributed import Work
 from weft.torch.patches.autograd import at_end_of_backward, calling_hook, in_backward, in_node
 from weft.torch.patches.futures import extend_futures
 
-__all__ = ["CommunicationThread", "communication_thread", "note_failure", "wait_in_callback"]
+__all__ = ["CommunicationThread", "communication_thread", "here", "note_failure", "wait_in_callback"]
 
 T = TypeVar("T")
 
@@ -52,18 +52,18 @@ class _Here(threading.local):
         self.holding: list[CommunicationThread] = []
 
 
-_here = _Here()
+here = _Here()
 
 
 def communication_thread() -> CommunicationThread | None:
     """The communication thread that the caller runs on, if it does."""
-    return _here.thread
+    return here.thread
 
 
 def note_failure(error: Exception) -> None:
     """Lets the backward pass end with what went wrong in an operation of a callback, as it is."""
-    if _here.thread is not None and not _here.submitted:
-        _here.thread.note_failure(error)
+    if here.thread is not None and not here.submitted:
+        here.thread.note_failure(error)
 
 
 def wait_in_callback(work: Work) -> None:
@@ -90,7 +90,7 @@ class _Submitted:
         self.future: Future[None] = Future()
 
     def run(self) -> None:
-        _here.submitted = True
+        here.submitted = True
         try:
             self._body()
         except BaseException as error:
@@ -98,7 +98,7 @@ class _Submitted:
         else:
             self.future.set_result(None)
         finally:
-            _here.submitted = False
+            here.submitted = False
 
 
 class _Callback:
@@ -161,8 +161,8 @@ class CommunicationThread:
             if in_backward():
                 at_end_of_backward(self._end_of_backward)
         self._held.append(task)
-        if self not in _here.holding:
-            _here.holding.append(self)
+        if self not in here.holding:
+            here.holding.append(self)
         return task.future
 
     def submit(self, body: Callable[[], None]) -> Future[None]:
@@ -177,7 +177,7 @@ class CommunicationThread:
     def settle(self) -> None:
         """Completes every future that was asked for. Returns when the callbacks have run."""
         self._release_held()
-        if _here.thread is self:
+        if here.thread is self:
             while self._released and self._run_next():
                 pass
             return
@@ -210,8 +210,8 @@ class CommunicationThread:
 
     def _release_held(self) -> None:
         held, self._held, self._hook = self._held, [], None
-        if self in _here.holding:
-            _here.holding.remove(self)
+        if self in here.holding:
+            here.holding.remove(self)
         if held:
             self._release(held)
 
@@ -232,7 +232,7 @@ class CommunicationThread:
 
     @torch.no_grad()
     def _serve(self) -> None:
-        _here.thread = self
+        here.thread = self
         while self._run_next():
             pass
 
@@ -252,8 +252,8 @@ class CommunicationThread:
 
 def _settle(done: Callable[[], bool]) -> None:
     """Completes, before a thread waits for a future, what only this thread can complete."""
-    for thread in list(_here.holding):
+    for thread in list(here.holding):
         thread.settle()
-    own = _here.thread
+    own = here.thread
     while own is not None and own._released and not done() and own._run_next():
         pass

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from contextvars import ContextVar
 
 from torch.distributed import ProcessGroup
 
 from weft.errors import ArgumentError
+from weft.torch.call_context import within_block
 from weft.torch.lookup import backend_of
 
-__all__ = ["keywords", "priority", "set_priority"]
+__all__ = ["priority", "set_priority"]
 
 _LEVELS = range(-(2**31), 2**31)
-
-_within: ContextVar[int | None] = ContextVar("weft priority", default=None)
 
 
 @contextlib.contextmanager
@@ -33,11 +31,8 @@ def priority(level: int) -> Iterator[None]:
     Raises:
         weft.ArgumentError: The level is not a 32-bit integer.
     """
-    token = _within.set(_checked(level))
-    try:
+    with within_block(priority=_checked(level)):
         yield
-    finally:
-        _within.reset(token)
 
 
 def set_priority(level: int, group: ProcessGroup | None = None) -> None:
@@ -53,15 +48,7 @@ def set_priority(level: int, group: ProcessGroup | None = None) -> None:
         weft.ArgumentError: The level is not a 32-bit integer, the group's backend for the CPU is
             not weft, or this rank is not in it.
     """
-    backend_of(group).weft_operations.priority = _checked(level)
-
-
-def keywords(default: int) -> dict[str, int]:
-    """What an operation that this thread starts in a group with this default is called with."""
-    level = _within.get()
-    if level is None:
-        level = default
-    return {"priority": level} if level else {}
+    backend_of(group).weft_operations.keywords = {"priority": _checked(level)}
 
 
 def _checked(level: int) -> int:

@@ -3,7 +3,6 @@
 # Without annotations as text: DDP looks at those of its hooks.
 import contextlib
 from collections.abc import Iterator
-from contextvars import ContextVar
 from typing import Any
 
 import torch
@@ -12,18 +11,10 @@ from torch.distributed import ProcessGroup, distributed_c10d
 
 from weft.config import WIRE_FORMATS
 from weft.errors import ArgumentError
+from weft.torch.call_context import within_block
 from weft.torch.patches.modes import outside_of_modes
 
-__all__ = ["keywords", "wire_format", "wire_hook"]
-
-
-_within: ContextVar[str | None] = ContextVar("weft wire format", default=None)
-
-
-def keywords() -> dict[str, str]:
-    """What an operation that this thread starts is called with."""
-    name = _within.get()
-    return {} if name is None else {"wire": name}
+__all__ = ["wire_format", "wire_hook"]
 
 
 @contextlib.contextmanager
@@ -42,11 +33,8 @@ def wire_format(name: str) -> Iterator[None]:
     """
     if name not in WIRE_FORMATS:
         raise ArgumentError(f"wire_format({name!r}): expected one of {', '.join(WIRE_FORMATS)}")
-    token = _within.set(name)
-    try:
+    with within_block(wire=name):
         yield
-    finally:
-        _within.reset(token)
 
 
 @outside_of_modes

@@ -70,7 +70,7 @@ class WeftWork(Work):
 
         With a timeout, raises `weft.StillRunning` when it is over; the operation itself goes on.
         """
-        limit = seconds(timeout)
+        limit = None if timeout is _NO_TIMEOUT else seconds(timeout)
         deadline = None if limit is None else time.monotonic() + limit
         for operation in self._operations:
             remaining = None if deadline is None else max(deadline - time.monotonic(), 0.0)
@@ -78,7 +78,8 @@ class WeftWork(Work):
                 raise StillRunning(
                     f"the wait timed out: the operation has not ended within its timeout of {limit} s; it goes on"
                 )
-        self._finish()
+        if self._finishers:
+            self._finish()
         self._waited = True
         return True
 

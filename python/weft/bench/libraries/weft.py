@@ -12,6 +12,7 @@ from weft.bench.collectives import BARRIER, PING_PONG, BenchCollective, partner
 from weft.bench.elements import ElementType
 from weft.bench.libraries.contender import Contender, Description, TimedOperation, lengths, ordinary
 from weft.bench.spec import HANDLE, PER_CALL, RING
+from weft.request import native_operation
 
 
 class Weft(Contender):
@@ -69,9 +70,8 @@ class Weft(Contender):
             return TimedOperation(source, target, timed)
         # The runtime counts what a rank brings, or takes if that is less.
         count = 0 if collective.name == BARRIER else collective.count(elements, ranks)
-        request = _weft.Request(
-            collective.name, dtype.name, dtype.itemsize, count, source.ctypes.data, target.ctypes.data
-        )
+        kind = native_operation(collective.name, dtype.name, dtype.itemsize)
+        request = _weft.Request(kind, count, source.ctypes.data, target.ctypes.data)
         hold, registered = self._registered(source, target)
         timed = _weft.Timed.group(
             self._group.native,

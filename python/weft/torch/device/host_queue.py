@@ -24,6 +24,7 @@ from weft.device.memory import address_of
 from weft.dtypes import DType
 from weft.errors import UnsupportedError
 from weft.ops import Op, PremulSum
+from weft.request import native_operation
 
 __all__ = ["CopyStreams", "HostQueue", "QueuedOperation"]
 
@@ -136,15 +137,13 @@ class HostQueue(HostSteps):
     ) -> QueuedOperation:
         """Every rank's memory becomes the reduction of all ranks'. See `weft.device.Pipeline`."""
         limit = self._timeout if timeout is None else timeout
-
-        def request(address: int | None) -> _weft.Request:
-            return _weft.Request("all-reduce", dtype.name, dtype.itemsize, memory.numel(), None, address, op)
+        # Raises what is wrong with type and operation before anything is under way.
+        kind = native_operation("all-reduce", dtype.name, dtype.itemsize, op)
 
         def begin(_: list[np.ndarray], targets: list[np.ndarray]) -> _weft.Work:
             (target,) = targets
-            return self.group.issue(request(address_of(target)), target, True, limit, **(how or {}))
+            return self.group.issue_in_place(kind, memory.numel(), address_of(target), target, limit, **(how or {}))
 
-        request(None)  # raises what is wrong with type and operation before anything is under way
         return self.on_host([memory], [memory], begin, device=device, stream=stream)
 
     def send(self, memory: Tensor, to: int, tag: int, *, device: int, stream: torch.Stream) -> None:

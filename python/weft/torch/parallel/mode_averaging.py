@@ -23,7 +23,8 @@ from torch import Tensor
 
 from weft.errors import ArgumentError, Error, UnsupportedError
 from weft.ops import Op
-from weft.torch import modes, wire
+from weft.torch import modes
+from weft.torch.call_context import keywords
 from weft.torch.communication_thread import communication_thread
 from weft.torch.modes.local_sgd import Averager
 from weft.torch.parallel.buckets import Bucket, Handle
@@ -159,9 +160,8 @@ class _BucketOperations(modes.GroupCommunication):
         if communication_thread() is not None:
             return super().all_reduce(tensor)
         planned = self._bucket.planned
-        return self._communication.all_reduce(
-            tensor, "sum", priority=planned.priority, algorithm=planned.algorithm, **wire.keywords()
-        )
+        how = {**keywords({}), "priority": planned.priority, "algorithm": planned.algorithm}
+        return self._communication.all_reduce(tensor, "sum", **how)
 
     def all_gather(self, outputs: Sequence[Tensor], tensor: Tensor) -> modes.Work:
         """See `weft.torch.modes.Communication`."""

@@ -90,6 +90,8 @@ def reveal_handles() -> None:
 def _revealing(name: str, wrapped: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(wrapped)
     def method(self: ProcessGroup, *arguments: Any, **named: Any) -> Any:
+        if arguments and not getattr(arguments[-1], "asyncOp", True) and not _caller.wants:
+            return wrapped(self, *arguments, **named)  # there is no handle
         # Hooks and modes of the caller may call other methods within this one.
         around = _caller.wants, _caller.offered
         _caller.wants, _caller.offered = True, None
