@@ -1,5 +1,5 @@
-//! Tests of averages of 16-bit floats, or of `f32` that travel as such: finite where the contributions are, with the error of the
-//! sum's roundings and no more, by every algorithm.
+//! Tests of averages of 16-bit floats, or of `f32` that travel as such: finite where the
+//! contributions are, with the error of the sum's roundings and no more, by every algorithm.
 
 mod ranks;
 

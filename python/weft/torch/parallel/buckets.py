@@ -23,7 +23,6 @@ __all__ = ["Bucket", "Handle", "Slot", "make_buckets", "parameter_info"]
 
 _ALIGNMENT = 128
 _LARGE_ELEMENTS = 16 << 10
-"""Gradients from this size on are copied as they come, so that their own memory is free again."""
 
 
 class Handle(Protocol):
@@ -43,6 +42,7 @@ class Slot:
         "fired",
         "gradient_after",
         "index",
+        "is_large",
         "keeps_gradient",
         "name",
         "parameter",
@@ -61,6 +61,8 @@ class Slot:
         self.index = index
         self.name = name
         self.parameter = parameter
+        self.is_large = parameter.numel() >= _LARGE_ELEMENTS
+        """Whether its gradient is copied as it comes, so that its own memory is free again."""
         self.fired = 0
         """How often autograd has given it a gradient in this backward."""
         self.expected = 1
@@ -153,7 +155,7 @@ class Bucket:
         """What this rank has handed over for the last average (in a mode: that has ended)."""
         self.missing = len(slots)
         """How many gradients this backward still has to make."""
-        self._small: list[Slot] = []
+        self.small: list[Slot] = []
         """Those whose new gradients are still to be copied, all by one call."""
         self.handle: Handle | None = None
         """The average under way, or one that nobody has waited for yet."""
@@ -170,17 +172,9 @@ class Bucket:
     def begin(self) -> None:
         """Makes ready for a backward."""
         self.missing = len(self.slots)
-        self._small.clear()
+        self.small.clear()
         for slot in self.slots:
             slot.fired = 0
-
-    def fire(self, slot: Slot) -> None:
-        """Counts a new gradient, which is in the bucket at the latest when that is complete."""
-        if slot.view.numel() >= _LARGE_ELEMENTS:
-            self.take_in(slot)
-        elif not slot.fired:
-            self._small.append(slot)
-        slot.fired += 1
 
     def take_in(self, *slots: Slot) -> None:
         """Puts new gradients into the bucket, and makes them the parameters'."""
@@ -203,8 +197,8 @@ class Bucket:
 
     def complete(self) -> None:
         """Sets what this rank brings for parameters without a new gradient, and all flags."""
-        self.take_in(*self._small)
-        self._small.clear()
+        self.take_in(*self.small)
+        self.small.clear()
         self.flags.fill_(1)
         for slot in self.slots:
             if slot.fired:

@@ -426,7 +426,7 @@ class DataParallel(nn.Module, Joinable):
         plan = self._planner.next(self._observer, row_bytes, deferred=self._reducer.defers)
         if plan is not None:
             self._reducer.use_plan(plan)
-        if self._observer.measures:
+        if self._observer.windows is not None:
             self._reducer.watching = True
 
     @outside_of_modes

@@ -6,6 +6,7 @@ What is read of `grad` is averaged over all ranks, of `data` it has the last ste
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
@@ -33,15 +34,11 @@ class GradientOwner(Protocol):
         """Called before `grad` is set or deleted."""
 
 
-def raw_gradient(parameter: Tensor) -> Tensor | None:
-    """The gradient as it is now, without waiting."""
-    gradient: Tensor | None = _GRADIENT.__get__(parameter)
-    return gradient
-
-
-def set_raw_gradient(parameter: Tensor, gradient: Tensor | None) -> None:
-    """Sets the gradient, and tells nobody."""
-    _GRADIENT.__set__(parameter, gradient)
+# Called for every parameter in every step, so without a frame of Python's.
+raw_gradient: Callable[[Tensor], Tensor | None] = _GRADIENT.__get__
+"""The gradient as it is now, without waiting."""
+set_raw_gradient: Callable[[Tensor, Tensor | None], None] = _GRADIENT.__set__
+"""Sets the gradient, and notifies nobody."""
 
 
 def guard(parameter: nn.Parameter, slot: Slot, owner: GradientOwner) -> None:

@@ -40,7 +40,9 @@ class ModuleBuffers:
         """Makes them equal on all ranks, as the policy says. Every rank calls it."""
         if self._policy == "leave" or self._communication.size == 1:
             return
-        buffers = [buffer for buffer in self._module.buffers() if buffer.numel()]
+        buffers = list(filter(Tensor.numel, self._module.buffers()))
+        if not buffers:
+            return
         averaged = [b for b in buffers if self._policy == "average" and b.is_floating_point()]
         self._average(averaged)
         self.broadcast([b for b in buffers if not any(b is other for other in averaged)], root)

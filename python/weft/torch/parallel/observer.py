@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 from weft.torch.parallel.windows import Windows
 
 if TYPE_CHECKING:
-    from weft.torch.parallel.buckets import Bucket, Slot
+    from weft.torch.parallel.buckets import Bucket
     from weft.torch.parallel.costs import StepProfile
     from weft.torch.parallel.plan import BucketPlan
 
@@ -48,22 +48,18 @@ class Observer:
         self.spans: deque[Span] = deque(maxlen=_SPANS_MAX)
         self.steps = 0
         """How many backward passes have averaged gradients: the same number on all ranks."""
-        self._windows: Windows | None = None
+        self.windows: Windows | None = None
+        """While times of gradients and of uses of parameters are of interest."""
         self._forward_ns = 0
         self._backward_ns = 0
 
-    @property
-    def measures(self) -> bool:
-        """Whether times of gradients and of uses of parameters are of interest."""
-        return self._windows is not None
-
     def measure(self, parameters: int) -> None:
         """Begins to measure the times of gradients and uses."""
-        self._windows = Windows(parameters)
+        self.windows = Windows(parameters)
 
     def profile(self) -> StepProfile | None:
         """Ends the measurement: the mean of whole steps; None if there were none."""
-        windows, self._windows = self._windows, None
+        windows, self.windows = self.windows, None
         return None if windows is None else windows.profile()
 
     def begin_plan(self, plan: BucketPlan) -> None:  # noqa: ARG002
@@ -73,41 +69,31 @@ class Observer:
     def begin_forward(self) -> None:
         """The model's forward begins."""
         self._forward_ns = _now()
-        if self._windows is not None:
-            self._windows.begin_forward(self._forward_ns)
+        if self.windows is not None:
+            self.windows.begin_forward(self._forward_ns)
 
     def end_forward(self) -> None:
         """The model's forward ends."""
         now = _now()
         self._add("forward", None, self._forward_ns, now)
-        if self._windows is not None:
-            self._windows.end_forward(now)
+        if self.windows is not None:
+            self.windows.end_forward(now)
 
     def begin_backward(self) -> None:
         """A backward begins."""
         self.steps += 1
         self._backward_ns = _now()
-        if self._windows is not None:
-            self._windows.begin_backward(self._backward_ns)
+        if self.windows is not None:
+            self.windows.begin_backward(self._backward_ns)
 
     def end_backward(self, averages: bool) -> None:
         """It ends; `averages` tells whether all ranks took part in it, or it is this rank's own."""
         now = _now()
         self._add("backward", None, self._backward_ns, now)
-        if self._windows is not None:
-            self._windows.end_backward(now)
+        if self.windows is not None:
+            self.windows.end_backward(now)
         if not averages:
             self.steps -= 1
-
-    def gradient(self, slot: Slot) -> None:
-        """A gradient is there."""
-        if self._windows is not None:
-            self._windows.gradient(slot.index, _now())
-
-    def use(self, slot: Slot) -> None:
-        """A parameter is about to be used."""
-        if self._windows is not None:
-            self._windows.use(slot.index, _now())
 
     @contextlib.contextmanager
     def issuing(self, bucket: Bucket) -> Iterator[None]:
@@ -127,8 +113,8 @@ class Observer:
         yield
         now = _now()
         self._add("wait", bucket.number, start, now)
-        if self._windows is not None:
-            self._windows.waited(now - start)
+        if self.windows is not None:
+            self.windows.waited(now - start)
 
     @contextlib.contextmanager
     def updating(self, bucket: Bucket) -> Iterator[None]:
@@ -137,8 +123,8 @@ class Observer:
         yield
         now = _now()
         self._add("update", bucket.number, start, now)
-        if self._windows is not None:
-            self._windows.updated(now - start, bucket.buffer.nbytes)
+        if self.windows is not None:
+            self.windows.updated(now - start, bucket.buffer.nbytes)
 
     def _add(self, kind: Kind, bucket: int | None, start_ns: int, end_ns: int) -> None:
         self.spans.append(Span(kind, bucket, self.steps, start_ns, end_ns))

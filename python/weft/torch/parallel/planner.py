@@ -83,7 +83,7 @@ class Planner:
         if self._next_plan is None:
             return None
         if observer.steps < self._next_plan:
-            if observer.steps >= self._next_plan - _MEASURED_STEPS and not observer.measures:
+            if observer.steps >= self._next_plan - _MEASURED_STEPS and observer.windows is None:
                 observer.measure(len(self._parameters))
             return None
         self._next_plan = None if self._replan_every is None else observer.steps + self._replan_every

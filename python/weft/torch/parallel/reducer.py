@@ -15,6 +15,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import threading
+import time
 import weakref
 from collections.abc import Iterable, Mapping
 from typing import Any, Protocol, cast
@@ -30,9 +31,12 @@ from weft.torch.parallel.late_changes import share_memory
 from weft.torch.parallel.observer import Observer
 from weft.torch.parallel.plan import BucketPlan
 from weft.torch.patches.autograd import at_end_of_backward, in_backward
-from weft.torch.patches.modes import outside_of_modes
+from weft.torch.patches.modes import in_dispatch_mode, in_function_mode, no_modes, outside_of_modes
 
 __all__ = ["Reducer", "Update"]
+
+_NO_CONTEXT = contextlib.nullcontext()
+_now = time.monotonic_ns
 
 
 class Update(Protocol):
@@ -226,8 +230,9 @@ class Reducer:
         """Called before a parameter is used: carries out what its bucket waits for."""
         slot = self._slot_of.get(id(parameter))
         if slot is not None:
-            if self.observer.measures:
-                self.observer.use(slot)
+            windows = self.observer.windows
+            if windows is not None:
+                windows.use(slot.index, _now())
             if slot.bucket.updates:
                 self.update(slot.bucket)
 
@@ -268,7 +273,7 @@ class Reducer:
         """Carries out all updates; waits for those averages only that they need."""
         for bucket in self.buckets:
             self.update(bucket)
-        self.watching = self.observer.measures
+        self.watching = self.observer.windows is not None
 
     def wait(self) -> None:
         """Waits for all averages."""
@@ -349,7 +354,6 @@ class Reducer:
 
     # What autograd calls.
 
-    @outside_of_modes
     def gradient_ready(self, slot: Slot) -> None:
         """Called when autograd has added to a parameter's gradient."""
         if not self._in_backward:
@@ -363,12 +367,17 @@ class Reducer:
                 f"{slot.name} got a gradient again after its bucket was sent, since this backward differs from the "
                 "first one; with activation checkpointing, pass use_reentrant=False"
             )
-        bucket.fire(slot)
-        if self.observer.measures:
-            self.observer.gradient(slot)
+        if slot.is_large:
+            bucket.take_in(slot)
+        elif not slot.fired:
+            bucket.small.append(slot)  # copied when the bucket is complete
+        slot.fired += 1
+        windows = self.observer.windows
+        if windows is not None:
+            windows.gradient(slot.index, _now())
         if slot.fired == slot.expected:
             bucket.missing -= 1
-            if self._learned and bucket.number == self._next:
+            if self._learned and not bucket.missing and bucket.number == self._next:
                 self._issue_full()
 
     def _begin_late(self, slot: Slot) -> None:
@@ -446,7 +455,9 @@ class _Ready:
 
     def __call__(self, _: Any) -> None:
         reducer = self._reducer()
-        if reducer is not None:
+        if reducer is None:
+            return
+        with no_modes() if in_function_mode() or in_dispatch_mode() else _NO_CONTEXT:
             reducer.gradient_ready(reducer.slots[self._index])
 
 

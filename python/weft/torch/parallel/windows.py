@@ -13,8 +13,13 @@ class Windows:
     """Sums over measured steps. Times given are in nanoseconds; waits and updates take none."""
 
     def __init__(self, parameters: int) -> None:
-        self._gradients = _FirstTimes(parameters)
-        self._uses = _FirstTimes(parameters)
+        self._gradients = _Times(parameters)
+        self._uses = _Times(parameters)
+        # These two come for every parameter in every step.
+        self.gradient = self._gradients.last
+        """`gradient(index, now)`: a gradient comes; the last time counts."""
+        self.use = self._uses.first
+        """`use(index, now)`: a parameter is used; the first time counts."""
         self._backward_ns: list[int] = []
         self._forward_ns: list[int] = []
         self._update_ns = 0
@@ -24,10 +29,6 @@ class Windows:
         """A forward begins."""
         self._uses.begin(now)
 
-    def use(self, index: int, now: int) -> None:
-        """A parameter is used; the first time counts."""
-        self._uses.add(index, now, first=True)
-
     def end_forward(self, now: int) -> None:
         """The forward ends."""
         if (elapsed := self._uses.end(now)) is not None:
@@ -36,10 +37,6 @@ class Windows:
     def begin_backward(self, now: int) -> None:
         """A backward begins."""
         self._gradients.begin(now)
-
-    def gradient(self, index: int, now: int) -> None:
-        """A gradient comes; the last time counts."""
-        self._gradients.add(index, now, first=False)
 
     def end_backward(self, now: int) -> None:
         """The backward ends."""
@@ -70,7 +67,7 @@ class Windows:
         )
 
 
-class _FirstTimes:
+class _Times:
     """For each parameter, the times of an event since the beginning of passes."""
 
     def __init__(self, parameters: int) -> None:
@@ -87,8 +84,12 @@ class _FirstTimes:
         if self._begun is not None:
             self._begun += nanoseconds
 
-    def add(self, index: int, now: int, *, first: bool) -> None:
-        if self._begun is not None and not (first and index in self._pass):
+    def first(self, index: int, now: int) -> None:
+        if self._begun is not None and index not in self._pass:
+            self._pass[index] = now - self._begun
+
+    def last(self, index: int, now: int) -> None:
+        if self._begun is not None:
             self._pass[index] = now - self._begun
 
     def end(self, now: int) -> int | None:
