@@ -375,6 +375,9 @@ aarch64: ## tests of kernels, transports and runtime for aarch64, under an emula
 	$(CARGO) test --target aarch64-unknown-linux-gnu --locked --quiet --package weft-runtime --test together --test messages \
 		--test setting_up
 
+code-map: ## the first sentence of each crate, folder and package; ONLY=crates/runtime: of every module there
+	@python3 -m tools.code_map $(ONLY)
+
 docs: extension ## generated pages of docs/
 	$(BIN)/python -m tools.pages docs
 	$(CARGO) doc --workspace --no-deps --locked --quiet

@@ -1,6 +1,6 @@
 """Check of the words of users' pages: what readers do not know, with what to say instead.
 
-The pages speak the field's language, which ARCHITECTURE.md's glossary lists. The notebook and
+The pages speak the field's language, which docs/reference/glossary.md lists. The notebook and
 recorded runs stay as they were written.
 """
 

@@ -1,7 +1,8 @@
-"""Tests of the layers: imports against the drawings of ARCHITECTURE.md.
+"""Tests of the layers: imports against the drawings of ARCHITECTURE.md; the code map.
 
 The page has two drawings, of the crates and of the runtime's folders. Every import must go along a
-path of arrows, every arrow must be an import, and there is no circle.
+path of arrows, every arrow must be an import, and there is no circle. Every module has a first
+sentence, which `make code-map` prints; every file and note that the page names exists.
 """
 
 import re
@@ -10,6 +11,8 @@ from collections import defaultdict
 from pathlib import Path
 
 import pytest
+
+from tools.code_map import modules, sentence
 
 ROOT = Path(__file__).parents[2]
 RUNTIME = ROOT / "crates" / "runtime" / "src"
@@ -107,3 +110,23 @@ def test_circles_and_idle_arrows_are_named() -> None:
         "a circle through b",
     ]
     assert offences({}, {"a": {"b"}}) == ["the arrow a --> b stands for no import"]
+
+
+def test_every_module_has_its_line_of_the_code_map() -> None:
+    found = list(modules(ROOT))
+    assert len(found) > 300
+    assert [str(path) for path in found if not sentence(ROOT / path)] == []
+
+
+def test_notes_that_pages_name_stand_in_the_code() -> None:
+    pages = [ROOT / "ARCHITECTURE.md", *(ROOT / "docs/explanation").glob("*.md")]
+    named = {note for page in pages for note in re.findall(r"\[Note:\s([^\]]+)\]", page.read_text())}
+    code = "".join((ROOT / path).read_text() for path in modules(ROOT))
+    assert named
+    assert [note for note in sorted(named) if f"[Note: {' '.join(note.split())}]" not in code] == []
+
+
+def test_places_for_new_things_exist(page: str) -> None:
+    section = page.split("## Where something new goes")[1].split("\n## ")[0]
+    for name in re.findall(r"`([\w./]+/[\w./]*)`", section):
+        assert (ROOT / name).exists() or any(ROOT.glob(f"crates/*/src/{name}")), name

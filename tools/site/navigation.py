@@ -83,6 +83,7 @@ SECTIONS = (
             "reference/configuration.md",
             "reference/errors.md",
             "reference/torch.md",
+            "reference/glossary.md",
         ),
         "reference",
         (
@@ -109,6 +110,9 @@ SECTIONS = (
             "explanation/failure.md",
             "explanation/security.md",
             "explanation/promises.md",
+            "explanation/execution.md",
+            "explanation/transports.md",
+            "explanation/dependencies.md",
         ),
         "explanation",
     ),
