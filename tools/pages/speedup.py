@@ -13,7 +13,7 @@ from xml.sax.saxutils import escape
 
 __all__ = ["GATE", "OVERLAP", "Speedup", "drawing", "recorded"]
 
-GATE = "2026-11-25-gate"
+GATE = "2026-11-26-gate-read-first"
 OVERLAP = ("2026-11-25-overlap-wire", "2026-11-23-overlap-grid")
 """The runs that are drawn: directories of benches/runs."""
 
