@@ -116,7 +116,7 @@ class EndpointOptions(TypedDict, total=False):
             default="auto",
             allowed="one of " + ", ".join(TRANSPORTS),
             doc="How ranks are connected. `auto`: shared memory between ranks that can really share it; between "
-            "the others RDMA where every rank has a device that it can use (docs/rdma.md), and else "
+            "the others RDMA where every rank has a device that it can use (docs/how-to/rdma.md), and else "
             "TCP. `shm`, `rdma`, `tcp`: nothing else. `loopback`: between threads of one "
             "process, for tests. The same on every rank.",
             compared="meeting",
@@ -174,7 +174,7 @@ class EndpointOptions(TypedDict, total=False):
             doc="The ports of RDMA devices (RoCE v2, InfiniBand) that this process uses, as `weft doctor` lists them: "
             "`mlx5_0` or `mlx5_0:1`. With several (`mlx5_0,mlx5_1`) each link has a queue pair over every one, and "
             "large messages take whichever is free: the first, second ... port of a rank is connected with that of "
-            "another. `all`: every port that is active. `none`: no RDMA. See [rdma.md](../rdma.md).",
+            "another. `all`: every port that is active. `none`: no RDMA. See docs/how-to/rdma.md.",
             parse=str,
             check=lambda value: value is None or (isinstance(value, str) and value != ""),
             default_text="the first port that is active",
@@ -211,7 +211,7 @@ class EndpointOptions(TypedDict, total=False):
             doc="What RDMA does with arrays that are neither symmetric nor registered by `Group.register`. `pool`: "
             "what is sent of them is copied into the pool, which adapters know. `pipelined`: collectives of large "
             "ones register them part by part, while other parts are sent, reduced and received. It concerns this "
-            "process alone, and means nothing over shared memory and TCP. See [rdma.md](../rdma.md).",
+            "process alone, and means nothing over shared memory and TCP. See docs/how-to/rdma.md.",
             parse=str,
             check=lambda value: value in REGISTRATIONS,
         ),

@@ -67,7 +67,7 @@ dist.destroy_process_group()
 ```
 
 Over RDMA, `weft.torch.register(tensor)` lets adapters read a tensor where it lies, of the CPU or of a CUDA device: see
-[RDMA](../rdma.md#registered-arrays) and [CUDA tensors](../how-to/cuda.md#gpu-memory-straight-to-rdma-adapters).
+[RDMA](../how-to/rdma.md#registered-arrays) and [CUDA tensors](../how-to/cuda.md#gpu-memory-straight-to-rdma-adapters).
 
 `weft.torch.describe(group)` returns readable lines: how this rank reaches each other rank (`shm`, `tcp`), on which host
 that rank is, and the algorithms of each collective by size.
