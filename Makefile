@@ -103,9 +103,12 @@ lint: extension ## clippy, ruff, mypy, the stubs, the messages of commits, the w
 	$(BIN)/python -m tools.check_prose
 	$(BIN)/python -m tools.check_words
 
+test: ## everything that CI checks, some of it side by side
+	@python3 tools/supervise.py $(MAKE) --no-print-directory test-side-by-side
+
 # Tests that are about time run beside what only computes and gives way to them (`nice`); the others wait for processes
 # most of the time, and run side by side.
-test: setup iproute2 ## everything that CI checks, some of it side by side
+test-side-by-side: setup iproute2
 	$(SIDE_BY_SIDE) "fmt-check lint build-tests test-loom site" "test-chaos test-multiprocess test-network"
 	$(SIDE_BY_SIDE) "test-rust" "test-torch" "test-unit test-documentation test-wheel"
 

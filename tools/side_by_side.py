@@ -16,7 +16,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import IO
 
@@ -76,10 +76,22 @@ def run(series: Sequence[Sequence[str]], command: Callable[[str], Sequence[str]]
             if target.status != 0:
                 break
     finally:
-        running.stop()
-        for thread in threads:
-            thread.join()
+        with _without_signals():
+            running.stop()
+            for thread in threads:
+                thread.join()
     return ended
+
+
+@contextlib.contextmanager
+def _without_signals() -> Iterator[None]:
+    """While targets are ended, a second signal must not leave some of them behind."""
+    before = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _run_one_series(

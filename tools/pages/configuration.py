@@ -63,7 +63,7 @@ def _section(setting: Setting) -> str:
 
 
 def _linked(text: str) -> str:
-    """Text in which the names of pages, such as docs/how-to/rdma.md, are links with the pages' titles."""
+    """Text in which names of pages, such as docs/how-to/rdma.md, are links with their titles."""
     return re.sub(r"docs/([\w/-]+\.md)", lambda name: _link(name[1]), text)
 
 
