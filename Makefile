@@ -22,14 +22,8 @@ SIDE_BY_SIDE := $(BIN)/python -m tools.side_by_side
 # cargo fmt does not see modules that a macro declares.
 ALGORITHM_SOURCES := $(wildcard crates/algorithms/src/*/*.rs)
 
-# Whether all of these commands are there.
-have = (for command in $(1); do command -v $$command >/dev/null || exit 1; done)
-
 # Where the tests on emulated hosts can run: they need root and iproute2.
 IS_ROOT := $(filter 0,$(shell id -u))
-
-# The machine's own target, which sanitizers must be told.
-HOST = $(shell rustc -vV | sed -n 's/^host: //p')
 
 export PYO3_PYTHON := $(CURDIR)/$(BIN)/python
 
@@ -44,11 +38,7 @@ help: ## list the targets
 setup: extension ## virtual environment in .venv, locked dependencies, the extension in release mode
 
 $(VENV)/.dependencies: requirements.lock
-	@command -v $(CARGO) >/dev/null || { echo "weft is built with Rust: install it first (rustup)"; exit 1; }
-	test -x $(BIN)/python || python3 -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv==$(UV_VERSION)
-	$(BIN)/uv pip install --quiet --compile-bytecode --python $(BIN)/python --require-hashes -r requirements.lock
-	touch $@
+	tools/make/environment.sh $(VENV) $(UV_VERSION)
 
 extension: $(VENV)/.dependencies
 	VIRTUAL_ENV=$(CURDIR)/$(VENV) PATH=$(CURDIR)/$(BIN):$$PATH \
@@ -58,30 +48,19 @@ wheel: extension ## the package as users install it, in build/wheels
 	rm -rf build/wheels
 	$(BIN)/maturin build --quiet --release --locked --auditwheel skip --out build/wheels
 
-# zig is the C compiler and linker: it has the symbols of every version of glibc, for every architecture.
 wheels: $(RELEASE)/.dependencies ## wheels for x86-64 and aarch64 (manylinux 2.28, Python 3.11 and newer) and the sdist, in build/dist
-	rm -rf build/dist
-	for target in x86_64-unknown-linux-gnu aarch64-unknown-linux-gnu; do \
-		rustup target add $$target && PATH=$(CURDIR)/$(RELEASE)/bin:$$PATH PYO3_PYTHON=$(CURDIR)/$(RELEASE)/bin/python \
-		maturin build --quiet --release --locked --target $$target --zig --compatibility manylinux_2_28 --out build/dist || exit 1; \
-	done
-	PATH=$(CURDIR)/$(RELEASE)/bin:$$PATH maturin sdist --out build/dist
+	tools/make/wheels.sh
 
-iproute2:
-ifneq ($(IS_ROOT),)
-	@$(call have,ip tc) \
-		|| { apt-get update -qq && apt-get install -qq --no-install-recommends iproute2; }
-endif
+FOR ?= tests
+system-packages: ## installs what tests need of the system (Debian's, root), and says what; FOR="launchers wheels rdma aarch64": what their targets need
+	tools/make/system_packages.sh $(FOR)
+
+# What a target needs that `make system-packages FOR=...` has not installed ends it with the names.
+system-packages-%:
+	@tools/make/system_packages.sh --check $*
 
 lock: $(VENV)/.dependencies ## renew the lock files from pyproject.toml
-	$(BIN)/uv pip compile --quiet --upgrade --universal --generate-hashes --no-header --python-version 3.11 \
-		--extra dev pyproject.toml -o requirements.lock
-	for extra in ecosystem launchers release; do \
-		$(BIN)/uv pip compile --quiet --upgrade --universal --generate-hashes --no-header --python-version 3.11 \
-			--extra $$extra --constraint requirements.lock pyproject.toml -o requirements-$$extra.lock || exit 1; \
-	done
-	$(BIN)/uv pip compile --quiet --upgrade --universal --generate-hashes --no-header --python-version 3.11 \
-		--extra site pyproject.toml -o requirements-site.lock
+	tools/make/lock.sh
 
 ## ---- checking
 
@@ -95,20 +74,14 @@ fmt-check: $(VENV)/.dependencies
 	$(BIN)/ruff format --check $(PYTHON_SOURCES)
 
 lint: extension ## clippy, ruff, mypy, the stubs, the messages of commits, the width and the words of prose
-	nice $(CARGO) clippy --workspace --all-targets --locked --quiet -- -D warnings
-	$(BIN)/ruff check $(PYTHON_SOURCES)
-	nice $(BIN)/mypy
-	nice $(BIN)/stubtest weft._weft
-	$(BIN)/python -m tools.check_commits
-	$(BIN)/python -m tools.check_prose
-	$(BIN)/python -m tools.check_words
+	tools/make/lint.sh $(PYTHON_SOURCES)
 
-test: ## everything that CI checks, some of it side by side
+test: ## everything that CI checks, some of it side by side; without system packages some tests are skipped, and counted
 	@python3 tools/supervise.py $(MAKE) --no-print-directory test-side-by-side
 
 # Tests that are about time run beside what only computes and gives way to them (`nice`); the others wait for processes
 # most of the time, and run side by side.
-test-side-by-side: setup iproute2
+test-side-by-side: setup
 	$(SIDE_BY_SIDE) "fmt-check lint build-tests test-loom site" "test-chaos test-multiprocess test-network"
 	$(SIDE_BY_SIDE) "test-rust" "test-torch" "test-unit test-documentation test-wheel"
 
@@ -152,28 +125,18 @@ test-environments: extension ## two ranks under odd limits, namespaces, users, s
 test-wheel: wheel ## what the wheel holds, and the demo from it in an empty directory
 	$(BIN)/pytest tests/wheel
 
-# An interpreter of Debian's for aarch64, taken apart, not installed: the emulator runs it.
-$(AARCH64)/root/usr/bin/python3:
-	$(call have,qemu-aarch64 debootstrap) || { apt-get update -qq && apt-get install -qq --no-install-recommends qemu-user debootstrap; }
-	mkdir -p $(AARCH64)/packages $(AARCH64)/root
-	debootstrap --arch=arm64 --variant=minbase --download-only --include=python3 bookworm $(AARCH64)/packages >/dev/null
-	for package in $(AARCH64)/packages/var/cache/apt/archives/*.deb; do dpkg-deb -x $$package $(AARCH64)/root; done
+# Interpreters of Debian's for aarch64, which an emulator runs, and the newest.
+$(AARCH64)/root/usr/bin/python3: | system-packages-wheels
+	tools/make/debian_python.sh $(AARCH64) bookworm arm64 python3
 
-# The newest Python that Debian has, taken apart too. It brings its own C library, which may be newer than this machine's.
-$(NEWEST)/root/usr/bin/python$(NEWEST_VERSION):
-	$(call have,debootstrap patchelf) || { apt-get update -qq && apt-get install -qq --no-install-recommends debootstrap patchelf; }
-	mkdir -p $(NEWEST)/packages $(NEWEST)/root
-	debootstrap --variant=minbase --download-only --include=python$(NEWEST_VERSION)-venv sid $(NEWEST)/packages >/dev/null
-	for package in $(NEWEST)/packages/var/cache/apt/archives/*.deb; do dpkg-deb -x $$package $(NEWEST)/root; done
-	patchelf --set-interpreter $$(ls $(CURDIR)/$(NEWEST)/root/usr/lib*/ld-linux-*.so.*) \
-		--force-rpath --set-rpath $(CURDIR)/$(NEWEST)/root/usr/lib/$$(uname -m)-linux-gnu $@
+$(NEWEST)/root/usr/bin/python$(NEWEST_VERSION): | system-packages-wheels
+	tools/make/debian_python.sh $(NEWEST) sid $$(dpkg --print-architecture) python$(NEWEST_VERSION)-venv
 
 check-wheels: $(RELEASE)/.dependencies $(AARCH64)/root/usr/bin/python3 $(NEWEST)/root/usr/bin/python$(NEWEST_VERSION) ## build/dist: tags, symbols, installation into empty environments of every Python found and of 3.14, aarch64 emulated (root); FULL=1: the sdist and torch on all, too
 	$(if $(FULL),WEFT_CHECK_WHEELS=full) $(BIN)/pytest tests/packages
 
 FIRST_DAY := build/first-day/root
-$(FIRST_DAY)/usr/bin/python3:
-	command -v debootstrap >/dev/null || { apt-get update -qq && apt-get install -qq --no-install-recommends debootstrap; }
+$(FIRST_DAY)/usr/bin/python3: | system-packages-wheels
 	mkdir -p $(FIRST_DAY)
 	debootstrap --variant=minbase --include=python3-venv,ca-certificates bookworm $(FIRST_DAY) >/dev/null
 
@@ -181,32 +144,25 @@ first-day: $(VENV)/.dependencies $(FIRST_DAY)/usr/bin/python3 ## a system with n
 	unshare --mount --pid --fork --kill-child $(BIN)/python tests/packages/first_day.py $(FIRST_DAY)
 
 test-torch-2.11: wheel ## the torch tests with the oldest torch that weft supports, in build/venv-torch-2.11
-	test -x $(VENV_OLDEST)/bin/python || $(BIN)/uv venv --quiet --python $(BIN)/python $(VENV_OLDEST)
-	$(BIN)/uv pip install --quiet --python $(VENV_OLDEST)/bin/python --reinstall-package weft \
-		build/wheels/*.whl "torch==2.11.*" pytest
-	$(VENV_OLDEST)/bin/pytest tests/torch
+	tools/make/test_oldest_torch.sh $(VENV_OLDEST)
 
-test-network: extension iproute2 ## tests on emulated hosts (needs root)
+test-network: extension ## tests on emulated hosts (needs root)
 ifneq ($(IS_ROOT),)
 	$(BIN)/pytest tests/network tests/launchers/test_containers.py tests/launchers/test_pages.py
 else
 	@echo "test-network: left out, because emulated hosts need root"
 endif
 
-test-rdma: extension ## over RDMA, in a virtual machine with two Soft-RoCE devices (root; installs QEMU): 15 minutes
+test-rdma: extension system-packages-rdma ## over RDMA, in a virtual machine with two Soft-RoCE devices (root): 15 minutes
 	tests/rdma/run.sh $(BIN)/python
 
-test-numa: extension ## where memory near a GPU lies, in a virtual machine with two NUMA nodes (root; installs QEMU): a minute
+test-numa: extension system-packages-rdma ## where memory near a GPU lies, in a virtual machine with two NUMA nodes (root): a minute
 	VM_NODES=2 tests/rdma/vm.sh $(BIN)/python -m pytest -q tests/unit/test_device_placement.py
 
 # Frameworks, launchers and what makes releases have environments of their own, which see the packages of .venv behind
 # theirs.
 build/%/.dependencies: requirements-%.lock $(VENV)/.dependencies
-	$(BIN)/python -m venv --clear --without-pip build/$*
-	site=$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))') \
-		&& echo "import site; site.addsitedir('$$site')" > $$(echo build/$*/lib/python3*/site-packages)/behind.pth
-	$(BIN)/uv pip install --quiet --python build/$*/bin/python --require-hashes -r requirements-$*.lock
-	touch $@
+	tools/make/environment.sh build/$*
 
 test-ecosystem: extension $(ECOSYSTEM)/.dependencies ## Lightning, Accelerate, Transformers, DeepSpeed, JAX and torchft over weft
 	$(ECOSYSTEM)/bin/python -m pytest tests/torch/test_ecosystem_frameworks.py
@@ -216,11 +172,7 @@ $(MPI): build/mpi/%: $(VENV)/.dependencies
 	$(BIN)/python -m venv --clear --without-pip $@
 	$(BIN)/uv pip install --quiet --python $@/bin/python $*==$(VERSION_$*)
 
-daemons:
-	$(call have,sshd slurmctld slurmd munged unshare) || { apt-get update -qq && apt-get install -qq --no-install-recommends \
-		munge openssh-client openssh-server slurm-client slurmctld slurmd util-linux; }
-
-test-launchers: extension iproute2 daemons $(LAUNCHERS)/.dependencies $(MPI) ## torchrun, ssh, three MPIs, Slurm, Ray, manifests, notebook: the real ones on emulated hosts (root; installs Debian's): 10 minutes
+test-launchers: extension system-packages-launchers $(LAUNCHERS)/.dependencies $(MPI) ## torchrun, ssh, three MPIs, Slurm, Ray, manifests, notebook: the real ones on emulated hosts (root): 10 minutes
 	$(LAUNCHERS)/bin/python -m pytest tests/launchers $(if $(RECORD),--record)
 
 test-public-suites: extension $(ECOSYSTEM)/.dependencies ## suites of torch and Accelerate over weft and over Gloo (TORCH_TESTS, IGNITE: more)
@@ -238,7 +190,7 @@ test-documentation: extension ## runs the commands and examples of README.md and
 
 ## ---- using
 
-demo: setup iproute2 ## trains on 4 ranks with weft, then with Gloo; as root also on 4 emulated hosts, overlapped too
+demo: setup ## trains on 4 ranks with weft, then with Gloo; as root, with iproute2, also on 4 emulated hosts, overlapped too
 	$(BIN)/weft demo --gain --out build/demo
 
 bench: setup ## all-reduce against Gloo, on one host
@@ -249,11 +201,11 @@ bench-one-host: setup ## every target on one host, with peers from PyPI (needs a
 	$(BIN)/weft bench --install-peers
 	$(BIN)/python -m benches.one_host $(if $(QUICK),--quick) --output build/one-host
 
-bench-hosts: setup iproute2 ## targets between hosts and beside neighbours (root, C compiler): 25 minutes; QUICK=1, ONLY=tables: a look
+bench-hosts: setup ## targets between hosts and beside neighbours (root, C compiler): 25 minutes; QUICK=1, ONLY=tables: a look
 	$(BIN)/weft bench --install-peers
 	$(BIN)/python -m benches.hosts $(if $(QUICK),--quick) $(if $(ONLY),--only $(ONLY)) --output build/hosts
 
-bench-gate: setup iproute2 ## DDP steps over weft and Gloo, before and after a change: 8 minutes; QUICK=1: a look
+bench-gate: setup ## DDP steps over weft and Gloo, before and after a change: 8 minutes; QUICK=1: a look
 	$(BIN)/python -m benches.gate $(if $(QUICK),--quick) --output build/gate
 
 bench-groups: setup ## time of torch's new_group and memory of groups beside Gloo, 1,000 groups of 2 and 200 of 8 alive: 2 minutes; QUICK=1: a look
@@ -266,10 +218,10 @@ bench-device: extension ## the pipeline of CUDA tensors on emulated devices, aga
 bench-gpu: ## copies, all-reduces, a product beside them, training on this machine's GPUs, from the wheel; needs python3 with torch
 	python3 -m benches.gpu
 
-bench-compression: setup iproute2 ## each compression of gradients: time to a fixed loss at 0.1 and 1 Gbit/s (root): an hour; QUICK=1: a look
+bench-compression: setup ## each compression of gradients: time to a fixed loss at 0.1 and 1 Gbit/s (root): an hour; QUICK=1: a look
 	$(BIN)/python -m benches.compression $(if $(QUICK),--quick) --output build/compression
 
-bench-servers: extension iproute2 ## parameter servers: a worker with a third of the others' processor time, a killed server, lines of 1 Gbit/s (root): 25 minutes; QUICK=1, ONLY=killed: a look
+bench-servers: extension ## parameter servers: a worker with a third of the others' processor time, a killed server, lines of 1 Gbit/s (root): 25 minutes; QUICK=1, ONLY=killed: a look
 	$(BIN)/python -m benches.servers $(if $(QUICK),--quick) $(if $(ONLY),--only $(ONLY)) --output build/servers
 
 bench-builds: setup ## this build against an older one, OLD=its python: 20 minutes; QUICK=1: a look
@@ -278,22 +230,19 @@ bench-builds: setup ## this build against an older one, OLD=its python: 20 minut
 bench-put-signal: ## latency of a put of 8 bytes with a signal in shared memory, beside the bare flag
 	$(CARGO) run --quiet --release --locked -p weft-runtime --example put_signal
 
-bench-rdma: extension ## all-reduce over RDMA beside TCP as ratios, in the machine of test-rdma (root; PEERS=openmpi-ucx,gloo, REGISTRATION=handle,pipelined,per-call: beside it too); QUICK=1: a look
+bench-rdma: extension system-packages-rdma ## all-reduce over RDMA beside TCP as ratios, in the machine of test-rdma (root; PEERS=openmpi-ucx,gloo, REGISTRATION=handle,pipelined,per-call: beside it too); QUICK=1: a look
 	$(if $(PEERS),$(BIN)/weft bench --install-peers --peers $(PEERS))
 	VM_TIMEOUT=7200 tests/rdma/vm.sh $(BIN)/python -m benches.rdma $(if $(QUICK),--sizes 64K:1M:16 --blocks 2) \
 		$(if $(PEERS),--peers $(PEERS)) $(if $(REGISTRATION),--registration $(REGISTRATION)) --output build/bench-rdma
 
-experiment-overlap: setup iproute2 ## training steps by all ways of averaging gradients, on 4 emulated hosts: 25 minutes
+experiment-overlap: setup ## training steps by all ways of averaging gradients, on 4 emulated hosts: 25 minutes
 	$(BIN)/weft experiment overlap --hosts 4 --model alexnet --batch 8 --ratio 0.5,1,2 --steps 2 --out build/experiment/alexnet
 	$(BIN)/weft experiment overlap --hosts 4 --model resnet50 --batch 2 --ratio 1 --steps 2 --out build/experiment/resnet50
 
-experiment-parameter-server: setup iproute2 ## parameter servers in both layouts beside all-reduce, Gloo and RPC, on emulated hosts (root): an hour; QUICK=1: a look
-	$(BIN)/weft experiment parameter-server --model cnn,social-graph,dialogue --workers 1,2,4,8 --transport shm $(if $(QUICK),--quick) --out build/experiment/servers-shm
-	$(BIN)/weft experiment parameter-server --model cnn,social-graph,dialogue,alexnet --workers 2,4 --emulated --gbps 1 $(if $(QUICK),--quick) --out build/experiment/servers-1
-	$(BIN)/weft experiment parameter-server --model alexnet --workers 4 --batch 2 --emulated --gbps 10 $(if $(QUICK),--quick) --out build/experiment/servers-10
-	$(BIN)/weft experiment parameter-server --model vgg16 --workers 2 --batch 2 --emulated --gbps 10 $(if $(QUICK),--quick) --out build/experiment/servers-10
+experiment-parameter-server: setup ## parameter servers in both layouts beside all-reduce, Gloo and RPC, on emulated hosts (root): an hour; QUICK=1: a look
+	tools/make/experiment_servers.sh $(if $(QUICK),--quick)
 
-experiment-lenet: setup iproute2 ## strong scaling of LeNet by put and signal beside Open MPI and Gloo, on up to 8 emulated hosts (root, C compiler): 15 minutes; QUICK=1: a look
+experiment-lenet: setup ## strong scaling of LeNet by put and signal beside Open MPI and Gloo, on up to 8 emulated hosts (root, C compiler): 15 minutes; QUICK=1: a look
 	$(BIN)/weft bench --install-peers --peers openmpi
 	$(BIN)/weft experiment lenet $(if $(QUICK),--quick) --out build/experiment/lenet
 
@@ -306,21 +255,21 @@ start-at-scale: setup ## 256 ranks of this host meet and sum within 30 s, or RAN
 count-rendezvous: ## what ranks and the store say to each other when up to 10,000 ranks meet: half a minute
 	$(CARGO) test --package weft-runtime --release --lib --locked --quiet -- --ignored --nocapture table_of_meetings
 
-validate-model: setup iproute2 ## the simulator's predictions against this machine, all-reduce (needs root)
+validate-model: setup ## the simulator's predictions against this machine, all-reduce (needs root)
 	$(BIN)/python -m benches.model --output build/validate-model
 
-validate-prediction: setup iproute2 ## predicted against measured training steps (needs root): hours; QUICK=1: one round
+validate-prediction: setup ## predicted against measured training steps (needs root): hours; QUICK=1: one round
 	$(BIN)/python -m benches.prediction $(if $(QUICK),--quick) --output build/validate-prediction
 
 TRIALS ?= 2000
-chaos: setup iproute2 ## 2,000 faults of 16 kinds, or TRIALS, for at most DURATION; on emulated hosts too as root; ONLY=kinds
+chaos: setup ## 2,000 faults of 16 kinds, or TRIALS, for at most DURATION; on emulated hosts too as root; ONLY=kinds
 	TORCH_CPP_LOG_LEVEL=ERROR $(BIN)/python tests/chaos/run.py --trials $(TRIALS) \
 		$(if $(DURATION),--for $(DURATION)) $(if $(ONLY),--only $(ONLY)) --json build/chaos.json
 
-soak: setup iproute2 ## a job that is disturbed again and again, for DURATION (1h): every result, and growth of memory
+soak: setup ## a job that is disturbed again and again, for DURATION (1h): every result, and growth of memory
 	TORCH_CPP_LOG_LEVEL=ERROR $(BIN)/python tests/chaos/soak.py --for $(or $(DURATION),1h) --json build/soak.json
 
-attack: setup iproute2 ## strangers at a job that trains: what they get, and what a flood of 10,000 connections costs (root: replays)
+attack: setup ## strangers at a job that trains: what they get, and what a flood of 10,000 connections costs (root: replays)
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 TORCH_CPP_LOG_LEVEL=ERROR $(BIN)/python tests/attack/run.py --json build/attack.json
 
 nightly:
@@ -330,53 +279,23 @@ nightly:
 RUNS ?= 100000000
 SANITIZER ?= address
 fuzz: nightly ## every reader of foreign bytes under libFuzzer, 10^8 inputs each, or RUNS, for at most SECONDS each: a day; SANITIZER=none: five times as fast
-	$(CARGO) fuzz --version >/dev/null 2>&1 || $(CARGO) install cargo-fuzz --locked --quiet
-	for target in $(notdir $(wildcard fuzz/corpus/*)); do \
-		mkdir -p build/fuzz/$$target && echo "$$target" && \
-		$(CARGO) +nightly fuzz run --sanitizer $(SANITIZER) $$target build/fuzz/$$target fuzz/corpus/$$target -- \
-		-runs=$(RUNS) -max_total_time=$(or $(SECONDS),0) -verbosity=0 -print_final_stats=1 || exit 1; \
-	done
+	tools/make/fuzz.sh $(RUNS) $(or $(SECONDS),0) $(SANITIZER)
 
 fuzz-servers: extension ## requests, journals and snapshots of parameter servers under mutation, 10^7 inputs each (shards 10^5), or RUNS: hours
 	$(BIN)/python tests/torch/fuzz_parameter_server.py --runs $(if $(filter file,$(origin RUNS)),10000000,$(RUNS))
 
 sanitize: nightly ## concurrency tests of the runtime and the transports under ThreadSanitizer
-	RUSTFLAGS="-Zsanitizer=thread" $(CARGO) +nightly test -Zbuild-std --target $(HOST) --target-dir target/tsan \
-		--package weft-transport --package weft-transport-shm --package weft-transport-tcp --locked --quiet --test conformance --test loopback --test strict
-	RUSTFLAGS="-Zsanitizer=thread" $(CARGO) +nightly test -Zbuild-std --target $(HOST) --target-dir target/tsan \
-		--package weft-runtime --locked --quiet --test together --test messages --test failures --test leaving --test cuts \
-		--test one_sided --test shrink --test registration
-	# What forks goes on with threads in the child, which the sanitizer must be told of.
-	TSAN_OPTIONS=die_after_fork=0 RUSTFLAGS="-Zsanitizer=thread" $(CARGO) +nightly test -Zbuild-std --target $(HOST) --target-dir target/tsan \
-		--package weft-transport --package weft-transport-tcp --package weft-runtime --locked --quiet --test fork --test forks
-	RUSTFLAGS="-Zsanitizer=thread" $(CARGO) +nightly test -Zbuild-std --target $(HOST) --target-dir target/tsan \
-		--package weft-transport-rdma --locked --quiet
+	tools/make/sanitize.sh
 
-# The extension by itself: the interpreter and torch are as installed, and load the sanitizer first.
-ASAN := build/asan
 sanitize-extension: nightly ## torch's tests of symmetric memory and of the wrapper with an extension under AddressSanitizer
-	RUSTFLAGS="-Zsanitizer=address" PYO3_PYTHON=$(CURDIR)/$(BIN)/python $(CARGO) +nightly build --target $(HOST) --target-dir target/asan \
-		--package weft-bindings --features pyo3/extension-module --locked --quiet
-	rm -rf $(ASAN) && mkdir -p $(ASAN) && cp -r python $(ASAN)/python
-	cp target/asan/$(HOST)/debug/lib_weft.so $(ASAN)/python/weft/_weft.abi3.so
-	PYTHONPATH=$(CURDIR)/$(ASAN)/python LD_PRELOAD=$$($(CC) -print-file-name=libasan.so) PYTHONMALLOC=malloc \
-		ASAN_OPTIONS=detect_leaks=0:abort_on_error=1 $(BIN)/pytest -q tests/torch/test_symmetric.py tests/torch/test_overlap.py
+	tools/make/sanitize_extension.sh
 
 miri: nightly ## the pure crates' and the kernels' unit tests under Miri
 	MIRIFLAGS=-Zmiri-disable-isolation $(CARGO) +nightly miri test --target-dir target/miri --locked --quiet \
 		--package weft-kernels --package weft-schedule --lib
 
-# The emulator has neither TCP_INFO nor a way to start itself anew: tests that need them are left out.
-aarch64: export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER = aarch64-linux-gnu-gcc
-aarch64: export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER = qemu-aarch64 -cpu max,sve512=on -L /usr/aarch64-linux-gnu
-aarch64: ## tests of kernels, transports and runtime for aarch64, under an emulator (installs Debian's, needs root)
-	$(call have,qemu-aarch64 aarch64-linux-gnu-gcc) || { apt-get update -qq && apt-get install -qq --no-install-recommends qemu-user gcc-aarch64-linux-gnu libc6-dev-arm64-cross; }
-	rustup target add aarch64-unknown-linux-gnu
-	$(CARGO) test --target aarch64-unknown-linux-gnu --locked --quiet --lib --test conformance --test connections --test loopback --test strict \
-		--test one_source --test reduce --test representation --package weft-kernels --package weft-schedule --package weft-transport --package weft-transport-shm \
-		--package weft-transport-tcp -- --skip congestion --skip the_kernel_counts_what_passes
-	$(CARGO) test --target aarch64-unknown-linux-gnu --locked --quiet --package weft-runtime --test together --test messages \
-		--test setting_up
+aarch64: system-packages-aarch64 ## tests of kernels, transports and runtime for aarch64, under an emulator
+	tools/make/test_aarch64.sh
 
 code-map: ## the first sentence of each crate, folder and package; ONLY=crates/runtime: of every module there
 	@python3 -m tools.code_map $(ONLY)

@@ -1,11 +1,11 @@
 """The command of `make attack`: strangers at a job that trains, what they got, and what it cost.
 
 The job's ranks are on two emulated hosts and the stranger on a third, from which it reaches every
-port; it has seen all that was said. (Without root all are on this host, and nothing is recorded.)
-Each attack is carried out while the job trains; then connections flood it, in turns with no flood
-and with one that hits a listener of the stranger's own, so that what the stranger's own work takes
-of this machine is told apart. The exit status is 1 if a stranger got or changed anything, or if a
-step was lost or wrong; with --cost-max also if a flood costs more.
+port; it has seen all that was said. (Where no hosts can be emulated all are on this host, and
+nothing is recorded.) Each attack is carried out while the job trains; then connections flood it, in
+turns with no flood and with one that hits a listener of the stranger's own, so that what the
+stranger's own work takes of this machine is told apart. The exit status is 1 if a stranger got or
+changed anything, or if a step was lost or wrong; with --cost-max also if a flood costs more.
 """
 
 import argparse
@@ -28,6 +28,8 @@ from attack_wire import Recording
 from attacks import ATTACKS, OPENING_BYTES_MAX
 from chaos_member import ChaosMember
 from chaos_stage import RankProcess, Stage, gather, listeners
+
+from weft import diagnosis
 
 RANKS = 2
 ATTACK_S_MAX = 120.0
@@ -255,9 +257,9 @@ def assault(names: list[str], connections: int, rate: float) -> dict:
     """Carries out attacks and the flood, tells of each, and returns all."""
     os.environ.setdefault("WEFT_SECRET", secrets.token_hex(32))
     chaos_stage.LIVES.update(job=attack_job.live, stranger=attack_stranger.live)
-    root = os.geteuid() == 0
-    stage = Stage(3 if root else 1)
-    recording = Recording("port0") if root else None
+    emulated = diagnosis.emulated_hosts().good
+    stage = Stage(3 if emulated else 1)
+    recording = Recording("port0") if emulated else None
     reports: list[AttackReport] = []
     result: dict = {"load": os.getloadavg()[0]}
     with tempfile.TemporaryDirectory(prefix="weft-attack-") as directory:

@@ -22,6 +22,8 @@ from chaos_stage import Stage
 from chaos_trial import TrialOutcome
 from faults import FAULTS, Fault
 
+from weft import diagnosis
+
 HOSTS = 4
 PROGRESS_EVERY_S = 30.0
 
@@ -32,10 +34,11 @@ def main() -> int:
     os.environ.setdefault("WEFT_SECRET", secrets.token_hex(32))
     # The host of one-host trials is made first: this process leaves its network for the others'.
     stages = [Stage(1)]
-    if os.geteuid() == 0 and "hosts" in arguments.where:
+    possible = diagnosis.emulated_hosts()
+    if possible.good and "hosts" in arguments.where:
         stages.append(Stage(HOSTS))
     elif "hosts" in arguments.where:
-        print("without root there are no emulated hosts: trials on one host only", flush=True)
+        print(f"trials on one host only: emulated hosts {possible.text}", flush=True)
     if "one" not in arguments.where:
         stages.pop(0).close()
     outcomes: list[TrialOutcome] = []

@@ -57,6 +57,7 @@ def test_what_one_rank_cannot_make_or_has_set_otherwise_is_told_on_all(trials) -
     assert trials(["descriptors", "settings"], 4) == []
 
 
+@pytest.mark.system_package("iproute2")
 def test_hosts_and_lines_that_go_away_are_told_of_or_cost_time_only(trials) -> None:
     assert trials(["vanish", "blip", "half-open", "slow-line", "full-disk"], 5) == []
 

@@ -66,6 +66,8 @@ class Condition:
     together: tuple[Step, ...] = ()
     """Steps of a process that both ranks are forked from."""
     needs: Callable[[], bool] = lambda: True
+    package: str | None = None
+    """The package of the system that it needs."""
     seconds: float = 8.0
     """The bound, on a busy machine: of it 2 are what ranks wait for each other."""
     quick: bool = True
@@ -145,28 +147,26 @@ def _plain() -> list[Condition]:
                 (on(1, steps.refused(call)),),
                 fails_alone(word or call),
                 seconds=8.0,
-                needs=kernel.has_seccomp,
+                package="libseccomp2",
             )
             for call, word in REFUSED.items()
         ),
         *(
-            Condition(f"{call} refused, which is not needed", (steps.refused(call),), needs=kernel.has_seccomp)
+            Condition(f"{call} refused, which is not needed", (steps.refused(call),), package="libseccomp2")
             for call in NOT_NEEDED
         ),
-        Condition(
-            "a seccomp profile as documented", (steps.allowed_only(documented_calls()),), needs=kernel.has_seccomp
-        ),
+        Condition("a seccomp profile as documented", (steps.allowed_only(documented_calls()),), package="libseccomp2"),
         Condition(
             "no thread",
             (on(1, steps.refused("clone3", errno.EAGAIN)),),
             fails_alone("thread", "limits"),
-            needs=kernel.has_seccomp,
+            package="libseccomp2",
         ),
         Condition(
             "memory full",
             (on(1, steps.refused("fallocate", errno.ENOSPC)),),
             fails("fallocate"),
-            needs=kernel.has_seccomp,
+            package="libseccomp2",
         ),
     ]
 
@@ -269,12 +269,14 @@ def _as_root() -> list[Condition]:
                 on(0, steps.address_later("10.77.0.1", 0.4)),
             ),
             together=(steps.namespace(separate),),
+            package="iproute2",
         ),
         Condition(
             "IPv6 with a scope",
             (steps.meet_at("[fe80::1%lo]"), steps.option("insecure", True)),
             together=(steps.namespace(separate), steps.address("fe80::1/64")),
             needs=has("/proc/net/if_inet6"),
+            package="iproute2",
         ),
         Condition(
             "no port left",
@@ -293,7 +295,7 @@ def missing(condition: Condition) -> str:
     """Why a condition cannot be tried here; empty if it can."""
     if condition in _ROOT and os.geteuid() != 0:
         return "needs root"
-    return "" if condition.needs() else "needs what this system lacks: a kernel's feature, or libseccomp"
+    return "" if condition.needs() else "needs a feature that this kernel lacks"
 
 
 _ROOT = CONDITIONS[len(_plain()) :]

@@ -24,11 +24,6 @@ _ALLOW, _ERRNO = 0x7FFF0000, 0x00050000
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-def has_seccomp() -> bool:
-    """Whether filters can be made here."""
-    return _seccomp_library() is not None
-
-
 def unshare(spaces: int) -> None:
     """New namespaces for this process; a new PID namespace is for its children."""
     _check(_libc.unshare(spaces), "unshare")

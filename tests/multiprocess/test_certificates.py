@@ -1,7 +1,6 @@
 """Jobs whose ranks have certificates of a CA in place of a secret."""
 
 import os
-import shutil
 import socket
 import subprocess
 import sys
@@ -10,7 +9,7 @@ from pathlib import Path
 import pytest
 from team import free_port
 
-pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="certificates are made with openssl")
+pytestmark = pytest.mark.system_package("openssl")
 
 IN_VAIN_S = 6.0
 """How long ranks wait for one that never comes; every one of them has started long before."""

@@ -11,10 +11,9 @@
 #
 # VM_TIMEOUT: seconds until the guest is given up (900). VM_MEMORY: its memory in MiB (4096).
 # VM_NODES: 2 gives each of its two processors a NUMA node, with half of the memory (1).
-# What is missing (QEMU, a kernel, rdma-core) is installed as root from Debian's packages; the kernel
-# is kept in build/rdma-vm.
+# It needs `make system-packages FOR=rdma`. The kernel is Debian's, and is kept in build/rdma-vm.
 set -euo pipefail
-[ $# -gt 0 ] || { sed -n '2,16p' "$0" >&2; exit 2; }
+[ $# -gt 0 ] || { sed -n '2,15p' "$0" >&2; exit 2; }
 
 script=$(realpath "$0")
 work=$PWD
@@ -22,19 +21,6 @@ cache=$work/build/rdma-vm
 memory=${VM_MEMORY:-4096} limit=${VM_TIMEOUT:-900}
 modules="crc32_generic virtio_pci 9pnet_virtio 9p overlay veth ib_uverbs rdma_ucm rdma_rxe"
 export PATH=$PATH:/usr/sbin:/sbin
-
-install_packages() {
-  local missing=() entry
-  for entry in qemu-system-x86:qemu-system-x86_64 busybox-static:busybox kmod:depmod cpio:cpio \
-      rdma-core:rdma-ndd ibverbs-utils:ibv_devinfo iproute2:rdma; do
-    command -v "${entry#*:}" >/dev/null || missing+=("${entry%%:*}")
-  done
-  # The drivers of devices have no command of their own, and are only recommended by the library.
-  [ -d /etc/libibverbs.d ] || missing+=(ibverbs-providers)
-  [ ${#missing[@]} -eq 0 ] && return
-  apt-get update -qq
-  DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
-}
 
 # The kernel, and what it starts: a busybox that loads the modules and mounts the host's files.
 make_kernel() {
@@ -77,7 +63,7 @@ INIT
   rm -rf "$parts"
 }
 
-install_packages
+"$(dirname "$script")/../../tools/make/system_packages.sh" --check rdma
 make_kernel
 
 job=$(mktemp -d)

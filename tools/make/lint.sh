@@ -1,0 +1,12 @@
+#!/usr/bin/env bash
+# All checks that run nothing: clippy, ruff, mypy, the stubs, and messages of commits, width and words of prose.
+#   tools/make/lint.sh SOURCE ...
+set -euo pipefail
+bin=.venv/bin
+nice cargo clippy --workspace --all-targets --locked --quiet -- -D warnings
+$bin/ruff check "$@"
+nice $bin/mypy
+nice $bin/stubtest weft._weft
+for check in commits prose words; do
+  $bin/python -m "tools.check_$check"
+done
