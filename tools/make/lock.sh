@@ -3,7 +3,7 @@
 set -euo pipefail
 compile=(.venv/bin/uv pip compile --quiet --upgrade --universal --generate-hashes --no-header --python-version 3.11 pyproject.toml)
 "${compile[@]}" --extra dev -o requirements.lock
-for extra in ecosystem launchers release; do
+for extra in ecosystem launchers quality release; do
   "${compile[@]}" --extra "$extra" --constraint requirements.lock -o "requirements-$extra.lock"
 done
 "${compile[@]}" --extra site -o requirements-site.lock
