@@ -33,8 +33,8 @@ INSTEAD = {
 }
 """Patterns, and what to write in their place."""
 
-_LEFT_OUT = ("docs/notebook/", "benches/", "CHANGELOG.md", "ARCHITECTURE.md")
-"""The notebook, and pages for contributors."""
+_LEFT_OUT = ("docs/notebook/", "benches/")
+"""The notebook and recorded runs stay as they were written."""
 _OF_HELP = "```text"
 """What `weft COMMAND --help` prints stands in blocks that begin so on the page of commands."""
 _PAGE_OF_COMMANDS = Path("docs/reference/commands.md")

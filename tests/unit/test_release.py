@@ -39,7 +39,12 @@ def test_the_workflow_calls_targets_that_exist():
     assert [target for target in targets if not re.search(rf"^{target}:", makefile, re.MULTILINE)] == []
 
 
-def test_every_action_is_pinned_to_a_major_version_or_a_branch_of_releases():
-    workflow = (ROOT / ".github/workflows/release.yml").read_text()
+def test_the_workflow_of_ci_runs_what_ci_runs():
+    assert "run: sudo --preserve-env=PATH,HOME .ci/run" in (ROOT / ".github/workflows/ci.yml").read_text()
+
+
+@pytest.mark.parametrize("name", ["ci", "release"])
+def test_every_action_is_pinned_to_a_major_version_or_a_branch_of_releases(name):
+    workflow = (ROOT / f".github/workflows/{name}.yml").read_text()
     for action, pin in re.findall(r"uses: ([\w./-]+)@(\S+)", workflow):
         assert re.fullmatch(r"v\d+|release/v\d+", pin), f"{action}@{pin}"

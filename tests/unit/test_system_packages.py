@@ -35,14 +35,14 @@ def run_without_packages(directory: Path, **variables: str) -> str:
 
 
 def test_a_missing_package_skips_names_and_counts(tmp_path: Path) -> None:
-    told = run_without_packages(tmp_path)
-    assert "2 tests skipped: needs the system package openssl (make system-packages)" in told, told
-    assert "2 skipped" in told
+    printed = run_without_packages(tmp_path)
+    assert "2 tests skipped: needs the system package openssl (make system-packages)" in printed, printed
+    assert "2 skipped" in printed
 
 
 def test_ci_refuses_such_skips(tmp_path: Path) -> None:
-    told = run_without_packages(tmp_path, REQUIRE_SYSTEM_PACKAGES="1")
-    assert "needs the system package openssl" in told and "2 errors" in told, told
+    printed = run_without_packages(tmp_path, REQUIRE_SYSTEM_PACKAGES="1")
+    assert "needs the system package openssl" in printed and "2 errors" in printed, printed
     assert "REQUIRE_SYSTEM_PACKAGES=1" in (ROOT / ".ci" / "run").read_text()
 
 
