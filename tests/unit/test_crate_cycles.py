@@ -13,39 +13,6 @@ KNOWN: dict[str, list[list[str]]] = {
     "kernels": [
         ["aarch64.rs", "level.rs", "x86.rs"],
     ],
-    "runtime": [
-        [
-            "progress/breaking.rs",
-            "progress/dispatch.rs",
-            "progress/early.rs",
-            "progress/group_state.rs",
-            "progress/shrinking.rs",
-            "progress/splits.rs",
-            "progress/stalls.rs",
-            "progress/state.rs",
-        ],
-        [
-            "execution/arrivals.rs",
-            "execution/claims.rs",
-            "execution/executor.rs",
-            "execution/operation.rs",
-            "execution/strips.rs",
-            "execution/tiles.rs",
-        ],
-        [
-            "bootstrap/store_tcp/channel.rs",
-            "bootstrap/store_tcp/channel/noise.rs",
-            "bootstrap/store_tcp/channel/plain.rs",
-            "bootstrap/store_tcp/channel/tls.rs",
-        ],
-        ["flight/group.rs", "flight/layout.rs", "flight/recorder.rs"],
-        ["group/call_off.rs", "group/counters.rs", "group/group.rs"],
-        ["selection/calling_thread.rs", "selection/selector.rs", "selection/size_table.rs"],
-        ["channel/layout.rs", "channel/parts.rs"],
-        ["execution/calling_thread/mod.rs", "execution/calling_thread/run.rs"],
-        ["memory/registrar.rs", "memory/registrations.rs"],
-        ["one_sided/peer.rs", "one_sided/serve.rs"],
-    ],
     "schedule": [
         [
             "verify/access.rs",

@@ -12,9 +12,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use weft_transport::{EndpointId, Iovec, Link, LinkError, RegionKey, Segment};
 
-use super::layout::{ChannelLayout, LANES};
+use super::layout::ChannelLayout;
 use super::message::{ControlMessage, GrantedPart};
-use super::parts::{PARTS, Part, PartSet, Place};
+use super::parts::{LANES, PARTS, Part, PartSet, Place};
 use crate::Error;
 use crate::bootstrap::Meeting;
 use crate::flight::StageTrace;

@@ -20,15 +20,9 @@ use std::time::Duration;
 
 use weft_schedule::TileLimits;
 
-use super::parts::{Part, Place};
+use super::parts::{LANES, ORDINARY_LANES, Part, Place};
 use crate::bootstrap::is_delayed;
-use crate::call::LEVELS;
 
-/// Operations of priority 0 of one group that can be under way at once. Operation n uses lane `n %
-/// ORDINARY_LANES`.
-pub(super) const ORDINARY_LANES: usize = 4;
-/// All lanes of a group: the operations of every other level of priority have one of their own.
-pub(crate) const LANES: usize = ORDINARY_LANES + LEVELS;
 /// Tiles of one operation that can be under way at once, where no link crosses a network.
 pub(crate) const SLOTS: usize = 2;
 /// The same over a network without delay.

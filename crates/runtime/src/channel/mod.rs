@@ -17,5 +17,5 @@ pub(crate) use layout::*;
 pub(crate) use message::{ControlMessage, ENVELOPE_BYTES, GrantedPart, SplitCall};
 pub use one_sided::CellOp;
 pub(crate) use one_sided::{CellUpdate, OneSidedWord};
-pub(crate) use parts::{Part, PartSet, Place};
+pub(crate) use parts::{LANES, Part, PartSet, Place};
 pub(crate) use shrink::{Ranks, ShrinkStep, ShrinkWord};

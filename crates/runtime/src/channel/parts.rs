@@ -13,8 +13,13 @@
 
 use std::ops::BitOr;
 
-use super::layout::{LANES, ORDINARY_LANES};
+use crate::call::LEVELS;
 
+/// Operations of priority 0 of one group that can be under way at once. Operation n uses lane `n %
+/// ORDINARY_LANES`.
+pub(super) const ORDINARY_LANES: usize = 4;
+/// All lanes of a group: the operations of every other level of priority have one of their own.
+pub(crate) const LANES: usize = ORDINARY_LANES + LEVELS;
 /// The number of parts.
 pub(crate) const PARTS: usize = Part::ORDINARY_TILES.index() + 1 + LANES - ORDINARY_LANES;
 

@@ -1,44 +1,35 @@
-//! Arrivals of a tile: payloads that links write to the output themselves. See [Note: Arrivals] in
+//! Payloads that links write to the output of a tile themselves. See [Note: Arrivals] in
 //! `program/arrivals.rs`.
 
-use std::ops::Range;
 use std::sync::Arc;
 
 use weft_schedule::Rank;
-use weft_transport::{IovecMut, Link, Redirection, RegionKey, Segment};
-
-use super::interpret::{self, Driver, GroupFailure};
-use super::tiles::TileDriver;
-use crate::memory::access;
-use crate::program::{Arrival, Instruction, LocalStep};
-
-/// Parts of chunks of fewer bytes are copied: that takes less time than telling the link.
-const REDIRECTED_BYTES_MIN: u64 = 16 << 10;
+use weft_transport::{IovecMut, Link, Redirection};
 
 /// What links are told to write to the output for one tile.
 #[derive(Default, Debug)]
 pub(crate) struct Arrivals {
-    redirected: Vec<RedirectedArrival>,
+    pub(super) redirected: Vec<RedirectedArrival>,
     /// How far the tile had come when it was last looked what links can be told.
-    looked_at: Option<usize>,
+    pub(super) looked_at: Option<usize>,
 }
 
 #[derive(Debug)]
-struct RedirectedArrival {
+pub(super) struct RedirectedArrival {
     /// Its number in the program.
-    number: u32,
-    from: Rank,
-    pieces: Vec<RedirectedPiece>,
+    pub(super) number: u32,
+    pub(super) from: Rank,
+    pub(super) pieces: Vec<RedirectedPiece>,
 }
 
 /// A contiguous piece of the output.
 #[derive(Debug)]
-struct RedirectedPiece {
+pub(super) struct RedirectedPiece {
     /// None if the link cannot do that.
-    redirection: Option<Redirection>,
+    pub(super) redirection: Option<Redirection>,
     /// Where in the pool it would land.
-    offset: u64,
-    into: IovecMut,
+    pub(super) offset: u64,
+    pub(super) into: IovecMut,
 }
 
 impl Arrivals {
@@ -52,154 +43,14 @@ impl Arrivals {
         }
     }
 
-    fn is_redirected(&self, number: u32) -> bool {
+    pub(super) fn is_redirected(&self, number: u32) -> bool {
         let mut redirected = self.redirected.iter();
         redirected.any(|arrival| arrival.number == number)
     }
 
-    fn remove(&mut self, number: u32) -> Option<RedirectedArrival> {
+    pub(super) fn remove(&mut self, number: u32) -> Option<RedirectedArrival> {
         let mut redirected = self.redirected.iter();
         let at = redirected.position(|arrival| arrival.number == number)?;
         Some(self.redirected.swap_remove(at))
-    }
-}
-
-impl TileDriver<'_> {
-    /// Tells links what may come to the output now that the tile has come so far, or that puts no
-    /// longer read there. Nothing is waited for: what cannot be told in time is copied.
-    pub(super) fn expect_arrivals(&mut self, puts_completed: bool) {
-        let (running, next) = (self.running, self.tile.next);
-        let moved = self.tile.arrivals.looked_at.replace(next) != Some(next);
-        let short = running.geometry.tile_bytes() < REDIRECTED_BYTES_MIN;
-        // What lies in symmetric memory is for others to write, too.
-        if !(moved || puts_completed) || short || running.bases.peers.is_some() {
-            return;
-        }
-        for (number, arrival) in (0..).zip(&running.plan.program.arrivals) {
-            let may_come = (arrival.after..arrival.at).contains(&next);
-            if may_come && !self.tile.arrivals.is_redirected(number) {
-                let redirected = self.redirect(number, arrival);
-                self.tile.arrivals.redirected.extend(redirected);
-            }
-        }
-    }
-
-    fn redirect(&self, number: u32, arrival: &Arrival) -> Option<RedirectedArrival> {
-        let link = self.connections.links[arrival.from as usize].as_ref()?;
-        let pieces = self.pieces_of(arrival)?;
-        let occupied = |(_, into): &(u64, IovecMut)| {
-            let start = into.start() as usize;
-            let range = start..start + into.len();
-            self.tile.puts.before_write(&range).is_some()
-        };
-        if pieces.iter().any(occupied) {
-            return None;
-        }
-        let redirected = pieces.into_iter().map(|(offset, into)| RedirectedPiece {
-            redirection: link.redirect(RegionKey::POOL, offset, into),
-            offset,
-            into,
-        });
-        Some(RedirectedArrival {
-            number,
-            from: arrival.from,
-            pieces: redirected.collect(),
-        })
-    }
-
-    /// Where in the pool the pieces of an arrival land, and where they belong.
-    fn pieces_of(&self, arrival: &Arrival) -> Option<Vec<(u64, IovecMut)>> {
-        let (program, geometry) = (&self.running.plan.program, &self.running.geometry);
-        let Instruction::Arrive { step, .. } = program.instructions[arrival.at] else {
-            return None;
-        };
-        let [output, landed] = program.operands(step.operands) else {
-            return None;
-        };
-        let pool = self.pool.base().as_ptr() as u64;
-        let [from, to] = [landed, output].map(|operand| self.base(operand.location));
-        let piece = |piece: u32| {
-            let elements = geometry.elements(&program.shape, output, piece, self.tile.index);
-            let into = to.wrapping_add(self.offset(output, piece) as usize);
-            let offset = from as u64 - pool + self.offset(landed, piece);
-            let bytes = geometry.bytes(output.encoding, elements);
-            // SAFETY: see [Note: Arrivals]: the redirection is taken back before this rank goes on
-            // there, and before the operation ends.
-            (offset, unsafe { access::target(into, bytes) })
-        };
-        let pieces = (0..geometry.pieces(output)).map(piece);
-        Some(pieces.filter(|(_, into)| !into.is_empty()).collect())
-    }
-
-    /// Has the link stop, and copies what has not come to the output already.
-    pub(super) fn take_arrival(
-        &mut self,
-        number: u32,
-        step: LocalStep,
-    ) -> Result<(), GroupFailure> {
-        let Some(arrival) = self.tile.arrivals.remove(number) else {
-            interpret::execute(self, self.frame(), step);
-            return Ok(());
-        };
-        let link = self.connections.links[arrival.from as usize].as_ref();
-        let link = link.ok_or_else(|| GroupFailure::internal("an arrival without a link"))?;
-        let open = self.begin_step(step);
-        let mut copied = 0;
-        for piece in arrival.pieces {
-            let taken_back = |redirection| link.take_back(redirection);
-            let come = piece.redirection.map_or_else(Vec::new, taken_back);
-            copied += copy_rest(self.pool, &piece, come);
-        }
-        if copied > 0 {
-            self.end_step(open, copied);
-        }
-        self.spend(2 * copied);
-        Ok(())
-    }
-}
-
-/// Copies what has landed in the pool to the output. Returns how many bytes.
-fn copy_rest(pool: &Segment, piece: &RedirectedPiece, come: Vec<Range<u64>>) -> u64 {
-    let end = piece.offset + piece.into.len() as u64;
-    missing(piece.offset..end, come)
-        .map(|range| {
-            let dst = (piece.into.start()).wrapping_add((range.start - piece.offset) as usize);
-            // SAFETY: the piece was signalled, and the link does not write to the output any more.
-            unsafe { access::take(pool, range.start, dst, range.end - range.start) };
-            range.end - range.start
-        })
-        .sum()
-}
-
-/// What some parts, in any order, leave of a range.
-fn missing(range: Range<u64>, mut parts: Vec<Range<u64>>) -> impl Iterator<Item = Range<u64>> {
-    parts.sort_unstable_by_key(|part| part.start);
-    parts.push(range.end..range.end);
-    let mut done = range.start;
-    let gaps = parts.into_iter().map(move |part| {
-        let gap = done..part.start;
-        done = done.max(part.end);
-        gap
-    });
-    gaps.filter(|gap| !gap.is_empty())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_is_missing_lies_between_the_parts() {
-        let check = |parts: &[(u64, u64)], expected: &[(u64, u64)]| {
-            let range = |(start, end): &(u64, u64)| *start..*end;
-            let left = missing(10..20, parts.iter().map(range).collect());
-            let expected = expected.iter().map(range);
-            assert!(left.eq(expected), "{parts:?}");
-        };
-        check(&[], &[(10, 20)]);
-        check(&[(10, 20)], &[]);
-        check(&[(15, 20), (10, 12)], &[(12, 15)]);
-        check(&[(12, 14), (16, 18)], &[(10, 12), (14, 16), (18, 20)]);
-        check(&[(11, 19), (12, 13), (15, 20)], &[(10, 11)]);
     }
 }

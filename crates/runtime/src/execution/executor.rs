@@ -5,11 +5,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use weft_algorithms::MemoryClass;
+use weft_transport::Segment;
 
+use super::budget::Budget;
 use super::calling_thread::{CallingThread, Entered, InlineOutcome};
 use super::interpret::GroupFailure;
-use super::operation::{Agreement, Operation, OperationMemory, Running};
+use super::operation::{Agreement, Lane, Operation, OperationMemory, Running};
 use super::strips::Strips;
+use super::tiles;
 use crate::Error;
 use crate::call::{Call, Completion, Counts, Due, Finished, Op, Order};
 use crate::channel::{Connections, LANES};
@@ -17,26 +20,6 @@ use crate::flight::GroupFlight;
 use crate::memory::{Bases, Pieces, Pool, access};
 use crate::program::Geometry;
 use crate::selection::{Decision, agreement_call};
-
-/// The tiles of a lane, counted over all operations that ran in it.
-#[derive(Default, Debug)]
-pub(crate) struct Lane {
-    /// The number of tiles given to operations so far.
-    pub(crate) assigned: u64,
-    /// All tiles below this have ended here.
-    pub(crate) ended: u64,
-}
-
-/// What one advance may use up, so that other operations get their turn.
-pub(crate) struct Budget {
-    /// Bytes that may still be read or written.
-    pub(crate) bytes: u64,
-    /// Room for the addresses of steps with many operands.
-    pub(crate) addresses: Vec<*mut u8>,
-}
-
-// SAFETY: the addresses are plain ones, written anew before each use.
-unsafe impl Send for Budget {}
 
 /// The operations of one group, and what runs them.
 pub(crate) struct Executor {
@@ -254,7 +237,7 @@ impl Executor {
             None => {
                 self.admit(position, connections, pool)
                     .map_err(GroupFailure::Other)?
-                    && self.advance_running(position, connections, pool.segment(), budget)?
+                    && self.advance_tiles(position, connections, pool, budget)?
             }
         };
         if progressed {
@@ -267,6 +250,35 @@ impl Executor {
             finished.push((operation.completion, outcome));
         }
         Ok(progressed)
+    }
+
+    fn advance_tiles(
+        &mut self,
+        position: usize,
+        connections: &mut Connections,
+        pool: &Pool,
+        budget: &mut Budget,
+    ) -> Result<bool, GroupFailure> {
+        let operation = &mut self.operations[position];
+        let lane = &mut self.lanes[operation.lane()];
+        tiles::advance(operation, lane, connections, pool.segment(), budget)
+    }
+
+    /// Executes one step of a rank that is behind, if the operation has one that may be taken over.
+    pub(crate) fn help(
+        &mut self,
+        connections: &Connections,
+        sequence: u64,
+        pool: &Segment,
+        budget: &mut Budget,
+    ) -> Result<bool, GroupFailure> {
+        let mut operations = self.operations.iter_mut();
+        let Some(operation) = operations.find(|op| op.sequence == sequence) else {
+            return Ok(false);
+        };
+        let helped = tiles::help(operation, connections, pool, budget)?;
+        self.steps_helped += u64::from(helped);
+        Ok(helped)
     }
 
     fn advance_inline(

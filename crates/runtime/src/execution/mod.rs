@@ -1,8 +1,8 @@
 //! Execution: the operations of a group in flight, and the two drivers of their programs.
 
 mod arrivals;
+mod budget;
 mod calling_thread;
-mod claims;
 mod executor;
 mod interpret;
 mod operation;
@@ -11,8 +11,9 @@ mod spin_policy;
 mod strips;
 mod tiles;
 
+pub(crate) use budget::Budget;
 pub(crate) use calling_thread::{Attempt, CallingThread, Entered};
-pub(crate) use executor::{Budget, Executor};
+pub(crate) use executor::Executor;
 pub(crate) use interpret::GroupFailure;
 pub(crate) use operation::Operation;
 pub(crate) use spin_policy::SpinPolicy;

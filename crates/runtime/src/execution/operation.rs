@@ -74,6 +74,15 @@ impl Agreement {
     }
 }
 
+/// The tiles of a lane, counted over all operations that ran in it.
+#[derive(Default, Debug)]
+pub(crate) struct Lane {
+    /// The number of tiles given to operations so far.
+    pub(crate) assigned: u64,
+    /// All tiles below this have ended here.
+    pub(crate) ended: u64,
+}
+
 /// One tile under way.
 #[derive(Debug)]
 pub(crate) struct Tile {

@@ -1,22 +1,10 @@
 //! One group's way to the recorder, and the handle of a recorded operation.
 
 use std::sync::Arc;
-use std::time::Duration;
 
+use super::known::GroupInfo;
 use super::recorder::FlightRecorder;
 use super::ring::{Entry, short_plan};
-
-/// What the recorder is told of a group.
-#[derive(Clone, Debug)]
-pub(crate) struct GroupInfo {
-    pub(crate) id: u64,
-    pub(crate) name: String,
-    /// This rank's number in the group.
-    pub(crate) rank: u32,
-    /// The ranks' numbers in the world.
-    pub(crate) global_ranks: Vec<u32>,
-    pub(crate) timeout: Duration,
-}
 
 /// The recorder, as one group uses it.
 #[derive(Clone)]

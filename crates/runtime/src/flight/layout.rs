@@ -11,7 +11,7 @@ use weft_kernels::DType;
 use weft_schedule::Collective;
 use weft_transport::Timeline;
 
-use super::recorder::{KnownGroup, ProcessInfo, RecorderState};
+use super::known::{KnownGroup, ProcessInfo, RecorderState};
 use super::ring::{Kind, NOBODY, OneSidedKind, Record};
 
 /// The version of the layout that PyTorch's recorder writes.

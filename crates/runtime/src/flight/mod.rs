@@ -9,6 +9,7 @@
 
 mod directory;
 mod group;
+mod known;
 mod layout;
 mod recorder;
 mod ring;
@@ -19,7 +20,8 @@ mod tests;
 pub use recorder::records;
 pub use stages::{Stage, StageOf, StageSpan};
 
-pub(crate) use group::{GroupFlight, GroupInfo, Recorded};
-pub(crate) use recorder::{FlightRecorder, ProcessInfo, write_on_signal};
+pub(crate) use group::{GroupFlight, Recorded};
+pub(crate) use known::{GroupInfo, ProcessInfo};
+pub(crate) use recorder::{FlightRecorder, write_on_signal};
 pub(crate) use ring::{Entry, Kind, NOBODY, OneSidedKind, short_plan};
 pub(crate) use stages::{OpenStage, StageTrace};

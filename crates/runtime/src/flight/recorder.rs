@@ -12,7 +12,7 @@ use weft_transport::fork::AboveStandardStreams;
 use weft_transport::{Moment, PerProcess, TickClock, Timeline, on_posix_signal};
 
 use super::directory::PrivateDirectory;
-use super::group::GroupInfo;
+use super::known::{Failure, GroupInfo, KnownGroup, ProcessInfo, RecordedJob, RecorderState};
 use super::layout;
 use super::ring::RecordRing;
 use crate::Error;
@@ -24,9 +24,8 @@ const FAILURES_MAX: usize = 16;
 /// So long the news of a failure waits for its record to be written. A disk may be slow.
 const WRITING_MAX: Duration = Duration::from_millis(50);
 
-/// The directory of a user's records begins with this, and in it the directory of each job.
+/// The directory of a user's records begins with this.
 const USER_PREFIX: &str = "weft-flight-";
-const JOB_PREFIX: &str = "job-";
 /// The records of so many jobs are kept.
 const JOBS_MAX: usize = 32;
 /// And of no job whose last record is so old.
@@ -34,61 +33,6 @@ const AGE_MAX: Duration = Duration::from_secs(14 * 24 * 3600);
 
 /// All recorders of this process.
 static RECORDERS: PerProcess<Mutex<Vec<Weak<FlightRecorder>>>> = PerProcess::new(Mutex::default);
-
-/// Which process the records are of.
-#[derive(Clone, Default, Debug)]
-pub(crate) struct ProcessInfo {
-    pub(crate) host_name: String,
-    pub(crate) boot_id: String,
-    pub(crate) pid: u32,
-    /// The names of reductions, by what [`super::Entry::op`] says.
-    pub(crate) op_names: &'static [&'static str],
-}
-
-/// A group, as the recorder knows it.
-pub(super) struct KnownGroup {
-    pub(super) info: GroupInfo,
-    /// The names of plans, by collective and by what fingerprints carry.
-    pub(super) plans: BTreeMap<(&'static str, u16), String>,
-    pub(super) closed: bool,
-}
-
-/// A group's failure.
-#[derive(Clone, Debug)]
-pub(super) struct Failure {
-    pub(super) group: u32,
-    pub(super) at: u64,
-    pub(super) why: String,
-}
-
-/// What records are of: a first group, and all that are made while a group is open. What a process
-/// does after it has closed all of its groups is another job.
-#[derive(Clone, Copy, Default, Debug)]
-pub(super) struct RecordedJob {
-    /// The first group's identity.
-    pub(super) id: u64,
-    /// The rank's number in the world.
-    pub(super) rank: u32,
-    /// The first group's number.
-    pub(super) first: u32,
-}
-
-impl RecordedJob {
-    /// The name of its directory.
-    fn directory(&self) -> String {
-        format!("{JOB_PREFIX}{:016x}", self.id)
-    }
-}
-
-/// What is known besides the ring.
-#[derive(Default)]
-pub(super) struct RecorderState {
-    pub(super) groups: BTreeMap<u32, KnownGroup>,
-    next_group: u32,
-    pub(super) failures: Vec<Failure>,
-    /// The last one.
-    pub(super) job: Option<RecordedJob>,
-}
 
 /// How far the records of failures are written.
 #[derive(Default)]

@@ -3,7 +3,6 @@
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-use super::Group;
 use crate::Error;
 use crate::bootstrap::Meeting;
 use crate::channel::{ControlMessage, control_neighbours};
@@ -59,24 +58,5 @@ impl Making<'_> {
         }
         // Sends it also where nothing else is done with this engine.
         self.engine.with(|_, _| ());
-    }
-}
-
-impl Group {
-    /// Ends this group while it is being made.
-    pub(super) fn call_off(&self, error: &Error) {
-        let name = (self.engine).with(|state, _| {
-            let group = state.groups.get(&self.id);
-            group.map(|group| group.name.clone())
-        });
-        let Some(name) = name else { return };
-        Making {
-            engine: &self.engine,
-            meeting: &self.meeting,
-            id: self.id,
-            name: &name,
-            rank: self.rank,
-        }
-        .call_off(error);
     }
 }

@@ -1,14 +1,12 @@
-//! Counters of a group's operations and of the traffic on its links, for metrics.
+//! Counters of a group's operations, for metrics.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use weft_schedule::Collective;
-use weft_transport::{EndpointId, TrafficCounts, TransportKind};
 
-use super::{Group, Work, closed};
-use crate::Error;
+use super::Work;
 use crate::call::Call;
 use crate::flight::OneSidedKind;
 
@@ -44,19 +42,6 @@ pub struct OperationTotals {
     pub bytes: u64,
     /// The time from call to end, in nanoseconds.
     pub nanoseconds: u64,
-}
-
-/// What has passed over the link to a peer, for all groups.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct LinkTraffic {
-    /// The peer.
-    pub peer: EndpointId,
-    /// The name of its host.
-    pub host: String,
-    /// How it is reached.
-    pub kind: TransportKind,
-    /// How much.
-    pub traffic: TrafficCounts,
 }
 
 impl Counters {
@@ -147,30 +132,5 @@ impl Timer<'_> {
             counters.in_flight.fetch_sub(1, Ordering::Relaxed);
             counters.ended(kind, bytes, started);
         }));
-    }
-}
-
-impl Group {
-    /// The group's counters. Nothing is counted before they are first asked for.
-    pub fn counters(&self) -> Arc<Counters> {
-        self.counters.get_or_init(Arc::default).clone()
-    }
-
-    /// What has passed over the links to this group's other ranks, where their transport knows.
-    pub fn traffic(&self) -> Result<Vec<LinkTraffic>, Error> {
-        self.engine.with(|state, _| {
-            let connections = &state.groups.get(&self.id).ok_or_else(closed)?.connections;
-            let links = (0..self.size()).zip(&connections.links);
-            let known = links.filter_map(|(rank, link)| {
-                let link = link.as_ref()?;
-                Some(LinkTraffic {
-                    peer: link.peer(),
-                    host: connections.host_name(rank).to_owned(),
-                    kind: link.kind(),
-                    traffic: link.traffic()?,
-                })
-            });
-            Ok(known.collect())
-        })
     }
 }

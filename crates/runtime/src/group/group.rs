@@ -549,6 +549,23 @@ impl Group {
     pub(crate) fn check_usable(&self) -> Result<(), Error> {
         self.engine.check_generation()
     }
+
+    /// Ends this group while it is being made.
+    pub(super) fn call_off(&self, error: &Error) {
+        let name = (self.engine).with(|state, _| {
+            let group = state.groups.get(&self.id);
+            group.map(|group| group.name.clone())
+        });
+        let Some(name) = name else { return };
+        Making {
+            engine: &self.engine,
+            meeting: &self.meeting,
+            id: self.id,
+            name: &name,
+            rank: self.rank,
+        }
+        .call_off(error);
+    }
 }
 
 impl Drop for Group {

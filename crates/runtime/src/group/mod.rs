@@ -27,17 +27,19 @@ mod stages;
 mod symmetric;
 #[cfg(test)]
 mod tests;
+mod traffic;
 mod window;
 mod work;
 
 pub use crate::progress::Waited;
-pub use counters::{Counters, LinkTraffic, OperationTotals};
+pub use counters::{Counters, OperationTotals};
 pub use finish::finish_all;
 pub use group::{Group, GroupOptions, SplitOptions, meet};
 pub use interruption::interruptible;
 pub use one_sided::{Fetched, HowLong, MappedPart, SignalUpdate};
 pub use registration::Registration;
 pub use symmetric::Symmetric;
+pub use traffic::LinkTraffic;
 pub use work::Work;
 
 use group::closed;

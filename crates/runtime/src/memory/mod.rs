@@ -5,6 +5,7 @@ pub(crate) mod access;
 mod bases;
 mod pool;
 mod region;
+mod registered;
 mod registrar;
 mod registrations;
 mod symmetric;
@@ -13,7 +14,8 @@ pub use pool::{Pool, PoolRange};
 
 pub(crate) use bases::Bases;
 pub(crate) use region::Region;
-pub(crate) use registrar::{Outcome, Registrar, TemporaryRegistration};
+pub(crate) use registered::{RegisteredMemory, RegisteredPiece};
+pub(crate) use registrar::{Outcome, TemporaryRegistration};
+pub(crate) use registrations::Registrations;
 pub use registrations::Unregistered;
-pub(crate) use registrations::{RegisteredMemory, RegisteredPiece, Registrations};
 pub(crate) use symmetric::{CELL_BYTES, OwnPart, PieceProgress, PieceSize, Pieces};

@@ -6,7 +6,7 @@ use std::{io, thread};
 
 use weft_transport::{Doorbell, Iovec, Transport, TransportKind, failed, fork};
 
-use super::registrations::{RegisteredMemory, RegisteredPiece, range_of};
+use super::registered::{RegisteredMemory, RegisteredPiece, range_of};
 use crate::flight::{Stage, StageOf, StageTrace};
 
 /// Registers and deregisters in the order in which it is asked.

@@ -10,15 +10,12 @@
 //! sent from it holds its registration from the call on, and a link that does not read it is told
 //! to the caller before anything has begun.
 
-use std::fmt;
-use std::ops::Range;
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 
-use weft_transport::{
-    DmaBuf, Doorbell, Iovec, LinkError, RegistrationKey, Transport, TransportKind, fork,
-};
+use weft_transport::{DmaBuf, Doorbell, Iovec, LinkError, Transport, TransportKind};
 
-use super::Registrar;
+use super::registered::{RegisteredMemory, RegisteredPiece};
+use super::registrar::Registrar;
 use crate::flight::StageTrace;
 
 /// What is done with memory that nobody has registered, where links need it to be.
@@ -30,83 +27,6 @@ pub enum Unregistered {
     /// What is large is registered while it is sent, part by part; the rest is copied.
     Pipelined,
 }
-
-/// Memory that transports know, until this is dropped.
-pub(crate) struct RegisteredMemory {
-    keys: Vec<(Arc<dyn Transport>, RegistrationKey)>,
-    range: Range<usize>,
-    /// It is a device's. See [Note: Memory of devices].
-    is_device: bool,
-    /// The process (counted in forks) that has registered it.
-    generation: u64,
-}
-
-impl fmt::Debug for RegisteredMemory {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "registered {:#x?}", self.range)
-    }
-}
-
-impl RegisteredMemory {
-    /// Registers memory with transports; that of a device by its file.
-    pub(crate) fn new(
-        transports: &[Arc<dyn Transport>],
-        memory: Iovec,
-        file: Option<DmaBuf<'_>>,
-    ) -> Result<RegisteredMemory, LinkError> {
-        let mut registered = RegisteredMemory {
-            keys: Vec::with_capacity(transports.len()),
-            range: range_of(memory),
-            is_device: file.is_some(),
-            generation: fork::generation(),
-        };
-        for transport in transports.iter().filter(|_| !memory.is_empty()) {
-            let key = match file {
-                None => transport.register(memory)?,
-                Some(file) => Some(transport.register_device(memory, file)?),
-            };
-            let key = key.map(|key| (Arc::clone(transport), key));
-            registered.keys.extend(key);
-        }
-        Ok(registered)
-    }
-
-    /// The kinds of links that read it where it lies, and would not otherwise.
-    pub(crate) fn kinds(&self) -> impl Iterator<Item = TransportKind> {
-        self.keys.iter().map(|(transport, _)| transport.kind())
-    }
-
-    /// A piece of it as puts over links of this kind name it; None if it is not one.
-    pub(crate) fn named(&self, kind: TransportKind, piece: Iovec) -> Option<Iovec> {
-        let within = range_of(piece);
-        if within.start < self.range.start || self.range.end < within.end {
-            return None;
-        }
-        let mut keys = self.keys.iter();
-        let of_kind = keys.find(|(transport, _)| transport.kind() == kind);
-        of_kind.map(|(_, key)| piece.registered(*key))
-    }
-}
-
-impl Drop for RegisteredMemory {
-    /// In a forked child nothing: adapters know the parent's memory.
-    fn drop(&mut self) {
-        if self.generation != fork::generation() {
-            return;
-        }
-        for (transport, key) in &self.keys {
-            transport.deregister(*key);
-        }
-    }
-}
-
-pub(super) fn range_of(memory: Iovec) -> Range<usize> {
-    let start = memory.start() as usize;
-    start..start + memory.len()
-}
-
-/// A piece that a link reads, and the registration that must stay until it has.
-pub(crate) type RegisteredPiece = (Iovec, Arc<RegisteredMemory>);
 
 /// What users of an endpoint have registered.
 pub(crate) struct Registrations {
@@ -190,7 +110,7 @@ impl Registrations {
     /// A piece of a device's memory, if puts over links of this kind read it where it lies.
     pub(crate) fn find_device(&self, kind: TransportKind, piece: Iovec) -> Option<RegisteredPiece> {
         let found = self.find(kind, piece);
-        found.filter(|(_, registered)| registered.is_device)
+        found.filter(|(_, registered)| registered.is_device())
     }
 
     /// As [`Registrations::find`], for all of these pieces.

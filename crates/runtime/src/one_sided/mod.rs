@@ -14,6 +14,7 @@ mod cell;
 mod operations;
 mod peer;
 mod serve;
+mod serve_queue;
 mod state;
 
 pub use cell::Compare;

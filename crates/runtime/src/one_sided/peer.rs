@@ -6,14 +6,9 @@ use std::sync::Arc;
 use weft_transport::{Iovec, IovecMut, Link, LinkError, RegionKey, Submission, Ticket};
 
 use super::operations::OperationId;
-use super::serve::ServeQueue;
+use super::serve_queue::{FRAGMENT_BYTES, FRAGMENTS_MAX, ServeQueue};
 use crate::channel::{ControlMessage, ENVELOPE_BYTES, OneSidedWord};
 use crate::memory::{RegisteredMemory, access};
-
-/// The most bytes that a message carries.
-pub(super) const FRAGMENT_BYTES: u64 = 32 << 10;
-/// Fragments of gets that a rank may have asked another for, and not received.
-pub(super) const FRAGMENTS_MAX: usize = 8;
 
 /// What waits to be sent, in the order of the calls.
 enum Outgoing {

@@ -1,71 +1,15 @@
 //! Service of other ranks' requests on this rank's symmetric memory.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use weft_transport::{FlushState, Link, LinkError, Segment};
+use weft_transport::{LinkError, Segment};
 
 use super::cell::{apply, cell_of};
-use super::peer::{FRAGMENT_BYTES, FRAGMENTS_MAX, PeerTraffic};
-use crate::channel::{CellOp, CellUpdate, ControlMessage, OneSidedWord};
+use super::peer::PeerTraffic;
+use super::serve_queue::{FRAGMENT_BYTES, Read, nonsense};
+use crate::channel::{CellOp, CellUpdate, OneSidedWord};
 use crate::memory::{OwnPart, Pieces, access};
-
-/// What a peer has asked to read. It asks for a few fragments at a time.
-#[derive(Default)]
-pub(super) struct ServeQueue {
-    reads: VecDeque<Read>,
-}
-
-struct Read {
-    part: Arc<Segment>,
-    offset: u64,
-    bytes: u64,
-    id: u64,
-}
-
-impl ServeQueue {
-    pub(super) fn is_empty(&self) -> bool {
-        self.reads.is_empty()
-    }
-
-    fn add(&mut self, read: Read) -> Result<(), LinkError> {
-        if self.reads.len() >= FRAGMENTS_MAX {
-            return Err(nonsense(&format!(
-                "more than the {FRAGMENTS_MAX} reads that may be under way"
-            )));
-        }
-        self.reads.push_back(read);
-        Ok(())
-    }
-
-    /// Sends what was asked for, as long as the link takes it. True if anything went.
-    pub(super) fn advance(&mut self, group: u64, link: &dyn Link) -> Result<bool, LinkError> {
-        let mut moved = false;
-        while let Some(read) = self.reads.front() {
-            if link.flush()? == FlushState::Pending {
-                break;
-            }
-            let word = OneSidedWord::Data { id: read.id };
-            let mut message = ControlMessage::OneSided { group, word }.encode();
-            let header = message.len();
-            message.resize(header + read.bytes as usize, 0);
-            let start = read.part.base().as_ptr().wrapping_add(read.offset as usize);
-            let payload = message[header..].as_mut_ptr();
-            // SAFETY: the range was checked when the read came, and the payload is as long.
-            unsafe { access::copy(&[payload], start, read.bytes) };
-            link.message(&message)?;
-            self.reads.pop_front();
-            moved = true;
-        }
-        Ok(moved)
-    }
-}
-
-/// A peer's message that goes against the protocol.
-pub(super) fn nonsense(what: &str) -> LinkError {
-    LinkError::Protocol(format!("one-sided operations: {what}"))
-}
 
 /// Carries out what a peer asks for. Nothing is written unless all of it lies in this rank's part;
 /// what comes for a part that was freed here is late, not hostile.

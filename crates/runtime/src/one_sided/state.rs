@@ -8,8 +8,9 @@ use weft_transport::{Iovec, IovecMut, LinkError, Segment};
 
 use super::cell::{Compare, cell_of};
 use super::operations::{Described, OperationId, Operations};
-use super::peer::{FRAGMENT_BYTES, PeerTraffic, Request};
-use super::serve::{nonsense, serve};
+use super::peer::{PeerTraffic, Request};
+use super::serve::serve;
+use super::serve_queue::{FRAGMENT_BYTES, nonsense};
 use crate::Error;
 use crate::call::{Completion, Finished};
 use crate::channel::{CellUpdate, Connections, OneSidedWord};

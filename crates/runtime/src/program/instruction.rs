@@ -105,7 +105,7 @@ pub(crate) enum Instruction {
     /// Waits for a signal.
     Wait { from: Rank, id: SignalId },
     /// Copies or reduces, unless another of the ranks that may do so has: see
-    /// `execution/claims.rs`.
+    /// `execution/tiles/claims.rs`.
     Claimable {
         claim: u32,
         owner: Rank,

@@ -22,23 +22,6 @@ use crate::channel::ControlMessage;
 /// Ranks that can still report something do so within this time.
 const QUIET: Duration = Duration::from_millis(500);
 
-/// What of a broken group goes on.
-#[derive(Default)]
-pub(super) struct Remainder {
-    /// The error as it was reported to the other ranks, and the rank that saw it.
-    report: Option<(Error, Option<u32>)>,
-    /// Operations from this one on fail.
-    limit: u64,
-    /// When the group broke.
-    since: Option<Instant>,
-    /// What has failed and is not reported yet.
-    held: Finished,
-    /// Whether this rank goes on with nothing.
-    aborted: bool,
-    /// Whether others may write into this rank's symmetric memory without harm.
-    private: bool,
-}
-
 impl GroupState {
     /// Breaks the group and reports that to all members that there are links to. Operations that
     /// all ranks have issued go on.

@@ -5,28 +5,13 @@ use std::sync::Arc;
 
 use weft_transport::{EndpointId, Inbox, Link, LinkError};
 
+use super::received::ReceivedMessage;
 use super::state::{ProgressState, WatchedLink};
 use crate::call::Finished;
 use crate::channel::ControlMessage;
 
 /// A way to take in what has arrived on a link.
 type Receive = fn(&(dyn Link + 'static), &mut dyn Inbox) -> Result<(), LinkError>;
-
-/// A message, and the bytes that follow it.
-pub(crate) struct ReceivedMessage<'a> {
-    pub(crate) from: EndpointId,
-    pub(crate) message: ControlMessage,
-    pub(crate) payload: Cow<'a, [u8]>,
-}
-
-impl ReceivedMessage<'_> {
-    pub(super) fn into_owned(self) -> ReceivedMessage<'static> {
-        ReceivedMessage {
-            payload: Cow::Owned(self.payload.into_owned()),
-            ..self
-        }
-    }
-}
 
 impl ProgressState {
     /// Takes in what has arrived on links.

@@ -10,8 +10,8 @@ use std::time::Instant;
 
 use weft_transport::{EndpointId, Link, LinkError, RegionKey};
 
-use super::dispatch::ReceivedMessage;
 use super::group_state::GroupState;
+use super::received::ReceivedMessage;
 use super::state::{ProgressState, WatchedLink};
 use crate::Error;
 use crate::call::Finished;

@@ -5,10 +5,10 @@ use std::time::{Duration, Instant};
 
 use weft_transport::{LinkError, Presence};
 
-use super::breaking::Remainder;
 use super::group_name::GroupName;
-use super::splits::Splits;
-use super::stalls::SuspectedDesync;
+use super::remainder::Remainder;
+use super::split_calls::Splits;
+use super::suspicion::SuspectedDesync;
 use crate::Error;
 use crate::call::{Call, Completion, Finished};
 use crate::channel::{Connections, GrantedPart, OneSidedWord, control_neighbours};

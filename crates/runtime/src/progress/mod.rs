@@ -5,6 +5,7 @@ mod agreement;
 mod breaking;
 mod dispatch;
 mod early;
+mod early_messages;
 mod engine;
 mod failure;
 mod group_name;
@@ -12,16 +13,21 @@ mod group_state;
 mod hand_over;
 mod poller;
 mod quarantine;
+mod received;
+mod remainder;
+mod shrink_state;
 mod shrinking;
+mod split_calls;
 mod splits;
 mod stalls;
 mod state;
+mod suspicion;
 
-#[cfg(feature = "fuzzing")]
-pub(crate) use dispatch::ReceivedMessage;
 pub use engine::Waited;
+#[cfg(feature = "fuzzing")]
+pub(crate) use received::ReceivedMessage;
 
 pub(crate) use engine::Engine;
 pub(crate) use group_name::GroupName;
 pub(crate) use group_state::{GroupState, Issued};
-pub(crate) use shrinking::{Dial, ShrinkStage};
+pub(crate) use shrink_state::{Dial, ShrinkStage};

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use weft_transport::EndpointId;
 
 use super::agreement::{Agreement, Words};
+use super::shrink_state::{Dial, ShrinkStage, Shrinking};
 use super::state::ProgressState;
 use crate::Error;
 use crate::call::{Completion, Finished, mix};
@@ -15,76 +16,6 @@ use crate::channel::{ControlMessage, Ranks, ShrinkStep, ShrinkWord};
 
 /// Tells the identities of groups of survivors from those of others.
 const SURVIVORS: u64 = 0x73_75_72_76;
-
-/// A group whose ranks agree on who is left.
-pub(crate) struct Shrinking {
-    members: Vec<EndpointId>,
-    agreement: Agreement,
-    /// Over once that is decided.
-    settled: Arc<Completion>,
-    /// When this rank's call began.
-    since: Instant,
-    /// When each rank has said something last.
-    heard: Vec<Option<Instant>>,
-    /// Since when no link could be made to a rank.
-    unreachable: Vec<Option<Instant>>,
-    /// Somebody here makes the group of the survivors, or has made it.
-    taken: bool,
-}
-
-/// How far the agreement is.
-pub(crate) enum ShrinkStage {
-    /// Words of other ranks are awaited. To some of them there is no link.
-    Waiting { unlinked: Vec<u32> },
-    /// It is decided who goes on: the group of these ranks has this identity.
-    Decided { id: u64, members: Ranks },
-}
-
-/// What came of an attempt to make a link.
-pub(crate) enum Dial {
-    Linked,
-    /// Nobody listens at the rank's address any more: it has ended.
-    Absent,
-    Failed,
-}
-
-impl Shrinking {
-    fn new(rank: u32, members: Vec<EndpointId>) -> Self {
-        let size = members.len();
-        Shrinking {
-            members,
-            agreement: Agreement::new(rank, size as u32),
-            settled: Completion::new(),
-            since: Instant::now(),
-            heard: vec![None; size],
-            unreachable: vec![None; size],
-            taken: false,
-        }
-    }
-
-    fn rank_of(&self, endpoint: EndpointId) -> Option<u32> {
-        let found = self.members.iter().position(|member| *member == endpoint);
-        found.map(|rank| rank as u32)
-    }
-
-    /// Gives up ranks that are awaited and were silent for too long: those that have not called
-    /// once that has lasted for `patience`, those that take part or cannot be reached, once it has
-    /// lasted for the peer timeout.
-    fn give_up_silent_ranks(&mut self, patience: Duration, peer_timeout: Duration) {
-        for rank in self.agreement.awaited() {
-            let [heard, unreachable] =
-                [&self.heard, &self.unreachable].map(|times| times[rank as usize]);
-            let too_long = match (heard, unreachable) {
-                (Some(heard), _) => heard.max(self.since).elapsed() >= peer_timeout,
-                (None, Some(since)) => since.elapsed() >= peer_timeout,
-                (None, None) => false,
-            };
-            if too_long || (heard.is_none() && self.since.elapsed() >= patience) {
-                self.agreement.give_up(rank);
-            }
-        }
-    }
-}
 
 impl ProgressState {
     /// Whether somebody here shrinks a group, or has done so.

@@ -3,19 +3,13 @@
 use std::time::{Duration, Instant};
 
 use super::group_state::GroupState;
+use super::suspicion::SuspectedDesync;
 use crate::Error;
 use crate::call::{Fingerprint, Finished};
 use crate::channel::ControlMessage;
 
 /// A rank that waits longer than this asks whether the others made the same call.
 const QUERY_AFTER: Duration = Duration::from_secs(1);
-
-/// An earlier call of another rank differed. Nothing goes on until that rank has found which.
-pub(crate) struct SuspectedDesync {
-    since: Instant,
-    /// What is said if it does not find any, or does not answer.
-    error: Error,
-}
 
 impl GroupState {
     /// What ends the group now, if anything.

@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 
 use weft_transport::{EndpointId, FlushState, Link, LinkError, Presence};
 
-use super::early::EarlyMessages;
+use super::early_messages::EarlyMessages;
 use super::group_state::GroupState;
 use super::poller::Poller;
-use super::shrinking::Shrinking;
+use super::shrink_state::Shrinking;
 use crate::bootstrap::Endpoint;
 use crate::call::Finished;
 use crate::channel::{Part, PartSet};

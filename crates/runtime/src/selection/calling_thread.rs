@@ -3,60 +3,51 @@
 
 use std::sync::{Arc, OnceLock};
 
-use weft_algorithms::MemoryClass;
-use weft_schedule::{Collective, Rank, WireFormat};
+use weft_schedule::Collective;
 
-use super::candidates::{CallKind, Candidate};
-use super::defaults::small_symmetric_bytes;
-use super::selector::Selector;
-use super::traits::Site;
+use super::candidates::Candidate;
 use crate::call::{Call, Counts, Op, Tiling};
 use crate::channel::Room;
 use crate::program::Program;
 
 /// The longest message of an inline operation, in bytes: longer ones shall let urgent operations go
 /// first.
-const INLINE_BYTES: u64 = 1 << 20;
-
-/// So many candidates are compiled because calls name them, for one collective and root; further
-/// ones run in lanes. Which those are depends on the order of the calls, and so is the same on all
-/// ranks.
-pub(crate) const NAMED: usize = 64;
+pub(super) const INLINE_BYTES: u64 = 1 << 20;
 
 /// A candidate's schedule for one class of memory, compiled for this rank where all are mapped.
 #[derive(Debug)]
 pub(crate) struct MappedProgram {
     /// None where it cannot run on the calling thread.
-    program: Option<Program>,
+    pub(super) program: Option<Program>,
     /// The plan that it stands for, as fingerprints carry it.
-    plan: u64,
-    /// Whether it keeps the ranks in step. See [Note: Ranks in step] in `execution/inline.rs`.
-    in_step: bool,
+    pub(super) plan: u64,
+    /// Whether it keeps the ranks in step. See [Note: Ranks in step] in `execution/calling_thread/mod.rs`.
+    pub(super) in_step: bool,
     /// Bytes of an element of the widest encoding in any rank's program.
-    widest: u64,
+    pub(super) widest: u64,
 }
 
 /// A candidate, compiled for both classes of memory; none where it is refused there, or runs as on
 /// the other.
 #[derive(Debug)]
-struct Both {
-    candidate: Candidate,
-    ordinary: Option<Arc<MappedProgram>>,
-    symmetric: Option<Arc<MappedProgram>>,
+pub(super) struct Both {
+    pub(super) candidate: Candidate,
+    pub(super) ordinary: Option<Arc<MappedProgram>>,
+    pub(super) symmetric: Option<Arc<MappedProgram>>,
 }
 
 /// Messages of up to so many bytes run by a candidate, by its place among those compiled.
-type SizeBound = (u64, usize);
+pub(super) type SizeBound = (u64, usize);
 
 /// The programs of one collective and root.
 #[derive(Debug)]
-struct Programs {
+pub(super) struct Programs {
     /// Those that are chosen unasked, and behind them those that calls have named, in the order in
     /// which they did.
-    candidates: Vec<OnceLock<Box<Both>>>,
+    pub(super) candidates: Vec<OnceLock<Box<Both>>>,
     /// What is chosen unasked, in ascending order of size.
-    ordinary: Vec<SizeBound>,
-    symmetric: Vec<SizeBound>,
+    pub(super) ordinary: Vec<SizeBound>,
+    pub(super) symmetric: Vec<SizeBound>,
 }
 
 /// The programs of a group's calling-thread path, by collective and root; there once one was
@@ -126,24 +117,13 @@ impl ProgramTables {
         }
     }
 
-    fn of(&self, collective: Collective) -> &OnceLock<Programs> {
+    pub(super) fn of(&self, collective: Collective) -> &OnceLock<Programs> {
         let index = u32::from(collective.index()) * self.ranks;
         &self.tables[(index + collective.root().unwrap_or(0)) as usize]
     }
 
-    /// Compiles what a call may run by, unless that is done.
-    pub(super) fn prepare(&self, call: &Call, selector: &mut Selector) {
-        let collective = call.collective;
-        let programs = self
-            .of(collective)
-            .get_or_init(|| Programs::chosen(collective, selector));
-        if let (Some(name), Some(_)) = (&call.algorithm, self.elements(call)) {
-            programs.add(collective, name, selector);
-        }
-    }
-
     /// What a call runs by that all ranks run on the calling thread; none for others, and before
-    /// [`ProgramTables::prepare`]. The algorithm must be named as the catalog names it.
+    /// `Selector::prepare_calling_thread`. The algorithm must be named as the catalog names it.
     #[inline]
     pub(crate) fn choose(&self, call: &Call, may_be_symmetric: bool) -> Option<InlineChoice<'_>> {
         let elements = self.elements(call)?;
@@ -153,7 +133,7 @@ impl ProgramTables {
 
     /// The elements of a call's message, if it is of the size and kind that may run there.
     #[inline]
-    fn elements(&self, call: &Call) -> Option<u64> {
+    pub(super) fn elements(&self, call: &Call) -> Option<u64> {
         let Counts::Equal(_) = call.counts else {
             return None;
         };
@@ -165,39 +145,6 @@ impl ProgramTables {
 }
 
 impl Programs {
-    /// Of what is chosen for a collective's messages of up to [`INLINE_BYTES`].
-    fn chosen(collective: Collective, selector: &mut Selector) -> Programs {
-        let mut candidates = Vec::new();
-        let ordinary = lines(collective, selector, MemoryClass::Ordinary, &mut candidates);
-        let symmetric = lines(
-            collective,
-            selector,
-            MemoryClass::Symmetric,
-            &mut candidates,
-        );
-        let compiled = candidates
-            .iter()
-            .map(|candidate| Both::of(*candidate, collective, selector).into());
-        Programs {
-            candidates: (compiled.chain((0..NAMED).map(|_| OnceLock::new()))).collect(),
-            ordinary,
-            symmetric,
-        }
-    }
-
-    /// Compiles what a call names, unless that is done or there is no room for it.
-    fn add(&self, collective: Collective, name: &str, selector: &mut Selector) {
-        let known = (selector.catalog).candidate(collective.name(), name, Tiling::default());
-        let free = |place: &&OnceLock<Box<Both>>| {
-            let taken = place.get();
-            taken.is_none_or(|both| both.is_named(name))
-        };
-        // What there is not is refused when it is called.
-        if let (Some(place), Ok(candidate)) = (self.candidates.iter().find(free), known) {
-            place.get_or_init(|| Both::of(candidate, collective, selector));
-        }
-    }
-
     /// What a call runs by, if the calling thread can take it.
     fn choose(
         &self,
@@ -249,113 +196,14 @@ impl Programs {
     }
 }
 
-/// What is chosen unasked on one class of memory. Adds its candidates to those that are to be
-/// compiled.
-fn lines(
-    collective: Collective,
-    selector: &mut Selector,
-    memory: MemoryClass,
-    candidates: &mut Vec<u32>,
-) -> Vec<SizeBound> {
-    let mut lines = Vec::new();
-    let mut bytes = match memory {
-        MemoryClass::Symmetric => small_symmetric_bytes(collective.name()) + 1,
-        MemoryClass::Ordinary => 0,
-    };
-    // A collective that the group cannot carry out is refused when it is called.
-    while bytes <= INLINE_BYTES
-        && let Ok(line) = selector.line(collective, kind(memory), bytes)
-    {
-        let place = candidates
-            .iter()
-            .position(|candidate| *candidate == line.candidate);
-        lines.push((line.up_to, place.unwrap_or(candidates.len())));
-        if place.is_none() {
-            candidates.push(line.candidate);
-        }
-        bytes = line.up_to.saturating_add(1);
-    }
-    lines
-}
-
-fn kind(memory: MemoryClass) -> CallKind {
-    CallKind {
-        memory,
-        per_rank: false,
-        wire: WireFormat::Full,
-    }
-}
-
 impl Both {
-    fn of(candidate: u32, collective: Collective, selector: &Selector) -> Box<Both> {
-        let candidate = selector.catalog.at(candidate);
-        let on = |memory| {
-            let refused = candidate.refusal(selector.traits, kind(memory)).is_some();
-            (!refused)
-                .then(|| MappedProgram::of(candidate, &selector.site, collective, memory).into())
-        };
-        Box::new(Both {
-            ordinary: on(MemoryClass::Ordinary),
-            symmetric: match candidate.takes_symmetric(INLINE_BYTES) {
-                true => on(MemoryClass::Symmetric),
-                false => None,
-            },
-            candidate: candidate.clone(),
-        })
-    }
-
     /// Whether a call that names an algorithm, and nothing else, means this.
-    fn is_named(&self, name: &str) -> bool {
+    pub(super) fn is_named(&self, name: &str) -> bool {
         self.candidate.name == name && self.candidate.tiling == Tiling::default()
     }
 }
 
 impl MappedProgram {
-    fn of(
-        candidate: &Candidate,
-        site: &Site,
-        collective: Collective,
-        memory: MemoryClass,
-    ) -> MappedProgram {
-        let of_rank = |rank: Rank| {
-            let site = Site {
-                rank,
-                ..site.clone()
-            };
-            let schedule = candidate.schedule(&site, collective, kind(memory)).ok()?;
-            let program = Program::compile(&schedule, &|_| true).ok()?;
-            program.suits_calling_thread().then_some(program)
-        };
-        // All ranks must find alike, and one rank's schedule can be of a kind that others' are not.
-        let everybody: Option<Vec<Program>> = (0..site.ranks).map(of_rank).collect();
-        let (mut program, mut in_step, mut widest) = (None, false, 0);
-        if let Some(mut programs) = everybody {
-            in_step = programs.iter().all(Program::is_in_step);
-            widest = programs
-                .iter()
-                .map(Program::widest_encoding)
-                .max()
-                .unwrap_or(0);
-            let entries: Vec<Vec<Rank>> = programs.iter().map(Program::entries).collect();
-            let mine = programs.swap_remove(site.rank as usize);
-            // Here, as calls of all types run by it without a further look at the catalog.
-            if collective.reduces() {
-                let found = mine.find_sums(|| candidate.schedules(site, collective, kind(memory)));
-                found.expect("they have been made above");
-            }
-            program = Some(match memory {
-                MemoryClass::Symmetric => mine.after_entry(&entries),
-                MemoryClass::Ordinary => mine,
-            });
-        }
-        MappedProgram {
-            program,
-            plan: candidate.plan(memory, WireFormat::Full),
-            in_step,
-            widest,
-        }
-    }
-
     /// The bytes that temporary memory has for an element of a message.
     #[inline]
     pub(crate) fn widest(&self, element_bytes: u64) -> u64 {

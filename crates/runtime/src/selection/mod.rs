@@ -1,11 +1,13 @@
 //! Algorithm selection: user policies, the candidates of a group, and the decision about a call.
 
 mod calling_thread;
+mod calling_thread_programs;
 mod candidates;
 mod catalog;
 mod decision;
 mod defaults;
 mod explain;
+mod lines;
 mod policy;
 mod selector;
 mod size_table;
@@ -24,6 +26,6 @@ pub(crate) use user_schedules::UserSchedule;
 
 #[cfg(test)]
 pub(crate) use {
-    calling_thread::NAMED,
+    calling_thread_programs::NAMED,
     traits::{GroupTraits, Site},
 };

@@ -234,9 +234,7 @@ impl Selector {
         if symmetric.is_none() {
             ordinary.clone()?;
         }
-        if let Some(tables) = self.calling_thread.clone() {
-            tables.prepare(call, self);
-        }
+        self.prepare_calling_thread(call);
         let key = DecisionKey {
             collective: call.collective,
             per_rank: !equal,
@@ -311,9 +309,7 @@ impl Selector {
     /// runs by default where what the policy allows needs symmetric memory.
     fn agreement_plan(&mut self) -> Result<Arc<Plan>, Error> {
         let call = agreement_call(std::ptr::null_mut(), 0, None);
-        if let Some(tables) = self.calling_thread.clone() {
-            tables.prepare(&call, self);
-        }
+        self.prepare_calling_thread(&call);
         let kind = CallKind {
             memory: MemoryClass::Ordinary,
             per_rank: false,

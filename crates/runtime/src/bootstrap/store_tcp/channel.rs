@@ -9,45 +9,20 @@
 
 mod noise;
 mod plain;
+mod record_layer;
 mod tls;
 
 use std::io;
 
 use noise::NoiseRecords;
 use plain::PlainRecords;
+pub(super) use record_layer::CHUNK_BYTES_MAX;
+use record_layer::RecordLayer;
 use tls::TlsRecords;
 
 use super::StoreAccess;
 use super::protocol::{Nonsense, SET_BYTES_MAX, StoreFailure};
 use crate::Error;
-
-const PROTOCOL: &str = "weft store 2";
-/// The most bytes of the conversation in one record.
-pub(super) const CHUNK_BYTES_MAX: usize = 32 << 10;
-
-/// What travels over a connection, in place of what its ends say.
-trait RecordLayer: Send {
-    /// Takes what came over the wire: appends what the other end says to `plain`, and what is to be
-    /// sent at once to `wire`, after an error as well.
-    fn open(
-        &mut self,
-        came: &[u8],
-        plain: &mut Vec<u8>,
-        wire: &mut Vec<u8>,
-    ) -> Result<(), StoreFailure>;
-
-    /// Appends a part of the conversation, at most [`CHUNK_BYTES_MAX`], as it goes over the wire.
-    fn seal(&mut self, plain: &[u8], wire: &mut Vec<u8>);
-
-    /// Whether the handshake has come so far that this end may speak.
-    fn is_open(&self) -> bool;
-
-    /// Whether the other end has shown that it may take part.
-    fn is_proven(&self) -> bool;
-
-    /// Bytes that are kept until a record, or the handshake, is complete.
-    fn held(&self) -> usize;
-}
 
 /// Turns a conversation into bytes on the wire, and back.
 pub(super) struct Channel {

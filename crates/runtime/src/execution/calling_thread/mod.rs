@@ -30,6 +30,8 @@
 //! Operations behind it in that lane must wait until that is clear: see
 //! [`CallingThread::undecided`].
 
+mod area;
+mod entered;
 mod run;
 mod signals;
 mod turns;
@@ -37,40 +39,20 @@ mod turns;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use weft_schedule::Rank;
-use weft_transport::{Link, LinkError, Presence, PresenceGuard, Segment};
+use weft_transport::{LinkError, Presence, PresenceGuard, Segment};
 
 use super::interpret::{Advance, Blocked, GroupFailure};
 use super::spin_policy::SpinPolicy;
-use crate::call::{Call, Fingerprint, Order};
-use crate::channel::{ChannelLayout, Connections, INLINE_SLOTS, LANES, PartSet, Room, lane_of};
+use crate::call::{Call, Order};
+use crate::channel::{ChannelLayout, Connections, INLINE_SLOTS, LANES, PartSet, Room};
 use crate::flight::GroupFlight;
 use crate::memory::{Pieces, Pool};
 use crate::selection::{Decision, InlineChoice, ProgramTables, agreement_call};
+use area::{Area, InlineMemory, PeerSlots};
+pub(crate) use entered::{Entered, InlineOutcome};
+use entered::{EntryPhase, undecided_word};
 use run::InlineRun;
 use turns::{CountedCall, Turn, Turns};
-
-/// The slots of one size.
-struct Area {
-    /// Where this rank's temporary memory begins in its pool.
-    scratch: u64,
-    /// By rank.
-    peers: Vec<Option<PeerSlots>>,
-}
-
-/// How to reach a peer's slots.
-struct PeerSlots {
-    link: Arc<dyn Link>,
-    pool: Arc<Segment>,
-    /// Where this rank's slots begin in the peer's pool, and those with the flags.
-    theirs: u64,
-    their_flags: u64,
-    /// Where the peer's slots begin in this rank's pool, and those with the flags.
-    mine: u64,
-    my_flags: u64,
-    /// Where the peer's temporary memory begins in its pool.
-    scratch: u64,
-}
 
 /// A thread that waits for a flag looks at the clock, and at the peer, once in so many turns.
 const TURNS_PER_LOOK: u32 = 64;
@@ -80,71 +62,14 @@ const ABSENT: Presence = Presence::Away { core: None };
 
 /// The calling-thread path of one group.
 pub(crate) struct CallingThread {
-    rank: Rank,
-    ranks: u32,
+    memory: InlineMemory,
     programs: Arc<ProgramTables>,
-    pool: Arc<Segment>,
     layout: ChannelLayout,
     /// By [`Room`]; there once every peer has granted its memory.
     areas: [OnceLock<Area>; 2],
     turns: Turns,
     order: Arc<Mutex<Order>>,
-    pieces: Arc<Pieces>,
-    /// How many operations have run on symmetric memory.
-    symmetric_operations: AtomicU64,
     flight: GroupFlight,
-}
-
-/// How far it is clear what an operation runs by.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum EntryPhase {
-    /// The ranks tell each other where their memory lies.
-    Asking,
-    /// All have passed the same symmetric memory.
-    Symmetric,
-    /// They have not, or were not asked.
-    Ordinary,
-}
-
-/// An inline operation that was called.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Entered {
-    /// Its number among all operations of the group.
-    pub(crate) sequence: u64,
-    /// Its number among the inline ones.
-    number: u64,
-    pub(crate) fingerprint: Fingerprint,
-    /// Its number in the flight recorder.
-    pub(crate) record: u64,
-    /// Whether the ranks begin with a signal to each other: about symmetric memory, or to be in
-    /// step.
-    asked: bool,
-    phase: EntryPhase,
-    /// Whether the caller's vector is where the schedule works.
-    begun: bool,
-    /// The next action of the phase.
-    next: usize,
-    /// What became of it.
-    pub(crate) outcome: Option<InlineOutcome>,
-}
-
-impl Entered {
-    fn word(&self) -> u64 {
-        undecided_word(self.sequence, self.fingerprint)
-    }
-
-    /// Whether it may yet turn out to need a lane.
-    pub(crate) fn is_undecided(&self) -> bool {
-        self.phase == EntryPhase::Asking && self.outcome.is_none()
-    }
-}
-
-/// How an inline operation ends.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum InlineOutcome {
-    Done,
-    /// Its memory is not symmetric, and it is to run in its lane.
-    Lane,
 }
 
 /// What became of a call that tried to run at once.
@@ -167,16 +92,18 @@ impl CallingThread {
         flight: GroupFlight,
     ) -> Arc<Self> {
         Arc::new(CallingThread {
-            rank: connections.rank,
-            ranks: connections.size(),
+            memory: InlineMemory {
+                rank: connections.rank,
+                ranks: connections.size(),
+                pool,
+                pieces,
+                symmetric_operations: AtomicU64::new(0),
+            },
             programs,
-            pool,
             layout: connections.layout,
             areas: Default::default(),
             turns: Turns::new(INLINE_SLOTS),
             order,
-            pieces,
-            symmetric_operations: AtomicU64::new(0),
             flight,
         })
     }
@@ -184,7 +111,7 @@ impl CallingThread {
     /// What a call runs by here, if all ranks run it here.
     #[inline]
     pub(crate) fn choose(&self, call: &Call) -> Option<InlineChoice<'_>> {
-        self.programs.choose(call, self.pieces.made())
+        self.programs.choose(call, self.memory.pieces.made())
     }
 
     /// Whether a call runs here, or what its ranks agree by before it.
@@ -212,7 +139,7 @@ impl CallingThread {
         let flags = self.layout.inline(Room::Small);
         let parts = PartSet::from(flags.part) | slots.part;
         let peer = |rank: u32| {
-            if rank == self.rank {
+            if rank == self.memory.rank {
                 return Some(None);
             }
             let link = connections.links[rank as usize].clone()?;
@@ -231,7 +158,7 @@ impl CallingThread {
                 scratch: remote.scratch(scratch),
             }))
         };
-        let peers = (0..self.ranks).map(peer).collect::<Option<_>>()?;
+        let peers = (0..self.memory.ranks).map(peer).collect::<Option<_>>()?;
         Some(Area {
             scratch: connections.scratch(scratch),
             peers,
@@ -249,7 +176,7 @@ impl CallingThread {
         if self.areas[choice.room as usize].get().is_some() {
             return Ok(None);
         }
-        let others = (0..self.ranks).filter(|rank| *rank != self.rank);
+        let others = (0..self.memory.ranks).filter(|rank| *rank != self.memory.rank);
         let parts = PartSet::from(Room::Small.part()) | choice.room.part();
         let granted = connections.grant(pool, others.clone(), parts);
         granted.map_err(GroupFailure::Other)?;
@@ -271,7 +198,7 @@ impl CallingThread {
 
     /// How many operations have run on symmetric memory.
     pub(crate) fn symmetric_operations(&self) -> u64 {
-        self.symmetric_operations.load(Ordering::Relaxed)
+        self.memory.symmetric_operations.load(Ordering::Relaxed)
     }
 
     /// The operation on a calling thread that may yet turn out to need a lane: its number among all
@@ -304,7 +231,7 @@ impl CallingThread {
             return Attempt::NotNow;
         };
         let mut entered = self.enter_in(&mut turn, call, choice, true);
-        let mut run = InlineRun::new(self, call, choice, area, &entered);
+        let mut run = InlineRun::new(&self.memory, call, choice, area, &entered);
         let (mut spin, mut reached) = (spin.begin(TURNS_PER_LOOK, presence), 0);
         // Whatever goes wrong, the engine will meet it again and knows what to do about it.
         while let Ok(Some(blocked)) = run.advance(&mut entered) {
@@ -346,7 +273,7 @@ impl CallingThread {
         if asked && here {
             turn.is_undecided(undecided_word(sequence, fingerprint));
         }
-        let entry = call.flight_entry(sequence, plan, self.ranks);
+        let entry = call.flight_entry(sequence, plan, self.memory.ranks);
         Entered {
             record: self.flight.issue(&entry, here),
             sequence,
@@ -385,7 +312,7 @@ impl CallingThread {
         if !entered.begun {
             self.flight.begin(entered.record, 0);
         }
-        let blocked = InlineRun::new(self, call, choice, area, entered).advance(entered)?;
+        let blocked = InlineRun::new(&self.memory, call, choice, area, entered).advance(entered)?;
         match blocked {
             Some(blocked) if left[blocked.rank() as usize] => {
                 return Err(GroupFailure::Link(blocked.rank(), LinkError::Left));
@@ -401,10 +328,4 @@ impl CallingThread {
     pub(crate) fn called(&self) -> u64 {
         self.turns.take().called()
     }
-}
-
-/// Stands for an operation that may yet turn out to need a lane: its number among all operations of
-/// the group, times [`LANES`], plus the lane.
-fn undecided_word(sequence: u64, fingerprint: Fingerprint) -> u64 {
-    sequence * LANES as u64 + lane_of(sequence, fingerprint.level()) as u64
 }

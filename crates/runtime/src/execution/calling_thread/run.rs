@@ -9,8 +9,9 @@ use weft_schedule::{Rank, SignalId};
 use weft_transport::{RegionKey, Signal};
 
 use super::super::interpret::{self, Advance, Blocked, Driver, GroupFailure, ProgramFrame};
+use super::area::{Area, InlineMemory, PeerSlots};
+use super::entered::{Entered, EntryPhase, InlineOutcome};
 use super::signals::{Signals, Tell, tell_all};
-use super::{Area, CallingThread, Entered, EntryPhase, InlineOutcome, PeerSlots};
 use crate::call::{Call, Counts, Fingerprint};
 use crate::channel::{INLINE_HEADER, INLINE_RANKS, INLINE_SCRATCHES, INLINE_SLOTS, Room};
 use crate::memory::access;
@@ -30,7 +31,7 @@ pub(super) struct InlineRun<'a> {
 
 /// The slots that one operation uses, and what its signals carry.
 struct Slots<'a> {
-    path: &'a CallingThread,
+    memory: &'a InlineMemory,
     call: &'a Call,
     area: &'a Area,
     /// Where its slots lie, behind the first of each pair, and those with the flags.
@@ -47,7 +48,7 @@ struct Slots<'a> {
 
 impl<'a> InlineRun<'a> {
     pub(super) fn new(
-        path: &'a CallingThread,
+        memory: &'a InlineMemory,
         call: &'a Call,
         choice: InlineChoice<'a>,
         area: &'a Area,
@@ -55,16 +56,16 @@ impl<'a> InlineRun<'a> {
     ) -> Self {
         let mut bases = [(std::ptr::null(), std::ptr::null_mut()); INLINE_RANKS];
         let place = match choice.symmetric {
-            Some(_) => path
+            Some(_) => memory
                 .pieces
-                .find(call, path.rank, &mut bases[..path.ranks as usize]),
+                .find(call, memory.rank, &mut bases[..memory.ranks as usize]),
             None => None,
         };
-        bases[path.rank as usize] = (call.input, call.output);
+        bases[memory.rank as usize] = (call.input, call.output);
         let signals = Signals::new(entered.number, INLINE_SLOTS);
         InlineRun {
             slots: Slots {
-                path,
+                memory,
                 call,
                 area,
                 slot: signals.slot() * choice.room.stride(),
@@ -117,7 +118,7 @@ impl<'a> InlineRun<'a> {
             return Ok(Some(blocked));
         }
         if entered.phase == EntryPhase::Symmetric {
-            let counter = &self.slots.path.symmetric_operations;
+            let counter = &self.slots.memory.symmetric_operations;
             counter.fetch_add(1, Ordering::Relaxed);
         }
         entered.outcome = Some(InlineOutcome::Done);
@@ -131,7 +132,7 @@ impl<'a> InlineRun<'a> {
             _ => self.choice.ordinary,
         }?;
         let size = self.slots.call.dtype.size() as u64;
-        let elements = self.slots.call.message_elements(self.slots.path.ranks);
+        let elements = self.slots.call.message_elements(self.slots.memory.ranks);
         let geometry = Geometry::whole(mapped.program(), elements, size, mapped.widest(size));
         Some((mapped, geometry))
     }
@@ -147,7 +148,7 @@ impl Slots<'_> {
             ..
         } = *self.call;
         if let Counts::Equal(elements) = self.call.counts
-            && self.call.brings_in(self.path.rank)
+            && self.call.brings_in(self.memory.rank)
             && !std::ptr::eq(input, output)
         {
             // SAFETY: see [Note: Who may touch what].
@@ -157,7 +158,7 @@ impl Slots<'_> {
 
     /// Tells all where this rank's memory lies, and waits for all to tell.
     fn ask(&mut self, entered: &mut Entered) -> Advance {
-        tell_all(self.path.ranks, &mut entered.next, |tell| match tell {
+        tell_all(self.memory.ranks, &mut entered.next, |tell| match tell {
             Tell::Signal(rank) => self.signal(rank, 0),
             Tell::Wait(rank) => self.wait(rank, 0),
         })
@@ -173,7 +174,7 @@ impl Slots<'_> {
     #[inline]
     fn header(&self, peer: &PeerSlots, word: u64) -> u64 {
         let line = peer.my_flags + self.flag;
-        let word = self.path.pool.word(line + 8 * word);
+        let word = self.memory.pool.word(line + 8 * word);
         word.load(Ordering::Relaxed)
     }
 }
@@ -181,7 +182,7 @@ impl Slots<'_> {
 impl Driver for Slots<'_> {
     #[inline]
     fn base(&self, location: Location) -> *mut u8 {
-        let own = |base: u64| self.path.pool.base().as_ptr().wrapping_add(base as usize);
+        let own = |base: u64| self.memory.pool.base().as_ptr().wrapping_add(base as usize);
         let peers = |rank: Rank, base: fn(&PeerSlots) -> u64| {
             let at = |peer: &PeerSlots| peer.pool.base().as_ptr().wrapping_add(base(peer) as usize);
             self.area.peers[rank as usize].as_ref().map(at)
@@ -189,7 +190,7 @@ impl Driver for Slots<'_> {
         let (base, slot) = match location {
             Location::Input(rank) => (Some(self.bases[rank as usize].0.cast_mut()), 0),
             Location::Output(rank) => (Some(self.bases[rank as usize].1), 0),
-            Location::Scratch { rank, .. } if rank == self.path.rank => {
+            Location::Scratch { rank, .. } if rank == self.memory.rank => {
                 (Some(own(self.area.scratch)), self.scratch)
             }
             Location::Scratch { rank, .. } => (peers(rank, |peer| peer.scratch), self.scratch),
@@ -235,7 +236,7 @@ impl Driver for Slots<'_> {
             return Ok(None);
         };
         let flag = peer.my_flags + self.flag;
-        match self.signals.has_come(self.path.pool.word(flag), id) {
+        match self.signals.has_come(self.memory.pool.word(flag), id) {
             Some(true) => {}
             Some(false) => return Ok(None),
             None => {

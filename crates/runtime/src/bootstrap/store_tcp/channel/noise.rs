@@ -7,7 +7,7 @@
 
 use snow::{Builder, HandshakeState, TransportState};
 
-use super::{CHUNK_BYTES_MAX, PROTOCOL, RecordLayer};
+use super::record_layer::{CHUNK_BYTES_MAX, PROTOCOL, RecordLayer};
 use crate::bootstrap::secret::Secret;
 use crate::bootstrap::store_tcp::protocol::{Nonsense, StoreFailure};
 

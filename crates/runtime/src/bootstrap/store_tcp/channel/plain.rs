@@ -1,7 +1,7 @@
 //! The record layer of stores that let everybody in: both ends begin with the same constant, and
 //! what follows is sent as it is.
 
-use super::{PROTOCOL, RecordLayer};
+use super::record_layer::{PROTOCOL, RecordLayer};
 use crate::bootstrap::store_tcp::protocol::{Nonsense, StoreFailure};
 
 const OPENING_BYTES: usize = 48;

@@ -9,7 +9,7 @@ use std::net::IpAddr;
 use rustls::pki_types::ServerName;
 use rustls::{AlertDescription, Connection};
 
-use super::{PROTOCOL, RecordLayer};
+use super::record_layer::{PROTOCOL, RecordLayer};
 use crate::Error;
 use crate::bootstrap::store_tcp::protocol::{Nonsense, StoreFailure};
 use crate::bootstrap::tls::{ALPN, TlsCredentials, flaw};

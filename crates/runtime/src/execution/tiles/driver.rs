@@ -1,239 +1,20 @@
-//! The tile driver: execution of the tiles of an operation in its lane, several at a time.
-//!
-//! Slots lie in the lanes' part of channels and scratch memory; a tile starts when the slot is free
-//! here and, by credits, at the peers that it writes to.
+//! One tile of an operation: what its instructions do in its slot of the lane.
 
 use std::sync::atomic::Ordering;
 
 use weft_schedule::{Rank, SignalId};
 use weft_transport::{Iovec, Link, LinkError, RegionKey, Segment, Signal, Stream, Submission};
 
-use super::arrivals::Arrivals;
-use super::executor::{Budget, Executor};
-use super::interpret::{self, Advance, Blocked, Driver, GroupFailure, ProgramFrame};
-use super::operation::{Operation, Running, Tile};
-use super::puts::{PutSource, Puts};
-use super::strips::{self, Named};
-use crate::call::{Call, Fingerprint, Op};
+use super::super::budget::Budget;
+use super::super::interpret::{self, Advance, Blocked, Driver, GroupFailure, ProgramFrame};
+use super::super::operation::{Operation, Running, Tile};
+use super::super::puts::PutSource;
+use super::super::strips::Named;
+use crate::call::Fingerprint;
 use crate::channel::{Connections, Place, Remote, flag_value, has_come};
 use crate::flight::{OpenStage, Stage, StageOf};
 use crate::memory::access;
-use crate::program::{Kernel, LocalStep, Location, Operand, Program};
-
-impl Executor {
-    pub(super) fn advance_running(
-        &mut self,
-        position: usize,
-        connections: &mut Connections,
-        pool: &Segment,
-        budget: &mut Budget,
-    ) -> Result<bool, GroupFailure> {
-        let Some(mut running) = self.operations[position].running.take() else {
-            return Ok(false);
-        };
-        let result = self.advance_tiles(position, &mut running, connections, pool, budget);
-        self.operations[position].running = Some(running);
-        result
-    }
-
-    fn advance_tiles(
-        &mut self,
-        position: usize,
-        running: &mut Running,
-        connections: &mut Connections,
-        pool: &Segment,
-        budget: &mut Budget,
-    ) -> Result<bool, GroupFailure> {
-        let operation = &mut self.operations[position];
-        let lane = operation.lane();
-        let mut progressed = start_tiles(operation, running, connections, pool)?;
-        let mut tiles = std::mem::take(&mut running.tiles);
-        let mut result = Ok(());
-        for tile in tiles.iter_mut().filter(|tile| !tile.done) {
-            let mut driver = TileDriver::new(operation, running, connections, pool, budget, tile);
-            match driver.advance() {
-                Ok(moved) => progressed |= moved,
-                Err(failure) => {
-                    result = Err(failure);
-                    break;
-                }
-            }
-        }
-        running.tiles = tiles;
-        result?;
-        let ended = running.tiles.iter().take_while(|tile| tile.done).count();
-        if ended > 0 {
-            running.tiles.drain(..ended);
-            strips::deregister_behind(running);
-            self.lanes[lane].ended += ended as u64;
-            let urgent = self.operations[position].is_urgent();
-            let ended = (lane, self.lanes[lane].ended);
-            give_credit(connections, ended, urgent, running)?;
-        }
-        Ok(progressed)
-    }
-}
-
-/// Starts the tiles of an operation that may be under way. True if there was one.
-fn start_tiles(
-    operation: &mut Operation,
-    running: &mut Running,
-    connections: &mut Connections,
-    pool: &Segment,
-) -> Result<bool, GroupFailure> {
-    let mut started = false;
-    let lane = operation.lane();
-    let in_flight = running.plan.tiles_in_flight;
-    while running.tiles.len() < in_flight && running.next < running.geometry.tiles {
-        let g = running.first + running.next;
-        if let Some(blocked) = cannot_start(connections, lane, g, running, pool) {
-            if connections.left[blocked.rank() as usize] {
-                return Err(GroupFailure::Link(blocked.rank(), LinkError::Left));
-            }
-            if running.tiles.is_empty() {
-                operation.waiting = Some(blocked);
-            }
-            break;
-        }
-        let slot = connections.layout.slot_of(g);
-        for receiver in &running.plan.program.receivers {
-            if let Some(channel) = &mut connections.channels[*receiver as usize] {
-                channel.landed[lane][slot] = g + 1;
-            }
-        }
-        strips::register_ahead(operation.sequence, running, connections);
-        bring_in(&operation.call, connections.rank, running);
-        super::claims::open(connections, lane, g, &running.plan.program, pool);
-        running.tiles.push(Tile {
-            index: running.next,
-            g,
-            next: 0,
-            puts: Puts::default(),
-            arrivals: Arrivals::default(),
-            streams: choose_streams(operation, connections, &running.plan.program),
-            shown: None,
-            awaited: None,
-            blocked: None,
-            done: false,
-        });
-        running.next += 1;
-        started = true;
-        operation.waiting = None;
-    }
-    Ok(started)
-}
-
-/// Why tile `g` cannot start, if so.
-fn cannot_start(
-    connections: &Connections,
-    lane: usize,
-    g: u64,
-    running: &Running,
-    pool: &Segment,
-) -> Option<Blocked> {
-    let program = &running.plan.program;
-    let absent = |rank: &&u32| !connections.shares(**rank, running.parts);
-    if let Some(from) = program.neighbours.iter().find(absent) {
-        return Some(Blocked::Grant { from: *from });
-    }
-    let slot = connections.layout.slot_of(g);
-    let occupied = |rank: &&u32| {
-        connections.channels[**rank as usize]
-            .as_ref()
-            .is_some_and(|channel| {
-                let word = pool.word(channel.words() + connections.layout.credit(lane));
-                channel.landed[lane][slot] > word.load(Ordering::Acquire)
-            })
-    };
-    let occupied = program.receivers.iter().find(occupied);
-    occupied.map(|from| Blocked::Credit { from: *from })
-}
-
-/// Tells those who write to this rank's receive buffers how many tiles have ended. Unless more are
-/// to come, that may be late: what the next operation sends takes it along.
-fn give_credit(
-    connections: &Connections,
-    (lane, ended): (usize, u64),
-    urgent: bool,
-    running: &Running,
-) -> Result<(), GroupFailure> {
-    let more = running.next < running.geometry.tiles;
-    for sender in &running.plan.program.senders {
-        let rank = *sender as usize;
-        let (Some(link), Some(remote)) = (&connections.links[rank], connections.remote(*sender))
-        else {
-            continue;
-        };
-        let signal = Signal {
-            offset: remote.words() + connections.layout.credit(lane),
-            value: ended,
-        };
-        let stream = stream_of(link.as_ref(), urgent);
-        let given = match more {
-            true => stream.signal(signal),
-            false => stream.signal_late(signal),
-        };
-        match given {
-            // A peer that has left needs no credit, nor one that has left since its link was last
-            // read.
-            Ok(()) | Err(LinkError::Left) => {}
-            Err(_) if connections.left[rank] => {}
-            Err(error) => return Err(GroupFailure::Link(*sender, error)),
-        }
-    }
-    Ok(())
-}
-
-/// The emptiest streams to those that a tile writes to, where links have several.
-fn choose_streams(
-    operation: &Operation,
-    connections: &Connections,
-    program: &Program,
-) -> Vec<(Rank, usize)> {
-    let emptiest = |rank: &Rank| {
-        let link = connections.links[*rank as usize].as_ref()?;
-        Some((*rank, link.emptiest_stream()))
-    };
-    match operation.is_urgent() {
-        true => Vec::new(),
-        false => (program.receivers.iter().filter_map(emptiest))
-            .filter(|(_, stream)| *stream > 0)
-            .collect(),
-    }
-}
-
-fn stream_of(link: &dyn Link, urgent: bool) -> &dyn Stream {
-    match urgent {
-        true => link.urgent(),
-        false => link,
-    }
-}
-
-/// Brings the next tile of the caller's vector into `Output`, for the collectives that work there.
-fn bring_in(call: &Call, rank: u32, running: &Running) {
-    let factor = match call.op {
-        Op::PremulSum(factor) if call.collective.reduces() => Some(factor),
-        _ => None,
-    };
-    let (input, output) = (running.bases.input, running.bases.output);
-    if !call.brings_in(rank) || (factor.is_none() && std::ptr::eq(input, output)) {
-        return;
-    }
-    let (geometry, shape) = (&running.geometry, &running.plan.program.shape);
-    let size = geometry.element_bytes();
-    for chunk in 0..shape.grid.chunks() {
-        let (start, end) = geometry.chunk(shape, chunk, running.next);
-        let elements = (end - start) as usize;
-        let dst = output.wrapping_add((start * size) as usize);
-        let src = input.wrapping_add((start * size) as usize);
-        match factor {
-            // SAFETY: see [Note: Who may touch what].
-            Some(factor) => unsafe { access::scale(call.dtype, dst, src, elements, factor) },
-            // SAFETY: as above.
-            None => unsafe { access::copy(&[dst], src, (end - start) * size) },
-        }
-    }
-}
+use crate::program::{Kernel, LocalStep, Location, Operand};
 
 /// One tile of an operation, running.
 pub(super) struct TileDriver<'a> {
@@ -279,7 +60,7 @@ impl<'a> TileDriver<'a> {
     }
 
     /// Takes the tile as far as it goes. True if anything was done.
-    fn advance(&mut self) -> Result<bool, GroupFailure> {
+    pub(super) fn advance(&mut self) -> Result<bool, GroupFailure> {
         let instructions = self.running.plan.program.instructions.len();
         self.tile.blocked = None;
         let let_go = self.tile.puts.let_go(self.connections)?;
@@ -654,5 +435,12 @@ impl<'a> TileDriver<'a> {
         });
         let linked = stream.zip(self.connections.remote(to));
         linked.ok_or_else(|| GroupFailure::internal(&format!("no channel to rank {to}")))
+    }
+}
+
+pub(super) fn stream_of(link: &dyn Link, urgent: bool) -> &dyn Stream {
+    match urgent {
+        true => link.urgent(),
+        false => link,
     }
 }

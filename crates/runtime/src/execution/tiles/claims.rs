@@ -17,9 +17,10 @@ use weft_schedule::Rank;
 use weft_transport::claim::{self, Claimed};
 use weft_transport::{Segment, Signal};
 
-use super::executor::{Budget, Executor};
-use super::interpret::{Advance, Blocked, Driver, GroupFailure, execute};
-use super::tiles::TileDriver;
+use super::super::budget::Budget;
+use super::super::interpret::{Advance, Blocked, Driver, GroupFailure, execute};
+use super::super::operation::Operation;
+use super::driver::TileDriver;
 use crate::channel::{Connections, Place};
 use crate::program::{Instruction, LocalStep, Program};
 
@@ -38,40 +39,29 @@ pub(super) fn open(
     }
 }
 
-impl Executor {
-    /// Executes one step of a rank that is behind, if the operation has one that may be taken over.
-    pub(crate) fn help(
-        &mut self,
-        connections: &Connections,
-        sequence: u64,
-        pool: &Segment,
-        budget: &mut Budget,
-    ) -> Result<bool, GroupFailure> {
-        let found = self
-            .operations
-            .iter_mut()
-            .find(|op| op.sequence == sequence);
-        let Some(operation) = found else {
-            return Ok(false);
-        };
-        let Some(mut running) = operation.running.take() else {
-            return Ok(false);
-        };
-        let mut tiles = std::mem::take(&mut running.tiles);
-        let mut result = Ok(false);
-        // The owner begins with the first.
-        for tile in tiles.iter_mut().rev().filter(|tile| !tile.done) {
-            let mut driver = TileDriver::new(operation, &running, connections, pool, budget, tile);
-            result = driver.help();
-            if !matches!(result, Ok(false)) {
-                break;
-            }
+/// Executes one step of a rank that is behind, if the operation has one that may be taken over.
+pub(crate) fn help(
+    operation: &mut Operation,
+    connections: &Connections,
+    pool: &Segment,
+    budget: &mut Budget,
+) -> Result<bool, GroupFailure> {
+    let Some(mut running) = operation.running.take() else {
+        return Ok(false);
+    };
+    let mut tiles = std::mem::take(&mut running.tiles);
+    let mut result = Ok(false);
+    // The owner begins with the first.
+    for tile in tiles.iter_mut().rev().filter(|tile| !tile.done) {
+        let mut driver = TileDriver::new(operation, &running, connections, pool, budget, tile);
+        result = driver.help();
+        if !matches!(result, Ok(false)) {
+            break;
         }
-        running.tiles = tiles;
-        operation.running = Some(running);
-        self.steps_helped += u64::from(matches!(result, Ok(true)));
-        result
     }
+    running.tiles = tiles;
+    operation.running = Some(running);
+    result
 }
 
 impl TileDriver<'_> {

@@ -1,0 +1,225 @@
+//! The tiles of an operation in its lane, several at a time.
+//!
+//! Slots lie in the lanes' part of channels and scratch memory; a tile starts when the slot is free
+//! here and, by credits, at the peers that it writes to.
+
+use std::sync::atomic::Ordering;
+
+use weft_schedule::Rank;
+use weft_transport::{LinkError, Segment, Signal};
+
+use super::super::arrivals::Arrivals;
+use super::super::budget::Budget;
+use super::super::interpret::{Blocked, GroupFailure};
+use super::super::operation::{Lane, Operation, Running, Tile};
+use super::super::puts::Puts;
+use super::driver::{TileDriver, stream_of};
+use super::{claims, strips};
+use crate::call::{Call, Op};
+use crate::channel::Connections;
+use crate::memory::access;
+use crate::program::Program;
+
+/// Takes the tiles of an operation in this lane as far as they go. True if anything was done.
+pub(crate) fn advance(
+    operation: &mut Operation,
+    lane: &mut Lane,
+    connections: &mut Connections,
+    pool: &Segment,
+    budget: &mut Budget,
+) -> Result<bool, GroupFailure> {
+    let Some(mut running) = operation.running.take() else {
+        return Ok(false);
+    };
+    let result = advance_tiles(operation, lane, &mut running, connections, pool, budget);
+    operation.running = Some(running);
+    result
+}
+
+fn advance_tiles(
+    operation: &mut Operation,
+    lane: &mut Lane,
+    running: &mut Running,
+    connections: &mut Connections,
+    pool: &Segment,
+    budget: &mut Budget,
+) -> Result<bool, GroupFailure> {
+    let mut progressed = start_tiles(operation, running, connections, pool)?;
+    let mut tiles = std::mem::take(&mut running.tiles);
+    let mut result = Ok(());
+    for tile in tiles.iter_mut().filter(|tile| !tile.done) {
+        let mut driver = TileDriver::new(operation, running, connections, pool, budget, tile);
+        match driver.advance() {
+            Ok(moved) => progressed |= moved,
+            Err(failure) => {
+                result = Err(failure);
+                break;
+            }
+        }
+    }
+    running.tiles = tiles;
+    result?;
+    let ended = running.tiles.iter().take_while(|tile| tile.done).count();
+    if ended > 0 {
+        running.tiles.drain(..ended);
+        strips::deregister_behind(running);
+        lane.ended += ended as u64;
+        let ended = (operation.lane(), lane.ended);
+        give_credit(connections, ended, operation.is_urgent(), running)?;
+    }
+    Ok(progressed)
+}
+
+/// Starts the tiles of an operation that may be under way. True if there was one.
+fn start_tiles(
+    operation: &mut Operation,
+    running: &mut Running,
+    connections: &mut Connections,
+    pool: &Segment,
+) -> Result<bool, GroupFailure> {
+    let mut started = false;
+    let lane = operation.lane();
+    let in_flight = running.plan.tiles_in_flight;
+    while running.tiles.len() < in_flight && running.next < running.geometry.tiles {
+        let g = running.first + running.next;
+        if let Some(blocked) = cannot_start(connections, lane, g, running, pool) {
+            if connections.left[blocked.rank() as usize] {
+                return Err(GroupFailure::Link(blocked.rank(), LinkError::Left));
+            }
+            if running.tiles.is_empty() {
+                operation.waiting = Some(blocked);
+            }
+            break;
+        }
+        let slot = connections.layout.slot_of(g);
+        for receiver in &running.plan.program.receivers {
+            if let Some(channel) = &mut connections.channels[*receiver as usize] {
+                channel.landed[lane][slot] = g + 1;
+            }
+        }
+        strips::register_ahead(operation.sequence, running, connections);
+        bring_in(&operation.call, connections.rank, running);
+        claims::open(connections, lane, g, &running.plan.program, pool);
+        running.tiles.push(Tile {
+            index: running.next,
+            g,
+            next: 0,
+            puts: Puts::default(),
+            arrivals: Arrivals::default(),
+            streams: choose_streams(operation, connections, &running.plan.program),
+            shown: None,
+            awaited: None,
+            blocked: None,
+            done: false,
+        });
+        running.next += 1;
+        started = true;
+        operation.waiting = None;
+    }
+    Ok(started)
+}
+
+/// Why tile `g` cannot start, if so.
+fn cannot_start(
+    connections: &Connections,
+    lane: usize,
+    g: u64,
+    running: &Running,
+    pool: &Segment,
+) -> Option<Blocked> {
+    let program = &running.plan.program;
+    let absent = |rank: &&u32| !connections.shares(**rank, running.parts);
+    if let Some(from) = program.neighbours.iter().find(absent) {
+        return Some(Blocked::Grant { from: *from });
+    }
+    let slot = connections.layout.slot_of(g);
+    let occupied = |rank: &&u32| {
+        connections.channels[**rank as usize]
+            .as_ref()
+            .is_some_and(|channel| {
+                let word = pool.word(channel.words() + connections.layout.credit(lane));
+                channel.landed[lane][slot] > word.load(Ordering::Acquire)
+            })
+    };
+    let occupied = program.receivers.iter().find(occupied);
+    occupied.map(|from| Blocked::Credit { from: *from })
+}
+
+/// Tells those who write to this rank's receive buffers how many tiles have ended. Unless more are
+/// to come, that may be late: what the next operation sends takes it along.
+fn give_credit(
+    connections: &Connections,
+    (lane, ended): (usize, u64),
+    urgent: bool,
+    running: &Running,
+) -> Result<(), GroupFailure> {
+    let more = running.next < running.geometry.tiles;
+    for sender in &running.plan.program.senders {
+        let rank = *sender as usize;
+        let (Some(link), Some(remote)) = (&connections.links[rank], connections.remote(*sender))
+        else {
+            continue;
+        };
+        let signal = Signal {
+            offset: remote.words() + connections.layout.credit(lane),
+            value: ended,
+        };
+        let stream = stream_of(link.as_ref(), urgent);
+        let given = match more {
+            true => stream.signal(signal),
+            false => stream.signal_late(signal),
+        };
+        match given {
+            // A peer that has left needs no credit, nor one that has left since its link was last
+            // read.
+            Ok(()) | Err(LinkError::Left) => {}
+            Err(_) if connections.left[rank] => {}
+            Err(error) => return Err(GroupFailure::Link(*sender, error)),
+        }
+    }
+    Ok(())
+}
+
+/// The emptiest streams to those that a tile writes to, where links have several.
+fn choose_streams(
+    operation: &Operation,
+    connections: &Connections,
+    program: &Program,
+) -> Vec<(Rank, usize)> {
+    let emptiest = |rank: &Rank| {
+        let link = connections.links[*rank as usize].as_ref()?;
+        Some((*rank, link.emptiest_stream()))
+    };
+    match operation.is_urgent() {
+        true => Vec::new(),
+        false => (program.receivers.iter().filter_map(emptiest))
+            .filter(|(_, stream)| *stream > 0)
+            .collect(),
+    }
+}
+
+/// Brings the next tile of the caller's vector into `Output`, for the collectives that work there.
+fn bring_in(call: &Call, rank: u32, running: &Running) {
+    let factor = match call.op {
+        Op::PremulSum(factor) if call.collective.reduces() => Some(factor),
+        _ => None,
+    };
+    let (input, output) = (running.bases.input, running.bases.output);
+    if !call.brings_in(rank) || (factor.is_none() && std::ptr::eq(input, output)) {
+        return;
+    }
+    let (geometry, shape) = (&running.geometry, &running.plan.program.shape);
+    let size = geometry.element_bytes();
+    for chunk in 0..shape.grid.chunks() {
+        let (start, end) = geometry.chunk(shape, chunk, running.next);
+        let elements = (end - start) as usize;
+        let dst = output.wrapping_add((start * size) as usize);
+        let src = input.wrapping_add((start * size) as usize);
+        match factor {
+            // SAFETY: see [Note: Who may touch what].
+            Some(factor) => unsafe { access::scale(call.dtype, dst, src, elements, factor) },
+            // SAFETY: as above.
+            None => unsafe { access::copy(&[dst], src, (end - start) * size) },
+        }
+    }
+}

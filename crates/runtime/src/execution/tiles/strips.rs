@@ -1,0 +1,151 @@
+//! Registration of an operation's strips, ahead of the tiles that run.
+//!
+//! [Note: Pipelined registration] Where links need registered memory and ordinary memory is not to
+//! be copied, an operation registers what its puts read, strip by strip. A strip belongs to some
+//! consecutive tiles, of which one alone would be too short to be worth it: of every chunk, what
+//! they read together. When the first tile of a strip starts, the next strip is asked for; when the
+//! last one has ended, the strip's registration ends. The registrar's thread does both, while
+//! adapters send and this thread reduces and takes in what has come. A put waits for its strip; one
+//! whose strip is too short, or cannot be registered, is copied.
+
+use std::ops::Range;
+
+use weft_transport::Iovec;
+
+use super::super::operation::Running;
+use super::super::strips::Strips;
+use crate::channel::Connections;
+use crate::flight::StageOf;
+use crate::memory::access;
+use crate::program::{Instruction, Location, Operand};
+
+/// How much of a chunk a strip has, about, in bytes.
+const STRIP_BYTES: u64 = 1 << 20;
+/// Less of a chunk is copied, in bytes.
+const REGISTERED_BYTES_MIN: u64 = 256 << 10;
+/// So many strips ahead of the one whose tiles start are asked for.
+const STRIPS_AHEAD: u64 = 1;
+
+/// Asks for the strip of the next tile to start, and for those behind it.
+pub(super) fn register_ahead(operation: u64, running: &mut Running, connections: &Connections) {
+    let Some(registrar) = connections.registrations.registrar() else {
+        return;
+    };
+    // What lies in symmetric memory is registered.
+    if running.bases.peers.is_some() {
+        return;
+    }
+    let (tiles, all) = (tiles_of_strip(running), running.geometry.tiles);
+    let wanted = running.next / tiles + 1 + STRIPS_AHEAD;
+    while running.strips.asked < wanted.min(all.div_ceil(tiles)) {
+        let first = running.strips.asked * tiles;
+        let ranges = ranges(running, connections, first..all.min(first + tiles));
+        let long = |range: &Range<usize>| range.len() as u64 >= REGISTERED_BYTES_MIN;
+        let asked = |range: Range<usize>| {
+            let of = StageOf {
+                operation,
+                tile: first,
+                bytes: range.len() as u64,
+            };
+            registrar.register(memory(&range), of)
+        };
+        let strip = ranges.into_iter().filter(long).map(asked).collect();
+        running.strips.strips.push_back(strip);
+        running.strips.asked += 1;
+    }
+}
+
+/// Ends the registrations of strips whose tiles have all ended.
+pub(super) fn deregister_behind(running: &mut Running) {
+    let oldest = running
+        .tiles
+        .first()
+        .map_or(running.next, |tile| tile.index);
+    let tiles = tiles_of_strip(running);
+    let strips = &mut running.strips;
+    let first = |strips: &Strips| strips.asked - strips.strips.len() as u64;
+    while !strips.strips.is_empty() && (first(strips) + 1) * tiles <= oldest {
+        strips.strips.pop_front();
+    }
+}
+
+fn tiles_of_strip(running: &Running) -> u64 {
+    (STRIP_BYTES / running.geometry.tile_bytes().max(1)).max(1)
+}
+
+/// What puts of these tiles read of ordinary memory that is not registered, without overlaps.
+fn ranges(running: &Running, connections: &Connections, tiles: Range<u64>) -> Vec<Range<usize>> {
+    let program = &running.plan.program;
+    let mut ranges = Vec::new();
+    for instruction in &program.instructions {
+        let Instruction::Put { to, src, .. } = instruction else {
+            continue;
+        };
+        if !connections.needs_registration(*to) {
+            continue;
+        }
+        for range in ranges_of(running, program.operand(*src), &tiles) {
+            if connections.registered(*to, &[memory(&range)]).is_none() {
+                ranges.push(range);
+            }
+        }
+    }
+    joined(ranges)
+}
+
+/// What an operand of these tiles takes of the caller's memory, piece by piece.
+fn ranges_of(running: &Running, operand: &Operand, tiles: &Range<u64>) -> Vec<Range<usize>> {
+    let base = match operand.location {
+        Location::Input(_) => running.bases.input as usize,
+        Location::Output(_) => running.bases.output as usize,
+        _ => return Vec::new(),
+    };
+    let (geometry, shape) = (&running.geometry, &running.plan.program.shape);
+    let (first, last) = (tiles.start, tiles.end - 1);
+    let range = |piece: u32| {
+        let start = geometry.offset(shape, operand, piece, first);
+        let elements = geometry.elements(shape, operand, piece, last);
+        let end = geometry.offset(shape, operand, piece, last)
+            + geometry.bytes(operand.encoding, elements);
+        base + start as usize..base + end as usize
+    };
+    (0..geometry.pieces(operand)).map(range).collect()
+}
+
+/// It is only named: nobody reads it by this address.
+fn memory(range: &Range<usize>) -> Iovec {
+    let start = std::ptr::without_provenance(range.start);
+    // SAFETY: `Group::issue` obliges its caller to keep the memory until the operation is over,
+    // and strips are not registered any later.
+    unsafe { access::registered(start, range.len() as u64) }
+}
+
+/// The same bytes in as few ranges as possible.
+fn joined(mut ranges: Vec<Range<usize>>) -> Vec<Range<usize>> {
+    ranges.sort_unstable_by_key(|range| range.start);
+    let mut joined: Vec<Range<usize>> = Vec::with_capacity(ranges.len());
+    for range in ranges.into_iter().filter(|range| !range.is_empty()) {
+        match joined.last_mut() {
+            Some(last) if range.start <= last.end => last.end = last.end.max(range.end),
+            _ => joined.push(range),
+        }
+    }
+    joined
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_that_touch_are_one() {
+        let check = |ranges: &[Range<usize>], expected: &[Range<usize>]| {
+            assert_eq!(joined(ranges.to_vec()), expected);
+        };
+        check(&[], &[]);
+        check(&[5..9, 1..3], &[1..3, 5..9]);
+        check(&[1..3, 3..5, 4..4, 8..9], &[1..5, 8..9]);
+        check(&[1..9, 2..5, 7..12, 13..14], &[1..12, 13..14]);
+        check(&[4..6, 4..6, 4..6, 1..2], &[1..2, 4..6]);
+    }
+}

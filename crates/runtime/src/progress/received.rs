@@ -1,0 +1,23 @@
+//! Messages that links have delivered.
+
+use std::borrow::Cow;
+
+use weft_transport::EndpointId;
+
+use crate::channel::ControlMessage;
+
+/// A message, and the bytes that follow it.
+pub(crate) struct ReceivedMessage<'a> {
+    pub(crate) from: EndpointId,
+    pub(crate) message: ControlMessage,
+    pub(crate) payload: Cow<'a, [u8]>,
+}
+
+impl ReceivedMessage<'_> {
+    pub(super) fn into_owned(self) -> ReceivedMessage<'static> {
+        ReceivedMessage {
+            payload: Cow::Owned(self.payload.into_owned()),
+            ..self
+        }
+    }
+}

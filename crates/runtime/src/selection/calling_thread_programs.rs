@@ -1,0 +1,173 @@
+//! Compilation of the programs for the calling thread.
+
+use std::sync::OnceLock;
+
+use weft_algorithms::MemoryClass;
+use weft_schedule::{Collective, Rank, WireFormat};
+
+use super::calling_thread::{Both, INLINE_BYTES, MappedProgram, Programs, SizeBound};
+use super::candidates::{CallKind, Candidate};
+use super::defaults::small_symmetric_bytes;
+use super::selector::Selector;
+use super::traits::Site;
+use crate::call::{Call, Tiling};
+use crate::program::Program;
+
+/// So many candidates are compiled because calls name them, for one collective and root; further
+/// ones run in lanes. Which those are depends on the order of the calls, and so is the same on all
+/// ranks.
+pub(crate) const NAMED: usize = 64;
+
+impl Selector {
+    /// Compiles what a call may run by, unless that is done.
+    pub(super) fn prepare_calling_thread(&mut self, call: &Call) {
+        let Some(tables) = self.calling_thread.clone() else {
+            return;
+        };
+        let collective = call.collective;
+        let programs = tables
+            .of(collective)
+            .get_or_init(|| Programs::chosen(collective, self));
+        if let (Some(name), Some(_)) = (&call.algorithm, tables.elements(call)) {
+            programs.add(collective, name, self);
+        }
+    }
+}
+
+impl Programs {
+    /// Of what is chosen for a collective's messages of up to [`INLINE_BYTES`].
+    fn chosen(collective: Collective, selector: &mut Selector) -> Programs {
+        let mut candidates = Vec::new();
+        let ordinary = lines(collective, selector, MemoryClass::Ordinary, &mut candidates);
+        let symmetric = lines(
+            collective,
+            selector,
+            MemoryClass::Symmetric,
+            &mut candidates,
+        );
+        let compiled = candidates
+            .iter()
+            .map(|candidate| Both::of(*candidate, collective, selector).into());
+        Programs {
+            candidates: (compiled.chain((0..NAMED).map(|_| OnceLock::new()))).collect(),
+            ordinary,
+            symmetric,
+        }
+    }
+
+    /// Compiles what a call names, unless that is done or there is no room for it.
+    fn add(&self, collective: Collective, name: &str, selector: &mut Selector) {
+        let known = (selector.catalog).candidate(collective.name(), name, Tiling::default());
+        let free = |place: &&OnceLock<Box<Both>>| {
+            let taken = place.get();
+            taken.is_none_or(|both| both.is_named(name))
+        };
+        // What there is not is refused when it is called.
+        if let (Some(place), Ok(candidate)) = (self.candidates.iter().find(free), known) {
+            place.get_or_init(|| Both::of(candidate, collective, selector));
+        }
+    }
+}
+
+/// What is chosen unasked on one class of memory. Adds its candidates to those that are to be
+/// compiled.
+fn lines(
+    collective: Collective,
+    selector: &mut Selector,
+    memory: MemoryClass,
+    candidates: &mut Vec<u32>,
+) -> Vec<SizeBound> {
+    let mut lines = Vec::new();
+    let mut bytes = match memory {
+        MemoryClass::Symmetric => small_symmetric_bytes(collective.name()) + 1,
+        MemoryClass::Ordinary => 0,
+    };
+    // A collective that the group cannot carry out is refused when it is called.
+    while bytes <= INLINE_BYTES
+        && let Ok(line) = selector.line(collective, kind(memory), bytes)
+    {
+        let place = candidates
+            .iter()
+            .position(|candidate| *candidate == line.candidate);
+        lines.push((line.up_to, place.unwrap_or(candidates.len())));
+        if place.is_none() {
+            candidates.push(line.candidate);
+        }
+        bytes = line.up_to.saturating_add(1);
+    }
+    lines
+}
+
+fn kind(memory: MemoryClass) -> CallKind {
+    CallKind {
+        memory,
+        per_rank: false,
+        wire: WireFormat::Full,
+    }
+}
+
+impl Both {
+    fn of(candidate: u32, collective: Collective, selector: &Selector) -> Box<Both> {
+        let candidate = selector.catalog.at(candidate);
+        let on = |memory| {
+            let refused = candidate.refusal(selector.traits, kind(memory)).is_some();
+            (!refused)
+                .then(|| MappedProgram::of(candidate, &selector.site, collective, memory).into())
+        };
+        Box::new(Both {
+            ordinary: on(MemoryClass::Ordinary),
+            symmetric: match candidate.takes_symmetric(INLINE_BYTES) {
+                true => on(MemoryClass::Symmetric),
+                false => None,
+            },
+            candidate: candidate.clone(),
+        })
+    }
+}
+
+impl MappedProgram {
+    fn of(
+        candidate: &Candidate,
+        site: &Site,
+        collective: Collective,
+        memory: MemoryClass,
+    ) -> MappedProgram {
+        let of_rank = |rank: Rank| {
+            let site = Site {
+                rank,
+                ..site.clone()
+            };
+            let schedule = candidate.schedule(&site, collective, kind(memory)).ok()?;
+            let program = Program::compile(&schedule, &|_| true).ok()?;
+            program.suits_calling_thread().then_some(program)
+        };
+        // All ranks must find alike, and one rank's schedule can be of a kind that others' are not.
+        let everybody: Option<Vec<Program>> = (0..site.ranks).map(of_rank).collect();
+        let (mut program, mut in_step, mut widest) = (None, false, 0);
+        if let Some(mut programs) = everybody {
+            in_step = programs.iter().all(Program::is_in_step);
+            widest = programs
+                .iter()
+                .map(Program::widest_encoding)
+                .max()
+                .unwrap_or(0);
+            let entries: Vec<Vec<Rank>> = programs.iter().map(Program::entries).collect();
+            let mine = programs.swap_remove(site.rank as usize);
+            // Here, as calls of all types run by it without a further look at the catalog.
+            if collective.reduces() {
+                let found = mine.find_sums(|| candidate.schedules(site, collective, kind(memory)));
+                found.expect("they have been made above");
+            }
+            program = Some(match memory {
+                MemoryClass::Symmetric => mine.after_entry(&entries),
+                MemoryClass::Ordinary => mine,
+            });
+        }
+        MappedProgram {
+            program,
+            plan: candidate.plan(memory, WireFormat::Full),
+            in_step,
+            widest,
+        }
+    }
+}
