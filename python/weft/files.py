@@ -4,7 +4,7 @@
 link lets a process overwrite whatever its user may write, a pipe makes it wait. So a file is
 written under a random name that is made exclusively, and renamed into its place: a link or pipe
 there is replaced, not followed. A reader finds the former file or the new one, never a half.
-`crates/runtime/src/flight/directory.rs` does the same for flight records.
+`crates/flight/src/directory.rs` does the same for flight records.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ RUST_BY_CALLERS = {
     "crates/transport-rdma/src/verbs/device.rs": "ibv_",  # OpenDevice::open, ports
     "crates/transport/src/standard_streams.rs": "open",  # the protection itself
     "crates/transport/src/fork.rs": "try_clone_to_owned",  # above_standard_streams
-    "crates/runtime/src/flight/directory.rs": "OpenOptions::new",  # FlightRecorder::write
+    "crates/flight/src/directory.rs": "OpenOptions::new",  # FlightRecorder::write
 }
 """Functions that nobody calls but from within `Descriptor::make`, or with it open."""
 RUST_APART = re.compile(r"tests?[/.]|conformance|fuzz|models|bench")

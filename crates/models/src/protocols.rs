@@ -1,7 +1,7 @@
 //! The runtime's files that are checked here.
 #![allow(dead_code)] // What no model needs of them.
 
-#[path = "../../runtime/src/call/ending.rs"]
+#[path = "../../call/src/ending.rs"]
 pub(crate) mod ending;
 #[path = "../../runtime/src/channel/flag.rs"]
 pub(crate) mod flag;

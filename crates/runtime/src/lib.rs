@@ -2,20 +2,15 @@
 //! messages, progress, and groups.
 //!
 //! Folders are layers, from what users call down to what the others stand on: `group`, `progress`,
-//! `execution`, `point_to_point` and `one_sided`, `selection`, `program`, `channel`, `bootstrap`,
-//! `memory`, `call`, `flight`. Each imports only those below it; `tests/unit/test_layers.py`
+//! `execution`, `point_to_point` and `one_sided`, `selection`, `program`, `channel`, `bootstrap`. Each imports only those below it; `tests/unit/test_layers.py`
 //! checks that.
 
 mod bootstrap;
-mod call;
 mod channel;
-mod error;
 mod execution;
-mod flight;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
 mod group;
-mod memory;
 mod one_sided;
 mod point_to_point;
 mod program;
@@ -29,20 +24,19 @@ pub use bootstrap::{
     Schedules, Secret, Store, StoreAccess, TcpStore, TcpStoreServer, Terms, TlsCredentials,
     TlsFiles, TransportAddress, TransportChoice, Unshared, fail_meeting,
 };
-pub use call::{Call, Counts, Op, Tiling};
 pub use channel::CellOp;
-pub use error::Error;
-pub use flight::records as flight_records;
-pub use flight::{Stage, StageOf, StageSpan};
 pub use group::{
     Counters, Fetched, Group, GroupOptions, HowLong, LinkTraffic, MappedPart, OperationTotals,
     Registration, SignalUpdate, SplitOptions, Symmetric, Waited, Work, finish_all, interruptible,
     meet,
 };
-pub use memory::{Pool, PoolRange, Unregistered};
 pub use one_sided::Compare;
 pub use selection::{Choice, Explanation, Origin, UserScheduleText};
 pub use weft_algorithms::MemoryClass;
+pub use weft_call::{Call, Counts, Error, Op, Tiling};
+pub use weft_flight::records as flight_records;
+pub use weft_flight::{Stage, StageOf, StageSpan};
+pub use weft_memory::{Pool, PoolRange, Unregistered};
 pub use weft_transport::{DmaBuf, fork::AboveStandardStreams};
 pub use weft_transport_rdma::{Port as RdmaPort, ports as rdma_ports, try_device_memory};
 pub use weft_transport_tcp::{Cipher, Encryption};

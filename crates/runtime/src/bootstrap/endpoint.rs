@@ -10,6 +10,9 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use weft_call::OP_NAMES;
+use weft_flight::{FlightRecorder, ProcessInfo, StageTrace, write_on_signal};
+use weft_memory::{Pool, Region, Registrations, Unregistered};
 use weft_transport::{
     Doorbell, EndpointId, Link, LinkError, Local, LoopbackTransport, POOL_HEADER, Segment,
     TrafficClass, Transport, TransportKind, fork,
@@ -22,9 +25,6 @@ pub use address::{EndpointAddress, TransportAddress};
 use table::{IncomingLinks, LinkTable};
 
 use crate::Error;
-use crate::call::OP_NAMES;
-use crate::flight::{FlightRecorder, ProcessInfo, StageTrace, write_on_signal};
-use crate::memory::{Pool, Region, Registrations, Unregistered};
 
 /// How long to wait at most for a flight record that is being written.
 const RECORD_TIMEOUT: Duration = Duration::from_secs(5);
@@ -163,7 +163,10 @@ impl Endpoint {
     }
 
     fn set_up(options: EndpointOptions, host_label: Option<&str>) -> Result<Arc<Self>, Error> {
-        options.flight_signal.map_or(Ok(()), write_on_signal)?;
+        if let Some(signal) = options.flight_signal {
+            write_on_signal(signal)
+                .map_err(|error| Error::Config(format!("flight_signal={signal}: {error}")))?;
+        }
         let local = local(&options)?;
         let transports = transports(&local, &options)?;
         let address = EndpointAddress {

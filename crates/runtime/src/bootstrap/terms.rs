@@ -4,11 +4,11 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
+use weft_call::{Tiling, mix};
 use weft_schedule::WireFormat;
 
 use super::domains::Domain;
 use crate::Error;
-use crate::call::{Tiling, mix};
 
 /// What messages of up to so many bytes run by.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]

@@ -10,6 +10,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use weft_flight::StageTrace;
+use weft_memory::{Pool, PoolRange, RegisteredPiece, Registrations};
 use weft_transport::{EndpointId, Iovec, Link, LinkError, RegionKey, Segment};
 
 use super::layout::ChannelLayout;
@@ -17,8 +19,6 @@ use super::message::{ControlMessage, GrantedPart};
 use super::parts::{LANES, PARTS, Part, PartSet, Place};
 use crate::Error;
 use crate::bootstrap::Meeting;
-use crate::flight::StageTrace;
-use crate::memory::{Pool, PoolRange, RegisteredPiece, Registrations};
 
 /// Ranges of the pool, for the parts that have memory.
 pub(crate) type PartRanges = [Option<PoolRange>; PARTS];

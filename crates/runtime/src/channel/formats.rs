@@ -2,6 +2,9 @@
 
 use std::time::Duration;
 
+use weft_agreement::{Ranks, ShrinkStep, ShrinkWord};
+use weft_call::{Fingerprint, mix};
+
 use super::layout::{
     CLAIMS, ChannelLayout, FRAGMENT_BYTES, FRAGMENTS, INLINE_HEADER, INLINE_SLOTS,
 };
@@ -9,10 +12,8 @@ use super::layout::{Room, SMALL_RECEIVE, SMALL_SCRATCH};
 use super::message::{ControlMessage, GrantedPart, SplitCall};
 use super::one_sided::{CellOp, CellUpdate, OneSidedWord};
 use super::parts::Part;
-use super::shrink::{Ranks, ShrinkStep, ShrinkWord};
 use crate::Error;
 use crate::bootstrap::Formats;
-use crate::call::{Fingerprint, mix};
 
 /// The formats of this build.
 pub(crate) fn formats() -> Formats {

@@ -1,11 +1,11 @@
 //! The control messages that endpoints exchange over their links.
 
 use serde::{Deserialize, Serialize};
+use weft_agreement::ShrinkWord;
+use weft_call::Fingerprint;
 
 use super::one_sided::OneSidedWord;
-use super::shrink::ShrinkWord;
 use crate::Error;
-use crate::call::Fingerprint;
 
 /// More than the messages take that have to do with point-to-point messages and one-sided
 /// operations: numbers for what it is, and five others.

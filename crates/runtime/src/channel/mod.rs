@@ -8,7 +8,6 @@ mod layout;
 mod message;
 mod one_sided;
 mod parts;
-mod shrink;
 
 pub(crate) use connections::{Channel, Connections, Remote, control_neighbours};
 pub(crate) use flag::{flag_value, has_come};
@@ -18,4 +17,3 @@ pub(crate) use message::{ControlMessage, ENVELOPE_BYTES, GrantedPart, SplitCall}
 pub use one_sided::CellOp;
 pub(crate) use one_sided::{CellUpdate, OneSidedWord};
 pub(crate) use parts::{LANES, Part, PartSet, Place};
-pub(crate) use shrink::{Ranks, ShrinkStep, ShrinkWord};

@@ -13,7 +13,7 @@
 
 use std::ops::BitOr;
 
-use crate::call::LEVELS;
+use weft_call::LEVELS;
 
 /// Operations of priority 0 of one group that can be under way at once. Operation n uses lane `n %
 /// ORDINARY_LANES`.

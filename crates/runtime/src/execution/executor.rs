@@ -5,6 +5,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use weft_algorithms::MemoryClass;
+use weft_call::{Call, Completion, Counts, Due, Finished, Op, Order};
+use weft_flight::GroupFlight;
+use weft_memory::{Bases, Pieces, Pool, access};
 use weft_transport::Segment;
 
 use super::budget::Budget;
@@ -14,10 +17,7 @@ use super::operation::{Agreement, Lane, Operation, OperationMemory, Running};
 use super::strips::Strips;
 use super::tiles;
 use crate::Error;
-use crate::call::{Call, Completion, Counts, Due, Finished, Op, Order};
 use crate::channel::{Connections, LANES};
-use crate::flight::GroupFlight;
-use crate::memory::{Bases, Pieces, Pool, access};
 use crate::program::Geometry;
 use crate::selection::{Decision, agreement_call};
 

@@ -22,6 +22,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
+use weft_call::{Call, Completion, Due, Fingerprint};
+use weft_flight::OpenStage;
+use weft_memory::Bases;
 use weft_schedule::Rank;
 use weft_transport::Link;
 
@@ -31,10 +34,7 @@ use super::interpret::Blocked;
 use super::puts::Puts;
 use super::strips::Strips;
 use crate::Error;
-use crate::call::{Call, Completion, Due, Fingerprint};
 use crate::channel::{PartSet, lane_of};
-use crate::flight::OpenStage;
-use crate::memory::Bases;
 use crate::program::{Geometry, Plan};
 use crate::selection::{Decision, InlineProgram};
 

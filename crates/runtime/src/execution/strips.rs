@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 
 use weft_transport::{Iovec, TransportKind};
 
-use crate::memory::{Outcome, RegisteredPiece, TemporaryRegistration};
+use weft_memory::{Outcome, RegisteredPiece, TemporaryRegistration};
 
 /// The strips of an operation that are registered, or will be.
 #[derive(Default, Debug)]

@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
+use weft_call::Call;
+use weft_flight::OneSidedKind;
 use weft_schedule::Collective;
 
 use super::Work;
-use crate::call::Call;
-use crate::flight::OneSidedKind;
 
 /// The kinds of operation: the collectives, messages, and one-sided operations.
 const KINDS: usize = ONE_SIDED + OneSidedKind::ALL.len();

@@ -5,6 +5,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
+use weft_call::{Call, Counts, Op, Tiling};
 use weft_kernels::DType;
 use weft_schedule::Collective;
 
@@ -12,7 +13,6 @@ use super::*;
 use crate::Error;
 use crate::bootstrap::endpoint::tests::endpoint;
 use crate::bootstrap::{MemoryStore, TransportChoice};
-use crate::call::{Call, Counts, Op, Tiling};
 
 const TRANSPORTS: [TransportChoice; 4] = [
     TransportChoice::Loopback,

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
+use weft_call::Completion;
 use weft_schedule::WireFormat;
 use weft_transport::{EndpointId, Link, PerProcess, TransportKind};
 
@@ -15,7 +16,6 @@ use crate::Error;
 use crate::bootstrap::{
     self, Endpoint, Meeting, Member, Policy, Profile, Schedules, Store, Terms, Unshared,
 };
-use crate::call::Completion;
 use crate::channel::{ChannelLayout, Connections, ControlMessage, PartSet, formats};
 use crate::execution::CallingThread;
 use crate::progress::{Engine, GroupName, GroupState};

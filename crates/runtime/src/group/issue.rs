@@ -2,9 +2,10 @@
 
 use std::sync::{Arc, PoisonError};
 
+use weft_call::{Call, Completion, Due};
+
 use super::{Group, Work, closed};
 use crate::Error;
-use crate::call::{Call, Completion, Due};
 use crate::channel::PartSet;
 use crate::execution::{Attempt, Entered};
 use crate::progress::Issued;

@@ -9,10 +9,11 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
+use weft_call::Completion;
+
 use super::interruption::Interruption;
 use super::{Group, closed};
 use crate::Error;
-use crate::call::Completion;
 use crate::channel::{PartSet, control_neighbours};
 use crate::progress::{GroupState, Waited};
 

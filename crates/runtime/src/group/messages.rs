@@ -4,15 +4,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use weft_call::{Completion, Due};
+use weft_flight::{Entry, Kind, NOBODY};
+use weft_memory::{RegisteredMemory, access};
 use weft_transport::Iovec;
 
 use super::counters::Timer;
 use super::{Group, Work, closed};
 use crate::Error;
-use crate::call::{Completion, Due};
 use crate::channel::{ControlMessage, ENVELOPE_BYTES, PartSet};
-use crate::flight::{Entry, Kind, NOBODY};
-use crate::memory::{RegisteredMemory, access};
 use crate::point_to_point::{Posted, ReceiveTarget, SendSource};
 use crate::progress::GroupState;
 

@@ -7,16 +7,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 use std::time::Duration;
 
+use weft_call::{Completion, Due};
+use weft_flight::{Entry, NOBODY, OneSidedKind};
+use weft_memory::{CELL_BYTES, access};
 use weft_transport::{Presence, Segment, Signal};
 
 use super::symmetric::Symmetric;
 use super::window::{Mapped, RankPart, Window};
 use super::{Work, closed};
 use crate::Error;
-use crate::call::{Completion, Due};
 use crate::channel::{CellOp, CellUpdate};
-use crate::flight::{Entry, NOBODY, OneSidedKind};
-use crate::memory::{CELL_BYTES, access};
 use crate::one_sided::{Compare, Described, RemotePut, Wait, apply, cell_of};
 use crate::progress::GroupState;
 

@@ -2,11 +2,11 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
+use weft_memory::{RegisteredMemory, Registrations, access};
 use weft_transport::{DmaBuf, TransportKind, fork};
 
 use super::Group;
 use crate::Error;
-use crate::memory::{RegisteredMemory, Registrations, access};
 
 /// Memory of the caller's that links read where it lies, until it is deregistered or this is
 /// dropped. See [`Group::register`].

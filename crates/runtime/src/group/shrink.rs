@@ -6,14 +6,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, Scope};
 use std::time::{Duration, Instant};
 
+use weft_agreement::Ranks;
+use weft_call::Completion;
 use weft_transport::{EndpointId, LinkError};
 
 use super::interruption::Interruption;
 use super::{Group, GroupOptions, closed};
 use crate::Error;
 use crate::bootstrap::Terms;
-use crate::call::Completion;
-use crate::channel::Ranks;
 use crate::progress::{Dial, ShrinkStage, Waited};
 use crate::selection::inherited;
 

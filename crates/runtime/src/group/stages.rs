@@ -1,7 +1,8 @@
 //! Tracing of the stages of tiles.
 
+use weft_flight::StageSpan;
+
 use super::Group;
-use crate::flight::StageSpan;
 
 impl Group {
     /// Begins or ends to record what is done with the tiles of collectives, in all groups of this

@@ -3,6 +3,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use weft_algorithms::{MemoryClass, ScheduleRequest, Selection, Sizes, Topology, family, select};
+use weft_call::{Call, Counts, Op, Tiling};
 use weft_kernels::DType;
 use weft_schedule::{Collective, Schedule};
 use weft_transport::{LinkError, TransportKind};
@@ -11,7 +12,6 @@ use super::*;
 use crate::Error;
 use crate::bootstrap::endpoint::tests::endpoint;
 use crate::bootstrap::{Endpoint, MemoryStore, TransportChoice};
-use crate::call::{Call, Counts, Op, Tiling};
 use crate::channel::ControlMessage;
 use crate::execution::GroupFailure;
 use crate::selection::NAMED;

@@ -5,13 +5,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use weft_call::Completion;
+use weft_memory::{CELL_BYTES, PieceSize};
 use weft_transport::{Link, Segment};
 
 use super::counters::Counters;
 use super::{Group, closed};
 use crate::Error;
-use crate::call::Completion;
-use crate::memory::{CELL_BYTES, PieceSize};
 
 /// What one-sided operations need of a piece that all ranks have a part of.
 pub(super) struct Window {

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use weft_call::Completion;
+
 use crate::Error;
-use crate::call::Completion;
 use crate::progress::{Engine, Waited};
 
 /// An operation under way. Dropping the handle does not stop the operation.

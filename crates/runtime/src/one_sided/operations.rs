@@ -5,8 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use weft_call::{Completion, Due, Finished};
+
 use crate::Error;
-use crate::call::{Completion, Due, Finished};
 
 /// What an operation is, for messages, and the rank that it waits for, if it is one.
 #[derive(Clone, Debug)]

@@ -3,10 +3,10 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use weft_memory::access;
 use weft_transport::{FlushState, Link, LinkError, Segment};
 
 use crate::channel::{ControlMessage, OneSidedWord};
-use crate::memory::access;
 
 /// The most bytes that a message carries.
 pub(super) const FRAGMENT_BYTES: u64 = 32 << 10;

@@ -4,6 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use weft_call::{Completion, Finished};
+use weft_memory::{Pieces, RegisteredMemory, access};
 use weft_transport::{Iovec, IovecMut, LinkError, Segment};
 
 use super::cell::{Compare, cell_of};
@@ -12,9 +14,7 @@ use super::peer::{PeerTraffic, Request};
 use super::serve::serve;
 use super::serve_queue::{FRAGMENT_BYTES, nonsense};
 use crate::Error;
-use crate::call::{Completion, Finished};
 use crate::channel::{CellUpdate, Connections, OneSidedWord};
-use crate::memory::{Pieces, RegisteredMemory, access};
 
 /// Puts up to this size travel in a message, in bytes: a link copies them anyway.
 const MESSAGE_PUT_BYTES: u64 = 8 << 10;

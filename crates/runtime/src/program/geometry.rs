@@ -3,11 +3,11 @@
 
 use std::ops::Range;
 
+use weft_call::{Call, Counts};
 use weft_schedule::{Encoding, Grid, Schedule, TemporaryEntries, TileLimits};
 
 use super::instruction::{Location, Operand, Program};
 use crate::Error;
-use crate::call::{Call, Counts};
 use crate::channel::{
     ChannelLayout, INLINE_HEADER, INLINE_LINE, INLINE_RANKS, Part, PartSet, Room, SMALL_RECEIVE,
     SMALL_SCRATCH,

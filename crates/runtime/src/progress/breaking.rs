@@ -14,9 +14,10 @@
 
 use std::time::{Duration, Instant};
 
+use weft_call::Finished;
+
 use super::group_state::GroupState;
 use crate::Error;
-use crate::call::Finished;
 use crate::channel::ControlMessage;
 
 /// Ranks that can still report something do so within this time.

@@ -3,11 +3,11 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
+use weft_call::Finished;
 use weft_transport::{EndpointId, Inbox, Link, LinkError};
 
 use super::received::ReceivedMessage;
 use super::state::{ProgressState, WatchedLink};
-use crate::call::Finished;
 use crate::channel::ControlMessage;
 
 /// A way to take in what has arrived on a link.

@@ -1,12 +1,12 @@
 //! Handling of messages for groups that this rank has not made yet. See `early_messages.rs`.
 
+use weft_call::Finished;
 use weft_transport::EndpointId;
 
 use super::early_messages::Overrun;
 use super::received::ReceivedMessage;
 use super::state::ProgressState;
 use crate::Error;
-use crate::call::Finished;
 use crate::channel::ControlMessage;
 
 impl ProgressState {

@@ -8,17 +8,17 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use weft_call::Finished;
+use weft_call::RAISE_LIMIT;
+use weft_memory::PieceSize;
 use weft_transport::{EndpointId, Link, LinkError, RegionKey};
 
 use super::group_state::GroupState;
 use super::received::ReceivedMessage;
 use super::state::{ProgressState, WatchedLink};
 use crate::Error;
-use crate::call::Finished;
 use crate::channel::{ControlMessage, ENVELOPE_BYTES, GrantedPart, Part, PartSet};
-use crate::error::RAISE_LIMIT;
 use crate::execution::GroupFailure;
-use crate::memory::PieceSize;
 
 impl ProgressState {
     /// Acts on a message.

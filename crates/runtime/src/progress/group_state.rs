@@ -3,6 +3,9 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use weft_call::{Call, Completion, Finished};
+use weft_flight::{FlightRecorder, GroupFlight, GroupInfo};
+use weft_memory::Pool;
 use weft_transport::{LinkError, Presence};
 
 use super::group_name::GroupName;
@@ -10,11 +13,8 @@ use super::remainder::Remainder;
 use super::split_calls::Splits;
 use super::suspicion::SuspectedDesync;
 use crate::Error;
-use crate::call::{Call, Completion, Finished};
 use crate::channel::{Connections, GrantedPart, OneSidedWord, control_neighbours};
 use crate::execution::{CallingThread, Entered, Executor, GroupFailure};
-use crate::flight::{FlightRecorder, GroupFlight, GroupInfo};
-use crate::memory::Pool;
 use crate::one_sided::OneSided;
 use crate::point_to_point::MessageMatching;
 use crate::selection::{Decision, Selector};

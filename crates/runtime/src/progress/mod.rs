@@ -1,7 +1,6 @@
 //! Progress: the driver of the operations of an endpoint's groups, dispatch of arrivals on links,
 //! and failures of groups.
 
-mod agreement;
 mod breaking;
 mod dispatch;
 mod early;

@@ -3,12 +3,12 @@
 
 use std::sync::Arc;
 
+use weft_call::Finished;
+use weft_memory::PoolRange;
 use weft_transport::Link;
 
 use super::state::ProgressState;
-use crate::call::Finished;
 use crate::channel::ControlMessage;
-use crate::memory::PoolRange;
 
 impl ProgressState {
     /// Takes back what no peer can write any more of a group that is closed here, and forgets the

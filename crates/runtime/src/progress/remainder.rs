@@ -3,8 +3,9 @@
 
 use std::time::Instant;
 
+use weft_call::Finished;
+
 use crate::Error;
-use crate::call::Finished;
 
 /// What of a broken group goes on.
 #[derive(Default)]

@@ -3,11 +3,9 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use weft_agreement::{Agreement, Ranks};
+use weft_call::Completion;
 use weft_transport::EndpointId;
-
-use super::agreement::Agreement;
-use crate::call::Completion;
-use crate::channel::Ranks;
 
 /// A group whose ranks agree on who is left.
 pub(crate) struct Shrinking {

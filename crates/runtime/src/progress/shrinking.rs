@@ -5,14 +5,14 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use weft_agreement::{Agreement, Ranks, ShrinkStep, ShrinkWord, Words};
+use weft_call::{Completion, Finished, mix};
 use weft_transport::EndpointId;
 
-use super::agreement::{Agreement, Words};
 use super::shrink_state::{Dial, ShrinkStage, Shrinking};
 use super::state::ProgressState;
 use crate::Error;
-use crate::call::{Completion, Finished, mix};
-use crate::channel::{ControlMessage, Ranks, ShrinkStep, ShrinkWord};
+use crate::channel::ControlMessage;
 
 /// Tells the identities of groups of survivors from those of others.
 const SURVIVORS: u64 = 0x73_75_72_76;

@@ -2,7 +2,8 @@
 
 use std::collections::HashMap;
 
-use crate::call::mix;
+use weft_call::mix;
+
 use crate::channel::SplitCall;
 
 /// So many calls are kept that other ranks have made and this one has not.

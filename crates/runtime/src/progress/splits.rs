@@ -1,9 +1,10 @@
 //! Splits of a group that ranks call with different lists or options.
 
+use weft_call::Finished;
+
 use super::group_name::{GroupName, listed};
 use super::state::ProgressState;
 use crate::Error;
-use crate::call::Finished;
 use crate::channel::{ControlMessage, SplitCall};
 
 impl ProgressState {

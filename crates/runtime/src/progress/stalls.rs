@@ -2,10 +2,11 @@
 
 use std::time::{Duration, Instant};
 
+use weft_call::{Fingerprint, Finished};
+
 use super::group_state::GroupState;
 use super::suspicion::SuspectedDesync;
 use crate::Error;
-use crate::call::{Fingerprint, Finished};
 use crate::channel::ControlMessage;
 
 /// A rank that waits longer than this asks whether the others made the same call.

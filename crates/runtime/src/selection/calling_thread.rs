@@ -3,10 +3,10 @@
 
 use std::sync::{Arc, OnceLock};
 
+use weft_call::{Call, Counts, Op, Tiling};
 use weft_schedule::Collective;
 
 use super::candidates::Candidate;
-use crate::call::{Call, Counts, Op, Tiling};
 use crate::channel::Room;
 use crate::program::Program;
 

@@ -7,6 +7,7 @@ use weft_algorithms::{
     Conditions, MemoryClass, Refusal, Requirements, ScheduleRequest, Selection, Sizes, Topology,
     on_wire,
 };
+use weft_call::{Tiling, mix};
 use weft_kernels::DType;
 use weft_schedule::{Collective, Schedule, WireFormat};
 
@@ -14,7 +15,6 @@ use super::defaults::small_symmetric_bytes;
 use super::traits::{GroupTraits, Site};
 use super::user_schedules::UserSchedule;
 use crate::Error;
-use crate::call::{Tiling, mix};
 use crate::channel::{ChannelLayout, SLOTS};
 
 /// What makes the schedule.

@@ -4,12 +4,12 @@
 use std::sync::Arc;
 
 use weft_algorithms::{Topology, select};
+use weft_call::Tiling;
 use weft_schedule::Collective;
 
 use super::candidates::Candidate;
 use super::user_schedules::UserSchedule;
 use crate::Error;
-use crate::call::Tiling;
 
 /// A name that was asked for, so that it is understood only once.
 struct Name {

@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use weft_algorithms::MemoryClass;
+use weft_call::{Call, Counts, Op, Tiling};
 use weft_kernels::DType;
 use weft_schedule::{Collective, WireFormat};
 
 use crate::Error;
-use crate::call::{Call, Counts, Op, Tiling};
 use crate::program::Plan;
 
 /// What a call runs by in a lane.

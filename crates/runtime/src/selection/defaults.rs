@@ -277,7 +277,7 @@ mod tests {
 
     use super::super::candidates::{CallKind, Candidate};
     use super::*;
-    use crate::call::Tiling;
+    use weft_call::Tiling;
 
     /// Every setting that a group can be in, with both classes of memory where it can have both.
     fn cases() -> impl Iterator<Item = (GroupTraits, MemoryClass)> {

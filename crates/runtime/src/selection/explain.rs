@@ -1,6 +1,7 @@
 //! Explanations: the choice for a call, and its reasons.
 
 use weft_algorithms::{MemoryClass, Refusal};
+use weft_call::{Call, Counts, Op, Tiling};
 use weft_kernels::DType;
 use weft_schedule::{Collective, WireFormat};
 
@@ -8,7 +9,6 @@ use super::candidates::{CallKind, Candidate};
 use super::selector::Selector;
 use super::size_table::{Origin, SizeRow};
 use crate::Error;
-use crate::call::{Call, Counts, Op, Tiling};
 use crate::program::Geometry;
 
 /// What a call would run by.

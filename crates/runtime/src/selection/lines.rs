@@ -1,5 +1,6 @@
 //! The lines of size tables: the only candidate allowed, or a profile's rows over the defaults.
 
+use weft_call::Tiling;
 use weft_schedule::Collective;
 
 use super::candidates::{CallKind, Candidate};
@@ -7,7 +8,6 @@ use super::defaults::preferences;
 use super::selector::Selector;
 use super::size_table::{Origin, SizeRow};
 use crate::Error;
-use crate::call::Tiling;
 
 /// Stands for a row of a profile that cannot be used.
 const NO_WAY: u32 = u32::MAX;

@@ -1,6 +1,7 @@
 //! User schedules, verified for the group before execution.
 
 use weft_algorithms::{Parts, Reach, Refusal, Requirements};
+use weft_call::mix;
 use weft_kernels::DType;
 use weft_schedule::{
     Buffer, Collective, Encoding, Grid, Mapped, Schedule, Slice, Step, TileLimits, VerifyOptions,
@@ -9,7 +10,6 @@ use weft_schedule::{
 
 use crate::Error;
 use crate::bootstrap::Meeting;
-use crate::call::mix;
 use crate::program::Program;
 
 /// Schedules of a user, verified for one group.

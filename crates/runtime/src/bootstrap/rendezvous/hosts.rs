@@ -10,11 +10,11 @@
 use std::collections::HashMap;
 
 use serde::{Deserialize, Serialize};
+use weft_call::remedy;
 use weft_transport::LinkError;
 
 use crate::Error;
 use crate::bootstrap::endpoint::EndpointAddress;
-use crate::error::remedy;
 
 /// Of so many pairs at most all ranks are told why they share no memory.
 const UNSHARED_MAX: usize = 16;

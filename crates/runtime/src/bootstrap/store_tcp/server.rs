@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use weft_call::remedy;
 use weft_transport::fork::{self, Descriptor};
 use weft_transport::{Shortage, failed, thread_time};
 use weft_transport_tcp::{is_called, poll, poll_entry};
@@ -22,7 +23,6 @@ use super::protocol::{REPLY_BYTES_MAX, StoreFailure, StoreReply, StoreRequest};
 use super::served::{ServedConnection, Wait};
 use super::values::KeptValues;
 use crate::Error;
-use crate::error::remedy;
 
 /// While a client waits for a key, the server says this often that it is still there.
 const HEARTBEAT: Duration = Duration::from_millis(500);

@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicU64;
 use weft_schedule::Rank;
 use weft_transport::{Link, Segment};
 
-use crate::memory::Pieces;
+use weft_memory::Pieces;
 
 /// What all operations of one group share.
 pub(super) struct InlineMemory {

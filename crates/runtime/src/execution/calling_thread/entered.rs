@@ -1,6 +1,7 @@
 //! Operations that were called on the calling-thread path.
 
-use crate::call::Fingerprint;
+use weft_call::Fingerprint;
+
 use crate::channel::{LANES, lane_of};
 
 /// How far it is clear what an operation runs by.

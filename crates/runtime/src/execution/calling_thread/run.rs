@@ -5,6 +5,8 @@
 
 use std::sync::atomic::Ordering;
 
+use weft_call::{Call, Counts, Fingerprint};
+use weft_memory::access;
 use weft_schedule::{Rank, SignalId};
 use weft_transport::{RegionKey, Signal};
 
@@ -12,9 +14,7 @@ use super::super::interpret::{self, Advance, Blocked, Driver, GroupFailure, Prog
 use super::area::{Area, InlineMemory, PeerSlots};
 use super::entered::{Entered, EntryPhase, InlineOutcome};
 use super::signals::{Signals, Tell, tell_all};
-use crate::call::{Call, Counts, Fingerprint};
 use crate::channel::{INLINE_HEADER, INLINE_RANKS, INLINE_SCRATCHES, INLINE_SLOTS, Room};
-use crate::memory::access;
 use crate::program::{Geometry, Location};
 use crate::selection::{InlineChoice, MappedProgram};
 

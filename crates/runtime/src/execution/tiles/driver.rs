@@ -2,6 +2,9 @@
 
 use std::sync::atomic::Ordering;
 
+use weft_call::Fingerprint;
+use weft_flight::{OpenStage, Stage, StageOf};
+use weft_memory::access;
 use weft_schedule::{Rank, SignalId};
 use weft_transport::{Iovec, Link, LinkError, RegionKey, Segment, Signal, Stream, Submission};
 
@@ -10,10 +13,7 @@ use super::super::interpret::{self, Advance, Blocked, Driver, GroupFailure, Prog
 use super::super::operation::{Operation, Running, Tile};
 use super::super::puts::PutSource;
 use super::super::strips::Named;
-use crate::call::Fingerprint;
 use crate::channel::{Connections, Place, Remote, flag_value, has_come};
-use crate::flight::{OpenStage, Stage, StageOf};
-use crate::memory::access;
 use crate::program::{Kernel, LocalStep, Location, Operand};
 
 /// One tile of an operation, running.

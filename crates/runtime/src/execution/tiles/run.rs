@@ -5,6 +5,8 @@
 
 use std::sync::atomic::Ordering;
 
+use weft_call::{Call, Op};
+use weft_memory::access;
 use weft_schedule::Rank;
 use weft_transport::{LinkError, Segment, Signal};
 
@@ -15,9 +17,7 @@ use super::super::operation::{Lane, Operation, Running, Tile};
 use super::super::puts::Puts;
 use super::driver::{TileDriver, stream_of};
 use super::{claims, strips};
-use crate::call::{Call, Op};
 use crate::channel::Connections;
-use crate::memory::access;
 use crate::program::Program;
 
 /// Takes the tiles of an operation in this lane as far as they go. True if anything was done.

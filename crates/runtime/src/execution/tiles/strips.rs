@@ -10,13 +10,13 @@
 
 use std::ops::Range;
 
+use weft_flight::StageOf;
+use weft_memory::access;
 use weft_transport::Iovec;
 
 use super::super::operation::Running;
 use super::super::strips::Strips;
 use crate::channel::Connections;
-use crate::flight::StageOf;
-use crate::memory::access;
 use crate::program::{Instruction, Location, Operand};
 
 /// How much of a chunk a strip has, about, in bytes.

@@ -1,10 +1,10 @@
 use std::time::Duration;
 
+use weft_call::{Op, Tiling};
 use weft_kernels::DType;
 use weft_schedule::Collective;
 
 use super::*;
-use crate::call::{Op, Tiling};
 
 fn shape(grid: Grid, receive: Vec<u32>) -> Schedule {
     Schedule {

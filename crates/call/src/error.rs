@@ -1,0 +1,282 @@
+//! Errors of a group, with hints about their remedies.
+
+use std::fmt;
+use std::io;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use weft_transport::{LinkError, is_own_limit, os_code};
+
+/// What to do where the operating system lets this process have no more of something.
+pub const RAISE_LIMIT: &str = "Raise its limits of descriptors (ulimit -n), threads or memory";
+
+/// What to do where it refuses by a rule, not for want of something.
+const ALLOW_CALL: &str =
+    "A seccomp profile or another sandbox refuses it: see Containers in docs/how-to/operations.md";
+
+/// Longer reasons for an abort are cut on their way to other ranks, so that they fit into a
+/// message.
+const REASON_CHARACTERS: usize = 4096;
+
+/// Why an operation, a group or an endpoint failed.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub enum Error {
+    /// A rank's process ended, its host vanished, or it left while it was needed.
+    PeerLost {
+        /// The rank, where it is known.
+        rank: Option<u32>,
+        /// The host that it ran on.
+        host: String,
+        /// What was seen of the loss.
+        detail: String,
+    },
+    /// Nothing came before the deadline.
+    Timeout {
+        /// What was to be done.
+        operation: String,
+        /// Whom or what was waited for.
+        waiting_for: String,
+        /// How long was allowed.
+        after: Duration,
+    },
+    /// Two ranks called different things.
+    Desync {
+        /// Where: "as operation 3 of group ...".
+        place: String,
+        /// What they called, by their numbers in the group that the ranks met in, in ascending
+        /// order.
+        calls: [(u32, String); 2],
+    },
+    /// The group was aborted, or the attempt cancelled.
+    Aborted {
+        /// Why, as the one who aborted said.
+        reason: String,
+    },
+    /// A setting or an argument is wrong, or settings of two ranks do not fit together.
+    Config(String),
+    /// A peer could not prove that it belongs to the job.
+    Auth(String),
+    /// This machine, transport or type cannot do that.
+    Unsupported(String),
+    /// A mistake in weft, or a refusal by the operating system that is not expected.
+    Internal(String),
+}
+
+impl Error {
+    /// The attempt was cancelled from another thread.
+    pub fn cancelled() -> Self {
+        Error::Aborted {
+            reason: "cancelled".into(),
+        }
+    }
+
+    /// The calling thread was interrupted.
+    pub fn interrupted() -> Self {
+        Error::Aborted {
+            reason: "interrupted".into(),
+        }
+    }
+
+    /// The error as other ranks are told of it by `origin`.
+    pub fn told_by(&self, origin: u32) -> Self {
+        match self.clone() {
+            Error::Timeout {
+                operation,
+                waiting_for,
+                after,
+            } => Error::Timeout {
+                operation: format!("rank {origin}: {operation}"),
+                waiting_for,
+                after,
+            },
+            Error::Aborted { reason } => {
+                let reason: String = reason.chars().take(REASON_CHARACTERS).collect();
+                Error::Aborted {
+                    reason: format!("by rank {origin}: {reason}"),
+                }
+            }
+            lost @ Error::PeerLost { .. } => lost.with_note(&format!("told by rank {origin}")),
+            as_it_is @ Error::Desync { .. } => as_it_is,
+            other => Error::Aborted {
+                reason: format!("rank {origin} failed: {other}"),
+            },
+        }
+    }
+
+    /// The operating system refuses what this process needs to do something.
+    pub fn refused_here(what: &str, error: &io::Error) -> Self {
+        Error::Config(format!(
+            "this process cannot {what}: {error}{}",
+            remedy(error)
+        ))
+    }
+
+    /// What became of a link to a peer, as an error that names the peer.
+    pub fn from_link(error: LinkError, rank: Option<u32>, host: &str) -> Self {
+        let lost = |detail: String| Error::PeerLost {
+            rank,
+            host: host.into(),
+            detail,
+        };
+        match error {
+            LinkError::Gone(why) => lost(why),
+            LinkError::Absent(why) => lost(why),
+            LinkError::Left => lost("it closed the connection".into()),
+            LinkError::Protocol(what) => lost(format!("it broke the protocol: {what}")),
+            // The system's text does not say of what there are too many.
+            LinkError::Io(error) if os_code(&error) == Some(libc::ETOOMANYREFS) => {
+                let whom = name(rank, host);
+                Error::Config(format!(
+                    "this process cannot send descriptors to {whom}: too many of this user's lie \
+                     in messages that have not been received. {RAISE_LIMIT}"
+                ))
+            }
+            LinkError::Io(error) if is_own_limit(&error) => {
+                Error::refused_here(&format!("connect to {}", name(rank, host)), &error)
+            }
+            LinkError::Io(error) => lost(error.to_string()),
+            LinkError::Refused(why) => Error::Auth(format!(
+                "{} refused the connection: {why}",
+                name(rank, host)
+            )),
+            LinkError::OtherUser(why) => Error::Auth(format!(
+                "{} is another user's process: {why}",
+                name(rank, host)
+            )),
+            LinkError::TimedOut(what) => Error::Timeout {
+                operation: "connecting".into(),
+                waiting_for: format!("{} ({what})", name(rank, host)),
+                after: Duration::ZERO,
+            },
+            LinkError::Setup(what) => Error::Config(what),
+            LinkError::Cancelled => Error::cancelled(),
+            error @ (LinkError::Unregistered | LinkError::Unsupported(_)) => {
+                Error::Internal(error.to_string())
+            }
+        }
+    }
+
+    /// The error with a remark, in parentheses.
+    pub fn with_note(mut self, note: &str) -> Self {
+        let text = match &mut self {
+            Error::PeerLost { detail, .. } => detail,
+            Error::Timeout { waiting_for, .. } => waiting_for,
+            Error::Desync { place, .. } => place,
+            Error::Aborted { reason } => reason,
+            Error::Config(what)
+            | Error::Auth(what)
+            | Error::Unsupported(what)
+            | Error::Internal(what) => what,
+        };
+        *text = format!("{text} ({note})");
+        self
+    }
+}
+
+/// What to do where the operating system has refused something to this process.
+pub fn remedy(error: &io::Error) -> String {
+    match os_code(error) {
+        // Threads are refused with EAGAIN.
+        code if is_own_limit(error) || code == Some(libc::EAGAIN) => format!(". {RAISE_LIMIT}"),
+        Some(libc::EPERM | libc::EACCES | libc::ENOSYS) => format!(". {ALLOW_CALL}"),
+        _ => String::new(),
+    }
+}
+
+fn name(rank: Option<u32>, host: &str) -> String {
+    match rank {
+        Some(rank) => format!("rank {rank} on {host}"),
+        None => format!("a process on {host}"),
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Error::PeerLost { rank, host, detail } => write!(
+                f,
+                "lost {}: {detail}. Look at that process's own output for the cause; \
+                 a new group can be made from the ranks that are left",
+                name(*rank, host)
+            ),
+            Error::Timeout {
+                operation,
+                waiting_for,
+                after,
+            } => {
+                // Programs that restart jobs look for "timed out" and "timeout".
+                write!(f, "{operation} timed out")?;
+                if !after.is_zero() {
+                    write!(f, " after {:.1} s", after.as_secs_f64())?;
+                }
+                write!(
+                    f,
+                    ", waiting for {waiting_for}. If it is only slow, pass a longer timeout; \
+                     otherwise see what it is doing"
+                )
+            }
+            Error::Desync {
+                place,
+                calls: [(first, this), (second, that)],
+            } => write!(
+                f,
+                "ranks called different things {place}: rank {first} {this}, rank {second} {that}. \
+                 All ranks of a group must make the same calls in the same order"
+            ),
+            Error::Aborted { reason } => write!(
+                f,
+                "aborted: {reason}. The group stays broken; make a new one to go on"
+            ),
+            Error::Config(what) => write!(f, "{what}"),
+            Error::Auth(what) => write!(
+                f,
+                "{what}. Do all ranks belong to the same job, and use the same rendezvous?"
+            ),
+            Error::Unsupported(what) => write!(f, "not supported: {what}"),
+            Error::Internal(what) => write!(f, "internal error: {what}. Please report this"),
+        }
+    }
+}
+
+impl std::error::Error for Error {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_limit_of_this_process_is_no_loss_of_the_peer() {
+        for limit in [libc::EMFILE, libc::ETOOMANYREFS] {
+            let full = std::io::Error::from_raw_os_error(limit);
+            let error = Error::from_link(LinkError::Io(full), Some(1), "host-a");
+            let text = error.to_string();
+            assert!(matches!(error, Error::Config(_)), "{text}");
+            assert!(
+                text.contains("rank 1 on host-a") && text.contains("descriptors (ulimit -n)"),
+                "{text}"
+            );
+        }
+        let reset = std::io::Error::from_raw_os_error(libc::ECONNRESET);
+        let error = Error::from_link(LinkError::Io(reset), Some(1), "host-a");
+        assert!(matches!(error, Error::PeerLost { .. }), "{error}");
+    }
+
+    #[test]
+    fn timeouts_say_the_words_that_scripts_look_for() {
+        let late = |seconds| Error::Timeout {
+            operation: "rendezvous".into(),
+            waiting_for: "rank 1 of 2".into(),
+            after: Duration::from_secs(seconds),
+        };
+        assert_eq!(
+            late(3).to_string(),
+            "rendezvous timed out after 3.0 s, waiting for rank 1 of 2. If it is only slow, \
+             pass a longer timeout; otherwise see what it is doing"
+        );
+        let at_once = late(0).to_string();
+        assert!(
+            at_once.contains("timed out, waiting for rank 1 of 2."),
+            "{at_once}"
+        );
+    }
+}

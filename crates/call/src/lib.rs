@@ -1,0 +1,23 @@
+//! Calls: arguments, order, fingerprints, tiling, deadlines, completion and errors.
+
+mod arguments;
+mod completion;
+mod due;
+mod ending;
+mod error;
+mod fingerprint;
+mod hash;
+mod order;
+mod sync;
+mod tiling;
+
+pub use arguments::{Call, Counts, Op};
+pub use tiling::Tiling;
+
+pub use arguments::{NAMES as OP_NAMES, knows_all_counts};
+pub use completion::{Completion, Finished};
+pub use due::Due;
+pub use error::{Error, RAISE_LIMIT, remedy};
+pub use fingerprint::Fingerprint;
+pub use hash::mix;
+pub use order::{LEVELS, Order};

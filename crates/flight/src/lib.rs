@@ -1,0 +1,27 @@
+//! The flight recorder: the last operations of an endpoint, always recorded, written as JSON when a
+//! group fails, when asked for, or at a signal; and the stages of tiles, recorded while they are
+//! traced.
+//!
+//! [Note: Cost of a record] A record is one line of the processor's cache in a ring that is made
+//! with the endpoint. An operation takes the next one, stores what it is and reads the clock when
+//! it is issued, and reads it again when it ends. There is no lock and no allocation, and nothing
+//! is formatted before somebody reads it.
+
+mod directory;
+mod group;
+mod known;
+mod layout;
+mod recorder;
+mod ring;
+mod stages;
+#[cfg(test)]
+mod tests;
+
+pub use recorder::records;
+pub use stages::{Stage, StageOf, StageSpan};
+
+pub use group::{GroupFlight, Recorded};
+pub use known::{GroupInfo, ProcessInfo};
+pub use recorder::{FlightRecorder, write_on_signal};
+pub use ring::{Entry, Kind, NOBODY, OneSidedKind, short_plan};
+pub use stages::{OpenStage, StageTrace};

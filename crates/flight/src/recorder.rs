@@ -1,0 +1,312 @@
+//! The recorder of one endpoint: its ring, what is known of its groups, and the files it writes.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+use weft_transport::fork::AboveStandardStreams;
+use weft_transport::{Moment, PerProcess, TickClock, Timeline, on_posix_signal};
+
+use super::directory::PrivateDirectory;
+use super::known::{Failure, GroupInfo, KnownGroup, ProcessInfo, RecordedJob, RecorderState};
+use super::layout;
+use super::ring::RecordRing;
+
+/// So many closed groups are remembered before those without records are forgotten.
+const CLOSED_MAX: usize = 64;
+/// So many failures are remembered.
+const FAILURES_MAX: usize = 16;
+/// So long the news of a failure waits for its record to be written. A disk may be slow.
+const WRITING_MAX: Duration = Duration::from_millis(50);
+
+/// The directory of a user's records begins with this.
+const USER_PREFIX: &str = "weft-flight-";
+/// The records of so many jobs are kept.
+const JOBS_MAX: usize = 32;
+/// And of no job whose last record is so old.
+const AGE_MAX: Duration = Duration::from_secs(14 * 24 * 3600);
+
+/// All recorders of this process.
+static RECORDERS: PerProcess<Mutex<Vec<Weak<FlightRecorder>>>> = PerProcess::new(Mutex::default);
+
+/// How far the records of failures are written.
+#[derive(Default)]
+struct Writing {
+    /// So many failures a thread was started for, the last of them so that it should end by `due`.
+    asked: u64,
+    due: Option<Instant>,
+    /// So many are on the disk, or could not be written.
+    done: u64,
+}
+
+/// The last operations of an endpoint.
+pub struct FlightRecorder {
+    pub(super) ring: RecordRing,
+    clock: TickClock,
+    made: Moment,
+    process: ProcessInfo,
+    /// Where this user's directory is; without it, nothing is written.
+    base: Option<PathBuf>,
+    /// That directory, once it has been found. A file system may be slow, so that is not left to
+    /// the moment of a failure.
+    own: Arc<OnceLock<PathBuf>>,
+    known: Mutex<RecorderState>,
+    /// How many failures there were, where they are written, and of how many the news is out.
+    failures: AtomicU64,
+    told: AtomicU64,
+    writing: Mutex<Writing>,
+    written: Condvar,
+    /// One file is written at a time.
+    pub(super) file: Mutex<()>,
+}
+
+impl FlightRecorder {
+    /// A recorder that writes below `base`, or nowhere.
+    pub fn new(process: ProcessInfo, base: Option<PathBuf>) -> Arc<Self> {
+        let clock = TickClock::of_this_machine();
+        let recorder = Arc::new(FlightRecorder {
+            ring: RecordRing::new(clock),
+            clock,
+            made: clock.moment(),
+            process,
+            base,
+            own: Arc::default(),
+            known: Mutex::default(),
+            failures: AtomicU64::new(0),
+            told: AtomicU64::new(0),
+            writing: Mutex::default(),
+            written: Condvar::new(),
+            file: Mutex::new(()),
+        });
+        let mut all = lock(RECORDERS.get());
+        all.retain(|known| known.strong_count() > 0);
+        all.push(Arc::downgrade(&recorder));
+        drop(all);
+        recorder
+    }
+
+    pub(super) fn add_group(&self, info: GroupInfo) -> u32 {
+        let mut known = lock(&self.known);
+        let number = known.next_group;
+        if known.groups.values().all(|group| group.closed) {
+            let rank = info.global_ranks.get(info.rank as usize).copied();
+            known.job = Some(RecordedJob {
+                id: info.id,
+                rank: rank.unwrap_or(info.rank),
+                first: number,
+            });
+            known.failures.clear();
+            self.find_own_directory();
+        }
+        self.forget_closed(&mut known);
+        known.next_group += 1;
+        let group = KnownGroup {
+            info,
+            plans: BTreeMap::new(),
+            closed: false,
+        };
+        known.groups.insert(number, group);
+        number
+    }
+
+    /// Finds this user's directory meanwhile. Where that fails, a failure of the group says why.
+    fn find_own_directory(&self) {
+        if let (Some(base), None) = (self.base.clone(), self.own.get()) {
+            let own = self.own.clone();
+            let find = move || {
+                if let Ok(found) = user_directory(&base) {
+                    let _ = own.set(found.path().to_owned());
+                }
+            };
+            let thread = std::thread::Builder::new().name("weft-flight".into());
+            let _ = thread.spawn(find);
+        }
+    }
+
+    fn forget_closed(&self, known: &mut RecorderState) {
+        if known.groups.values().filter(|group| group.closed).count() <= CLOSED_MAX {
+            return;
+        }
+        let records = self.ring.records();
+        let used = |number| records.iter().any(|record| record.group == number);
+        (known.groups).retain(|number, group| !group.closed || used(*number));
+    }
+
+    pub(super) fn close_group(&self, group: u32) {
+        if let Some(group) = lock(&self.known).groups.get_mut(&group) {
+            group.closed = true;
+        }
+    }
+
+    pub(super) fn name_plan(&self, group: u32, plan: (&'static str, u16), name: &str) {
+        if let Some(group) = lock(&self.known).groups.get_mut(&group) {
+            group.plans.insert(plan, name.into());
+        }
+    }
+
+    pub(super) fn failed(&self, group: u32, why: &str) -> Option<String> {
+        let mut known = lock(&self.known);
+        if known.failures.len() == FAILURES_MAX {
+            known.failures.remove(0);
+        }
+        known.failures.push(Failure {
+            group,
+            at: self.clock.now(),
+            why: why.into(),
+        });
+        let job = known.job?;
+        drop(known);
+        let place = self.place_within(job, WRITING_MAX)?;
+        self.failures.fetch_add(1, Ordering::Release);
+        Some(place.display().to_string())
+    }
+
+    /// The directory that a job's records go to; only that which the user has named if finding it
+    /// takes longer; None where it cannot be made.
+    fn place_within(&self, job: RecordedJob, time_max: Duration) -> Option<PathBuf> {
+        if let Some(own) = self.own.get() {
+            return Some(own.join(job.directory()));
+        }
+        let base = self.base.clone()?;
+        let (sender, found) = channel();
+        let search = move || {
+            let place = user_directory(&base).map(|own| own.path().join(job.directory()));
+            let _ = sender.send(place);
+        };
+        let thread = std::thread::Builder::new().name("weft-flight".into());
+        let answer = thread.spawn(search).map(|_| found.recv_timeout(time_max));
+        match answer {
+            Ok(Ok(Ok(place))) => return Some(place),
+            Ok(Ok(Err(error))) | Err(error) => self.warn(&error),
+            Ok(Err(RecvTimeoutError::Timeout)) => return self.base.clone(),
+            Ok(Err(RecvTimeoutError::Disconnected)) => {}
+        }
+        None
+    }
+
+    /// Lets the records be written if a group has failed since they last were. Whoever is told of
+    /// the failure finds them there, unless that takes long: then the news goes first.
+    #[inline]
+    pub fn write_if_due(self: &Arc<Self>) {
+        let failures = self.failures.load(Ordering::Acquire);
+        if failures != self.told.load(Ordering::Acquire) {
+            self.write_failures(failures);
+            self.told.fetch_max(failures, Ordering::Release);
+        }
+    }
+
+    #[cold]
+    fn write_failures(self: &Arc<Self>, failures: u64) {
+        let mut writing = lock(&self.writing);
+        if writing.asked < failures {
+            writing.asked = failures;
+            writing.due = Some(Instant::now() + WRITING_MAX);
+            let recorder = self.clone();
+            let thread = std::thread::Builder::new().name("weft-flight".into());
+            if let Err(error) = thread.spawn(move || recorder.write_until(failures)) {
+                eprintln!("weft: the flight record is not written, for want of a thread: {error}");
+                writing.done = failures;
+            }
+        }
+        let due = writing.due;
+        self.wait_written(writing, failures, due);
+    }
+
+    fn write_until(&self, failures: u64) {
+        self.write("failure");
+        let mut writing = lock(&self.writing);
+        writing.done = writing.done.max(failures);
+        self.written.notify_all();
+    }
+
+    fn wait_written(&self, writing: MutexGuard<'_, Writing>, failures: u64, due: Option<Instant>) {
+        let left = due.map_or(Duration::ZERO, |due| {
+            due.saturating_duration_since(Instant::now())
+        });
+        let open = |writing: &mut Writing| writing.done < failures;
+        // Poisoned or too late: there is nothing to be done about either.
+        let _ = self.written.wait_timeout_while(writing, left, open);
+    }
+
+    /// Waits for records that are being written, until `due` at most.
+    pub fn end_writing(&self, due: Instant) {
+        let writing = lock(&self.writing);
+        let asked = writing.asked;
+        self.wait_written(writing, asked, Some(due));
+    }
+
+    /// Writes the records to the job's directory. What goes wrong is said on standard error: there
+    /// is nobody else to be told.
+    fn write(&self, occasion: &str) {
+        let _alone = lock(&self.file);
+        let (Some(base), Some(job)) = (&self.base, lock(&self.known).job) else {
+            return;
+        };
+        let above = AboveStandardStreams::new();
+        let written = above.and_then(|_above| {
+            let own = user_directory(base)?;
+            let directory = own.subdirectory(&job.directory())?;
+            directory.write(&format!("rank{}.json", job.rank), &self.json(occasion))?;
+            own.sweep(JOBS_MAX, AGE_MAX)
+        });
+        if let Err(error) = written {
+            self.warn(&error);
+        }
+    }
+
+    fn warn(&self, error: &io::Error) {
+        let place = self.base.as_deref().unwrap_or("nowhere".as_ref()).display();
+        eprintln!("weft: the flight record cannot be written below {place}: {error}");
+    }
+
+    #[cfg(test)]
+    pub(super) fn groups_known(&self) -> usize {
+        lock(&self.known).groups.len()
+    }
+
+    /// The records, as a file has them.
+    pub(super) fn json(&self, occasion: &str) -> String {
+        let records = self.ring.records();
+        let timeline = Timeline::new(self.made, self.clock.moment());
+        let known = lock(&self.known);
+        layout::json(&records, &known, &self.process, &timeline, occasion)
+    }
+}
+
+fn user_directory(base: &Path) -> io::Result<PrivateDirectory> {
+    PrivateDirectory::of_user(base, USER_PREFIX)
+}
+
+/// The records of all endpoints of this process, as JSON in the layout of the files.
+pub fn records() -> Vec<String> {
+    let all = everyone();
+    let with_groups = all
+        .iter()
+        .filter(|recorder| lock(&recorder.known).job.is_some());
+    with_groups.map(|recorder| recorder.json("call")).collect()
+}
+
+/// Lets the records of all endpoints be written whenever this process gets a signal.
+///
+/// The handler that was there before is called too; one that is set later replaces this.
+pub fn write_on_signal(signal: i32) -> io::Result<()> {
+    let write = || {
+        for recorder in everyone() {
+            recorder.write("signal");
+        }
+    };
+    on_posix_signal(signal, Box::new(write))
+}
+
+fn everyone() -> Vec<Arc<FlightRecorder>> {
+    let all = lock(RECORDERS.get());
+    all.iter().filter_map(Weak::upgrade).collect()
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

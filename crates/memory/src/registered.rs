@@ -1,0 +1,89 @@
+//! Memory that adapters know. See [Note: Registered memory] in `registrations.rs`.
+
+use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
+
+use weft_transport::{DmaBuf, Iovec, LinkError, RegistrationKey, Transport, TransportKind, fork};
+
+/// Memory that transports know, until this is dropped.
+pub struct RegisteredMemory {
+    keys: Vec<(Arc<dyn Transport>, RegistrationKey)>,
+    range: Range<usize>,
+    /// It is a device's. See [Note: Memory of devices].
+    is_device: bool,
+    /// The process (counted in forks) that has registered it.
+    generation: u64,
+}
+
+impl fmt::Debug for RegisteredMemory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "registered {:#x?}", self.range)
+    }
+}
+
+impl RegisteredMemory {
+    /// Registers memory with transports; that of a device by its file.
+    pub fn new(
+        transports: &[Arc<dyn Transport>],
+        memory: Iovec,
+        file: Option<DmaBuf<'_>>,
+    ) -> Result<RegisteredMemory, LinkError> {
+        let mut registered = RegisteredMemory {
+            keys: Vec::with_capacity(transports.len()),
+            range: range_of(memory),
+            is_device: file.is_some(),
+            generation: fork::generation(),
+        };
+        for transport in transports.iter().filter(|_| !memory.is_empty()) {
+            let key = match file {
+                None => transport.register(memory)?,
+                Some(file) => Some(transport.register_device(memory, file)?),
+            };
+            let key = key.map(|key| (Arc::clone(transport), key));
+            registered.keys.extend(key);
+        }
+        Ok(registered)
+    }
+
+    /// Whether it is a device's.
+    pub(super) fn is_device(&self) -> bool {
+        self.is_device
+    }
+
+    /// The kinds of links that read it where it lies, and would not otherwise.
+    pub fn kinds(&self) -> impl Iterator<Item = TransportKind> {
+        self.keys.iter().map(|(transport, _)| transport.kind())
+    }
+
+    /// A piece of it as puts over links of this kind name it; None if it is not one.
+    pub fn named(&self, kind: TransportKind, piece: Iovec) -> Option<Iovec> {
+        let within = range_of(piece);
+        if within.start < self.range.start || self.range.end < within.end {
+            return None;
+        }
+        let mut keys = self.keys.iter();
+        let of_kind = keys.find(|(transport, _)| transport.kind() == kind);
+        of_kind.map(|(_, key)| piece.registered(*key))
+    }
+}
+
+impl Drop for RegisteredMemory {
+    /// In a forked child nothing: adapters know the parent's memory.
+    fn drop(&mut self) {
+        if self.generation != fork::generation() {
+            return;
+        }
+        for (transport, key) in &self.keys {
+            transport.deregister(*key);
+        }
+    }
+}
+
+pub(super) fn range_of(memory: Iovec) -> Range<usize> {
+    let start = memory.start() as usize;
+    start..start + memory.len()
+}
+
+/// A piece that a link reads, and the registration that must stay until it has.
+pub type RegisteredPiece = (Iovec, Arc<RegisteredMemory>);
