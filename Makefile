@@ -254,7 +254,7 @@ start-at-scale: setup ## 256 ranks of this host meet and sum within 30 s, or RAN
 	$(BIN)/python -m benches.start --ranks $(or $(RANKS),256) --output build/start-at-scale
 
 count-rendezvous: ## what ranks and the store say to each other when up to 10,000 ranks meet: half a minute
-	$(CARGO) test --package weft-runtime --release --lib --locked --quiet -- --ignored --nocapture table_of_meetings
+	$(CARGO) test --package weft-bootstrap --release --lib --locked --quiet -- --ignored --nocapture table_of_meetings
 
 validate-model: setup ## the simulator's predictions against this machine, all-reduce (needs root)
 	$(BIN)/python -m benches.model --output build/validate-model

@@ -7,7 +7,7 @@ pub(crate) mod ending;
 pub(crate) mod flag;
 #[path = "../../runtime/src/progress/hand_over.rs"]
 pub(crate) mod hand_over;
-#[path = "../../runtime/src/bootstrap/endpoint/places.rs"]
+#[path = "../../bootstrap/src/endpoint/places.rs"]
 pub(crate) mod places;
 #[path = "../../runtime/src/execution/calling_thread/signals.rs"]
 pub(crate) mod signals;

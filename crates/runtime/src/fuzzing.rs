@@ -2,9 +2,9 @@
 //! promise does not hold.
 
 use crate::EndpointAddress;
-pub use crate::bootstrap::fuzzing::{rank_hello, roster, store_reply, store_request, store_tls};
 use crate::channel::ControlMessage;
 pub use crate::group::fuzzing::messages_of_a_peer;
+pub use weft_bootstrap::fuzzing::{rank_hello, roster, store_reply, store_request, store_tls};
 
 /// A message over a link: what can be read comes back the same from what it is written as.
 pub fn control_message(bytes: &[u8]) {

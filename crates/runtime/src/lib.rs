@@ -1,11 +1,10 @@
-//! The runtime: bootstrap, algorithm selection, compiled programs, execution, point-to-point
-//! messages, progress, and groups.
+//! The runtime: algorithm selection, compiled programs, execution, point-to-point messages,
+//! progress, and groups.
 //!
 //! Folders are layers, from what users call down to what the others stand on: `group`, `progress`,
-//! `execution`, `point_to_point` and `one_sided`, `selection`, `program`, `channel`, `bootstrap`. Each imports only those below it; `tests/unit/test_layers.py`
-//! checks that.
+//! `execution`, `point_to_point` and `one_sided`, `selection`, `program`, `channel`. Each imports
+//! only those below it; `tests/unit/test_layers.py` checks that. Below them are crates.
 
-mod bootstrap;
 mod channel;
 mod execution;
 #[cfg(feature = "fuzzing")]
@@ -18,12 +17,6 @@ mod progress;
 mod selection;
 mod sync;
 
-pub use bootstrap::{
-    Domain, Endpoint, EndpointAddress, EndpointOptions, Formats, HostParts, JobIdentity, Meeting,
-    Member, MemoryStore, Patience, Policy, PrefixStore, Profile, ProfileRow, ProfileTable,
-    Schedules, Secret, Store, StoreAccess, TcpStore, TcpStoreServer, Terms, TlsCredentials,
-    TlsFiles, TransportAddress, TransportChoice, Unshared, fail_meeting,
-};
 pub use channel::CellOp;
 pub use group::{
     Counters, Fetched, Group, GroupOptions, HowLong, LinkTraffic, MappedPart, OperationTotals,
@@ -33,6 +26,12 @@ pub use group::{
 pub use one_sided::Compare;
 pub use selection::{Choice, Explanation, Origin, UserScheduleText};
 pub use weft_algorithms::MemoryClass;
+pub use weft_bootstrap::{
+    Domain, Endpoint, EndpointAddress, EndpointOptions, Formats, HostParts, JobIdentity, Meeting,
+    Member, MemoryStore, Patience, Policy, PrefixStore, Profile, ProfileRow, ProfileTable,
+    Schedules, Secret, Store, StoreAccess, TcpStore, TcpStoreServer, Terms, TlsCredentials,
+    TlsFiles, TransportAddress, TransportChoice, Unshared, fail_meeting,
+};
 pub use weft_call::{Call, Counts, Error, Op, Tiling};
 pub use weft_flight::records as flight_records;
 pub use weft_flight::{Stage, StageOf, StageSpan};

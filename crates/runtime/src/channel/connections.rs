@@ -10,6 +10,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use weft_bootstrap::Meeting;
 use weft_flight::StageTrace;
 use weft_memory::{Pool, PoolRange, RegisteredPiece, Registrations};
 use weft_transport::{EndpointId, Iovec, Link, LinkError, RegionKey, Segment};
@@ -18,7 +19,6 @@ use super::layout::ChannelLayout;
 use super::message::{ControlMessage, GrantedPart};
 use super::parts::{LANES, PARTS, Part, PartSet, Place};
 use crate::Error;
-use crate::bootstrap::Meeting;
 
 /// Ranges of the pool, for the parts that have memory.
 pub(crate) type PartRanges = [Option<PoolRange>; PARTS];

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use weft_agreement::{Ranks, ShrinkStep, ShrinkWord};
+use weft_bootstrap::Formats;
 use weft_call::{Fingerprint, mix};
 
 use super::layout::{
@@ -13,7 +14,6 @@ use super::message::{ControlMessage, GrantedPart, SplitCall};
 use super::one_sided::{CellOp, CellUpdate, OneSidedWord};
 use super::parts::Part;
 use crate::Error;
-use crate::bootstrap::Formats;
 
 /// The formats of this build.
 pub(crate) fn formats() -> Formats {

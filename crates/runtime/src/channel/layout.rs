@@ -18,10 +18,10 @@
 
 use std::time::Duration;
 
+use weft_bootstrap::is_delayed;
 use weft_schedule::TileLimits;
 
 use super::parts::{LANES, ORDINARY_LANES, Part, Place};
-use crate::bootstrap::is_delayed;
 
 /// Tiles of one operation that can be under way at once, where no link crosses a network.
 pub(crate) const SLOTS: usize = 2;

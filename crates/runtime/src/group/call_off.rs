@@ -3,8 +3,9 @@
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
+use weft_bootstrap::Meeting;
+
 use crate::Error;
-use crate::bootstrap::Meeting;
 use crate::channel::{ControlMessage, control_neighbours};
 use crate::progress::{Engine, GroupName, GroupState};
 

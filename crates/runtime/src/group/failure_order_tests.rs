@@ -5,14 +5,14 @@ use std::sync::atomic::AtomicBool;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
+use weft_bootstrap::{MemoryStore, TransportChoice};
 use weft_call::{Call, Counts, Op, Tiling};
 use weft_kernels::DType;
 use weft_schedule::Collective;
 
+use super::tests::endpoint;
 use super::*;
 use crate::Error;
-use crate::bootstrap::endpoint::tests::endpoint;
-use crate::bootstrap::{MemoryStore, TransportChoice};
 
 const TRANSPORTS: [TransportChoice; 4] = [
     TransportChoice::Loopback,

@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
+use weft_bootstrap::Endpoint;
+
 use super::Group;
 use super::group::running_engine;
 use crate::Error;
-use crate::bootstrap::Endpoint;
 use crate::progress::{Engine, GroupState, Waited};
 
 impl Group {

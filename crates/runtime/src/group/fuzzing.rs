@@ -6,9 +6,10 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
+use weft_bootstrap::{Endpoint, EndpointOptions, MemoryStore, TransportChoice};
+
 use super::group::{Group, GroupOptions, engine_of, meet};
 use super::symmetric::Symmetric;
-use crate::bootstrap::{Endpoint, EndpointOptions, MemoryStore, TransportChoice};
 use crate::channel::ControlMessage;
 use crate::progress::{GroupName, ReceivedMessage};
 

@@ -5,6 +5,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
+use weft_bootstrap::{
+    Endpoint, Meeting, Member, Policy, Profile, Schedules, Store, Terms, Unshared, fail_meeting,
+};
 use weft_call::Completion;
 use weft_schedule::WireFormat;
 use weft_transport::{EndpointId, Link, PerProcess, TransportKind};
@@ -13,9 +16,6 @@ use super::call_off::Making;
 use super::counters::Counters;
 use super::interruption::Interruption;
 use crate::Error;
-use crate::bootstrap::{
-    self, Endpoint, Meeting, Member, Policy, Profile, Schedules, Store, Terms, Unshared,
-};
 use crate::channel::{ChannelLayout, Connections, ControlMessage, PartSet, formats};
 use crate::execution::CallingThread;
 use crate::progress::{Engine, GroupName, GroupState};
@@ -112,7 +112,7 @@ impl Group {
         cancel: &AtomicBool,
     ) -> Result<Arc<Group>, Error> {
         let engine = engine_of(&endpoint)
-            .inspect_err(|error| bootstrap::fail_meeting(store, rank, size, error, cancel))?;
+            .inspect_err(|error| fail_meeting(store, rank, size, error, cancel))?;
         let deadline = Instant::now() + options.timeout;
         let terms = options.terms.clone();
         let name = GroupName::met(&options.name, options.global_ranks.as_deref());
@@ -598,7 +598,7 @@ pub fn meet(
         formats: formats(),
         ..terms
     };
-    bootstrap::meet(endpoint, store, rank, size, terms, deadline, cancel)
+    weft_bootstrap::meet(endpoint, store, rank, size, terms, deadline, cancel)
 }
 
 type Engines = Vec<(EndpointId, Weak<Engine>)>;

@@ -26,7 +26,7 @@ mod shrink;
 mod stages;
 mod symmetric;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod traffic;
 mod window;
 mod work;

@@ -7,13 +7,13 @@ use std::thread::{self, Scope};
 use std::time::{Duration, Instant};
 
 use weft_agreement::Ranks;
+use weft_bootstrap::Terms;
 use weft_call::Completion;
 use weft_transport::{EndpointId, LinkError};
 
 use super::interruption::Interruption;
 use super::{Group, GroupOptions, closed};
 use crate::Error;
-use crate::bootstrap::Terms;
 use crate::progress::{Dial, ShrinkStage, Waited};
 use crate::selection::inherited;
 

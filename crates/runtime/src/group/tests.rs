@@ -3,6 +3,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use weft_algorithms::{MemoryClass, ScheduleRequest, Selection, Sizes, Topology, family, select};
+use weft_bootstrap::{Endpoint, EndpointOptions, MemoryStore, TransportChoice};
 use weft_call::{Call, Counts, Op, Tiling};
 use weft_kernels::DType;
 use weft_schedule::{Collective, Schedule};
@@ -10,11 +11,20 @@ use weft_transport::{LinkError, TransportKind};
 
 use super::*;
 use crate::Error;
-use crate::bootstrap::endpoint::tests::endpoint;
-use crate::bootstrap::{Endpoint, MemoryStore, TransportChoice};
 use crate::channel::ControlMessage;
 use crate::execution::GroupFailure;
 use crate::selection::NAMED;
+
+/// One that this host alone can reach.
+pub(crate) fn endpoint(transport: TransportChoice) -> Arc<Endpoint> {
+    let options = EndpointOptions {
+        transport,
+        interface: Some("127.0.0.1".into()),
+        pool_bytes: 64 << 20,
+        ..EndpointOptions::default()
+    };
+    Endpoint::new(options).unwrap()
+}
 
 fn create(endpoint: Arc<Endpoint>, store: &MemoryStore, rank: u32, size: u32) -> Arc<Group> {
     let (options, never) = (GroupOptions::default(), AtomicBool::new(false));

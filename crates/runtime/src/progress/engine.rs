@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
+use weft_bootstrap::Endpoint;
 use weft_call::{Completion, Finished};
 use weft_transport::{Sleep, Woken, fork};
 
@@ -19,7 +20,6 @@ use super::hand_over::{HandOver, Wake};
 use super::poller::Poller;
 use super::state::ProgressState;
 use crate::Error;
-use crate::bootstrap::Endpoint;
 use crate::execution::SpinPolicy;
 
 /// How a wait ended, where the operation did not fail.

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use weft_bootstrap::Endpoint;
 use weft_call::Finished;
 use weft_transport::{EndpointId, FlushState, Link, LinkError, Presence};
 
@@ -12,7 +13,6 @@ use super::early_messages::EarlyMessages;
 use super::group_state::GroupState;
 use super::poller::Poller;
 use super::shrink_state::Shrinking;
-use crate::bootstrap::Endpoint;
 use crate::channel::{Part, PartSet};
 use crate::execution::{Budget, GroupFailure, Operation};
 use crate::point_to_point::Route;

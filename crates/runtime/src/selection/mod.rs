@@ -11,6 +11,8 @@ mod lines;
 mod policy;
 mod selector;
 mod size_table;
+#[cfg(test)]
+mod tests;
 mod traits;
 mod user_schedules;
 

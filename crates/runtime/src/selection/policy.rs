@@ -1,10 +1,10 @@
 //! Policies and profiles that suit a group.
 
+use weft_bootstrap::{Meeting, Policy, Profile, Schedules};
 use weft_call::Tiling;
 
 use super::user_schedules::UserSchedule;
 use crate::Error;
-use crate::bootstrap::{Meeting, Policy, Profile, Schedules};
 use crate::channel::ChannelLayout;
 
 /// What of a policy holds in a group that was not asked: schedules that are right there, and the

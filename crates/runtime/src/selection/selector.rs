@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use weft_algorithms::{MemoryClass, Refusal, Selection, family};
+use weft_bootstrap::{Meeting, Policy, Profile, ProfileRow, ProfileTable};
 use weft_call::{Call, Counts, Tiling, knows_all_counts};
 use weft_schedule::{Collective, WireFormat};
 
@@ -16,7 +17,6 @@ use super::size_table::SizeRow;
 use super::traits::{GroupTraits, Site};
 use super::user_schedules::UserSchedule;
 use crate::Error;
-use crate::bootstrap::{Meeting, Policy, Profile, ProfileRow, ProfileTable};
 use crate::channel::{ChannelLayout, INLINE_RANKS};
 use crate::program::{Plan, Program};
 

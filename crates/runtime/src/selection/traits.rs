@@ -3,10 +3,10 @@
 use std::collections::HashMap;
 
 use weft_algorithms::{Reach, Topology};
+use weft_bootstrap::{Domain, Meeting, Member, Policy, is_delayed};
 use weft_schedule::Rank;
 
 use crate::Error;
-use crate::bootstrap::{Domain, Meeting, Member, Policy, is_delayed};
 
 /// What a schedule is made for, beside the call.
 #[derive(Clone, Debug)]

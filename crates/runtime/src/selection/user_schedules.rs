@@ -1,6 +1,7 @@
 //! User schedules, verified for the group before execution.
 
 use weft_algorithms::{Parts, Reach, Refusal, Requirements};
+use weft_bootstrap::Meeting;
 use weft_call::mix;
 use weft_kernels::DType;
 use weft_schedule::{
@@ -9,7 +10,6 @@ use weft_schedule::{
 };
 
 use crate::Error;
-use crate::bootstrap::Meeting;
 use crate::program::Program;
 
 /// Schedules of a user, verified for one group.

@@ -1,0 +1,550 @@
+//! The endpoint: its pool, its doorbell, its transports and its links.
+
+mod address;
+mod places;
+mod table;
+
+use std::fs;
+use std::path::PathBuf;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use weft_call::OP_NAMES;
+use weft_flight::{FlightRecorder, ProcessInfo, StageTrace, write_on_signal};
+use weft_memory::{Pool, Region, Registrations, Unregistered};
+use weft_transport::{
+    Doorbell, EndpointId, Link, LinkError, Local, LoopbackTransport, POOL_HEADER, Segment,
+    TrafficClass, Transport, TransportKind, fork,
+};
+use weft_transport_rdma::{RdmaOptions, RdmaTransport};
+use weft_transport_shm::ShmTransport;
+use weft_transport_tcp::{CongestionChoice, Encryption, Interface, TcpOptions, TcpTransport};
+
+pub use address::{EndpointAddress, TransportAddress};
+use table::{IncomingLinks, LinkTable};
+
+use weft_call::Error;
+
+/// How long to wait at most for a flight record that is being written.
+const RECORD_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long to wait at most until goodbyes are sent.
+const GOODBYE_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Which transports an endpoint uses.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum TransportChoice {
+    /// Shared memory where ranks share a host; elsewhere RDMA where all ranks have a device for
+    /// it, and else TCP.
+    #[default]
+    Auto,
+    /// Shared memory only.
+    Shm,
+    /// RDMA verbs only.
+    Rdma,
+    /// TCP only.
+    Tcp,
+    /// Within one process only: for tests.
+    Loopback,
+    /// Within one process only, by the rules of RDMA verbs: for tests.
+    Strict,
+}
+
+/// How to set up an endpoint.
+#[derive(Clone, Debug)]
+pub struct EndpointOptions {
+    /// Which transports to use.
+    pub transport: TransportChoice,
+    /// The network to listen on: an interface's name, an IP address, or a network such as
+    /// `10.1.0.0/16`. Without it, the one that leads to `route_to`.
+    pub interface: Option<String>,
+    /// The rendezvous, as `host:port`: the network that leads there is used.
+    pub route_to: Option<String>,
+    /// TCP connections of a link that this endpoint makes. Without a number, by the networks and
+    /// their length.
+    pub tcp_connections: Option<usize>,
+    /// The ports of RDMA devices to use, as `device` or `device:port` with commas between: each is
+    /// a rail of every link. Without them, the first that is active; `all` for all that are; `none`
+    /// for no RDMA.
+    pub rdma_devices: Option<String>,
+    /// The number of the address (GID) of these ports to use, in place of the best.
+    pub rdma_gid_index: Option<u8>,
+    /// The byte that marks packets over RDMA for the network, in place of that of `traffic_class`.
+    pub rdma_traffic_class: Option<u8>,
+    /// What is done with memory that nobody has registered, where links need it to be.
+    pub unregistered: Unregistered,
+    /// The bound of the pool. Memory is taken from the system only as it is used.
+    pub pool_bytes: u64,
+    /// After this long without a sign of life, a host counts as vanished.
+    pub peer_timeout: Duration,
+    /// How the network is asked to treat this endpoint's packets.
+    pub traffic_class: TrafficClass,
+    /// The congestion control of its TCP connections: a name, `auto`, or `host` for what the host
+    /// has.
+    pub tcp_congestion: String,
+    /// Whether links over networks are encrypted. The same on all ranks.
+    pub encryption: Encryption,
+    /// Whether ranks of one machine that cannot share memory end the meeting, in place of using
+    /// another transport.
+    pub require_shared_memory: bool,
+    /// Where flight records are written when a group fails: each job makes a directory there.
+    /// Without it, nothing is written.
+    pub flight_directory: Option<PathBuf>,
+    /// The number of a signal at which the flight records of this process are written as well. Its
+    /// former handler is called too; one that is set later takes this one's place.
+    pub flight_signal: Option<i32>,
+}
+
+impl Default for EndpointOptions {
+    fn default() -> Self {
+        Self {
+            transport: TransportChoice::Auto,
+            interface: None,
+            route_to: None,
+            tcp_connections: None,
+            rdma_devices: None,
+            rdma_gid_index: None,
+            rdma_traffic_class: None,
+            unregistered: Unregistered::default(),
+            pool_bytes: 1 << 30,
+            peer_timeout: Duration::from_secs(10),
+            traffic_class: TrafficClass::default(),
+            tcp_congestion: "auto".into(),
+            encryption: Encryption::default(),
+            require_shared_memory: false,
+            flight_directory: None,
+            flight_signal: None,
+        }
+    }
+}
+
+/// One participant. A process usually has one; tests make one per thread.
+pub struct Endpoint {
+    id: EndpointId,
+    pool: Arc<Pool>,
+    doorbell: Arc<Doorbell>,
+    transports: Vec<Arc<dyn Transport>>,
+    address: Mutex<EndpointAddress>,
+    meetings: Mutex<Meetings>,
+    encryption: Encryption,
+    require_shared_memory: bool,
+    choice: TransportChoice,
+    table: Arc<LinkTable>,
+    registrations: Arc<Registrations>,
+    stages: Arc<StageTrace>,
+    flight: Arc<FlightRecorder>,
+    peer_timeout: Duration,
+    /// The process (counted in forks) that it belongs to.
+    generation: u64,
+}
+
+/// What the meetings of an endpoint mean for those transports that strangers may reach.
+#[derive(Default)]
+struct Meetings {
+    /// Under way.
+    open: usize,
+    /// Whether some group has members that share no memory with this endpoint: they may connect at
+    /// any time.
+    reach_others: bool,
+    /// The transports that do not listen now.
+    resting: Vec<Arc<dyn Transport>>,
+}
+
+impl Endpoint {
+    /// Sets up the pool and the transports, and starts listening.
+    pub fn new(options: EndpointOptions) -> Result<Arc<Self>, Error> {
+        Self::set_up(options, None)
+    }
+
+    /// As [`Endpoint::new`]. Ranks with different labels count as being on different hosts, though
+    /// they may share one: for trying out several hosts on one.
+    pub fn with_host_label(options: EndpointOptions, host_label: &str) -> Result<Arc<Self>, Error> {
+        Self::set_up(options, Some(host_label))
+    }
+
+    fn set_up(options: EndpointOptions, host_label: Option<&str>) -> Result<Arc<Self>, Error> {
+        if let Some(signal) = options.flight_signal {
+            write_on_signal(signal)
+                .map_err(|error| Error::Config(format!("flight_signal={signal}: {error}")))?;
+        }
+        let local = local(&options)?;
+        let transports = transports(&local, &options)?;
+        let address = EndpointAddress {
+            id: local.id,
+            host_name: system_text("/proc/sys/kernel/hostname")?,
+            pid: std::process::id(),
+            boot_id: boot_id(host_label)?,
+            transports: published(&transports, options.transport),
+        };
+        let process = ProcessInfo {
+            host_name: address.host_name.clone(),
+            boot_id: address.boot_id.clone(),
+            pid: address.pid,
+            op_names: &OP_NAMES,
+        };
+        let stages = Arc::new(StageTrace::default());
+        let known = (&stages, &local.doorbell);
+        let endpoint = Arc::new(Self {
+            id: local.id,
+            pool: Arc::new(match registers(&transports) {
+                true => Pool::keeping_memory(local.pool.clone()),
+                false => Pool::new(local.pool.clone()),
+            }),
+            table: Arc::new(LinkTable::new(local.id, local.doorbell.clone())),
+            registrations: Registrations::new(&transports, options.unregistered, known),
+            stages,
+            doorbell: local.doorbell,
+            transports,
+            address: Mutex::new(address),
+            meetings: Mutex::default(),
+            encryption: options.encryption,
+            require_shared_memory: options.require_shared_memory,
+            choice: options.transport,
+            flight: FlightRecorder::new(process, options.flight_directory),
+            peer_timeout: options.peer_timeout,
+            generation: fork::generation(),
+        });
+        (endpoint.transports.iter()).try_for_each(|transport| endpoint.listen(transport))?;
+        Ok(endpoint)
+    }
+
+    fn listen(&self, transport: &Arc<dyn Transport>) -> Result<(), Error> {
+        let incoming = IncomingLinks {
+            table: self.table.clone(),
+            kind: transport.kind(),
+        };
+        let listening = transport.listen(Arc::new(incoming));
+        listening.map_err(|error| cannot_start(transport.kind(), &error))
+    }
+
+    /// A meeting begins, in which others are told where to connect: listens again where it had
+    /// stopped. Each is followed by [`Endpoint::end_meeting`].
+    pub(super) fn begin_meeting(&self) -> Result<(), Error> {
+        let mut meetings = lock(&self.meetings);
+        meetings.open += 1;
+        // One that cannot listen again stays among them, for the next meeting to try.
+        while let Some(transport) = meetings.resting.last() {
+            self.listen(transport)?;
+            meetings.resting.pop();
+        }
+        lock(&self.address).transports = published(&self.transports, self.choice);
+        Ok(())
+    }
+
+    /// The end of a meeting, and whether all of its ranks share memory, if they have met. Where all
+    /// ranks of all meetings do, nobody has a reason to connect over a network, and no port stays
+    /// open.
+    pub(super) fn end_meeting(&self, shares_memory: Option<bool>) {
+        let mut meetings = lock(&self.meetings);
+        meetings.open -= 1;
+        meetings.reach_others |= shares_memory == Some(false);
+        if meetings.open == 0 && !meetings.reach_others && shares_memory == Some(true) {
+            let rest = self.transports.iter().filter(|transport| transport.rest());
+            meetings.resting.extend(rest.cloned());
+        }
+    }
+
+    /// Who this is.
+    pub fn id(&self) -> EndpointId {
+        self.id
+    }
+
+    /// The memory that peers write to.
+    pub fn pool(&self) -> &Arc<Pool> {
+        &self.pool
+    }
+
+    /// What wakes this endpoint's progress.
+    pub fn doorbell(&self) -> &Arc<Doorbell> {
+        &self.doorbell
+    }
+
+    /// Whether peers that call have waited in vain, for want of a descriptor, since this was last
+    /// asked.
+    pub fn take_shortage(&self) -> bool {
+        self.table.take_shortage()
+    }
+
+    /// The last operations of its groups.
+    pub fn flight(&self) -> &Arc<FlightRecorder> {
+        &self.flight
+    }
+
+    /// After this long without a sign of life, a host counts as vanished.
+    pub fn peer_timeout(&self) -> Duration {
+        self.peer_timeout
+    }
+
+    /// What peers need in order to connect here.
+    pub fn address(&self) -> EndpointAddress {
+        lock(&self.address).clone()
+    }
+
+    /// Whether ranks of one machine must share memory.
+    pub fn requires_shared_memory(&self) -> bool {
+        self.require_shared_memory
+    }
+
+    /// What its links over networks are encrypted with, as it was asked.
+    pub fn encryption(&self) -> Encryption {
+        self.encryption
+    }
+
+    /// The cipher of links of this kind to the peer, by its name; None where nothing is encrypted.
+    pub fn cipher(&self, peer: &EndpointAddress, kind: TransportKind) -> Option<&'static str> {
+        self.transport(kind)?.cipher(peer.of(kind)?)
+    }
+
+    /// The kinds of links that it can make. The best comes first.
+    pub fn kinds(&self) -> impl Iterator<Item = TransportKind> {
+        self.transports.iter().map(|transport| transport.kind())
+    }
+
+    /// From now on lets this peer connect: a member of a group that this endpoint makes.
+    pub fn admit(&self, peer: &EndpointAddress) -> Result<(), Error> {
+        for transport in &self.transports {
+            if let Some(bytes) = peer.of(transport.kind()) {
+                let admitted = transport.admit(peer.id, bytes);
+                admitted.map_err(|error| Error::from_link(error, None, &peer.host_name))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The link of this kind to the peer, which has [admitted](Endpoint::admit) this endpoint or
+    /// will; made now if there is none. Several threads that ask for
+    /// the same link get the same one.
+    pub fn link(
+        &self,
+        peer: &EndpointAddress,
+        kind: TransportKind,
+        deadline: Instant,
+        cancel: &AtomicBool,
+    ) -> Result<Arc<dyn Link>, Error> {
+        let linked = self.try_link(peer, kind, deadline, cancel)?;
+        linked.map_err(|error| Error::from_link(error, None, &peer.host_name))
+    }
+
+    /// The link of this kind to the peer, if there is one.
+    pub fn ready_link(&self, peer: EndpointId, kind: TransportKind) -> Option<Arc<dyn Link>> {
+        self.table.ready((peer, kind))
+    }
+
+    /// As [`Endpoint::link`]; the inner result says what became of the connection.
+    pub fn try_link(
+        &self,
+        peer: &EndpointAddress,
+        kind: TransportKind,
+        deadline: Instant,
+        cancel: &AtomicBool,
+    ) -> Result<Result<Arc<dyn Link>, LinkError>, Error> {
+        let (Some(transport), Some(bytes)) = (self.transport(kind), peer.of(kind)) else {
+            return Err(Error::Config(format!(
+                "no {kind} link is possible between this process and process {} on {}: \
+                 one of them was set up without that transport",
+                peer.pid, peer.host_name
+            )));
+        };
+        Ok(self
+            .table
+            .link(peer.id, bytes, transport.as_ref(), deadline, cancel))
+    }
+
+    fn transport(&self, kind: TransportKind) -> Option<&Arc<dyn Transport>> {
+        self.transports.iter().find(|t| t.kind() == kind)
+    }
+
+    /// Makes memory a region, over all transports.
+    pub fn expose(&self, segment: &Arc<Segment>) -> Result<Region, LinkError> {
+        Region::expose(&self.transports, segment)
+    }
+
+    /// The memory of the caller's that links read where it lies.
+    pub fn registrations(&self) -> &Arc<Registrations> {
+        &self.registrations
+    }
+
+    /// The stages of tiles, while somebody traces them.
+    pub fn stages(&self) -> &Arc<StageTrace> {
+        &self.stages
+    }
+
+    /// Calls `on_link` for every link there is, and for every new one, whoever dialled, before
+    /// anyone can use it. `on_link` must not ask for links.
+    pub fn on_link(&self, on_link: Box<dyn Fn(Arc<dyn Link>) + Send + Sync>) {
+        self.table.on_link(on_link);
+    }
+
+    /// Drops a link after it failed. A later [`Endpoint::link`] makes a new one.
+    pub fn forget(&self, link: &Arc<dyn Link>) {
+        self.table.forget(link);
+    }
+
+    /// Stops listening and closes every link, and waits a little until the goodbyes are out and a
+    /// flight record that is being written lies there.
+    /// Idempotent. In a forked child it does nothing: everything is the parent's.
+    pub fn close(&self) {
+        if self.generation != fork::generation() {
+            return;
+        }
+        for transport in &self.transports {
+            transport.close();
+        }
+        self.table.close();
+        for transport in &self.transports {
+            transport.drain(GOODBYE_TIMEOUT);
+        }
+        self.flight.end_writing(Instant::now() + RECORD_TIMEOUT);
+    }
+}
+
+impl Drop for Endpoint {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What others are told of an endpoint's transports. What it has by itself where the machine can,
+/// others need not have.
+fn published(transports: &[Arc<dyn Transport>], choice: TransportChoice) -> Vec<TransportAddress> {
+    let address = |transport: &Arc<dyn Transport>| TransportAddress {
+        kind: transport.kind(),
+        maps: transport.capabilities().maps,
+        optional: choice == TransportChoice::Auto && transport.kind() == TransportKind::Rdma,
+        bytes: transport.address(),
+    };
+    transports.iter().map(address).collect()
+}
+
+/// Whether adapters know the pool's memory.
+fn registers(transports: &[Arc<dyn Transport>]) -> bool {
+    transports
+        .iter()
+        .any(|transport| transport.capabilities().needs_registration)
+}
+
+fn local(options: &EndpointOptions) -> Result<Local, Error> {
+    let bytes = options.pool_bytes;
+    if bytes <= POOL_HEADER {
+        return Err(Error::Config(format!(
+            "pool_bytes is {bytes}; it must be more than {POOL_HEADER}"
+        )));
+    }
+    let made = Local::create(bytes);
+    made.map_err(|error| Error::refused_here(&format!("make a pool of {bytes} bytes"), &error))
+}
+
+fn transports(local: &Local, options: &EndpointOptions) -> Result<Vec<Arc<dyn Transport>>, Error> {
+    let shm = || -> Result<Arc<dyn Transport>, Error> {
+        let made = ShmTransport::new(local.clone());
+        Ok(Arc::new(made.map_err(|e| {
+            cannot_start(TransportKind::Shm, &LinkError::Io(e))
+        })?))
+    };
+    let tcp = || -> Result<Arc<dyn Transport>, Error> {
+        let made = TcpTransport::new(local.clone(), tcp_options(options)?);
+        Ok(Arc::new(
+            made.map_err(|e| cannot_start(TransportKind::Tcp, &e))?,
+        ))
+    };
+    let rdma = || -> Result<Arc<dyn Transport>, Error> {
+        let made = RdmaTransport::new(local.clone(), rdma_options(options)?);
+        Ok(Arc::new(
+            made.map_err(|e| cannot_start(TransportKind::Rdma, &e))?,
+        ))
+    };
+    match options.transport {
+        // Without a device there is none; `weft doctor` says why.
+        TransportChoice::Auto => Ok([Some(shm()?), rdma_if_wanted(options, rdma)?, Some(tcp()?)]
+            .into_iter()
+            .flatten()
+            .collect()),
+        TransportChoice::Shm => Ok(vec![shm()?]),
+        TransportChoice::Rdma => Ok(vec![rdma()?]),
+        TransportChoice::Tcp => Ok(vec![tcp()?]),
+        TransportChoice::Loopback => Ok(vec![Arc::new(LoopbackTransport::new(local.clone()))]),
+        TransportChoice::Strict => Ok(vec![Arc::new(LoopbackTransport::strict(local.clone()))]),
+    }
+}
+
+fn tcp_options(options: &EndpointOptions) -> Result<TcpOptions, Error> {
+    let congestion = CongestionChoice::parse(&options.tcp_congestion);
+    Ok(TcpOptions {
+        interface: interface(options),
+        connections: options.tcp_connections,
+        peer_timeout: options.peer_timeout,
+        traffic_class: options.traffic_class,
+        congestion: congestion.map_err(Error::Config)?,
+        encryption: options.encryption,
+    })
+}
+
+fn rdma_options(options: &EndpointOptions) -> Result<RdmaOptions, Error> {
+    if options.encryption != Encryption::Off {
+        return Err(Error::Config(format!(
+            "transport=\"rdma\" with encrypt={}: adapters encrypt nothing. Choose transport \"tcp\" or \"auto\"",
+            options.encryption
+        )));
+    }
+    Ok(RdmaOptions {
+        control: TcpOptions {
+            // It carries little.
+            connections: Some(1),
+            ..tcp_options(options)?
+        },
+        devices: options.rdma_devices.clone(),
+        gid_index: options.rdma_gid_index,
+        traffic_class: options.rdma_traffic_class,
+    })
+}
+
+/// RDMA where nobody has asked for it: not over links that are to be encrypted, and an error only
+/// where devices are named.
+fn rdma_if_wanted(
+    options: &EndpointOptions,
+    make: impl FnOnce() -> Result<Arc<dyn Transport>, Error>,
+) -> Result<Option<Arc<dyn Transport>>, Error> {
+    match options.rdma_devices.as_deref() {
+        Some("none") => Ok(None),
+        _ if options.encryption != Encryption::Off => Ok(None),
+        Some(_) => make().map(Some),
+        None => Ok(make().ok()),
+    }
+}
+
+fn interface(options: &EndpointOptions) -> Interface {
+    match (&options.interface, &options.route_to) {
+        (Some(name), _) => Interface::Named(name.clone()),
+        (None, Some(target)) => Interface::Towards(target.clone()),
+        (None, None) => Interface::Default,
+    }
+}
+
+fn cannot_start(kind: TransportKind, error: &LinkError) -> Error {
+    match error {
+        LinkError::Io(error) => Error::refused_here(&format!("start the {kind} transport"), error),
+        error => Error::Config(format!("the {kind} transport cannot start: {error}")),
+    }
+}
+
+fn boot_id(host_label: Option<&str>) -> Result<String, Error> {
+    let running = system_text("/proc/sys/kernel/random/boot_id")?;
+    Ok(match host_label {
+        Some(label) => format!("{running}/{label}"),
+        None => running,
+    })
+}
+
+fn system_text(path: &str) -> Result<String, Error> {
+    match fs::read_to_string(path) {
+        Ok(text) => Ok(text.trim().to_string()),
+        Err(error) => Err(Error::refused_here(&format!("read {path}"), &error)),
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests;

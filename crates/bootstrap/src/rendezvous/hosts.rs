@@ -1,0 +1,204 @@
+//! Who shares memory with whom: each rank tries one other of its machine, and what all have found
+//! is put together.
+//!
+//! The ranks of a machine form a binomial tree by their order: a rank tries its parent, the one
+//! before it at a distance that is a power of two. So nobody is tried by more ranks than the
+//! logarithm of their number, and where ranks are numbered host by host, those that try each other
+//! are control neighbours, which need the link anyway. Sharing memory counts as transitive along
+//! the tree. Where a rank cannot reach its parent (containers of one machine), it tries the others.
+
+use std::collections::HashMap;
+
+use serde::{Deserialize, Serialize};
+use weft_call::Error;
+use weft_call::remedy;
+use weft_transport::LinkError;
+
+use crate::endpoint::EndpointAddress;
+
+/// Of so many pairs at most all ranks are told why they share no memory.
+const UNSHARED_MAX: usize = 16;
+/// The bytes of a reason that are told.
+const REASON_MAX: usize = 400;
+
+/// What a rank has found on its machine.
+#[derive(Default, Serialize, Deserialize)]
+pub(super) struct Found {
+    /// A lower rank that it shares memory with; itself, without one.
+    pub(super) neighbour: u32,
+    /// Why it shares none with its parent.
+    pub(super) refused: Option<Refused>,
+    /// Whether its user demands that ranks of one machine share memory.
+    pub(super) required: bool,
+}
+
+/// Why a link by shared memory could not be made.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(super) struct Refused {
+    why: String,
+    apart: bool,
+}
+
+/// Two ranks of one machine that share no memory.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Unshared {
+    /// The rank that tried.
+    pub rank: u32,
+    /// The other one.
+    pub other: u32,
+    /// Why it failed.
+    pub why: String,
+    /// Whether nothing is wrong: they run in containers or network namespaces of their own, where
+    /// nobody finds the other's socket.
+    pub apart: bool,
+}
+
+/// Rank 0's answer.
+#[derive(Default, Serialize, Deserialize)]
+pub(super) struct Placed {
+    /// The host of each rank: see [`Member::host`](super::Member::host).
+    pub(super) hosts: Vec<u32>,
+    /// Pairs that share no memory, the first ones if they are many.
+    pub(super) unshared: Vec<Unshared>,
+}
+
+impl Refused {
+    pub(super) fn by(error: &LinkError) -> Self {
+        let mut why = match error {
+            LinkError::Io(error) => format!("{error}{}", remedy(error)),
+            error => error.to_string(),
+        };
+        let end = (0..=REASON_MAX.min(why.len())).rfind(|end| why.is_char_boundary(*end));
+        why.truncate(end.unwrap_or_default());
+        Refused {
+            why,
+            apart: matches!(error, LinkError::Absent(_)),
+        }
+    }
+}
+
+impl Placed {
+    /// From what each rank has found.
+    ///
+    /// # Errors
+    ///
+    /// A user demands that ranks of one machine share memory, and some do not.
+    pub(super) fn of(found: &[Found], addresses: &[EndpointAddress]) -> Result<Self, Error> {
+        let parents = parents(addresses);
+        let refused = (0..).zip(found).zip(&parents);
+        let unshared = refused.filter_map(|((rank, found), parent)| {
+            let Refused { why, apart } = found.refused.clone()?;
+            Some(Unshared {
+                rank,
+                other: *parent,
+                why,
+                apart,
+            })
+        });
+        let unshared: Vec<_> = unshared.take(UNSHARED_MAX).collect();
+        let demanding = found.iter().position(|found| found.required);
+        if let (
+            Some(demanding),
+            Some(Unshared {
+                rank, other, why, ..
+            }),
+        ) = (demanding, unshared.first())
+        {
+            return Err(Error::Config(format!(
+                "rank {rank} shares no memory with rank {other}, though both run on {}: {why}. Rank {demanding} was \
+                 given the option require_shared_memory, without which such ranks use TCP",
+                addresses[*rank as usize].host_name
+            )));
+        }
+        let neighbours: Vec<u32> = found.iter().map(|found| found.neighbour).collect();
+        Ok(Placed {
+            hosts: settled(&neighbours, &parents),
+            unshared,
+        })
+    }
+}
+
+/// For each rank its parent; the first of a machine has itself.
+pub(super) fn parents(addresses: &[EndpointAddress]) -> Vec<u32> {
+    let mut machines: HashMap<&str, Vec<u32>> = HashMap::new();
+    (0..)
+        .zip(addresses)
+        .map(|(rank, address)| {
+            let before = machines.entry(&address.boot_id).or_default();
+            before.push(rank);
+            let place = before.len() - 1;
+            before[place & place.wrapping_sub(1)]
+        })
+        .collect()
+}
+
+/// Whom a rank tries, in this order.
+pub(super) fn candidates(addresses: &[EndpointAddress], rank: u32) -> Vec<u32> {
+    let boot_id = |rank: u32| &addresses[rank as usize].boot_id;
+    let parent = parents(&addresses[..=rank as usize])[rank as usize];
+    let others = (0..rank).filter(|other| *other != parent && boot_id(*other) == boot_id(rank));
+    let parent = Some(parent).filter(|parent| *parent != rank);
+    parent.into_iter().chain(others).collect()
+}
+
+/// The host of each rank, from what each has found: see [`Member::host`](super::Member::host).
+fn settled(found: &[u32], parents: &[u32]) -> Vec<u32> {
+    let mut hosts: Vec<u32> = Vec::with_capacity(found.len());
+    for (rank, (found, parent)) in (0..).zip(found.iter().zip(parents)) {
+        let host = match hosts.get(*found as usize) {
+            Some(host) if found == parent => *host,
+            // Where sharing is not transitive (the one found has found another one), a rank counts
+            // as a host of its own.
+            Some(host) if host == found => *host,
+            _ => rank,
+        };
+        hosts.push(host);
+    }
+    hosts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weft_transport::EndpointId;
+
+    fn on(machines: &[&str]) -> Vec<EndpointAddress> {
+        let on = |boot_id: &&str| EndpointAddress {
+            id: EndpointId(0),
+            host_name: String::new(),
+            pid: 0,
+            boot_id: (*boot_id).into(),
+            transports: vec![],
+        };
+        machines.iter().map(on).collect()
+    }
+
+    #[test]
+    fn ranks_of_a_machine_form_a_tree_of_few_children() {
+        assert_eq!(parents(&on(&["a"; 9])), [0, 0, 0, 2, 0, 4, 4, 6, 0]);
+        assert_eq!(parents(&on(&["a", "b", "a", "b", "a"])), [0, 1, 0, 1, 0]);
+        let parents = parents(&on(&["a"; 256]));
+        let children = |of: u32| parents.iter().filter(|parent| **parent == of).count();
+        assert_eq!((0..256).map(children).max(), Some(9)); // Itself, and 8.
+    }
+
+    #[test]
+    fn whoever_cannot_reach_its_parent_tries_the_others_of_its_machine() {
+        let machines = on(&["a", "a", "b", "a", "a"]);
+        assert_eq!(candidates(&machines, 4), [3, 0, 1]);
+        assert!(candidates(&machines, 2).is_empty());
+    }
+
+    #[test]
+    fn hosts_follow_from_what_was_found() {
+        let parents = parents(&on(&["a"; 5]));
+        assert_eq!(parents, [0, 0, 0, 2, 0]);
+        assert_eq!(settled(&[0, 0, 0, 2, 0], &parents), [0; 5]);
+        // Two containers: 0 and 1, and 2, 3 and 4.
+        assert_eq!(settled(&[0, 0, 2, 2, 2], &parents), [0, 0, 2, 2, 2]);
+        // Rank 3 has found one that is of another's host, and not its parent.
+        assert_eq!(settled(&[0, 0, 2, 1, 0], &parents), [0, 0, 2, 3, 0]);
+        // Nonsense.
+        assert_eq!(settled(&[0, 7, 2, 4, u32::MAX], &parents), [0, 1, 2, 3, 4]);
+    }
+}

@@ -1,0 +1,579 @@
+//! The client of a store over TCP.
+
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use weft_call::Error;
+use weft_transport::fork::Descriptor;
+use weft_transport::{LinkError, failed, is_own_limit, os_code};
+
+use super::StoreAccess;
+use super::channel::{CHUNK_BYTES_MAX, Channel};
+use super::patience::{Patience, Setback};
+use super::protocol::{
+    BODY_BYTES_MAX, KEYS_MAX, REPLY_BYTES_MAX, StoreFailure, StoreReply, StoreRequest,
+    VALUE_BYTES_MAX, message,
+};
+use super::server::Refusals;
+use super::{TcpStoreServer, UserError};
+use crate::store::{CANCEL_POLL, Store, key_timeout};
+
+/// A server that was not heard for this long is lost.
+const SILENCE_MAX: Duration = Duration::from_secs(10);
+/// How long a call that does not wait for anybody else may take.
+const CALL_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long an attempt to connect may take.
+const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(3);
+/// How long a server that was lost is tried again, by each call: so that calls that follow a
+/// failure, as those that tell others of it, do not wait once more.
+const LOST_PATIENCE: Duration = Duration::from_millis(300);
+/// Whoever listens shows no secret for so long: it will not. (A server beset by strangers may have
+/// closed the first connections to make room.)
+const STRANGER_PATIENCE: Duration = Duration::from_secs(1);
+
+/// A client of a [`TcpStoreServer`](super::TcpStoreServer).
+///
+/// Every call has a connection of its own while it lasts, so threads do not wait for each other.
+pub struct TcpStore {
+    address: String,
+    /// Where it is reached instead, and what it has refused: for the process that serves it.
+    served: Option<Served>,
+    access: StoreAccess,
+    idle: Mutex<Vec<ClientConnection>>,
+    /// Whether the last call found no server.
+    lost: AtomicBool,
+}
+
+/// What the process that serves a store knows of it.
+struct Served {
+    addresses: Vec<SocketAddr>,
+    refusals: Arc<Refusals>,
+}
+
+/// What a server answered: the values are empty unless they were asked for.
+pub(super) struct Answer {
+    pub(super) reply: StoreReply,
+    values: Vec<Vec<u8>>,
+}
+
+pub(super) enum DialFailure {
+    /// It may be better the next time.
+    Passing(String),
+    /// Whoever is there does not belong to the job, and how that was seen.
+    Stranger(String),
+    Final(Error),
+}
+
+impl TcpStore {
+    /// Connects to the server at this `host:port`, which may start later, and whose name may become
+    /// known later.
+    ///
+    /// An end without the secret of the other is told so ([`Error::Auth`]) after a second.
+    pub fn connect(
+        address: &str,
+        access: StoreAccess,
+        deadline: Instant,
+        cancel: &AtomicBool,
+    ) -> Result<Self, Error> {
+        Self::connect_patiently(address, access, &Patience::quiet(deadline, cancel))
+    }
+
+    /// As [`connect`](Self::connect); reports a name that is not known yet.
+    pub fn connect_patiently(
+        address: &str,
+        access: StoreAccess,
+        patience: &Patience<'_>,
+    ) -> Result<Self, Error> {
+        Self::connect_with(address, None, access, patience)
+    }
+
+    /// As [`TcpStore::connect`], to the server of this process. It is reached where it listens: the
+    /// address where others reach it may lead through a forwarded port, which this host need not
+    /// reach.
+    pub fn connect_own(
+        server: &TcpStoreServer,
+        address: &str,
+        access: StoreAccess,
+        deadline: Instant,
+        cancel: &AtomicBool,
+    ) -> Result<Self, Error> {
+        let served = Served {
+            addresses: server.own_addresses(),
+            refusals: server.refusals(),
+        };
+        let patience = Patience::quiet(deadline, cancel);
+        Self::connect_with(address, Some(served), access, &patience)
+    }
+
+    fn connect_with(
+        address: &str,
+        served: Option<Served>,
+        access: StoreAccess,
+        patience: &Patience<'_>,
+    ) -> Result<Self, Error> {
+        let started = Instant::now();
+        let store = Self {
+            address: address.into(),
+            served,
+            access,
+            idle: Mutex::default(),
+            lost: AtomicBool::new(false),
+        };
+        let known = patience.try_until(|| store.access.resolve(address));
+        known.map_err(|setback| match setback {
+            Setback::Passing(error) => store.late(started, &error.to_string()),
+            Setback::Final(error) => error,
+        })?;
+        let first = store.dial(patience.deadline, patience.cancel)?;
+        lock(&store.idle).push(first);
+        Ok(store)
+    }
+
+    fn addresses(&self) -> Result<Vec<SocketAddr>, Setback> {
+        match &self.served {
+            Some(served) => Ok(served.addresses.clone()),
+            None => self.access.resolve(&self.address),
+        }
+    }
+
+    /// Tries again and again: rank 0 may not be there yet.
+    fn dial(&self, deadline: Instant, cancel: &AtomicBool) -> Result<ClientConnection, Error> {
+        let started = Instant::now();
+        let mut failure = "no attempt was made".to_string();
+        let mut strange_since = None;
+        while Instant::now() < deadline {
+            match self.dial_once(deadline, cancel) {
+                Ok(connection) => return Ok(connection),
+                Err(_) if cancel.load(Ordering::Relaxed) => return Err(Error::cancelled()),
+                Err(DialFailure::Final(error)) => return Err(error),
+                Err(DialFailure::Passing(error)) => {
+                    strange_since = None;
+                    failure = error;
+                }
+                Err(DialFailure::Stranger(why)) => {
+                    let since = *strange_since.get_or_insert_with(Instant::now);
+                    let error = self.stranger(&why);
+                    if since.elapsed() >= STRANGER_PATIENCE {
+                        return Err(error);
+                    }
+                    failure = error.to_string();
+                }
+            }
+            thread::sleep(CANCEL_POLL.min(deadline.saturating_duration_since(Instant::now())));
+        }
+        Err(self.late(started, &failure))
+    }
+
+    fn late(&self, started: Instant, why: &str) -> Error {
+        Error::Timeout {
+            operation: "rendezvous".into(),
+            waiting_for: format!(
+                "rank 0's store at {} ({why}; all ranks need the same MASTER_ADDR and MASTER_PORT)",
+                self.address
+            ),
+            after: started.elapsed(),
+        }
+    }
+
+    /// A connection for a call that finds none, to a server that was there already.
+    fn dial_again(
+        &self,
+        deadline: Instant,
+        cancel: &AtomicBool,
+    ) -> Result<ClientConnection, Error> {
+        let dialled = match self.lost.load(Ordering::Relaxed) {
+            false => self.dial(deadline, cancel),
+            true => {
+                let until = deadline.min(Instant::now() + LOST_PATIENCE);
+                let once = self.dial_once(until, cancel);
+                once.map_err(|failure| match failure {
+                    _ if cancel.load(Ordering::Relaxed) => Error::cancelled(),
+                    DialFailure::Passing(why) => self.peer_lost(&format!("is gone ({why})")),
+                    DialFailure::Stranger(why) => self.stranger(&why),
+                    DialFailure::Final(error) => error,
+                })
+            }
+        };
+        self.lost.store(dialled.is_err(), Ordering::Relaxed);
+        dialled
+    }
+
+    fn peer_lost(&self, how: &str) -> Error {
+        Error::PeerLost {
+            rank: Some(0),
+            host: self.address.clone(),
+            detail: format!("its store, where the ranks meet, {how}"),
+        }
+    }
+
+    /// One attempt at each address of the name.
+    pub(super) fn dial_once(
+        &self,
+        deadline: Instant,
+        cancel: &AtomicBool,
+    ) -> Result<ClientConnection, DialFailure> {
+        let addresses = self.addresses().map_err(|error| match error {
+            Setback::Passing(error) => self.refused(&error),
+            Setback::Final(error) => DialFailure::Final(error),
+        })?;
+        let mut failure = DialFailure::Passing("the name has no address".into());
+        for address in addresses {
+            let until = deadline.min(Instant::now() + ATTEMPT_TIMEOUT);
+            match self.open(address, until, cancel) {
+                Ok(connection) => return Ok(connection),
+                Err(error) => failure = error,
+            }
+        }
+        Err(failure)
+    }
+
+    fn open(
+        &self,
+        address: SocketAddr,
+        deadline: Instant,
+        cancel: &AtomicBool,
+    ) -> Result<ClientConnection, DialFailure> {
+        let stream = weft_transport_tcp::connect(address, deadline, cancel);
+        let stream = stream.map_err(|error| match error {
+            LinkError::Io(error) => self.refused(&error),
+            error => DialFailure::Passing(error.to_string()),
+        })?;
+        let mut wire = Vec::new();
+        let channel = Channel::of_client(&self.access, &self.address, &mut wire)
+            .map_err(DialFailure::Final)?;
+        let mut connection = ClientConnection { stream, channel };
+        match connection.shake(wire, deadline, cancel) {
+            Ok(()) => match self.access.check_user(&connection.stream) {
+                Ok(()) => Ok(connection),
+                Err(error) => Err(self.not_ours(error)),
+            },
+            // It says nothing to those whom it does not know.
+            Err(StoreFailure::Ended) => match self.access.check_listener(address) {
+                Ok(()) => Err(self.not_ours(UserError::Ended)),
+                Err(error) => Err(self.not_ours(error)),
+            },
+            Err(StoreFailure::Stranger(why)) => Err(DialFailure::Stranger(why)),
+            Err(failure) => Err(DialFailure::Passing(format!(
+                "whoever listens there {failure}"
+            ))),
+        }
+    }
+
+    fn not_ours(&self, error: UserError) -> DialFailure {
+        match error {
+            UserError::Other(why) => DialFailure::Stranger(why),
+            UserError::Ended => DialFailure::Stranger(self.access.silence().into()),
+            UserError::Unknown(error) if is_own_limit(&error) => self.refused(&error),
+            UserError::Unknown(error) => DialFailure::Final(Error::Config(format!(
+                "this process cannot find out whose process listens at {}, where the ranks meet without a secret \
+                 ({error}): set WEFT_SECRET to the same random text on all ranks",
+                self.address
+            ))),
+        }
+    }
+
+    /// What the operating system refuses may pass, but for a limit of this process, or a rule.
+    fn refused(&self, error: &io::Error) -> DialFailure {
+        match os_code(error) {
+            Some(libc::EPERM | libc::EACCES | libc::ENOSYS) => self.refused_here(error),
+            _ if is_own_limit(error) => self.refused_here(error),
+            _ => DialFailure::Passing(error.to_string()),
+        }
+    }
+
+    fn refused_here(&self, error: &io::Error) -> DialFailure {
+        let what = format!("connect to rank 0's store at {}", self.address);
+        DialFailure::Final(Error::refused_here(&what, error))
+    }
+
+    fn stranger(&self, why: &str) -> Error {
+        Error::Auth(format!(
+            "whoever listens at {}, where the ranks meet, {why}: {}",
+            self.address,
+            self.access.requirement()
+        ))
+    }
+
+    /// One request and its answer.
+    ///
+    /// The server closes connections that were idle for long, and those of many when it has too
+    /// many: then it is asked again, as every request may be made twice.
+    fn call(
+        &self,
+        mut request: StoreRequest,
+        deadline: Instant,
+        cancel: &AtomicBool,
+    ) -> Result<Answer, Error> {
+        if let Some(why) = request.refusal() {
+            return Err(Error::Config(format!(
+                "the rendezvous' store refuses {why}"
+            )));
+        }
+        let idle = lock(&self.idle).pop();
+        let mut connection = match idle {
+            Some(connection) => connection,
+            None => self.dial_again(deadline, cancel)?,
+        };
+        let mut answer = connection.exchange(&request, cancel);
+        while matches!(answer, Err(StoreFailure::Ended)) && Instant::now() < deadline {
+            lock(&self.idle).clear();
+            let Ok(fresh) = self.dial_once(deadline, cancel) else {
+                break;
+            };
+            connection = fresh;
+            if let StoreRequest::Get { wait_millis, .. } = &mut request {
+                *wait_millis = millis_until(deadline);
+            }
+            answer = connection.exchange(&request, cancel);
+            if answer.is_err() {
+                thread::sleep(CANCEL_POLL);
+            }
+        }
+        match answer {
+            Ok(answer) => {
+                lock(&self.idle).push(connection);
+                match answer.reply {
+                    StoreReply::Refused(why) => {
+                        Err(Error::Config(format!("the rendezvous' store: {why}")))
+                    }
+                    _ => Ok(answer),
+                }
+            }
+            Err(StoreFailure::Cancelled) => Err(Error::cancelled()),
+            Err(failure) => {
+                self.lost.store(true, Ordering::Relaxed);
+                Err(self.peer_lost(&failure.to_string()))
+            }
+        }
+    }
+
+    /// As many keys as one request may name.
+    fn get_some(
+        &self,
+        keys: &[String],
+        deadline: Instant,
+        cancel: &AtomicBool,
+    ) -> Result<Vec<Vec<u8>>, Error> {
+        let started = Instant::now();
+        let request = StoreRequest::Get {
+            keys: keys.into(),
+            wait_millis: millis_until(deadline),
+        };
+        let answer = self.call(request, deadline, cancel)?;
+        match answer.reply {
+            StoreReply::Values(_) if answer.values.len() == keys.len() => Ok(answer.values),
+            StoreReply::Missing(key) => Err(key_timeout(&key, started.elapsed())),
+            _ => Err(unexpected()),
+        }
+    }
+}
+
+impl Store for TcpStore {
+    fn set(&self, key: &str, value: &[u8]) -> Result<(), Error> {
+        let request = StoreRequest::Set {
+            key: key.into(),
+            value: value.into(),
+        };
+        let deadline = Instant::now() + CALL_TIMEOUT;
+        match self.call(request, deadline, &AtomicBool::new(false))?.reply {
+            StoreReply::Done => Ok(()),
+            _ => Err(unexpected()),
+        }
+    }
+
+    fn get(&self, key: &str, deadline: Instant, cancel: &AtomicBool) -> Result<Vec<u8>, Error> {
+        let mut values = self.multi_get(&[key.into()], deadline, cancel)?;
+        values.pop().ok_or_else(unexpected)
+    }
+
+    fn multi_get(
+        &self,
+        keys: &[String],
+        deadline: Instant,
+        cancel: &AtomicBool,
+    ) -> Result<Vec<Vec<u8>>, Error> {
+        let mut values = Vec::with_capacity(keys.len());
+        for some in keys.chunks(KEYS_MAX) {
+            values.append(&mut self.get_some(some, deadline, cancel)?);
+        }
+        Ok(values)
+    }
+
+    fn refusals(&self) -> Option<String> {
+        self.served.as_ref()?.refusals.text()
+    }
+
+    fn is_authenticated(&self) -> bool {
+        self.access.is_authenticated()
+    }
+
+    fn has(&self, key: &str) -> Result<bool, Error> {
+        let request = StoreRequest::Has { key: key.into() };
+        let deadline = Instant::now() + CALL_TIMEOUT;
+        match self.call(request, deadline, &AtomicBool::new(false))?.reply {
+            StoreReply::Has(has) => Ok(has),
+            _ => Err(unexpected()),
+        }
+    }
+}
+
+fn millis_until(deadline: Instant) -> u32 {
+    let left = deadline.saturating_duration_since(Instant::now());
+    u32::try_from(left.as_millis()).unwrap_or(u32::MAX)
+}
+
+fn unexpected() -> Error {
+    Error::Internal("the store's server gave an answer to another question".into())
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A client's connection to the server.
+pub(super) struct ClientConnection {
+    stream: Descriptor<TcpStream>,
+    channel: Channel,
+}
+
+impl ClientConnection {
+    /// Makes sure that both ends speak this protocol and belong to the same job. `wire` is what is
+    /// to be sent first.
+    fn shake(
+        &mut self,
+        mut wire: Vec<u8>,
+        deadline: Instant,
+        cancel: &AtomicBool,
+    ) -> Result<(), StoreFailure> {
+        prepare(&self.stream)?;
+        let mut buffer = [0; 16 << 10];
+        loop {
+            write(&self.stream, &wire, deadline, cancel)?;
+            wire.clear();
+            if self.channel.is_open() {
+                return Ok(());
+            }
+            match retry(
+                "recvfrom",
+                (&*self.stream).read(&mut buffer),
+                deadline,
+                cancel,
+            )? {
+                Some(0) => return Err(StoreFailure::Ended),
+                bytes => (self.channel).feed(&buffer[..bytes.unwrap_or(0)], &mut wire)?,
+            }
+        }
+    }
+
+    pub(super) fn exchange(
+        &mut self,
+        request: &StoreRequest,
+        cancel: &AtomicBool,
+    ) -> Result<Answer, StoreFailure> {
+        let plain = message(request);
+        let mut wire = Vec::with_capacity(plain.len() + plain.len() / 512 + 64);
+        for chunk in plain.chunks(CHUNK_BYTES_MAX) {
+            self.channel.seal(chunk, &mut wire);
+        }
+        write(&self.stream, &wire, Instant::now() + CALL_TIMEOUT, cancel)?;
+        let reply = loop {
+            let body = self.receive(BODY_BYTES_MAX, cancel)?;
+            match postcard::from_bytes(&body) {
+                Ok(StoreReply::Waiting) => {}
+                Ok(reply) => break reply,
+                Err(_) => return Err(StoreFailure::Nonsense),
+            }
+        };
+        let count = match &reply {
+            StoreReply::Values(count) => *count as usize,
+            _ => 0,
+        };
+        if count > KEYS_MAX {
+            return Err(StoreFailure::Nonsense);
+        }
+        let mut values = Vec::with_capacity(count);
+        let mut left = REPLY_BYTES_MAX;
+        for _ in 0..count {
+            let value = self.receive(left.min(VALUE_BYTES_MAX), cancel)?;
+            left -= value.len();
+            values.push(value);
+        }
+        Ok(Answer { reply, values })
+    }
+
+    /// The next message's body. Memory is taken as bytes come, not as they are announced.
+    fn receive(&mut self, bytes_max: usize, cancel: &AtomicBool) -> Result<Vec<u8>, StoreFailure> {
+        let mut buffer = [0; 16 << 10];
+        let mut deadline = Instant::now() + SILENCE_MAX;
+        loop {
+            if let Some(body) = self.channel.next_body(bytes_max)? {
+                return Ok(body);
+            }
+            match retry(
+                "recvfrom",
+                (&*self.stream).read(&mut buffer),
+                deadline,
+                cancel,
+            )? {
+                Some(0) => return Err(StoreFailure::Ended),
+                Some(bytes) => {
+                    let mut wire = Vec::new();
+                    self.channel.feed(&buffer[..bytes], &mut wire)?;
+                    write(&self.stream, &wire, deadline, cancel)?;
+                    deadline = Instant::now() + SILENCE_MAX;
+                }
+                None => {}
+            }
+        }
+    }
+}
+
+/// Has blocking calls look at their deadline, and whether they are cancelled, now and then.
+fn prepare(stream: &TcpStream) -> io::Result<()> {
+    stream.set_nonblocking(false)?;
+    stream.set_nodelay(true)?;
+    stream.set_read_timeout(Some(CANCEL_POLL))?;
+    stream.set_write_timeout(Some(CANCEL_POLL))
+}
+
+fn write(
+    mut stream: &TcpStream,
+    mut bytes: &[u8],
+    deadline: Instant,
+    cancel: &AtomicBool,
+) -> Result<(), StoreFailure> {
+    while !bytes.is_empty() {
+        if let Some(written) = retry("sendto", stream.write(bytes), deadline, cancel)? {
+            bytes = &bytes[written..];
+        }
+    }
+    Ok(())
+}
+
+/// The count of bytes, or `None` if there were none and it is to be tried again.
+fn retry(
+    call: &'static str,
+    result: io::Result<usize>,
+    deadline: Instant,
+    cancel: &AtomicBool,
+) -> Result<Option<usize>, StoreFailure> {
+    use io::ErrorKind::{BrokenPipe, ConnectionReset, Interrupted, TimedOut, WouldBlock};
+    match result {
+        Ok(bytes) => Ok(Some(bytes)),
+        Err(error) => match error.kind() {
+            WouldBlock | TimedOut | Interrupted if cancel.load(Ordering::Relaxed) => {
+                Err(StoreFailure::Cancelled)
+            }
+            WouldBlock | TimedOut | Interrupted if Instant::now() >= deadline => {
+                Err(StoreFailure::Silent)
+            }
+            WouldBlock | TimedOut | Interrupted => Ok(None),
+            BrokenPipe | ConnectionReset => Err(StoreFailure::Ended),
+            _ => Err(StoreFailure::Io(failed(call, error))),
+        },
+    }
+}

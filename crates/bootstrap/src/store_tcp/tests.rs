@@ -1,0 +1,506 @@
+mod tls;
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use super::protocol::{StoreReply, StoreRequest};
+use super::server::StoreLimits;
+use super::*;
+use crate::Store;
+
+fn soon(millis: u64) -> Instant {
+    Instant::now() + Duration::from_millis(millis)
+}
+
+fn client(server: &TcpStoreServer) -> TcpStore {
+    let address = server.address().to_string();
+    TcpStore::connect(
+        &address,
+        StoreAccess::ThisHost,
+        soon(10_000),
+        &AtomicBool::new(false),
+    )
+    .unwrap()
+}
+
+fn server() -> TcpStoreServer {
+    TcpStoreServer::start("127.0.0.1:0", &StoreAccess::ThisHost).unwrap()
+}
+
+#[test]
+fn a_value_reaches_every_client() {
+    let server = server();
+    let never = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let waiters: Vec<_> = (0..4)
+            .map(|_| {
+                let client = client(&server);
+                let keys = ["a".to_string(), "b".to_string()];
+                scope.spawn(move || client.multi_get(&keys, soon(10_000), &AtomicBool::new(false)))
+            })
+            .collect();
+        let setter = client(&server);
+        setter.set("b", b"2").unwrap();
+        setter.set("a", &vec![7; 3 << 20]).unwrap();
+        for waiter in waiters {
+            let values = waiter.join().unwrap().unwrap();
+            assert_eq!(values, [vec![7; 3 << 20], b"2".to_vec()]);
+        }
+        assert!(setter.has("a").unwrap());
+        assert!(!setter.has("c").unwrap());
+        assert_eq!(setter.get("b", soon(1000), &never).unwrap(), b"2");
+    });
+}
+
+#[test]
+fn a_missing_key_times_out_and_is_named() {
+    let server = server();
+    let client = client(&server);
+    let error = client
+        .get("absent", soon(30), &AtomicBool::new(false))
+        .unwrap_err();
+    assert!(matches!(error, Error::Timeout { .. }), "{error}");
+    assert!(error.to_string().contains("absent"), "{error}");
+    client.set("present", b"1").unwrap();
+}
+
+#[test]
+fn the_end_of_the_server_ends_every_wait() {
+    let server = server();
+    let client = client(&server);
+    std::thread::scope(|scope| {
+        let waiter = scope.spawn(|| client.get("never", soon(60_000), &AtomicBool::new(false)));
+        drop(server);
+        let error = waiter.join().unwrap().unwrap_err();
+        assert!(
+            matches!(error, Error::PeerLost { rank: Some(0), .. }),
+            "{error}"
+        );
+    });
+}
+
+#[test]
+fn calls_to_a_server_that_was_lost_fail_soon() {
+    let server = server();
+    let client = client(&server);
+    drop(server);
+    let started = Instant::now();
+    // As many as a rank makes that tells the others of its failure, and asks who is missing.
+    for _ in 0..4 {
+        let error = client.set("failed", b"why").unwrap_err();
+        assert!(matches!(error, Error::PeerLost { .. }), "{error}");
+        assert!(client.has("here").is_err());
+    }
+    let error = client.get("never", soon(60_000), &AtomicBool::new(false));
+    assert!(matches!(error, Err(Error::PeerLost { .. })), "{error:?}");
+    assert!(started.elapsed() < Duration::from_secs(5));
+}
+
+#[test]
+fn cancel_ends_a_wait_and_an_attempt_to_connect() {
+    let server = server();
+    let client = client(&server);
+    let cancel = AtomicBool::new(false);
+    let started = Instant::now();
+    std::thread::scope(|scope| {
+        let waiter = scope.spawn(|| client.get("never", soon(60_000), &cancel));
+        let nobody = "127.0.0.1:1";
+        let dialler = scope.spawn(|| {
+            TcpStore::connect(nobody, StoreAccess::ThisHost, soon(60_000), &cancel).map(drop)
+        });
+        cancel.store(true, Ordering::Relaxed);
+        for error in [waiter.join().unwrap().map(drop), dialler.join().unwrap()] {
+            assert!(matches!(error, Err(Error::Aborted { .. })), "{error:?}");
+        }
+    });
+    assert!(started.elapsed() < Duration::from_secs(5));
+}
+
+#[test]
+fn a_stranger_is_turned_away() {
+    let server = server();
+    let mut stranger = TcpStream::connect(server.address()).unwrap();
+    stranger.write_all(&[b'G'; 64]).unwrap();
+    let mut answer = Vec::new();
+    // The connection ends; whether by a reset depends on what was read.
+    let _ = stranger.read_to_end(&mut answer);
+    assert!(answer.is_empty(), "{answer:?}");
+    client(&server).set("still", b"there").unwrap();
+}
+
+#[test]
+fn something_else_at_the_address_is_not_taken_for_a_store() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let other = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        stream.write_all(b"220 mail.example ESMTP\r\n").unwrap();
+    });
+    let error = TcpStore::connect(
+        &address,
+        StoreAccess::ThisHost,
+        soon(300),
+        &AtomicBool::new(false),
+    )
+    .map(drop);
+    other.join().unwrap();
+    assert!(matches!(error, Err(Error::Timeout { .. })), "{error:?}");
+}
+
+fn secret(text: &str) -> StoreAccess {
+    StoreAccess::Secret(Secret::new(text.as_bytes()).unwrap())
+}
+
+fn closed_server(limits: StoreLimits) -> TcpStoreServer {
+    TcpStoreServer::start_with("127.0.0.1:0", &secret(OURS), limits).unwrap()
+}
+
+fn connect(server: &TcpStoreServer, access: StoreAccess) -> Result<TcpStore, Error> {
+    let address = server.address().to_string();
+    TcpStore::connect(&address, access, soon(20_000), &AtomicBool::new(false))
+}
+
+/// A request that a client of ours would not make.
+fn ask(server: &TcpStoreServer, access: StoreAccess, request: &StoreRequest) -> StoreReply {
+    let never = AtomicBool::new(false);
+    let Ok(mut connection) = connect(server, access)
+        .unwrap()
+        .dial_once(soon(5000), &never)
+    else {
+        panic!("no connection");
+    };
+    connection.exchange(request, &never).unwrap().reply
+}
+
+/// What a stranger gets for what it sends, until the connection ends.
+fn heard_by_stranger(server: &TcpStoreServer, says: &[u8]) -> Vec<u8> {
+    let mut stranger = TcpStream::connect(server.address()).unwrap();
+    stranger
+        .set_read_timeout(Some(Duration::from_secs(20)))
+        .unwrap();
+    stranger.write_all(says).unwrap();
+    let mut answer = Vec::new();
+    match stranger.read_to_end(&mut answer) {
+        Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => panic!("still open"),
+        _ => answer,
+    }
+}
+
+/// What a client says first.
+fn opening(access: &StoreAccess) -> Vec<u8> {
+    let mut wire = Vec::new();
+    channel::Channel::of_client(access, "127.0.0.1:1", &mut wire).unwrap();
+    wire
+}
+
+const OURS: &str = "the secret of this job";
+const OTHER: &str = "the secret of another job";
+
+#[test]
+fn who_has_the_secret_is_served() {
+    let server = closed_server(StoreLimits::default());
+    let [one, two] = [(); 2].map(|()| connect(&server, secret(OURS)).unwrap());
+    std::thread::scope(|scope| {
+        let keys = ["a".to_string(), "empty".to_string()];
+        let waiter =
+            scope.spawn(move || two.multi_get(&keys, soon(10_000), &AtomicBool::new(false)));
+        one.set("empty", b"").unwrap();
+        one.set("a", &vec![7; 3 << 20]).unwrap();
+        let values = waiter.join().unwrap().unwrap();
+        assert_eq!(values, [vec![7; 3 << 20], Vec::new()]);
+    });
+}
+
+#[test]
+fn different_secrets_are_told_apart_soon_and_clearly() {
+    let closed = closed_server(StoreLimits::default());
+    let open = server();
+    let started = Instant::now();
+    for (server, access) in [
+        (&closed, secret(OTHER)),
+        (&closed, StoreAccess::ThisHost),
+        (&open, secret(OURS)),
+    ] {
+        let error = connect(server, access).map(drop).unwrap_err();
+        assert!(matches!(error, Error::Auth(_)), "{error}");
+        let told = error.to_string();
+        assert!(told.contains("WEFT_SECRET must be the same"), "{told}");
+        assert!(!told.contains(OURS) && !told.contains(OTHER), "{told}");
+    }
+    assert!(started.elapsed() < Duration::from_secs(10));
+}
+
+#[test]
+fn a_stranger_hears_nothing_and_changes_nothing() {
+    let limits = StoreLimits {
+        stranger_time: Duration::from_millis(300),
+        ..StoreLimits::default()
+    };
+    let server = closed_server(limits);
+    let [plain, other] = [StoreAccess::ThisHost, secret(OTHER)].map(|access| opening(&access));
+    let mut request = plain.clone();
+    request.extend(protocol::message(&StoreRequest::Set {
+        key: "a".into(),
+        value: b"1".into(),
+    }));
+    let noise = [0xa5; 100_000];
+    for says in [&noise[..], &request, &other, &[], &plain[..20]] {
+        assert!(heard_by_stranger(&server, says).is_empty());
+    }
+    assert!(!connect(&server, secret(OURS)).unwrap().has("a").unwrap());
+}
+
+#[test]
+fn what_a_client_said_is_of_no_use_to_who_repeats_it() {
+    let limits = StoreLimits {
+        stranger_time: Duration::from_millis(300),
+        ..StoreLimits::default()
+    };
+    let server = closed_server(limits);
+    // Between the client and the server sits somebody who keeps all that the client says.
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let to = server.address();
+    let recorder = std::thread::spawn(move || {
+        let (mut inner, _) = listener.accept().unwrap();
+        let mut outer = TcpStream::connect(to).unwrap();
+        let (mut back, mut front) = (outer.try_clone().unwrap(), inner.try_clone().unwrap());
+        std::thread::spawn(move || std::io::copy(&mut back, &mut front));
+        let (mut kept, mut buffer) = (Vec::new(), [0; 4096]);
+        while let Ok(bytes @ 1..) = inner.read(&mut buffer) {
+            kept.extend_from_slice(&buffer[..bytes]);
+            outer.write_all(&buffer[..bytes]).unwrap();
+        }
+        kept
+    });
+    let client = TcpStore::connect(
+        &address,
+        secret(OURS),
+        soon(10_000),
+        &AtomicBool::new(false),
+    );
+    let client = client.unwrap();
+    client.set("the key", b"the value").unwrap();
+    drop(client);
+    let kept = recorder.join().unwrap();
+    for shown in [&b"the key"[..], b"the value"] {
+        assert!(!kept.windows(shown.len()).any(|part| part == shown));
+    }
+    // The answer is what nobody without the secret can go on from.
+    let opening_bytes = opening(&secret(OURS)).len();
+    assert!(heard_by_stranger(&server, &kept).len() <= opening_bytes);
+    assert!(heard_by_stranger(&server, &kept[..opening_bytes]).len() <= opening_bytes);
+}
+
+#[test]
+fn idle_strangers_make_room() {
+    let limits = StoreLimits {
+        strangers: 8,
+        stranger_time: Duration::from_secs(600),
+        ..StoreLimits::default()
+    };
+    let server = closed_server(limits);
+    let strangers: Vec<_> = (0..100)
+        .map(|_| TcpStream::connect(server.address()).unwrap())
+        .collect();
+    connect(&server, secret(OURS))
+        .unwrap()
+        .set("a", b"1")
+        .unwrap();
+    let is_open = |mut stranger: &TcpStream| {
+        stranger
+            .set_read_timeout(Some(Duration::from_millis(1)))
+            .unwrap();
+        let read = stranger.read(&mut [0]);
+        read.is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock)
+    };
+    let open = strangers
+        .iter()
+        .filter(|stranger| is_open(stranger))
+        .count();
+    assert!(open <= 8, "{open}");
+}
+
+#[test]
+fn clients_that_were_idle_make_room_and_come_back() {
+    let limits = StoreLimits {
+        clients: 2,
+        idle_time: Duration::from_millis(200),
+        ..StoreLimits::default()
+    };
+    let server = closed_server(limits);
+    let clients: Vec<_> = (0..6)
+        .map(|_| connect(&server, secret(OURS)).unwrap())
+        .collect();
+    for (number, client) in clients.iter().enumerate() {
+        client.set(&number.to_string(), b"1").unwrap();
+    }
+    std::thread::sleep(Duration::from_millis(500));
+    assert!(clients[0].has("5").unwrap());
+}
+
+#[test]
+fn more_clients_may_wait_than_there_is_room_for() {
+    let limits = StoreLimits {
+        clients: 2,
+        ..StoreLimits::default()
+    };
+    let server = closed_server(limits);
+    std::thread::scope(|scope| {
+        let waiters = [(); 6].map(|()| {
+            scope.spawn(|| {
+                let client = connect(&server, secret(OURS)).unwrap();
+                client.get("a", soon(20_000), &AtomicBool::new(false))
+            })
+        });
+        std::thread::sleep(Duration::from_millis(200));
+        connect(&server, secret(OURS))
+            .unwrap()
+            .set("a", b"1")
+            .unwrap();
+        for waiter in waiters {
+            assert_eq!(waiter.join().unwrap().unwrap(), b"1");
+        }
+    });
+}
+
+#[test]
+fn a_key_is_set_once() {
+    let server = server();
+    let [one, two] = [(); 2].map(|()| client(&server));
+    one.set("a", b"1").unwrap();
+    two.set("a", b"1").unwrap();
+    let error = two.set("a", b"2").unwrap_err();
+    assert!(error.to_string().contains("set already"), "{error}");
+    let value = two.get("a", soon(1000), &AtomicBool::new(false));
+    assert_eq!(value.unwrap(), b"1");
+}
+
+#[test]
+fn a_request_cannot_ask_for_more_than_a_reply_holds() {
+    let server = server();
+    client(&server).set("k", &vec![7; 1 << 20]).unwrap();
+    let ask = |keys| {
+        let wait_millis = 1000;
+        let request = StoreRequest::Get { keys, wait_millis };
+        ask(&server, StoreAccess::ThisHost, &request)
+    };
+    assert!(matches!(ask(vec!["k".into(); 64]), StoreReply::Values(64)));
+    for refused in [
+        vec!["k".to_string(); 65],
+        vec!["k".into(); 1000],
+        vec!["k".into(); 1025],
+        vec!["k".repeat(513)],
+    ] {
+        let reply = ask(refused);
+        assert!(matches!(reply, StoreReply::Refused(_)), "{reply:?}");
+    }
+    // Not even decoded: a million keys take more than they look like.
+    let keys = vec![String::new(); (1 << 20) + 1];
+    let body = protocol::message(&StoreRequest::Get {
+        keys,
+        wait_millis: 0,
+    });
+    assert!(StoreRequest::decode(&body[4..]).is_err());
+}
+
+#[test]
+fn many_keys_are_asked_for_in_parts() {
+    let server = server();
+    let client = client(&server);
+    let keys: Vec<String> = (0..2500).map(|number| number.to_string()).collect();
+    for key in &keys {
+        client.set(key, key.as_bytes()).unwrap();
+    }
+    let values = client
+        .multi_get(&keys, soon(10_000), &AtomicBool::new(false))
+        .unwrap();
+    assert!(
+        values
+            .iter()
+            .zip(&keys)
+            .all(|(value, key)| value == key.as_bytes())
+    );
+}
+
+#[test]
+fn what_is_kept_is_bounded() {
+    let limits = StoreLimits {
+        stored_bytes: 10_000,
+        ..StoreLimits::default()
+    };
+    let server = closed_server(limits);
+    let client = connect(&server, secret(OURS)).unwrap();
+    client.set("a", &[1; 9000]).unwrap();
+    let error = client.set("b", &[1; 9000]).unwrap_err().to_string();
+    assert!(error.contains("no room"), "{error}");
+    client.set("c", &[1; 500]).unwrap();
+    let error = client.set(&"k".repeat(600), b"1").unwrap_err().to_string();
+    assert!(error.contains("600 bytes"), "{error}");
+    let error = client
+        .set("v", &vec![0; (16 << 20) + 1])
+        .unwrap_err()
+        .to_string();
+    assert!(error.contains("16777217 bytes"), "{error}");
+}
+
+#[test]
+fn without_a_secret_nothing_leaves_the_host() {
+    for address in ["0.0.0.0:0", "[::]:0", "192.0.2.1:1"] {
+        let server = TcpStoreServer::start(address, &StoreAccess::ThisHost).map(drop);
+        let never = AtomicBool::new(false);
+        let client = TcpStore::connect(address, StoreAccess::ThisHost, soon(5000), &never);
+        for error in [server.unwrap_err(), client.map(drop).unwrap_err()] {
+            let told = error.to_string();
+            assert!(
+                told.contains("set WEFT_SECRET") && told.contains("WEFT_INSECURE=1"),
+                "{told}"
+            );
+        }
+    }
+    TcpStoreServer::start("0.0.0.0:0", &StoreAccess::Anybody).unwrap();
+}
+
+#[test]
+fn an_address_of_another_host_is_replaced_by_all_only_behind_a_secret() {
+    let elsewhere = "192.0.2.1:0";
+    let error = TcpStoreServer::start(elsewhere, &StoreAccess::Anybody)
+        .map(drop)
+        .unwrap_err();
+    assert!(error.to_string().contains("MASTER_ADDR"), "{error}");
+    let server = TcpStoreServer::start(elsewhere, &secret(OURS)).unwrap();
+    assert!(server.listens_everywhere());
+    assert!(!closed_server(StoreLimits::default()).listens_everywhere());
+}
+
+/// The published address leads through a forwarded port, which this host does not reach.
+#[test]
+fn the_process_that_serves_reaches_its_store_where_it_listens() {
+    let never = AtomicBool::new(false);
+    let elsewhere = "192.0.2.1:0";
+    for at in [elsewhere, "127.0.0.1:0"] {
+        let server = TcpStoreServer::start(at, &secret(OURS)).unwrap();
+        let own = TcpStore::connect_own(&server, elsewhere, secret(OURS), soon(10_000), &never);
+        own.unwrap().set("key", b"value").unwrap();
+    }
+}
+
+#[test]
+fn who_waits_in_vain_learns_of_refused_processes() {
+    let never = AtomicBool::new(false);
+    let server = TcpStoreServer::start("127.0.0.1:0", &secret(OURS)).unwrap();
+    let address = server.address().to_string();
+    let own = TcpStore::connect_own(&server, &address, secret(OURS), soon(10_000), &never).unwrap();
+    assert_eq!(own.refusals(), None);
+    for access in [secret(OTHER), StoreAccess::Anybody] {
+        let refused = TcpStore::connect(&address, access, soon(10_000), &never);
+        assert!(matches!(refused.map(drop), Err(Error::Auth(_))));
+    }
+    let told = own.refusals().unwrap();
+    assert!(
+        told.contains("the last from 127.0.0.1") && told.contains("WEFT_SECRET"),
+        "{told}"
+    );
+}
