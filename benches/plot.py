@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benches.targets import TargetVerdict
-from weft.bench.sizes import show_bytes
+from weft.quantities import show_bytes
 
 _COLUMNS = 3
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from benches.targets import TargetVerdict
 from weft.bench.rows import BenchRow
-from weft.bench.sizes import show_bytes
+from weft.quantities import show_bytes
 
 
 def table(verdicts: Sequence[TargetVerdict]) -> str:

@@ -18,8 +18,8 @@ from benches import record
 from benches.builds import instructions, measuring, report, settings, stepping, verdict
 from benches.builds.measuring import BuildRow
 from benches.builds.settings import FULL, QUICK, BuildCell, BuildEffort
-from weft.bench import launch
-from weft.bench.sizes import parse_sizes
+from weft.local_ranks import RanksError
+from weft.quantities import parse_sizes
 
 
 def main() -> int:
@@ -35,7 +35,7 @@ def main() -> int:
         if not arguments.instructions:
             rows, table = _compared(pythons, _chosen(effort, arguments), effort)
             text = f"{table}\n{text}"
-    except launch.BenchError as error:
+    except RanksError as error:
         print(f"benches.builds: {error}", file=sys.stderr)
         return 1
     print(text)

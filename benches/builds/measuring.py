@@ -12,7 +12,9 @@ from typing import Any
 from benches.builds.settings import BuildCell, BuildEffort, BuildLaunch
 from weft import config
 from weft.bench import launch, worker_groups
-from weft.bench.worker_groups import Command, WorkerGroup
+from weft.bench.worker_groups import WorkerGroup
+from weft.local_ranks import Command
+from weft.ports import free_ports
 
 Tell = Callable[[str], None]
 """Who is told how far it is."""
@@ -67,7 +69,7 @@ def started(
         spec, socket = Path(directory, "spec.json"), Path(directory, "coordinator")
         value = {
             "ranks": kind.ranks,
-            "ports": dict(zip(builds, _pairs(launch.free_ports(2 * len(builds))), strict=True)),
+            "ports": dict(zip(builds, _pairs(free_ports(2 * len(builds))), strict=True)),
             "bytes_max": bytes_max,
             "socket": str(socket),
             "directory": directory,

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from benches.builds import instructions, verdict
 from benches.builds.instructions import InstructionCount
 from benches.builds.verdict import CellVerdict, GroupVerdict
-from weft.bench.sizes import show_bytes
+from weft.quantities import show_bytes
 
 _COLUMNS = ("ranks, transport, level, memory", "new/old", "again", "old/old", "worst", "new/old", "bound", "")
 

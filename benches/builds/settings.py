@@ -6,7 +6,7 @@ import dataclasses
 import itertools
 from dataclasses import dataclass
 
-from weft.bench.sizes import parse_sizes, show_bytes
+from weft.quantities import parse_sizes, show_bytes
 
 RANKS = (2, 4)
 TRANSPORTS = ("shm", "tcp")

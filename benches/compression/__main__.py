@@ -15,6 +15,7 @@ from benches.compression.rows import CompressionRow
 from benches.compression.settings import CONTENDERS, FULL, GBPS, HOSTS, QUICK, CompressionEffort
 from weft import diagnosis
 from weft.bench import launch, processes
+from weft.local_ranks import RanksError
 
 
 def main() -> int:
@@ -32,7 +33,7 @@ def main() -> int:
         for gbps in arguments.gbps:
             print(f"{HOSTS} hosts at {gbps:g} Gbit/s", flush=True)
             rows += _measured(gbps, effort)
-    except launch.BenchError as error:
+    except RanksError as error:
         print(f"benches.compression: {error}", file=sys.stderr)
         return 1
     text = report.table(rows, effort.loss)

@@ -18,7 +18,7 @@ import weft.torch
 from benches.compression.rows import CompressionRow
 from benches.compression.settings import CONTENDERS, CompressionEffort, Contender
 from weft.demo.language import LanguageModel, Text, loss_of
-from weft.emulation import kernel
+from weft.local_ranks import die_with_parent
 from weft.torch.modes import GroupCommunication
 
 _SAMPLES, _TEST_SAMPLES = 8, 64
@@ -27,7 +27,7 @@ _STEPS_BETWEEN_LOOKS = 10
 
 def main() -> None:
     """Trains by each contender; rank 0 appends a row to the file for each."""
-    kernel.die_with_parent()
+    die_with_parent()
     spec = json.loads(Path(sys.argv[1]).read_text())
     effort = CompressionEffort(**{**spec["effort"], "contenders": tuple(spec["effort"]["contenders"])})
     torch.set_num_threads(1)

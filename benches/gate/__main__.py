@@ -20,6 +20,8 @@ from benches.gate.settings import FULL, QUICK, SETTINGS, GateEffort, GateSetting
 from weft import diagnosis
 from weft.bench import launch, processes, worker_groups
 from weft.bench.worker_groups import WorkerGroup
+from weft.local_ranks import RanksError
+from weft.ports import free_ports
 
 _GLANCES = 2
 """Blocks of one step, by which the number of steps of a block is chosen."""
@@ -36,7 +38,7 @@ def main() -> int:
         for setting in SETTINGS:
             if setting.hosts == 1 or not missing:
                 rows += _measure(setting, effort)
-    except launch.BenchError as error:
+    except RanksError as error:
         print(f"benches.gate: {error}", file=sys.stderr)
         return 1
     text = report.table(rows, left_out)
@@ -82,7 +84,7 @@ def _started(setting: GateSetting) -> Iterator[WorkerGroup]:
     """The ranks of a setting, ready to train. They end with the block, however it ends."""
     with launch.shared_directory() as directory:
         spec, socket = Path(directory, "spec.json"), Path(directory, "coordinator")
-        port = (launch.free_ports(1) if setting.hosts == 1 else launch.emulated_ports(1))[0]
+        port = (free_ports(1) if setting.hosts == 1 else launch.emulated_ports(1))[0]
         spec.write_text(json.dumps({"ranks": setting.ranks, "port": port, "socket": str(socket)}))
         ranks = processes.RankProcesses(
             program=["-m", "benches.gate.worker", str(spec)],

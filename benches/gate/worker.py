@@ -19,7 +19,7 @@ from torch.nn.parallel import DistributedDataParallel
 from benches.gate.networks import NETWORKS
 from weft import config
 from weft.bench.message_socket import MessageSocket
-from weft.emulation import kernel
+from weft.local_ranks import die_with_parent
 
 _LEARNING_RATE = 1e-4
 _WARM_UP_STEPS = 3
@@ -30,7 +30,7 @@ _TOLERANCE = 1e-4
 
 def main() -> None:
     """Trains as it is told to, until it is told to end."""
-    kernel.die_with_parent()
+    die_with_parent()
     spec = json.loads(Path(sys.argv[1]).read_text())
     torch.set_num_threads(1)
     place = config.place()

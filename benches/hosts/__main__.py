@@ -17,6 +17,7 @@ from benches.targets import TargetVerdict
 from weft import console, diagnosis
 from weft.bench import launch, table
 from weft.bench.rows import BenchRow
+from weft.local_ranks import RanksError
 
 
 def main() -> int:
@@ -34,7 +35,7 @@ def main() -> int:
             continue
         try:
             found = _measure(setting.quick() if arguments.quick else setting, lines)
-        except launch.BenchError as error:
+        except RanksError as error:
             print(f"benches.hosts: {setting.name}: {error}", file=sys.stderr)
             return 1
         rows += found

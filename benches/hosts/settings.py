@@ -6,8 +6,9 @@ import dataclasses
 from dataclasses import dataclass
 
 from weft.bench import launch
-from weft.bench.sizes import parse_sizes
 from weft.bench.spec import MEMORIES, Spec
+from weft.ports import free_ports
+from weft.quantities import parse_sizes
 
 _MPI = ["openmpi", "mpich", "mpich-ring", "intel-mpi"]
 _ALL = [*_MPI, "oneccl", "gloo"]
@@ -32,7 +33,7 @@ class TableSetting:
 
     def spec(self, directory: str) -> Spec:
         """As the measuring processes need it."""
-        ports = launch.free_ports if self.hosts == 1 else launch.emulated_ports
+        ports = free_ports if self.hosts == 1 else launch.emulated_ports
         return Spec(
             collective="all-reduce",
             dtype="float32",

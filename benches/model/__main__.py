@@ -14,7 +14,8 @@ from benches.model.observed import Observed
 from benches.model.settings import SETTINGS, ModelSetting
 from weft import _weft
 from weft.bench import launch, processes
-from weft.bench.sizes import parse_sizes
+from weft.ports import free_ports
+from weft.quantities import parse_sizes
 
 
 def main() -> int:
@@ -80,7 +81,7 @@ def _measure(setting: ModelSetting, arguments: argparse.Namespace) -> Observed:
             processes.RankProcesses(
                 program=["-m", "benches.model.worker", str(spec)],
                 ranks=setting.ranks,
-                port=launch.free_ports(1)[0],
+                port=free_ports(1)[0],
                 hosts=setting.hosts,
                 gbps=setting.gbps,
                 shared=[directory],

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benches.model.compare import ComparedSetting, error
-from weft.bench.sizes import show_bytes
+from weft.quantities import show_bytes
 
 __all__ = ["draw"]
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benches.model.compare import ComparedSetting, Contest, ModelCell, contests, error
-from weft.bench.sizes import show_bytes
+from weft.quantities import show_bytes
 
 __all__ = ["table", "write"]
 

@@ -17,6 +17,7 @@ from benches.model.observed import Observed
 from benches.model.settings import ModelSetting
 from weft import machine
 from weft.emulation import EmulatedNetwork, kernel
+from weft.local_ranks import die_with_parent
 from weft.tuning import calibration
 from weft.tuning.stopwatch import Measurement, Probe, Stopwatch
 
@@ -32,7 +33,7 @@ _SMALL_BYTES = 4096
 
 def main() -> None:
     """Measures; rank 0 writes what it has found."""
-    kernel.die_with_parent()
+    die_with_parent()
     spec = json.loads(Path(sys.argv[1]).read_text())
     sizes: list[int] = spec["sizes"]
     setting = ModelSetting(**spec["setting"])

@@ -13,7 +13,8 @@ from benches.one_host import targets
 from benches.one_host.settings import OneHostEffort, OneHostSetting, full, quick
 from weft.bench import launch, pipeline, rows
 from weft.bench.rows import BenchRow
-from weft.bench.sizes import show_bytes
+from weft.local_ranks import RanksError
+from weft.quantities import show_bytes
 
 
 def main() -> int:
@@ -25,7 +26,7 @@ def main() -> int:
         libraries = [row for setting in effort.libraries for row in _measure(setting, effort)]
         torch = _measure(effort.torch, effort)
         experiment = _experiment(effort)
-    except launch.BenchError as error:
+    except RanksError as error:
         print(f"benches.one_host: {error}", file=sys.stderr)
         return 1
     found = [*libraries, *torch, *experiment]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from weft.bench import launch
-from weft.bench.sizes import parse_sizes
 from weft.bench.spec import MEMORIES, Spec
+from weft.ports import free_ports
+from weft.quantities import parse_sizes
 
 _PEERS = ["openmpi", "openmpi-raben", "mpich", "intel-mpi"]
 _PEERS_2 = ["openmpi", "mpich", "intel-mpi", "oneccl"]
@@ -38,7 +38,7 @@ class OneHostSetting:
             seconds=effort.seconds,
             rounds=effort.rounds,
             floors=self.through == "library",
-            ports=launch.free_ports(2),
+            ports=free_ports(2),
             directory=directory,
         )
 

@@ -17,8 +17,10 @@ from benches import record
 from benches.rdma.ratios import RatioTable
 from weft.bench import launch
 from weft.bench.rows import BenchRow
-from weft.bench.sizes import parse_sizes
 from weft.bench.spec import Spec
+from weft.local_ranks import RanksError
+from weft.ports import free_ports
+from weft.quantities import parse_sizes
 
 _SECONDS = 0.5
 
@@ -32,7 +34,7 @@ def main() -> int:
             print(f"block {block + 1} of {arguments.blocks}", flush=True)
             for transport in ("rdma", "tcp"):
                 found.add(_measured(arguments, transport))
-    except launch.BenchError as error:
+    except RanksError as error:
         print(f"benches.rdma: {error}", file=sys.stderr)
         return 1
     text = found.text()
@@ -78,7 +80,7 @@ def _measured(arguments: argparse.Namespace, transport: str) -> Sequence[BenchRo
             seconds=_SECONDS,
             rounds=1,
             floors=False,
-            ports=launch.free_ports(2),
+            ports=free_ports(2),
             directory=directory,
         )
         return launch.measure(spec, lambda _: None)

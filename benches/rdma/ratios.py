@@ -10,7 +10,7 @@ from typing import Any
 
 from weft.bench.pipeline import confidence
 from weft.bench.rows import BenchRow
-from weft.bench.sizes import show_bytes
+from weft.quantities import show_bytes
 
 __all__ = ["RatioTable"]
 

@@ -22,6 +22,7 @@ from benches.servers.settings import FULL, LINE_GBPS, LINE_WORKERS, QUICK, RATE,
 from weft.bench import launch, processes
 from weft.cli import values
 from weft.emulation import EmulationError, require_root
+from weft.local_ranks import RanksError
 
 _Row = UnequalRow | KilledRow | LineRow
 _PARTS = ("unequal", "killed", "lines")
@@ -38,7 +39,7 @@ def main() -> int:
             found, text = _measured(part, effort, arguments.output)
             rows += found
             texts.append(text)
-    except launch.BenchError as error:
+    except RanksError as error:
         print(f"benches.servers: {error}", file=sys.stderr)
         return 1
     text = "\n\n".join(texts)

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from benches.servers.rows import TrainedWorker
 from weft.bench import launch
+from weft.ports import free_ports
 
 __all__ = ["Job", "free_address", "server", "trained"]
 
@@ -33,7 +34,7 @@ class Job:
 
 def free_address() -> str:
     """For a server."""
-    return f"127.0.0.1:{launch.free_ports(1)[0]}"
+    return f"127.0.0.1:{free_ports(1)[0]}"
 
 
 @contextlib.contextmanager

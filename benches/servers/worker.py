@@ -15,7 +15,7 @@ import torch.nn.functional as F  # noqa: N812
 from sklearn.datasets import load_digits
 from torch import Tensor, nn
 
-from weft.emulation import kernel
+from weft.local_ranks import die_with_parent
 from weft.torch.parameter_server import ServerOptimizer, Worker
 
 _BATCH = 256
@@ -23,7 +23,7 @@ _BATCH = 256
 
 def main() -> None:
     """Trains for so many seconds or steps."""
-    kernel.die_with_parent()
+    die_with_parent()
     spec = json.loads(sys.argv[1])
     torch.set_num_threads(1)
     torch.manual_seed(0)

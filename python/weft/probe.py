@@ -11,8 +11,8 @@ from contextlib import closing
 import numpy as np
 
 import weft
-from weft.bench.launch import free_ports
-from weft.emulation import kernel
+from weft.local_ranks import die_with_parent
+from weft.ports import free_ports
 
 _CALLS = 200
 _TIMEOUT_S = 25.0
@@ -23,7 +23,7 @@ def main() -> None:
     """Rank 0 starts rank 1, and says how long a call takes."""
     transport = sys.argv[1]
     if len(sys.argv) > 2:
-        kernel.die_with_parent()
+        die_with_parent()
         measure(1, transport, int(sys.argv[2]))
         return
     port = free_ports(1)[0]

@@ -10,7 +10,7 @@ from dataclasses import asdict
 from attacks import ATTACKS, Target, flood
 from chaos_member import ChaosMember, Orders, say
 
-from weft.emulation import kernel
+from weft.local_ranks import die_with_parent
 
 
 def live(member: ChaosMember, report: int, orders: int) -> None:  # noqa: ARG001
@@ -43,7 +43,7 @@ def _sink() -> tuple[str, int]:
     """A listener of the stranger's own, in its own process: for floods that hit nobody."""
     listener = socket.create_server(("127.0.0.1", 0), backlog=1024)
     if os.fork() == 0:
-        kernel.die_with_parent()
+        die_with_parent()
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         while True:
             connection, _ = listener.accept()

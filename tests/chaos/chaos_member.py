@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, NoReturn
 
 import weft
-from weft.emulation import kernel
+from weft.local_ranks import die_with_parent
 
 STACKS_SIGNAL = signal.SIGUSR2
 """At this a rank writes to its stderr what its threads are at."""
@@ -74,7 +74,7 @@ def start(life: Life, member: ChaosMember, report: int, orders: int) -> NoReturn
     """Lives a life in this process, and ends it."""
     code = 1
     try:
-        kernel.die_with_parent()
+        die_with_parent()
         faulthandler.register(STACKS_SIGNAL, all_threads=True)
         life(member, report, orders)
         code = 0

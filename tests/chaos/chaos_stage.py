@@ -24,9 +24,10 @@ import chaos_member
 import chaos_training
 from chaos_member import ChaosMember, Life
 
-from weft.bench.launch import free_ports
 from weft.emulation import EmulatedNetwork, kernel
 from weft.emulation.network import INTERFACE
+from weft.local_ranks import die_with_parent
+from weft.ports import free_ports
 
 LIVES: dict[str, Life] = {"collectives": chaos_life.live, "training": chaos_training.live}
 """What ranks may be at when something fails."""
@@ -294,7 +295,7 @@ def _close_all_but(kept: int) -> None:
 
 def _live_as_agent(host: int, network: EmulatedNetwork | None, control: socket.socket) -> NoReturn:
     try:
-        kernel.die_with_parent()
+        die_with_parent()
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # the trial ends its hosts itself
         signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel collects those that end
         if os.geteuid() == 0:

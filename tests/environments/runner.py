@@ -21,7 +21,7 @@ import weft.selection
 import weft.summary
 import weft.tuning.profile
 import weft.world  # noqa: F401
-from weft.bench.launch import free_ports
+from weft.ports import free_ports
 
 
 @dataclasses.dataclass

@@ -4,8 +4,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from weft.bench.launch import free_ports
 from weft.config import environment
+from weft.ports import free_ports
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples/user_algorithm.py"
 RANKS = 4

@@ -4,7 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from weft.bench.launch import free_ports
+from weft.ports import free_ports
 
 RANKS = 3
 

@@ -14,7 +14,7 @@ import torch.nn.functional as F  # noqa: N812
 from torch import nn
 
 import weft
-from weft.bench.launch import free_ports
+from weft.ports import free_ports
 from weft.torch.parameter_server import (
     Largest,
     Limits,

@@ -12,7 +12,7 @@ import torch
 
 import weft
 from weft import _weft, config, endpoints, stores
-from weft.bench.launch import free_ports
+from weft.ports import free_ports
 from weft.torch.parameter_server import Journal, Limits, Server, Service
 from weft.torch.parameter_server import server as server_module
 from weft.torch.parameter_server.connection import call, connect

@@ -18,7 +18,6 @@ from weft.bench import (
     collectives,
     coordinator,
     elements,
-    launch,
     neighbours,
     peers,
     pipeline,
@@ -28,9 +27,9 @@ from weft.bench import (
     table,
 )
 from weft.bench.rows import BenchRow
-from weft.bench.sizes import parse_sizes, show_bytes
 from weft.cli import main, parser
 from weft.drawing import lanes
+from weft.quantities import parse_sizes, show_bytes
 
 
 @pytest.mark.parametrize(
@@ -481,17 +480,3 @@ def test_arguments_that_are_refused(arguments: str, message: str, capsys: pytest
     with pytest.raises(SystemExit):
         parser().parse_args(arguments.split())
     assert message in capsys.readouterr().err
-
-
-def test_ports_are_none_that_a_socket_may_be_given_meanwhile() -> None:
-    ports = launch.free_ports(8)
-    first_given = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
-    assert len(set(ports)) == 8
-    assert max(ports) < first_given
-
-
-def test_ports_where_the_system_gives_all_of_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    given = tmp_path / "ip_local_port_range"
-    given.write_text("1024\t65535\n")
-    monkeypatch.setattr(launch, "_PORTS_GIVEN", given)
-    assert len(set(launch.free_ports(8))) == 8

@@ -9,7 +9,7 @@ from benches.hosts import settings, targets
 from benches.hosts.settings import TABLES, TableSetting
 from benches.targets import K, M, TargetVerdict
 from weft.bench.rows import BenchRow
-from weft.bench.sizes import parse_sizes
+from weft.quantities import parse_sizes
 
 ROW = BenchRow(
     collective="all-reduce", transport="tcp", memory="ordinary", dtype="float32", ranks=4, hosts=4, gbps=1.0,

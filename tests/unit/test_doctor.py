@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from weft import host_checks, machine, reachability
-from weft.bench.launch import free_ports
 from weft.cli import main
+from weft.ports import free_ports
 
 
 def tree(root: Path, files: dict[str, str]) -> Path:

@@ -17,9 +17,9 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 import weft
-from weft.bench.launch import free_ports
 from weft.metrics import METRICS, Publisher, exposition, server
 from weft.metrics.collector import Collector
+from weft.ports import free_ports
 
 ROOT = Path(__file__).parents[2]
 

@@ -11,8 +11,8 @@ import pytest
 import weft
 from weft import _weft, config
 from weft.cli import main, options
-from weft.cli.times import show_time
 from weft.drawing import Gantt, GanttEvent, draw
+from weft.quantities import show_time
 from weft.schedule import CallShape, Schedule, algorithms, plan
 from weft.simulation import Machine, SimulatedRow, Straggler, Switch, candidates, crossovers, gantt, scaling, simulate
 from weft.simulation.curves import scaling_ranks

@@ -10,7 +10,7 @@ import pytest
 
 import weft
 from weft import config, stores
-from weft.bench.launch import free_ports
+from weft.ports import free_ports
 
 SECRET = "the secret of this job, and no other"
 IDLE_CONNECTIONS = """

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import weft
-from weft.bench.launch import free_ports
+from weft.ports import free_ports
 
 
 def in_threads(**options):

@@ -4,12 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import itertools
-import random
-import socket
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
 
 from weft.bench import neighbours, peers, processes, worker_groups
 from weft.bench.coordinator import BenchCoordinator
@@ -17,48 +13,21 @@ from weft.bench.peers import PeerLibrary, RankPlacement, remote_shell
 from weft.bench.processes import BenchError, RankProcesses
 from weft.bench.rows import BenchRow
 from weft.bench.spec import RING, Spec
-from weft.bench.worker_groups import Command
+from weft.local_ranks import Command
 
 __all__ = [
     "QUIET_TORCH",
     "BenchError",
     "conducted",
     "emulated_ports",
-    "free_ports",
     "launched_by",
     "measure",
     "shared_directory",
 ]
 
 _EMULATED_FIRST_PORT = 29500
-_FIRST_PORT = 10000
 QUIET_TORCH = {"TORCH_CPP_LOG_LEVEL": "ERROR"}
 """Emulated hosts have no names for addresses, of which torch warns."""
-_ANY = 0
-"""Has the system choose a port."""
-_TRIES = 32
-_PORTS_GIVEN = Path("/proc/sys/net/ipv4/ip_local_port_range")
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports of this host that nobody listens at.
-
-    They lie below those that the system gives to sockets that ask for any, where it leaves some:
-    one of these may take a port between its choice here and its use.
-    """
-    apart = range(_FIRST_PORT, int(_PORTS_GIVEN.read_text().split()[0]))
-    tried = random.SystemRandom().sample(apart, min(len(apart), _TRIES * count))
-    with contextlib.ExitStack() as stack:
-        opened = (_listening(stack, port) for port in [*tried, *[_ANY] * count])
-        return list(itertools.islice(filter(None, opened), count))
-
-
-def _listening(stack: contextlib.ExitStack, port: int) -> int | None:
-    """The port, if nobody else listens there; held until the stack is closed."""
-    try:
-        return int(stack.enter_context(socket.create_server(("127.0.0.1", port))).getsockname()[1])
-    except OSError:
-        return None
 
 
 def emulated_ports(count: int) -> list[int]:

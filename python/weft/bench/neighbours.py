@@ -9,8 +9,8 @@ import subprocess
 import sys
 from collections.abc import Iterator
 
-from weft.bench import processes
-from weft.emulation import kernel
+from weft import local_ranks
+from weft.local_ranks import die_with_parent
 
 _FACTOR = 1664525
 _SUMMAND = 1013904223
@@ -38,7 +38,7 @@ class BusyNeighbours:
     def close(self) -> None:
         """Ends them."""
         self._signal(signal.SIGKILL)
-        processes.end(self._processes)
+        local_ranks.end(self._processes)
 
     def _signal(self, number: signal.Signals) -> None:
         for process in self._processes:
@@ -56,7 +56,7 @@ def started(count: int) -> Iterator[BusyNeighbours]:
 
 
 def _compute() -> None:
-    kernel.die_with_parent()
+    die_with_parent()
     os.kill(os.getpid(), signal.SIGSTOP)
     number = 1
     while True:

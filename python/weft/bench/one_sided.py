@@ -20,7 +20,8 @@ import weft
 from weft import console, files
 from weft.bench import launch, processes, rows
 from weft.bench.rows import BenchRow
-from weft.bench.sizes import show_bytes
+from weft.ports import free_ports
+from weft.quantities import show_bytes
 from weft.symmetric import SymmetricArray
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ def measure(spec: OneSidedSpec) -> list[BenchRow]:
     with launch.shared_directory() as directory:
         asked, found = Path(directory, "spec.json"), Path(directory, "rows.json")
         files.write(asked, json.dumps(dataclasses.asdict(spec)))
-        ports = launch.emulated_ports(1) if spec.hosts > 1 else launch.free_ports(1)
+        ports = launch.emulated_ports(1) if spec.hosts > 1 else free_ports(1)
         ranks = processes.RankProcesses(
             program=["-m", "weft.bench.one_sided", str(asked), str(found)],
             ranks=RANKS,

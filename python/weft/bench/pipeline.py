@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING
 from weft import console, files
 from weft.bench import launch, plot
 from weft.bench.rows import BenchRow
-from weft.bench.sizes import show_bytes
 from weft.bench.spec import MEMORIES, RING, Spec
 from weft.drawing import plots
+from weft.ports import free_ports
+from weft.quantities import show_bytes
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -51,7 +52,7 @@ def spec(
         seconds=0.0,
         rounds=runs,
         floors=False,
-        ports=launch.free_ports(2),
+        ports=free_ports(2),
         directory=directory,
     )
 

@@ -8,8 +8,8 @@ from typing import Any
 
 from weft import files
 from weft.bench.rows import BenchRow
-from weft.bench.sizes import show_bytes
 from weft.drawing import plots
+from weft.quantities import show_bytes
 
 __all__ = ["COLOURS", "colour", "draw"]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable
 
-from weft.bench.sizes import show_bytes
 from weft.drawing.lanes import Bar, draw, stacked
+from weft.quantities import show_bytes
 
 __all__ = ["STAGES", "StageSpan", "picture"]
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from weft import console
 from weft.bench.rows import BenchRow
-from weft.bench.sizes import show_bytes
 from weft.bench.spec import GLOO, RING, Spec
+from weft.quantities import show_bytes
 
 if TYPE_CHECKING:
     from rich.table import Table

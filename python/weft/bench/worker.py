@@ -30,7 +30,7 @@ from weft.bench.libraries import (
 )
 from weft.bench.message_socket import MessageSocket
 from weft.bench.spec import GLOO, PIPELINED, POOL, RING, Spec
-from weft.emulation import kernel
+from weft.local_ranks import die_with_parent
 
 ROUND_TRIPS = 2000
 _NO_RESULT = 99
@@ -41,7 +41,7 @@ _PATTERN_BYTES = 16 * 1024
 
 def main() -> None:
     """Measures what it is told to, until it is told to end."""
-    kernel.die_with_parent()
+    die_with_parent()
     spec, group = Spec.load(Path(sys.argv[1])), sys.argv[2]
     with _joined(spec, group) as (rank, contenders):
         line = MessageSocket.connect(spec.socket_path)

@@ -11,19 +11,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from weft.bench import processes
+from weft import local_ranks
 from weft.bench.libraries import Description
 from weft.bench.message_socket import MessageSocket
 from weft.bench.processes import BenchError
+from weft.local_ranks import Command
 
 _MEET_S = 120.0
 _ANSWER_S = 300.0
 _END_S = 10.0
 _LOOK_S = 1.0
 """How often to see whether the processes still run, while nothing comes from them."""
-
-Command = tuple[list[str], Mapping[str, str]]
-"""A command line and its environment."""
 
 
 @dataclass
@@ -77,7 +75,7 @@ class WorkerGroup:
         for process in self.processes:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(max(0.0, deadline - time.monotonic()))
-        processes.end(self.processes)
+        local_ranks.end(self.processes)
 
 
 @contextlib.contextmanager
@@ -98,7 +96,7 @@ def meet(path: Path, commands: Mapping[str, Sequence[Command]], ranks: int) -> I
                 group.dismiss()
         finally:
             for group in worker_groups.values():
-                processes.end(group.processes)
+                local_ranks.end(group.processes)
 
 
 def _gather(server: socket.socket, worker_groups: Mapping[str, WorkerGroup], ranks: int) -> None:

@@ -11,10 +11,12 @@ from weft.bench import collectives, elements, launch, one_sided, peers, pipeline
 from weft.bench.coordinator import BenchCoordinator
 from weft.bench.peers.install import install
 from weft.bench.rows import BenchRow
-from weft.bench.sizes import show_bytes
 from weft.bench.spec import POOL, Spec
 from weft.cli import bench_options
 from weft.cli.command import Command
+from weft.local_ranks import RanksError
+from weft.ports import free_ports
+from weft.quantities import show_bytes
 
 DESCRIPTION = """\
 Starts its own ranks and measures a collective on them, or a round trip of a message: weft, other libraries and
@@ -110,7 +112,7 @@ def _run(arguments: argparse.Namespace) -> int:
             return 0
         runs = {pipeline.NAME: _experiment, one_sided.NAME: _one_sided}
         found = runs.get(arguments.collective, _measure)(arguments)
-    except launch.BenchError as error:
+    except RanksError as error:
         print(f"weft bench: {error}", file=sys.stderr)
         return 1
     # What is piped holds the rows alone.
@@ -196,7 +198,7 @@ def _one_sided(arguments: argparse.Namespace) -> list[BenchRow]:
 
 
 def _spec(arguments: argparse.Namespace, ranks: int, directory: str) -> Spec:
-    ports = launch.emulated_ports if arguments.hosts > 1 else launch.free_ports
+    ports = launch.emulated_ports if arguments.hosts > 1 else free_ports
     collective, element = collectives.find(arguments.collective), elements.find(arguments.dtype)
     # Blocks are alike: where sizes cannot be divided among the ranks, what remains is left out.
     counts = {collective.elements(size // element.itemsize, ranks) for size in bench_options.sizes(arguments)}

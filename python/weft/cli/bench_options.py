@@ -7,11 +7,11 @@ import argparse
 from weft import _weft, config
 from weft.bench import accuracy, elements, one_sided, peers, pipeline
 from weft.bench.collectives import BARRIER, COLLECTIVES, OUT_OF_PLACE, PING_PONG
-from weft.bench.sizes import FACTOR, parse_sizes, steps
 from weft.bench.spec import GLOO, MEMORIES, REGISTRATIONS, RING, THROUGH, TRANSPORTS
 from weft.cli import emulated_options, options, values
 from weft.cli.collective_names import usual
 from weft.cli.command import UsageError
+from weft.quantities import FACTOR, parse_sizes, steps
 
 __all__ = ["PLACES", "ROUNDS", "add_arguments", "check", "sizes"]
 

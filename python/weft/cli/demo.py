@@ -6,6 +6,7 @@ import argparse
 import importlib.util
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 from weft import config, console, demo, diagnosis
@@ -14,6 +15,7 @@ from weft.cli import emulated_options, values
 from weft.cli.command import OPTIONAL_PACKAGES, Command, UsageError, missing
 from weft.demo.comparison import TrainingRun, draw, notes, table
 from weft.emulation import EmulationError, require_root
+from weft.local_ranks import RanksError
 
 BACKENDS = ("weft", "gloo")
 SCRIPT = Path(demo.__file__).with_name("train_digits.py")
@@ -108,7 +110,7 @@ def _show_gain() -> None:
     print("training on 4 emulated hosts in three ways, for half a minute", flush=True)
     try:
         console.show(*gain.table(gain.measure()))
-    except launch.BenchError as error:
+    except RanksError as error:
         print(f"weft demo: {error}", file=sys.stderr)
 
 
@@ -147,7 +149,7 @@ def _ranks(arguments: argparse.Namespace) -> str:
     return f"{arguments.ranks} ranks on {arguments.hosts} emulated hosts{rate}"
 
 
-def _command(arguments: argparse.Namespace, backend: str, record: Path) -> tuple[list[str], dict[str, str]]:
+def _command(arguments: argparse.Namespace, backend: str, record: Path) -> tuple[list[str], Mapping[str, str]]:
     """What starts the ranks, and its environment."""
     # weft's log has a line for each group: the hosts of its ranks, and the transports between them.
     environment = {"WEFT_LOG": "info", **config.environment(), "OMP_NUM_THREADS": "1"}

@@ -8,7 +8,6 @@ import sys
 from pathlib import Path
 
 from weft import config, console
-from weft.bench.processes import BenchError
 from weft.cli import emulated_options, experiment_lenet, experiment_servers, values
 from weft.cli.command import Command, UsageError, tell
 from weft.emulation import EmulationError, require_root
@@ -16,6 +15,7 @@ from weft.errors import ConfigError
 from weft.experiment import lenet
 from weft.experiment.server_contenders import SERVER_CONTENDERS
 from weft.experiment.study import CONTENDERS, StudyResult
+from weft.local_ranks import RanksError
 
 MODELS = ("alexnet", "vgg16", "resnet50", "bert-base", "lenet", "mlp", "cnn", "social-graph", "dialogue")
 _BLOCKS = 3, 3
@@ -180,7 +180,7 @@ def _run(arguments: argparse.Namespace) -> int:
         if arguments.name == "lenet":
             return experiment_lenet.run(arguments)
         results = _results(arguments)
-    except (BenchError, EmulationError) as error:
+    except (EmulationError, RanksError) as error:
         print(f"weft experiment: {error}", file=sys.stderr)
         return 1
     if results is None:  # a rank that is not the first

@@ -61,7 +61,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     Raises:
         EmulationError: Hosts cannot be emulated here.
-        weft.bench.processes.BenchError: A process has failed.
+        weft.local_ranks.RanksError: A process has failed.
     """
     from weft.experiment import parameter_server
 

@@ -12,14 +12,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from weft import config, console, files, selection
-from weft.bench.sizes import show_bytes
 from weft.cli import options, values
 from weft.cli.collective_names import usual
 from weft.cli.command import Command, ended_by_interrupt
-from weft.cli.times import show_time
 from weft.cli.verify import describe
 from weft.errors import ArgumentError, ConfigError, ScheduleError, UnsupportedError
 from weft.machine import usable_cores
+from weft.quantities import show_bytes, show_time
 from weft.schedule import Algorithm, CallShape, Planned, Schedule, algorithms, plan
 from weft.simulation import PricedCandidate, candidates, gantt, own_candidates
 from weft.tuning.profile import Profile, hardware

@@ -7,14 +7,14 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from weft import console
-from weft.bench.sizes import about_bytes, show_bytes
+from weft.quantities import about_bytes, show_bytes, show_time
 from weft.simulation import Crossover, Machine, SimulatedRow
 from weft.simulation.curves import ALL_RANKS_MAX
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-__all__ = ["Study", "crossover_lines", "scaling_parts", "show_time", "time_table"]
+__all__ = ["Study", "crossover_lines", "scaling_parts", "time_table"]
 
 COLUMNS_OF_SCALING = 5
 
@@ -38,19 +38,6 @@ class Study:
         hosts = self.machine.hosts if isinstance(self.machine.hosts, int) else len(self.machine.hosts)
         where = "one host" if hosts == 1 else f"{hosts} hosts"
         return f"{self.collective}, {self.machine.ranks} ranks on {where}"
-
-
-def show_time(time_s: float) -> str:
-    """Three digits and a unit: `12.3 us`."""
-    for unit, factor in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
-        if time_s >= 0.9995 * factor:
-            return f"{time_s / factor:.{max(0, 2 - _digits(time_s / factor))}f} {unit}"
-    return f"{time_s * 1e6:.2f} us"
-
-
-def _digits(value: float) -> int:
-    """How many digits behind the first stand before the point."""
-    return len(str(int(value + 0.5))) - 1
 
 
 def time_table(sizes: Sequence[int], rows: Sequence[SimulatedRow]) -> Table | str:

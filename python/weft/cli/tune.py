@@ -10,13 +10,14 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import weft
-from weft import config, console
-from weft.bench import launch, processes
-from weft.bench.sizes import show_bytes
+from weft import config, console, local_ranks
 from weft.cli import options, values
 from weft.cli.collective_names import usual
 from weft.cli.command import Command
 from weft.errors import ArgumentError, ConfigError
+from weft.local_ranks import RanksError
+from weft.ports import free_ports
+from weft.quantities import show_bytes
 from weft.schedule import Schedule
 from weft.tuning import tuner
 from weft.tuning.selection import ChosenCandidate
@@ -118,8 +119,8 @@ def _start_ranks(arguments: argparse.Namespace) -> int:
     """Runs this same command once for every rank."""
     program = ["-m", "weft.cli", *sys.argv[1:]]
     try:
-        processes.run(processes.RankProcesses(program=program, ranks=arguments.ranks, port=launch.free_ports(1)[0]))
-    except processes.BenchError as error:
+        local_ranks.run(local_ranks.commands(program, arguments.ranks, free_ports(1)[0]))
+    except RanksError as error:
         print(f"weft tune: {error}", file=sys.stderr)
         return 1
     return 0

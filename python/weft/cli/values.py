@@ -14,9 +14,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from weft.bench.sizes import parse_sizes
 from weft.emulation.network import HOSTS_MAX, INTERFACES_MAX
 from weft.parsing import parse_bytes
+from weft.quantities import parse_sizes
 
 __all__ = [
     "DATA",

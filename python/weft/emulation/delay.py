@@ -15,9 +15,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import NoReturn
 
-from weft.emulation import kernel
 from weft.emulation.control import HostControl
 from weft.emulation.tap import FRAME_BYTES_MAX
+from weft.local_ranks import die_with_parent
 
 
 @dataclass
@@ -125,7 +125,7 @@ class _Queue:
 
 def _run_child(queue: _Queue, control: HostControl) -> NoReturn:
     try:
-        kernel.die_with_parent()
+        die_with_parent()
         os.setsid()
         _close_all_but({0, 1, 2, queue.tap, control.fileno()})
         # A line does not wait for a processor. Where the system refuses, frames are late oftener.

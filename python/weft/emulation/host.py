@@ -13,6 +13,7 @@ from typing import NoReturn
 from weft.emulation import filesystem, kernel
 from weft.emulation.control import HostControl
 from weft.emulation.network import EmulatedNetwork
+from weft.local_ranks import die_with_parent
 
 EXIT_CANNOT_RUN = 127
 _FORWARDED_TO_DEFAULT = (
@@ -52,7 +53,7 @@ def live_as_host(plan: HostPlan, control: HostControl) -> None:
     Says "ready" when its network namespace exists, "configured" when everything does, and waits for
     the word to go on each time. The end of `control` is the launcher's end, and the host's.
     """
-    kernel.die_with_parent()
+    die_with_parent()
     for number in _FORWARDED_TO_DEFAULT:
         signal.signal(number, signal.SIG_DFL)
     try:

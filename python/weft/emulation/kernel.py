@@ -3,7 +3,6 @@
 import ctypes
 import os
 import platform
-import signal
 import struct
 
 CLONE_NEWNS = 0x00020000
@@ -19,7 +18,6 @@ MS_BIND = 0x1000
 MS_REC = 0x4000
 MS_PRIVATE = 0x40000
 
-_PR_SET_PDEATHSIG = 1
 _SCHED_SETATTR = {"x86_64": 314, "aarch64": 274}
 """The number of the system call, for which the C library has no function."""
 _SCHED_ATTRIBUTES = "IIQiIQQQII"
@@ -41,18 +39,6 @@ def unshare(flags: int) -> None:
 def join_namespace(descriptor: int, kind: int) -> None:
     """Moves the calling process (for PID namespaces: its next children) into a namespace."""
     _check(_libc.setns(ctypes.c_int(descriptor), ctypes.c_int(kind)), "setns")
-
-
-def die_with_parent() -> None:
-    """Has the kernel kill the calling process when its parent ends, however it ends."""
-    result = _libc.prctl(
-        ctypes.c_int(_PR_SET_PDEATHSIG),
-        ctypes.c_ulong(signal.SIGKILL),
-        ctypes.c_ulong(0),
-        ctypes.c_ulong(0),
-        ctypes.c_ulong(0),
-    )
-    _check(result, "prctl(PR_SET_PDEATHSIG)")
 
 
 def take_short_turns(slice_s: float) -> None:

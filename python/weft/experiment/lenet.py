@@ -14,13 +14,14 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from weft import console, files
+from weft import console, files, local_ranks
 from weft.bench import launch, peers, processes
 from weft.bench.peers.peer import INSTALL
 from weft.bench.pipeline import confidence
 from weft.drawing import plots
 from weft.experiment.results import save
 from weft.experiment.stages import shown
+from weft.ports import free_ports
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -175,7 +176,7 @@ def measure(
     run has left in the directory is not measured again.
 
     Raises:
-        weft.bench.processes.BenchError: A rank has failed.
+        weft.local_ranks.RanksError: A rank has failed.
     """
     alone = _measured(LeNetStudy(1, 1, None, (), tuple(range(_SEEDS)), batch, rounds, steps), directory)
     found = [alone]
@@ -194,7 +195,7 @@ def _measured(study: LeNetStudy, directory: Path) -> LeNetOutcome:
     if found is not None and found.study == study and found.accuracy:
         return found
     save(path, LeNetOutcome(study))
-    port = (launch.emulated_ports(1) if study.hosts > 1 else launch.free_ports(1))[0]
+    port = (launch.emulated_ports(1) if study.hosts > 1 else free_ports(1))[0]
     variables = {} if study.hosts > 1 else {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     with launch.shared_directory() as shared, shown(path, f"{study.hosts}x{study.ranks_per_host}") as look:
         ranks = processes.RankProcesses(
@@ -209,7 +210,7 @@ def _measured(study: LeNetStudy, directory: Path) -> LeNetOutcome:
         # Its launcher starts all contenders' ranks: they are the same processes.
         mpi = "openmpi" in study.contenders
         started = launch.launched_by(peers.find("openmpi"), ranks, shared) if mpi else processes.commands(ranks)
-        processes.run_commands(started, look)
+        local_ranks.run(started, look)
     found = load(path)
     assert found is not None  # it was written before
     return found

@@ -15,6 +15,7 @@ from weft.bench import launch, processes
 from weft.experiment.networks import NETWORKS
 from weft.experiment.stages import Stages, shown
 from weft.experiment.study import CONTENDERS, Study, StudyResult, load, save
+from weft.ports import free_ports
 
 __all__ = ["measure", "studies", "take_part"]
 
@@ -116,7 +117,7 @@ def _line_for(study: Study, ratio: float, tell: Callable[[str], None]) -> float:
 
 def _run(study: Study, path: Path) -> None:
     """Starts the ranks, and waits for their end."""
-    ports = launch.emulated_ports(1) if study.hosts > 1 else launch.free_ports(1)
+    ports = launch.emulated_ports(1) if study.hosts > 1 else free_ports(1)
     ranks = processes.RankProcesses(
         program=["-m", "weft.experiment.rank", str(path.resolve())],
         ranks=study.ranks,

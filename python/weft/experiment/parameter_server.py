@@ -21,6 +21,7 @@ from weft.experiment.networks import NETWORKS
 from weft.experiment.results import save
 from weft.experiment.server_contenders import SERVER_CONTENDERS
 from weft.experiment.stages import shown
+from weft.ports import free_ports
 from weft.simulation import Machine, simulate
 
 if TYPE_CHECKING:
@@ -151,7 +152,7 @@ def measure(study: ServerStudy, directory: Path) -> Outcome:
     """What a study finds. What an earlier run has left in the directory is not measured again.
 
     Raises:
-        weft.bench.processes.BenchError: A rank has failed.
+        weft.local_ranks.RanksError: A rank has failed.
     """
     path = directory / f"{study.key}.json"
     directory.mkdir(parents=True, exist_ok=True)
@@ -164,7 +165,7 @@ def measure(study: ServerStudy, directory: Path) -> Outcome:
     ranks = processes.RankProcesses(
         program=["-m", "weft.experiment.parameter_server_rank", str(path.resolve())],
         ranks=count,
-        port=(launch.emulated_ports(1) if study.emulated else launch.free_ports(1))[0],
+        port=(launch.emulated_ports(1) if study.emulated else free_ports(1))[0],
         hosts=count if study.emulated else 1,
         gbps=study.gbps,
         shared=[str(path.resolve().parent)],

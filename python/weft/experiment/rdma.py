@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from weft import console
-from weft.bench.sizes import show_bytes
 from weft.experiment.parameter_server import PUBLISHED as PUBLISHED_ROCE
+from weft.quantities import show_bytes
 from weft.simulation import Machine, simulate
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from weft import config, files
-from weft.bench import launch
 from weft.errors import ArgumentError
+from weft.ports import free_ports
 from weft.prediction.profile import TrainingProfile
 
 __all__ = ["profile_model", "profile_script"]
@@ -45,7 +45,7 @@ def profile_model(
 def _profile(what: dict[str, object], steps: int, timeout_s: float, environment: Mapping[str, str]) -> TrainingProfile:
     name = what.get("model") or what["script"]
     alone = {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1", "GROUP_RANK": "0"}
-    place = {**alone, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(launch.free_ports(1)[0])}
+    place = {**alone, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_ports(1)[0])}
     with tempfile.TemporaryDirectory(prefix="weft-predict-") as directory:
         spec, output = Path(directory, "spec.json"), Path(directory, "profile.json")
         empty: dict[str, object] = {"script": None, "arguments": [], "model": None, "samples": None}

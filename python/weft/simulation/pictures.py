@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from weft.bench.sizes import show_bytes
 from weft.drawing import Gantt, draw
 from weft.errors import ArgumentError
+from weft.quantities import show_bytes
 from weft.schedule import CallShape, Schedule
 from weft.simulation.machine import Machine
 from weft.simulation.simulator import trace

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from weft import files
-from weft.bench.sizes import about_bytes, show_bytes
 from weft.drawing import plots
+from weft.quantities import about_bytes, show_bytes
 from weft.simulation.curves import ALL_RANKS_MAX, Crossover
 from weft.simulation.simulator import SimulatedRow
 

@@ -10,8 +10,8 @@ from typing import Any
 
 from weft.bench import plot
 from weft.bench.rows import BenchRow
-from weft.bench.sizes import show_bytes
 from weft.drawing.markup import Markup, element, printable
+from weft.quantities import show_bytes
 from weft.web_report.markup import picture, table
 
 __all__ = ["section"]

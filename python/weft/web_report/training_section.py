@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from weft.bench.sizes import show_bytes
 from weft.drawing.markup import Markup, element, joined
+from weft.quantities import show_bytes
 from weft.web_report.markup import table
 
 __all__ = ["section"]

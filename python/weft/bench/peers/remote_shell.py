@@ -16,7 +16,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from weft import config, files
-from weft.emulation import EmulatedNetwork, kernel
+from weft.emulation import EmulatedNetwork
+from weft.local_ranks import die_with_parent
 
 _PORT = 29400
 _START_S = 30.0
@@ -31,7 +32,7 @@ def agent_path(directory: str) -> Path:
 
 def main() -> int:
     """Runs the launcher on the first host, what it asks for on the others."""
-    kernel.die_with_parent()
+    die_with_parent()
     network = EmulatedNetwork(int(sys.argv[1]))
     host = config.place().rank
     if host > 0:

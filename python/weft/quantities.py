@@ -1,10 +1,10 @@
-"""Message sizes in text form: `4:256M`, `1K,64K`, `4:1M:2`."""
+"""Message sizes and times in text form: `4:256M`, `1K,64K`, `12.3 us`."""
 
 from __future__ import annotations
 
 from weft.parsing import parse_bytes
 
-__all__ = ["FACTOR", "about_bytes", "parse_sizes", "show_bytes", "steps"]
+__all__ = ["FACTOR", "about_bytes", "parse_sizes", "show_bytes", "show_time", "steps"]
 
 FACTOR = 4
 
@@ -58,3 +58,16 @@ def about_bytes(count: int) -> str:
         if count >= factor:
             return f"{count / factor:.3g}{unit}"
     return str(count)
+
+
+def show_time(time_s: float) -> str:
+    """Three digits and a unit: `12.3 us`."""
+    for unit, factor in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
+        if time_s >= 0.9995 * factor:
+            return f"{time_s / factor:.{max(0, 2 - _digits(time_s / factor))}f} {unit}"
+    return f"{time_s * 1e6:.2f} us"
+
+
+def _digits(value: float) -> int:
+    """How many digits behind the first stand before the point."""
+    return len(str(int(value + 0.5))) - 1

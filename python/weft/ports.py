@@ -1,0 +1,38 @@
+"""Free ports of this host."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import random
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+__all__ = ["free_ports"]
+
+_FIRST_PORT = 10000
+_ANY = 0
+"""Has the system choose a port."""
+_TRIES = 32
+_PORTS_GIVEN = Path("/proc/sys/net/ipv4/ip_local_port_range")
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports of this host that nobody listens at.
+
+    They lie below those that the system gives to sockets that ask for any, where it leaves some:
+    one of these may take a port between its choice here and its use.
+    """
+    apart = range(_FIRST_PORT, int(_PORTS_GIVEN.read_text().split()[0]))
+    tried = random.SystemRandom().sample(apart, min(len(apart), _TRIES * count))
+    with contextlib.ExitStack() as stack:
+        opened = _listening(stack, [*tried, *[_ANY] * count])
+        return list(itertools.islice(opened, count))
+
+
+def _listening(stack: contextlib.ExitStack, ports: list[int]) -> Iterator[int]:
+    """Those of the ports that are free, each held until the stack is closed."""
+    for port in ports:
+        with contextlib.suppress(OSError):
+            yield int(stack.enter_context(socket.create_server(("127.0.0.1", port))).getsockname()[1])
