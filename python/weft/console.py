@@ -9,22 +9,20 @@ from __future__ import annotations
 import contextlib
 import io
 import sys
-import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, TextIO
 
+from weft.plain_text import FIRST_SHOWN_S, Progress
+
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.progress import Progress as Bar
     from rich.table import Table
 
 __all__ = ["Progress", "console", "new_table", "progress", "rendered", "show"]
 
 _PIPED_COLUMNS = 4096
 """Where nobody sees a terminal's edge, lines are as long as they are."""
-_FIRST_TOLD_S = 2.0
-"""What ends sooner shows no progress."""
-_TOLD_EVERY_S = 10.0
-"""How often progress is told where it goes into a file."""
 
 
 def console(file: TextIO | None = None) -> Console:
@@ -71,37 +69,16 @@ def rendered(part: object) -> str:
     return "\n".join(line.rstrip() for line in text.getvalue().splitlines())
 
 
-class Progress:
-    """How far something is. It is told with the time left, from two seconds on."""
+class _Bar(Progress):
+    """A bar on a terminal, which disappears in the end."""
 
-    def __init__(self, what: str, total: float, bar: Any = None) -> None:
-        self._what, self._total, self._done = what, total, 0.0
-        self._bar, self._task = bar, None if bar is None else bar.add_task(what, total=total, visible=False)
-        self._begin = time.monotonic()
-        self._next = self._begin + _FIRST_TOLD_S
-        self._first: tuple[float, float] | None = None
+    def __init__(self, what: str, total: float, bar: Bar) -> None:
+        super().__init__(what, total)
+        self._bar, self._task = bar, bar.add_task(what, total=total, visible=False)
 
-    def advance(self, amount: float = 1.0, what: str | None = None) -> None:
-        """Tells that so much more of the total is done, and what comes next."""
-        self._done += amount
-        self._what = what or self._what
-        now = time.monotonic()
-        if self._bar is not None:
-            visible = now - self._begin >= _FIRST_TOLD_S
-            self._bar.update(self._task, completed=self._done, description=self._what, visible=visible)
-        elif now >= self._next and self._done < self._total:
-            self._next = now + _TOLD_EVERY_S
-            print(f"{self._what}: {self._done / self._total:.0%} done{self._left(now)}", file=sys.stderr, flush=True)
-        if self._first is None:
-            self._first = now, self._done
-
-    def _left(self, now: float) -> str:
-        """The time left, at the pace since the first part ended: setting up may have taken long."""
-        if self._first is None or self._first[1] == self._done:
-            return ""
-        since, done = self._first
-        left_s = (now - since) / (self._done - done) * (self._total - self._done)
-        return f", about {max(1, round(left_s))} s left"
+    def _show(self, now: float) -> None:
+        visible = now - self.begin >= FIRST_SHOWN_S
+        self._bar.update(self._task, completed=self.done, description=self.what, visible=visible)
 
 
 @contextlib.contextmanager
@@ -119,4 +96,4 @@ def progress(what: str, total: float) -> Iterator[Progress]:
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), TaskProgressColumn())
     times = (TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn())
     with Bar(*columns, *times, console=console(sys.stderr), transient=True) as bar:
-        yield Progress(what, total, bar)
+        yield _Bar(what, total, bar)

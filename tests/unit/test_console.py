@@ -2,7 +2,6 @@
 
 import io
 import sys
-import time
 
 import pytest
 
@@ -38,26 +37,11 @@ def test_lines_are_not_cut_where_nobody_sees_an_edge() -> None:
     assert len(console.rendered(table).splitlines()) == 2
 
 
-def test_progress_is_told_with_the_time_left_from_two_seconds_on(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    now = [100.0]
-    monkeypatch.setattr(time, "monotonic", lambda: now[0])
-    with console.progress("measuring", 10) as progress:
-        for _ in range(10):
-            now[0] += 1.0
-            progress.advance()
-    assert capsys.readouterr().err == "measuring: 20% done, about 8 s left\n"
-    with console.progress("measuring", 10) as progress:
-        progress.advance(10)
-    assert capsys.readouterr().err == ""
-
-
 def test_a_bar_is_for_terminals(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = Terminal()
     monkeypatch.setattr(sys, "stderr", terminal)
     monkeypatch.setenv("TERM", "xterm")
     with console.progress("measuring", 2) as progress:
-        progress._begin -= 3.0
+        progress.begin -= 3.0
         progress.advance(1, "the second half")
     assert "the second half" in terminal.getvalue() and "50%" in terminal.getvalue()

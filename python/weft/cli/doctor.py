@@ -6,10 +6,11 @@ import argparse
 import json
 import sys
 
-from weft import console, reachability
+from weft import reachability
 from weft.cli import values
 from weft.cli.command import Command, UsageError
 from weft.diagnosis import Finding, findings
+from weft.plain_text import Table, show
 
 DESCRIPTION = """\
 Reports what weft finds on this machine: cores, caches, NUMA nodes and memory as limits allow, container, clocks, which
@@ -31,7 +32,6 @@ examples:
 """
 
 _MARKS = {True: "ok", False: "NO", None: ""}
-_STYLES = {True: "green", False: "bold red", None: None}
 _LISTEN_S = 60.0
 
 
@@ -83,16 +83,11 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def _show(finding: Finding) -> None:
-    table = console.new_table(
-        ("", {"min_width": 2, "style": _STYLES[finding.good]}),
-        ("", {"min_width": 22}),
-        ("", {"no_wrap": False}),
-        header=False,
-    )
+    table = Table("", "", "", header=False, widths_min=(2, 22))
     table.add_row(_MARKS[finding.good], finding.subject, finding.text)
     if finding.advice:
-        table.add_row("", "", f"-> {finding.advice}", style="yellow")
-    console.show(table)
+        table.add_row("", "", f"-> {finding.advice}")
+    show(table)
 
 
 def _listen(arguments: argparse.Namespace) -> int:

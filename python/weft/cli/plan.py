@@ -9,23 +9,21 @@ import json
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from weft import config, console, files, selection
+from weft import config, files, selection
 from weft.cli import options, values
 from weft.cli.collective_names import usual
 from weft.cli.command import Command, ended_by_interrupt
 from weft.cli.verify import describe
 from weft.errors import ArgumentError, ConfigError, ScheduleError, UnsupportedError
 from weft.machine import usable_cores
+from weft.plain_text import Table, show
 from weft.quantities import show_bytes, show_time
 from weft.schedule import Algorithm, CallShape, Planned, Schedule, algorithms, plan
 from weft.simulation import PricedCandidate, candidates, gantt, own_candidates
 from weft.tuning.profile import Profile, hardware
 from weft.tuning.profile import candidates as profiles
-
-if TYPE_CHECKING:
-    from rich.table import Table
 
 _COPY_LATENCY_S = 10e-6
 """What a copy of a GPU takes besides its bytes."""
@@ -122,7 +120,7 @@ def _list(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(json.dumps([*map(dataclasses.asdict, found), *own], indent=1))
     else:
-        console.show(*tables(found), *own_table(own))
+        show(*tables(found), *own_table(own))
         if any(algorithm.full_name != algorithm.name for algorithm in found):
             print("\nWhat stands in parentheses is what is taken if a name comes without.")
     return 0
@@ -133,7 +131,7 @@ def tables(found: Sequence[Algorithm]) -> list[Table | str]:
     name_width = max(len(algorithm.full_name) for algorithm in found) + 2
     parts: list[Table | str] = []
     for collective, own in itertools.groupby(found, lambda algorithm: algorithm.collective):
-        table = console.new_table(("", {"min_width": name_width}), ("", {"no_wrap": False}), header=False)
+        table = Table("", "", header=False, widths_min=(name_width,))
         for algorithm in own:
             notes = [f"needs {algorithm.requirements}"] if algorithm.requirements else []
             notes += ["reproducible"] * algorithm.reproducible
@@ -160,7 +158,7 @@ def own_rows(schedules: Mapping[str, Schedule], collective: str | None) -> list[
 
 def own_table(rows: Sequence[Mapping[str, Any]]) -> list[Table | str]:
     """The same as a table under its title; nothing without rows."""
-    table = console.new_table("", ("", {"no_wrap": False}), header=False)
+    table = Table("", "", header=False)
     for row in rows:
         about = f"not verified: {row['problem']}"
         if row["problem"] is None:
@@ -231,7 +229,7 @@ def _explain(arguments: argparse.Namespace) -> int:
         print(f"a group with this profile takes {row.algorithm}")
     if arguments.domains is not None:
         print(f"domains inside hosts: {show_domains(arguments.domains)}; the model takes their ranks to be as close")
-    console.show(*explanation(found, arguments.size, named))
+    show(*explanation(found, arguments.size, named))
     return 0
 
 
@@ -263,10 +261,10 @@ def _explain_gpus(arguments: argparse.Namespace) -> int:
         }
         print(json.dumps(answer, indent=1))
         return 0
-    table = console.new_table("way", "suits", "backend", ("why", {"no_wrap": False}))
+    table = Table("way", "suits", "backend", "why")
     for way in known:
         table.add_row(way.name, "yes" if way.suits else "no", way.backend, way.why)
-    console.show(f"{found.devices} GPUs, {cores:g} cores: backend {backend!r}, as {why}\n", table)
+    show(f"{found.devices} GPUs, {cores:g} cores: backend {backend!r}, as {why}\n", table)
     print(
         f"\nby way of the host, an all-reduce of {show_bytes(arguments.size)} by {arguments.ranks} ranks takes "
         f"{show_time(by_host_s)}: copies of {arguments.copy_gbs:g} GB/s each way, beside {show_time(reduced_s)} "
@@ -301,21 +299,19 @@ def show_domains(domains: int | Sequence[int]) -> str:
     return f"{domains} in each" if isinstance(domains, int) else f"of {', '.join(map(str, domains))} ranks"
 
 
-def explanation(found: Sequence[PricedCandidate], size: int, named: str | None) -> list[object]:
+def explanation(found: Sequence[PricedCandidate], size: int, named: str | None) -> list[Table | str]:
     """Candidates as a table: the fastest first, below those that cannot be taken, with reasons."""
     usable = [candidate for candidate in found if candidate.time_s is not None]
     refused = [candidate for candidate in found if candidate.time_s is None]
     head = f"{show_bytes(size)}, by closed form (user schedules: as simulated)"
-    table = console.new_table("  algorithm", ">time", ">latency", "times the fastest")
+    table = Table("  algorithm", ">time", ">latency", "times the fastest")
     fastest_s = min((candidate.time_s or 0.0 for candidate in usable), default=0.0) or 1.0
     for candidate in sorted(usable, key=lambda candidate: candidate.time_s or 0.0):
         is_named = candidate.algorithm == named
         times = (show_time(candidate.time_s or 0.0), show_time(candidate.latency_s or 0.0))
         ratio = f"{(candidate.time_s or 0.0) / fastest_s:.2f}"
-        table.add_row(
-            f"{'>' if is_named else ' '} {candidate.algorithm}", *times, ratio, style="bold" if is_named else None
-        )
-    parts: list[object] = [f"{head}; latency is what would be left without bytes\n", table]
+        table.add_row(f"{'>' if is_named else ' '} {candidate.algorithm}", *times, ratio)
+    parts: list[Table | str] = [f"{head}; latency is what would be left without bytes\n", table]
     if refused:
         parts += ["\ncannot be taken:", *(f"  {refusal.algorithm} {refusal.refusal}" for refusal in refused)]
     return parts

@@ -10,12 +10,13 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import weft
-from weft import config, console, local_ranks
+from weft import config, local_ranks
 from weft.cli import options, values
 from weft.cli.collective_names import usual
 from weft.cli.command import Command
 from weft.errors import ArgumentError, ConfigError
 from weft.local_ranks import RanksError
+from weft.plain_text import Progress, Table, show
 from weft.ports import free_ports
 from weft.quantities import show_bytes
 from weft.schedule import Schedule
@@ -99,9 +100,9 @@ def _tune(arguments: argparse.Namespace, schedules: Mapping[str, Schedule] | Non
         if not leads:
             tuner.tune(group, plan)
             return 0
-        with console.progress("weft tune", 1 + len(plan.collectives)) as progress:
-            parts = itertools.chain([0.0], itertools.repeat(1.0))
-            tuned = tuner.tune(group, plan, lambda text: progress.advance(next(parts), f"weft tune: {text}"))
+        progress = Progress("weft tune", 1 + len(plan.collectives))
+        parts = itertools.chain([0.0], itertools.repeat(1.0))
+        tuned = tuner.tune(group, plan, lambda text: progress.advance(next(parts), f"weft tune: {text}"))
     path = arguments.output or config.profiles_directory() / tuned.profile.topology.file_name
     refused = tuned.problem is not None and not arguments.force
     if not refused:
@@ -145,10 +146,10 @@ def _print(tuned: Tuned, path: Path | None, *, as_json: bool) -> None:
         return
     columns = (">at bytes", ">up to", ">predicted us", ">measured us", "algorithm")
     for collective, chosen in tuned.chosen.items():
-        table = console.new_table(*columns, title=f"\n{collective}")
+        table = Table(*columns, title=f"\n{collective}")
         for one in chosen:
             table.add_row(*_cells(one))
-        console.show(table)
+        show(table)
     stored = "not stored" if path is None else path
     print(f"\nprofile {tuned.profile.hash}, {tuned.profile.measured}: {stored}")
 
