@@ -44,10 +44,12 @@ $(VENV)/.dependencies: requirements.lock
 extension: $(VENV)/.dependencies
 	VIRTUAL_ENV=$(CURDIR)/$(VENV) PATH=$(CURDIR)/$(BIN):$$PATH \
 		$(BIN)/maturin develop --quiet --release --locked --uv
+	$(BIN)/uv pip install --quiet --no-deps --python $(BIN)/python --editable python
 
-wheel: extension ## the package as users install it, in build/wheels
+wheel: extension ## the library and the laboratory as users install them, in build/wheels
 	rm -rf build/wheels
 	$(BIN)/maturin build --quiet --release --locked --auditwheel skip --out build/wheels
+	$(BIN)/uv build --quiet --no-create-gitignore --wheel --out-dir build/wheels python
 
 wheels: $(RELEASE)/.dependencies ## wheels for x86-64 and aarch64 (manylinux 2.28, Python 3.11 and newer) and the sdist, in build/dist
 	tools/make/wheels.sh

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benches.targets import TargetVerdict
-from weft.bench.rows import BenchRow
 from weft.quantities import show_bytes
+from weft_lab.bench.rows import BenchRow
 
 
 def table(verdicts: Sequence[TargetVerdict]) -> str:

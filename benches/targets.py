@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from weft.bench.rows import BenchRow
+from weft_lab.bench.rows import BenchRow
 
 K, M = 1 << 10, 1 << 20
 

@@ -24,8 +24,8 @@ from torch.nn.parallel import DistributedDataParallel
 
 import weft.torch
 import weft.torch.hooks
-from weft.demo.language import LanguageModel, Text, loss_of
 from weft.torch import modes
+from weft_lab.demo.language import LanguageModel, Text, loss_of
 
 MODES = {
     "exact": modes.Exact,

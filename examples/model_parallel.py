@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.nn import functional
 
 import weft
-from weft.demo.all_reduce_by_hand import AllReduce
+from weft_lab.demo.all_reduce_by_hand import AllReduce
 
 Sum = Callable[[np.ndarray], object]
 """Replaces a vector by its sum over ranks."""

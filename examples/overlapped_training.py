@@ -14,7 +14,7 @@ import torch.distributed as dist
 from torch.nn.functional import cross_entropy
 
 import weft.torch
-from weft.demo.train_digits import LeNet5, load_data
+from weft_lab.demo.train_digits import LeNet5, load_data
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--steps", type=int, default=200)

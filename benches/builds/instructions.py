@@ -8,7 +8,7 @@ from pathlib import Path
 
 from benches.builds import measuring, stepping
 from benches.builds.settings import MEMORIES, BuildCell, BuildLaunch, CellGroup
-from weft.bench.worker_groups import WorkerGroup
+from weft_lab.bench.worker_groups import WorkerGroup
 
 GROWTH_MAX = 1.02
 _KIND = BuildLaunch(2, "shm")

@@ -11,10 +11,10 @@ from typing import Any
 
 from benches.builds.settings import BuildCell, BuildEffort, BuildLaunch
 from weft import config
-from weft.bench import launch, worker_groups
-from weft.bench.worker_groups import WorkerGroup
 from weft.local_ranks import Command
 from weft.ports import free_ports
+from weft_lab.bench import launch, worker_groups
+from weft_lab.bench.worker_groups import WorkerGroup
 
 Tell = Callable[[str], None]
 """Who is told how far it is."""

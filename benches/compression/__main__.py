@@ -14,8 +14,8 @@ from benches.compression import report
 from benches.compression.rows import CompressionRow
 from benches.compression.settings import CONTENDERS, FULL, GBPS, HOSTS, QUICK, CompressionEffort
 from weft import diagnosis
-from weft.bench import launch, processes
 from weft.local_ranks import RanksError
+from weft_lab.bench import launch, processes
 
 
 def main() -> int:

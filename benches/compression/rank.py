@@ -17,9 +17,9 @@ import torch.distributed as dist
 import weft.torch
 from benches.compression.rows import CompressionRow
 from benches.compression.settings import CONTENDERS, CompressionEffort, Contender
-from weft.demo.language import LanguageModel, Text, loss_of
 from weft.local_ranks import die_with_parent
 from weft.torch.modes import GroupCommunication
+from weft_lab.demo.language import LanguageModel, Text, loss_of
 
 _SAMPLES, _TEST_SAMPLES = 8, 64
 _STEPS_BETWEEN_LOOKS = 10

@@ -10,8 +10,8 @@ from typing import Any
 
 from benches.device import claims
 from benches.device.ranks import run
-from weft.bench import neighbours
 from weft.device.model import CopyEngines, pipeline_seconds
+from weft_lab.bench import neighbours
 
 _BOUND_MAX = 1.05
 """Times of the model's bound that are allowed."""

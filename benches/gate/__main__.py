@@ -18,10 +18,10 @@ from benches.gate import report
 from benches.gate.rows import CONTENDERS, GateRow, PairedBlock
 from benches.gate.settings import FULL, QUICK, SETTINGS, GateEffort, GateSetting
 from weft import diagnosis
-from weft.bench import launch, processes, worker_groups
-from weft.bench.worker_groups import WorkerGroup
 from weft.local_ranks import RanksError
 from weft.ports import free_ports
+from weft_lab.bench import launch, processes, worker_groups
+from weft_lab.bench.worker_groups import WorkerGroup
 
 _GLANCES = 2
 """Blocks of one step, by which the number of steps of a block is chosen."""

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from weft.experiment.networks import Batch, images, lenet
+from weft_lab.experiment.networks import Batch, images, lenet
 
 _CLASSES = 1000
 _VOCABULARY, _CONTEXT, _WIDTH = 1000, 32, 256

@@ -21,7 +21,7 @@ from torch.nn.parallel import DistributedDataParallel
 from benches.gpu.paths import host_nodes, paths
 from weft import config
 from weft.device.driver import driver
-from weft.experiment.networks import NETWORKS
+from weft_lab.experiment.networks import NETWORKS
 
 __all__ = ["main"]
 

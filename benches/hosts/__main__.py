@@ -14,10 +14,11 @@ from benches import record, report
 from benches.hosts import targets
 from benches.hosts.settings import TABLES, TableSetting, find
 from benches.targets import TargetVerdict
-from weft import console, diagnosis
-from weft.bench import launch, table
-from weft.bench.rows import BenchRow
+from weft import diagnosis
 from weft.local_ranks import RanksError
+from weft_lab import console
+from weft_lab.bench import launch, table
+from weft_lab.bench.rows import BenchRow
 
 
 def main() -> int:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass
 
-from weft.bench import launch
-from weft.bench.spec import MEMORIES, Spec
 from weft.ports import free_ports
 from weft.quantities import parse_sizes
+from weft_lab.bench import launch
+from weft_lab.bench.spec import MEMORIES, Spec
 
 _MPI = ["openmpi", "mpich", "mpich-ring", "intel-mpi"]
 _ALL = [*_MPI, "oneccl", "gloo"]

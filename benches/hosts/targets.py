@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from benches.targets import Band, K, TargetVerdict, against_peers, at_least, target
-from weft.bench.rows import BenchRow
+from weft_lab.bench.rows import BenchRow
 
 _ANY = 1 << 40
 WIRE_PEERS = (Band(0, K, 1.2), Band(K + 1, _ANY, 0.98))

@@ -9,10 +9,10 @@ import numpy as np
 
 from benches.model.observed import Observed
 from benches.model.settings import ModelSetting
-from weft.emulation import EmulatedNetwork
 from weft.tuning.model import MachineShape, Model
 from weft.tuning.selection import Candidate
 from weft.tuning.stopwatch import Measurement
+from weft_lab.emulation import EmulatedNetwork
 
 __all__ = ["ModelCell", "ComparedSetting", "Contest", "compare", "contests", "error"]
 

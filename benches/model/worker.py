@@ -16,10 +16,10 @@ from benches.model import observed
 from benches.model.observed import Observed
 from benches.model.settings import ModelSetting
 from weft import machine
-from weft.emulation import EmulatedNetwork, kernel
 from weft.local_ranks import die_with_parent
 from weft.tuning import calibration
 from weft.tuning.stopwatch import Measurement, Probe, Stopwatch
+from weft_lab.emulation import EmulatedNetwork, kernel
 
 _TURN_S = 1e-4
 """Emulated hosts share cores, which real ones do not: the less they wait for each other, the more

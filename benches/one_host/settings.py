@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from weft.bench.spec import MEMORIES, Spec
 from weft.ports import free_ports
 from weft.quantities import parse_sizes
+from weft_lab.bench.spec import MEMORIES, Spec
 
 _PEERS = ["openmpi", "openmpi-raben", "mpich", "intel-mpi"]
 _PEERS_2 = ["openmpi", "mpich", "intel-mpi", "oneccl"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from benches.targets import Band, K, M, TargetVerdict, against_peers, at_least, target
-from weft.bench.rows import BenchRow
+from weft_lab.bench.rows import BenchRow
 
 PEERS_SYMMETRIC_2 = (
     Band(0, 4 * K, 1.5),

@@ -17,11 +17,11 @@ from benches.prediction import sockets
 from benches.prediction.compare import ComparedStep, compare, median_error, table
 from benches.prediction.settings import HOSTS, LINES_GBPS, NETWORKS, studies
 from weft import machine
-from weft.bench.launch import QUIET_TORCH
-from weft.emulation import require_root
-from weft.experiment import overlap
-from weft.prediction.profile import TrainingProfile
-from weft.prediction.profiling import profile_model
+from weft_lab.bench.launch import QUIET_TORCH
+from weft_lab.emulation import require_root
+from weft_lab.experiment import overlap
+from weft_lab.prediction.profile import TrainingProfile
+from weft_lab.prediction.profiling import profile_model
 
 _PROFILED_STEPS = 10
 _PROFILE_S = 600.0

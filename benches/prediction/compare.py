@@ -7,11 +7,11 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from weft.emulation import EmulatedNetwork
-from weft.experiment.study import StudyResult
-from weft.prediction.cluster import Cluster
-from weft.prediction.prediction import predict
-from weft.prediction.profile import TrainingProfile
+from weft_lab.emulation import EmulatedNetwork
+from weft_lab.experiment.study import StudyResult
+from weft_lab.prediction.cluster import Cluster
+from weft_lab.prediction.prediction import predict
+from weft_lab.prediction.profile import TrainingProfile
 
 __all__ = ["ComparedStep", "compare", "median_error", "table"]
 

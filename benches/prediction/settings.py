@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from weft.experiment.study import Study
+from weft_lab.experiment.study import Study
 
 __all__ = ["CONTENDERS", "HOSTS", "LINES_GBPS", "NETWORKS", "studies"]
 

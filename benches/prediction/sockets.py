@@ -13,8 +13,8 @@ from pathlib import Path
 import numpy as np
 
 import weft
-from weft.bench import launch, processes
-from weft.prediction.cluster import Cluster, Exchange, Prices
+from weft_lab.bench import launch, processes
+from weft_lab.prediction.cluster import Cluster, Exchange, Prices
 
 __all__ = ["measured"]
 

@@ -15,12 +15,12 @@ from pathlib import Path
 
 from benches import record
 from benches.rdma.ratios import RatioTable
-from weft.bench import launch
-from weft.bench.rows import BenchRow
-from weft.bench.spec import Spec
 from weft.local_ranks import RanksError
 from weft.ports import free_ports
 from weft.quantities import parse_sizes
+from weft_lab.bench import launch
+from weft_lab.bench.rows import BenchRow
+from weft_lab.bench.spec import Spec
 
 _SECONDS = 0.5
 

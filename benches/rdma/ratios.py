@@ -8,9 +8,9 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
 
-from weft.bench.pipeline import confidence
-from weft.bench.rows import BenchRow
 from weft.quantities import show_bytes
+from weft_lab.bench.pipeline import confidence
+from weft_lab.bench.rows import BenchRow
 
 __all__ = ["RatioTable"]
 

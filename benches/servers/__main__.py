@@ -19,10 +19,10 @@ from benches.servers import quota, report
 from benches.servers.cluster import Job, Process, free_address, server, trained
 from benches.servers.rows import KilledRow, LineRow, TrainedWorker, UnequalRow
 from benches.servers.settings import FULL, LINE_GBPS, LINE_WORKERS, QUICK, RATE, SHARES, STALENESSES, ServerEffort
-from weft.bench import launch, processes
 from weft.cli import values
-from weft.emulation import EmulationError, require_root
 from weft.local_ranks import RanksError
+from weft_lab.bench import launch, processes
+from weft_lab.emulation import EmulationError, require_root
 
 _Row = UnequalRow | KilledRow | LineRow
 _PARTS = ("unequal", "killed", "lines")

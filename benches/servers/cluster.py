@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from benches.servers.rows import TrainedWorker
-from weft.bench import launch
 from weft.ports import free_ports
+from weft_lab.bench import launch
 
 __all__ = ["Job", "free_address", "server", "trained"]
 

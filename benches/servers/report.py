@@ -8,7 +8,7 @@ from pathlib import Path
 
 from benches.servers.rows import KilledRow, LineRow, UnequalRow
 from benches.servers.settings import LINE_GBPS, LINE_WORKERS, SHARES, SLOWER, STALENESSES
-from weft.emulation import EmulatedNetwork
+from weft_lab.emulation import EmulatedNetwork
 
 __all__ = ["bound", "draw", "of_killed", "of_lines", "of_staleness"]
 

@@ -86,7 +86,7 @@ _HOMES = {
 """Modules, and which names of the package each has."""
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 _MODULES = (
-    *("bench", "config", "drawing", "planning", "reports", "schedule", "simulation", "torch", "tracing", "tuning"),
+    *("config", "drawing", "planning", "reports", "schedule", "simulation", "torch", "tracing", "tuning"),
     *_HOMES,
 )
 

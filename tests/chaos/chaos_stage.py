@@ -24,10 +24,10 @@ import chaos_member
 import chaos_training
 from chaos_member import ChaosMember, Life
 
-from weft.emulation import EmulatedNetwork, kernel
-from weft.emulation.network import INTERFACE
 from weft.local_ranks import die_with_parent
 from weft.ports import free_ports
+from weft_lab.emulation import EmulatedNetwork, kernel
+from weft_lab.emulation.network import INTERFACE
 
 LIVES: dict[str, Life] = {"collectives": chaos_life.live, "training": chaos_training.live}
 """What ranks may be at when something fails."""

@@ -1,4 +1,4 @@
-"""The wheel of weft on a machine with a GPU, which has no compiler, and ranks that use it."""
+"""The wheels of weft on a machine with a GPU, which has no compiler, and ranks that use them."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _PACKAGE = ROOT / "build" / "gpu" / "package"
 
 
 def environment(**settings: object) -> dict[str, str]:
-    """Variables for processes that import weft from the newest wheel in build/."""
-    wheels = [*ROOT.glob("build/wheels/weft-*.whl"), *ROOT.glob("build/dist/weft-*x86_64.whl")]
-    if not wheels:
-        raise SystemExit("no wheel in build/wheels or build/dist: run `make wheel` where there is a compiler")
-    wheel = max(wheels, key=lambda path: path.stat().st_mtime)
+    """Variables for processes that import weft and weft_lab from the newest wheels in build/."""
     shutil.rmtree(_PACKAGE, ignore_errors=True)
-    with zipfile.ZipFile(wheel) as files:
-        files.extractall(_PACKAGE)
+    for name in ("weft_collectives-*x86_64.whl", "weft_lab-*.whl"):
+        wheels = [*ROOT.glob(f"build/wheels/{name}"), *ROOT.glob(f"build/dist/{name}")]
+        if not wheels:
+            raise SystemExit(f"no {name} in build/wheels or build/dist: run `make wheel` where there is a compiler")
+        with zipfile.ZipFile(max(wheels, key=lambda path: path.stat().st_mtime)) as files:
+            files.extractall(_PACKAGE)
     paths = [str(_PACKAGE), str(ROOT), os.environ.get("PYTHONPATH", "")]
     variables = {"PYTHONPATH": os.pathsep.join(path for path in paths if path)}
     return {**os.environ, **variables, **{name: str(value) for name, value in settings.items()}}

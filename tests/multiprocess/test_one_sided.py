@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 import tasks_one_sided as tasks
 
-from weft import cli, demo
-from weft.bench import one_sided, rows
+from weft import cli
+from weft_lab import demo
+from weft_lab.bench import one_sided, rows
 
 EXAMPLE = Path(demo.__file__).with_name("all_reduce_by_hand.py")
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from emulated_hosts import printed, run_hosts
 
-from weft.bench import launch, peers, rows
-from weft.bench.peers import remote_shell
-from weft.bench.rows import BenchRow
+from weft_lab.bench import launch, peers, rows
+from weft_lab.bench.peers import remote_shell
+from weft_lab.bench.rows import BenchRow
 
 DEADLINE_S = 180
 
@@ -83,7 +83,7 @@ def test_the_remote_shell_executes_commands_on_other_hosts() -> None:
         launcher = ["sh", "-c", f"{agent} -x host1 echo '$(hostname) and' more; {agent} host2 hostname; exit 3"]
         done = run_hosts(
             *("--hosts", "3", "--share", directory, "--grace", "5"),
-            command=[sys.executable, "-m", "weft.bench.peers.remote_shell", "3", directory, *launcher],
+            command=[sys.executable, "-m", "weft_lab.bench.peers.remote_shell", "3", directory, *launcher],
         )
     assert done.returncode == 3
     assert printed(done)[0] == ["host1 and more", "host2"]

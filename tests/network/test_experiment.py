@@ -5,8 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from weft.experiment import lenet
-from weft.experiment.study import CONTENDERS
+from weft_lab.experiment import lenet
+from weft_lab.experiment.study import CONTENDERS
 
 
 def command(directory: Path, *options: str) -> subprocess.CompletedProcess[str]:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from emulated_hosts import printed, python, run_hosts
 
-from weft import demo
+from weft_lab import demo
 
 SCRIPT = Path(demo.__file__).with_name("train_digits.py")
 

@@ -1,4 +1,4 @@
-"""The wheels and the sdist that `make wheels` has made, and environments to install them into."""
+"""The wheels and the sdists that `make wheels` has made, and environments to install them into."""
 
 from __future__ import annotations
 
@@ -26,11 +26,19 @@ def version() -> str:
 
 
 def wheel(machine: str = platform.machine()) -> Path:
-    return DIST / f"weft-{version()}-cp311-abi3-manylinux_2_28_{machine}.whl"
+    return DIST / f"weft_collectives-{version()}-cp311-abi3-manylinux_2_28_{machine}.whl"
+
+
+def laboratory_wheel() -> Path:
+    return DIST / f"weft_lab-{version()}-py3-none-any.whl"
 
 
 def sdist() -> Path:
-    return DIST / f"weft-{version()}.tar.gz"
+    return DIST / f"weft_collectives-{version()}.tar.gz"
+
+
+def laboratory_sdist() -> Path:
+    return DIST / f"weft_lab-{version()}.tar.gz"
 
 
 def interpreters() -> dict[str, str]:

@@ -6,14 +6,15 @@ import re
 import tarfile
 
 import pytest
-from distributions import DIST, ROOT, run, sdist, version, wheel
+from distributions import DIST, ROOT, laboratory_sdist, laboratory_wheel, run, sdist, version, wheel
 
 RELEASE = ROOT / "build" / "release" / "bin"
 MACHINES = ("x86_64", "aarch64")
 
 
-def test_there_are_two_wheels_and_an_sdist() -> None:
-    assert {path.name for path in DIST.iterdir()} == {wheel("x86_64").name, wheel("aarch64").name, sdist().name}
+def test_there_are_wheels_and_sdists_of_both_distributions() -> None:
+    library = {wheel("x86_64"), wheel("aarch64"), sdist()}
+    assert set(DIST.iterdir()) == library | {laboratory_wheel(), laboratory_sdist()}
 
 
 @pytest.mark.parametrize("machine", MACHINES)

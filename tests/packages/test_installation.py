@@ -5,7 +5,19 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from distributions import BUILD_S, FULL, ROOT, SMOKE, UV, environment, interpreters, run, sdist, wheel
+from distributions import (
+    BUILD_S,
+    FULL,
+    ROOT,
+    SMOKE,
+    UV,
+    environment,
+    interpreters,
+    laboratory_wheel,
+    run,
+    sdist,
+    wheel,
+)
 
 INTERPRETERS = interpreters()
 OURS = next(iter(INTERPRETERS))
@@ -23,7 +35,9 @@ def test_without_torch(version: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("version", INTERPRETERS if FULL else [OURS])
 def test_with_torch(version: str, tmp_path: Path) -> None:
     """The first training job, and the demo."""
-    programs = environment(tmp_path / "env", INTERPRETERS[version], f"weft[demo] @ file://{wheel()}")
+    programs = environment(
+        tmp_path / "env", INTERPRETERS[version], wheel(), f"weft-lab[demo] @ file://{laboratory_wheel()}"
+    )
     train = ROOT / "examples" / "launchers" / "train.py"
     told = run(programs / "torchrun", "--standalone", "--nproc-per-node", "2", train, cwd=tmp_path)
     assert "trained on 2 ranks of 1 hosts over weft" in told

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 import weft.torch
-from weft.experiment.networks import NETWORKS, Batch
+from weft_lab.experiment.networks import NETWORKS, Batch
 
 STEPS = 3
 SAMPLES = 1

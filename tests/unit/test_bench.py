@@ -12,8 +12,12 @@ import numpy as np
 import pytest
 
 import weft
-from weft import _weft, config, console
-from weft.bench import (
+from weft import _weft, config
+from weft.cli import main, parser
+from weft.drawing import lanes
+from weft.quantities import parse_sizes, show_bytes
+from weft_lab import console
+from weft_lab.bench import (
     accuracy,
     collectives,
     coordinator,
@@ -26,10 +30,7 @@ from weft.bench import (
     stages,
     table,
 )
-from weft.bench.rows import BenchRow
-from weft.cli import main, parser
-from weft.drawing import lanes
-from weft.quantities import parse_sizes, show_bytes
+from weft_lab.bench.rows import BenchRow
 
 
 @pytest.mark.parametrize(

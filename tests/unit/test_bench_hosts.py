@@ -8,8 +8,8 @@ import pytest
 from benches.hosts import settings, targets
 from benches.hosts.settings import TABLES, TableSetting
 from benches.targets import K, M, TargetVerdict
-from weft.bench.rows import BenchRow
 from weft.quantities import parse_sizes
+from weft_lab.bench.rows import BenchRow
 
 ROW = BenchRow(
     collective="all-reduce", transport="tcp", memory="ordinary", dtype="float32", ranks=4, hosts=4, gbps=1.0,

@@ -9,9 +9,9 @@ import pytest
 from benches import plot, report
 from benches.one_host import settings, targets
 from benches.targets import Band, K, M, TargetVerdict, target
-from weft import console
-from weft.bench import launch, pipeline
-from weft.bench.rows import BenchRow
+from weft_lab import console
+from weft_lab.bench import launch, pipeline
+from weft_lab.bench.rows import BenchRow
 
 ROW = BenchRow(
     collective="all-reduce", transport="shm", memory="ordinary", dtype="float32", ranks=2, hosts=1, gbps=None,

@@ -1,7 +1,7 @@
 """Tests of the ratios of times over RDMA and over TCP."""
 
 from benches.rdma.ratios import RatioTable
-from weft.bench.rows import BenchRow
+from weft_lab.bench.rows import BenchRow
 
 
 def row(transport: str, us: float, size: int = 65536, wrong: int = 0, library: str = "weft") -> BenchRow:

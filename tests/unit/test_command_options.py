@@ -1,7 +1,7 @@
 """Tests of options: which values commands take, which they refuse and how, before work begins."""
 
 import dataclasses
-import importlib.util
+import importlib.metadata
 import subprocess
 import sys
 from pathlib import Path
@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from weft import cli
-from weft.cli import COMMANDS, load, main, parser
-from weft.cli.bench_options import sizes
+from weft.cli import COMMANDS, LABORATORY, load, main, parser
+from weft_lab.cli.bench_options import sizes
 
 REFUSED = [
     ("bench allreduce --sizes 4:1", "'4:1': the last size is smaller than the first"),
@@ -110,15 +110,29 @@ def test_bad_values_are_refused_with_status_2_before_work_begins(
     assert f"weft {words.split()[0]}: error: " in error and told in error
 
 
-@pytest.mark.parametrize("words", ["bench allreduce", "simulate --ranks 4", "predict --model lenet --hosts 2"])
-def test_pictures_are_refused_before_work_where_nothing_can_draw_them(
+@pytest.mark.parametrize("words", ["bench all-reduce", "bench --help", "simulate"])
+def test_commands_of_the_laboratory_say_what_to_install(
     words: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
-    with pytest.raises(SystemExit) as ended:
-        main([*words.split(), "--plot", "x.png"])
-    assert ended.value.code == 2
-    assert "x.png is drawn by matplotlib, which is missing: pip install matplotlib" in capsys.readouterr().err
+    monkeypatch.setattr(importlib.metadata, "entry_points", lambda **_: ())
+    assert main(words.split()) == 1
+    assert "which is not installed: pip install weft-lab" in capsys.readouterr().err
+
+
+def test_completion_leaves_out_what_is_not_installed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(importlib.metadata, "entry_points", lambda **_: ())
+    with pytest.raises(SystemExit):
+        main(["--print-completion", "bash"])
+    script = capsys.readouterr().out
+    assert "--event-driven" not in script and "--explain" in script
+
+
+def test_the_laboratory_has_an_entry_point_for_each_of_its_commands() -> None:
+    found = importlib.metadata.entry_points(group="weft.commands")
+    assert {entry.name for entry in found} == LABORATORY
+    assert {load(name).name for name in LABORATORY} == LABORATORY
 
 
 @pytest.mark.parametrize("module", ["torch", "no_package_of_weft_s"])
@@ -218,7 +232,7 @@ def test_help_loads_no_command() -> None:
     program = "import sys, weft.cli\ntry: weft.cli.main(['--help'])\nexcept SystemExit: print(*sys.modules)"
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
     loaded = ran.stdout.split()
-    assert not {"weft.cli.bench", "weft.simulation", "rich", "torch", "matplotlib"} & set(loaded)
+    assert not {"weft_lab.cli.bench", "weft.simulation", "rich", "torch", "matplotlib"} & set(loaded)
 
 
 def test_the_list_of_commands_is_made_quickly() -> None:

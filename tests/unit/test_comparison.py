@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from weft import console
-from weft.cli import command, demo, main
-from weft.demo import comparison
+from weft.cli import command, main
+from weft_lab import console
+from weft_lab.cli import demo
+from weft_lab.demo import comparison
 
 
 def record(path: Path, backend: str, parameters: list[float]) -> comparison.TrainingRun:

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from weft import console
+from weft_lab import console
 
 
 class Terminal(io.StringIO):

@@ -6,9 +6,9 @@ import time
 
 import pytest
 
-from weft.emulation import EmulatedNetwork, EmulationError, HostLaunch, launch
-from weft.emulation.delay import LineDelay
-from weft.emulation.output import PrefixedOutput, split_lines
+from weft_lab.emulation import EmulatedNetwork, EmulationError, HostLaunch, launch
+from weft_lab.emulation.delay import LineDelay
+from weft_lab.emulation.output import PrefixedOutput, split_lines
 
 
 @pytest.mark.parametrize(

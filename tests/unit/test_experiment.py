@@ -4,11 +4,12 @@ import dataclasses
 
 import pytest
 
-from weft import cli, console
-from weft.cli.experiment import MODELS
-from weft.experiment import gain, report
-from weft.experiment.networks import NETWORKS
-from weft.experiment.study import Block, Study, StudyResult, load, save
+from weft import cli
+from weft_lab import console
+from weft_lab.cli.experiment import MODELS
+from weft_lab.experiment import gain, report
+from weft_lab.experiment.networks import NETWORKS
+from weft_lab.experiment.study import Block, Study, StudyResult, load, save
 
 STUDY = Study("alexnet", 8, 4, 4, 1.5, ("compute", "after", "ddp-gloo", "automatic"), rounds=3, steps=2, ratio=1.0)
 
@@ -80,7 +81,7 @@ def test_the_picture_is_drawn(tmp_path):
     ],
 )
 def test_what_cannot_be_measured_is_told(arguments, expected, capsys, monkeypatch):
-    monkeypatch.setattr("weft.cli.experiment.require_root", lambda: None)
+    monkeypatch.setattr("weft_lab.cli.experiment.require_root", lambda: None)
     assert cli.main(["experiment", "overlap", *arguments]) == 2
     assert expected in capsys.readouterr().err
 

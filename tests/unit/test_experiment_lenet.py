@@ -5,13 +5,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from weft import console
-from weft.bench import peers
-from weft.bench.processes import BenchError
-from weft.experiment import lenet
-from weft.experiment.lenet import LeNetOutcome, LeNetStudy
-from weft.experiment.lenet_rank import Training
-from weft.experiment.results import save
+from weft_lab import console
+from weft_lab.bench import peers
+from weft_lab.bench.processes import BenchError
+from weft_lab.experiment import lenet
+from weft_lab.experiment.lenet import LeNetOutcome, LeNetStudy
+from weft_lab.experiment.lenet_rank import Training
+from weft_lab.experiment.results import save
 
 STUDY = LeNetStudy(8, 2, 1.0, ("by-hand", "weft", "openmpi", "gloo"), (3,), 64, rounds=2, steps=5)
 ALONE = LeNetOutcome(

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from weft import cli
-from weft.experiment import rdma
+from weft_lab.experiment import rdma
 
 
 def test_a_ring_that_overlaps_nothing_takes_longer_and_registration_adds_to_it():

@@ -4,10 +4,11 @@ import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812
 
-from weft import cli, console
-from weft.experiment.networks import NETWORKS
-from weft.experiment.parameter_server import Outcome, ServerStudy, draw, load, save, studies, table
-from weft.experiment.server_contenders import SERVER_CONTENDERS
+from weft import cli
+from weft_lab import console
+from weft_lab.experiment.networks import NETWORKS
+from weft_lab.experiment.parameter_server import Outcome, ServerStudy, draw, load, save, studies, table
+from weft_lab.experiment.server_contenders import SERVER_CONTENDERS
 
 STUDY = ServerStudy("cnn", 32, 4, 1, True, 1.0, ("compute", "localps", "default"), rounds=2, steps=3)
 

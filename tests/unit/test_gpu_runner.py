@@ -18,18 +18,20 @@ def test_every_case_is_a_function() -> None:
     assert set(run.CASES) == functions - {"exchange"}
 
 
-def test_the_wheel_is_taken_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_both_wheels_are_taken_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(package, "ROOT", tmp_path)
     monkeypatch.setattr(package, "_PACKAGE", tmp_path / "package")
     with pytest.raises(SystemExit, match="run `make wheel` where there is a compiler"):
         package.environment()
     (tmp_path / "build/wheels").mkdir(parents=True)
-    with zipfile.ZipFile(tmp_path / "build/wheels/weft-1.0-cp311-abi3-linux_x86_64.whl", "w") as wheel:
-        wheel.writestr("weft/__init__.py", "")
+    wheels = {"weft": "weft_collectives-1.0-cp311-abi3-linux_x86_64.whl", "weft_lab": "weft_lab-1.0-py3-none-any.whl"}
+    for module, name in wheels.items():
+        with zipfile.ZipFile(tmp_path / "build/wheels" / name, "w") as wheel:
+            wheel.writestr(f"{module}/__init__.py", "")
     variables = package.environment(RANK=3)
     assert variables["RANK"] == "3"
     assert variables["PYTHONPATH"].startswith(str(tmp_path / "package"))
-    assert (tmp_path / "package/weft/__init__.py").exists()
+    assert all((tmp_path / "package" / module / "__init__.py").exists() for module in wheels)
 
 
 @pytest.mark.parametrize(("program", "outcome"), [("/bin/true", "passed"), ("/bin/false", "failed: exit codes [1, 1]")])

@@ -11,7 +11,7 @@ import pytest
 
 import weft
 
-HEAVY = ("bench", "drawing", "emulation", "planning", "schedule", "simulation", "torch", "tuning")
+HEAVY = ("drawing", "planning", "schedule", "simulation", "torch", "tuning")
 
 
 def loaded(program):
@@ -27,7 +27,7 @@ def loaded(program):
 
 
 def heavy(modules):
-    names = ("torch", "matplotlib", *(f"weft.{name}" for name in HEAVY))
+    names = ("torch", "matplotlib", "weft_lab", *(f"weft.{name}" for name in HEAVY))
     return [module for module in modules if module.startswith(tuple(f"{name}." for name in names)) or module in names]
 
 
@@ -65,7 +65,7 @@ def test_a_group_of_one_rank_loads_no_more():
     assert heavy(loaded(program)) == []
 
 
-@pytest.mark.parametrize("name", [name for name in HEAVY if name != "emulation"])
+@pytest.mark.parametrize("name", HEAVY)
 def test_modules_are_loaded_when_first_used(name):
     assert f"weft.{name}" in loaded(f"import weft; weft.{name}")
 

@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 from matplotlib import pyplot
 
-from weft.bench import plot
-from weft.bench.peers import PEERS
-from weft.bench.rows import BenchRow
 from weft.simulation import Crossover, SimulatedRow
-from weft.simulation import plot as simulation_plot
+from weft_lab import simulation_plot
+from weft_lab.bench import plot
+from weft_lab.bench.peers import PEERS
+from weft_lab.bench.rows import BenchRow
 
 ROW = BenchRow(
     collective="all-reduce", transport="shm", memory="ordinary", dtype="float32", ranks=2, hosts=1, gbps=None,

@@ -9,16 +9,17 @@ from pathlib import Path
 
 import pytest
 
-from weft import cli, console
+from weft import cli
 from weft.errors import ArgumentError
-from weft.prediction import report
-from weft.prediction.cluster import Cluster, Exchange, Prices
-from weft.prediction.compression import COMPRESSIONS
-from weft.prediction.prediction import predict, predict_scaling, smaller
-from weft.prediction.profile import ProfiledParameter, TrainingProfile
-from weft.prediction.step import Compute, Operation, Start, Wait, run
-from weft.prediction.ways import WAYS, Bucket, ddp_buckets
 from weft.simulation import Machine, simulate
+from weft_lab import console
+from weft_lab.prediction import report
+from weft_lab.prediction.cluster import Cluster, Exchange, Prices
+from weft_lab.prediction.compression import COMPRESSIONS
+from weft_lab.prediction.prediction import predict, predict_scaling, smaller
+from weft_lab.prediction.profile import ProfiledParameter, TrainingProfile
+from weft_lab.prediction.step import Compute, Operation, Start, Wait, run
+from weft_lab.prediction.ways import WAYS, Bucket, ddp_buckets
 
 MIB = 1 << 20
 

@@ -10,13 +10,14 @@ import pytest
 
 import weft
 from weft import _weft, config
-from weft.cli import main, options
+from weft.cli import main
 from weft.drawing import Gantt, GanttEvent, draw
 from weft.quantities import show_time
 from weft.schedule import CallShape, Schedule, algorithms, plan
 from weft.simulation import Machine, SimulatedRow, Straggler, Switch, candidates, crossovers, gantt, scaling, simulate
 from weft.simulation.curves import scaling_ranks
 from weft.tuning.profile import Profile, ProfileRow, ProfileTopology, hardware
+from weft_lab.cli.simulate import names_of
 
 NETWORK = Machine(ranks=4, hosts=4, gbps=10, latency_us=20)
 
@@ -278,7 +279,7 @@ def test_times_have_three_digits(time_s: float, text: str) -> None:
 
 
 def test_names_with_parts_contain_commas() -> None:
-    assert options.names("ring, multi-rail(a, b),c") == ["ring", "multi-rail(a, b)", "c"]
+    assert names_of("ring, multi-rail(a, b),c") == ["ring", "multi-rail(a, b)", "c"]
 
 
 @pytest.mark.parametrize("event_driven", [False, True])

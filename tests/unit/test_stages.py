@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from weft.experiment import rank, stages
-from weft.experiment.stages import Stages
-from weft.experiment.study import Block, Study, StudyResult
+from weft_lab.experiment import rank, stages
+from weft_lab.experiment.stages import Stages
+from weft_lab.experiment.study import Block, Study, StudyResult
 
 
 @pytest.fixture

@@ -15,12 +15,12 @@ import pytest
 import weft
 from tests.unit.test_pictures import ROWS
 from tests.unit.test_tracing import collective, late_files, record, written
-from weft.bench import rows
 from weft.cli import main
 from weft.drawing import gantt, lanes
 from weft.tracing import jobs
 from weft.tracing.record import parse
-from weft.web_report import ReportInputs, document
+from weft_lab.bench import rows
+from weft_lab.web_report import ReportInputs, document
 
 BUCKET = {
     "bucket": 0, "parameters": ["weight", "<bias>"], "nbytes": 4096, "sent_bytes": 8192, "algorithm": "ring",

@@ -9,3 +9,4 @@ for target in x86_64-unknown-linux-gnu aarch64-unknown-linux-gnu; do
   maturin build --quiet --release --locked --target "$target" --zig --compatibility manylinux_2_28 --out build/dist
 done
 maturin sdist --out build/dist
+.venv/bin/uv build --quiet --no-create-gitignore --out-dir build/dist python

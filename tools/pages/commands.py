@@ -5,21 +5,24 @@ from __future__ import annotations
 import argparse
 
 from tools.pages.filling import filled
-from weft.cli import COMMANDS, fill_parser, load
+from weft.cli import COMMANDS, LABORATORY, fill_parser, load
 
 _WIDTH = 100
 
 _HEAD = """\
 # Commands
 
-<!-- Generated from python/weft/cli by `make docs`. Do not edit. -->
+<!-- Generated from the commands' parsers by `make docs`. Do not edit. -->
 
 `weft --version` prints the version, `weft COMMAND --help` what is written here. A value that is not
 allowed, or options that do not fit together, end a command with status 2 before it has begun, with
 an error that names the value and what is allowed. Status 1 says that something failed.
 
 What takes longer than two seconds shows on standard error how far it is, and the time left.
-Colours appear on terminals only, and never where `NO_COLOR` is set.
+
+Commands marked [weft-lab] come with the laboratory, a package of its own: `pip install weft-lab`;
+until there is a release, with its wheel from `make wheels`. They use colours, on terminals only and
+never where `NO_COLOR` is set. The others print plain text.
 
 Shells complete commands, options and their values with the script that `weft --print-completion`
 prints for bash or zsh:
@@ -46,5 +49,6 @@ def page() -> str:
         parser = argparse.ArgumentParser(prog=f"weft {name}")
         fill_parser(load(name), parser)
         parser.formatter_class = _FixedWidth
-        sections.append(f"\n## `weft {name}`: {summary}\n\n```text\n{parser.format_help()}```\n")
+        origin = " [weft-lab]" if name in LABORATORY else ""
+        sections.append(f"\n## `weft {name}`: {summary}{origin}\n\n```text\n{parser.format_help()}```\n")
     return filled(_HEAD + "".join(sections))

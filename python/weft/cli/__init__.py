@@ -1,4 +1,7 @@
-"""The `weft` command. One module per command; `COMMANDS` is the table of all of them."""
+"""The `weft` command. One module per command; `COMMANDS` is the table of all of them.
+
+Those of `LABORATORY` come with another distribution, `weft-lab`, as entry points.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +10,14 @@ import importlib
 import os
 import sys
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from weft.cli.command import OPTIONAL_PACKAGES, Command, UsageError, missing
 
-__all__ = ["COMMANDS", "EXIT_OF_MISUSE", "EXIT_OF_PIPE", "fill_parser", "load", "main", "parser"]
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
+__all__ = ["COMMANDS", "LABORATORY", "EXIT_OF_MISUSE", "EXIT_OF_PIPE", "fill_parser", "load", "main", "parser"]
 
 COMMANDS = {
     "bench": "measure a collective, and compare with other libraries",
@@ -29,17 +36,31 @@ COMMANDS = {
 }
 """What each does. The command is `COMMAND` of the module of its name, loaded when it is used."""
 
+LABORATORY = frozenset({"bench", "demo", "experiment", "hosts", "predict", "report", "simulate"})
+"""Commands that only `weft-lab` has: entry points of the group `weft.commands`."""
+
 EXIT_OF_MISUSE = 2
 """Of every value, and every combination of options, that is not allowed."""
 EXIT_OF_PIPE = 141
 """What a shell shows for a program that was ended by a broken pipe."""
 
 
+class LaboratoryMissingError(Exception):
+    """A command of `LABORATORY` was asked for, and `weft-lab` is not installed."""
+
+    def __init__(self) -> None:
+        super().__init__("this command is part of the laboratory, which is not installed: pip install weft-lab")
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command line and returns its exit code."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     only = words[:1] if words and words[0] in COMMANDS else []
-    parsed = parser(only or ()).parse_args(words)
+    try:
+        parsed = parser(only).parse_args(words)
+    except LaboratoryMissingError as error:
+        print(f"weft {words[0]}: {error}", file=sys.stderr)
+        return 1
     try:
         parsed.check(parsed)
         return int(parsed.run(parsed))
@@ -70,16 +91,33 @@ def parser(loaded: Sequence[str] = tuple(COMMANDS)) -> argparse.ArgumentParser:
     )
     commands = top.add_subparsers(required=True, metavar="COMMAND")
     for name, summary in COMMANDS.items():
-        of_command = commands.add_parser(name, help=summary)
+        of_command = commands.add_parser(name, help=f"{summary} [weft-lab]" if name in LABORATORY else summary)
         if name in loaded:
             fill_parser(load(name), of_command)
     return top
 
 
 def load(name: str) -> Command:
-    """The command of this name."""
-    command: Command = importlib.import_module(f"weft.cli.{name}").COMMAND
-    return command
+    """The command of this name.
+
+    Raises:
+        LaboratoryMissingError: It comes with `weft-lab`, which is not installed.
+    """
+    if name not in LABORATORY:
+        command: Command = importlib.import_module(f"weft.cli.{name}").COMMAND
+        return command
+    found = _entry_point(name)
+    if found is None:
+        raise LaboratoryMissingError
+    loaded: Command = found.load()
+    return loaded
+
+
+def _entry_point(name: str) -> EntryPoint | None:
+    """Where an installed distribution has a command of this name."""
+    from importlib.metadata import entry_points  # it loads much, and most commands need none of it
+
+    return next(iter(entry_points(group="weft.commands", name=name)), None)
 
 
 def fill_parser(command: Command, parser: argparse.ArgumentParser) -> None:
@@ -111,7 +149,10 @@ class _PrintCompletion(argparse.Action):
         values: object,
         _option: str | None = None,
     ) -> None:
-        import shtab
-
-        print(shtab.complete(parser(), shell=str(values)))
+        try:
+            import shtab
+        except ModuleNotFoundError:
+            parser_.exit(1, f"weft --print-completion: {missing(['shtab'])}\n")
+        installed = [name for name in COMMANDS if name not in LABORATORY or _entry_point(name) is not None]
+        print(shtab.complete(parser(installed), shell=str(values)))
         parser_.exit()

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 __all__ = ["OPTIONAL_PACKAGES", "Command", "UsageError", "ended_by_interrupt", "missing", "tell"]
 
-OPTIONAL_PACKAGES = {"torch": "torch", "sklearn": "scikit-learn", "matplotlib": "matplotlib"}
+OPTIONAL_PACKAGES = {"torch": "torch", "sklearn": "scikit-learn", "shtab": "shtab"}
 """Modules that some commands need, and the packages that they come in."""
 
 
@@ -23,8 +23,7 @@ class UsageError(Exception):
 def missing(modules: Iterable[str]) -> str:
     """What to say when such modules are not installed.
 
-    It names no extra of weft: `pip install "weft[...]"` would install what has the name on the
-    index.
+    It names no extra of weft's distributions, which no index has before the first release.
     """
     packages = " ".join(OPTIONAL_PACKAGES[module] for module in modules)
     return f"packages are missing: pip install {packages}"

@@ -1,4 +1,4 @@
-"""Options shared by several commands: groups, simulated machines, schedules, pictures."""
+"""Options shared by several commands: groups, simulated machines, schedules."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ __all__ = [
     "add_domains",
     "add_hosts",
     "add_machine",
-    "add_plot",
     "add_root_and_memory",
     "add_schedules",
     "add_wire",
@@ -26,7 +25,6 @@ __all__ = [
     "machine_of",
     "machine_parameters",
     "machine",
-    "names",
     "user_schedules",
 ]
 
@@ -72,16 +70,6 @@ def add_root_and_memory(parser: argparse.ArgumentParser) -> None:
         choices=("ordinary", "symmetric"),
         default="ordinary",
         help="memory of the caller's data (default: %(default)s)",
-    )
-
-
-def add_plot(parser: argparse.ArgumentParser) -> None:
-    """`--plot FILE`: a picture of the results."""
-    parser.add_argument(
-        "--plot",
-        type=values.picture,
-        metavar="FILE",
-        help="draw a picture: .png, .svg or .pdf (needs matplotlib)",
     )
 
 
@@ -151,20 +139,6 @@ def hosts(text: str) -> int | list[int]:
     """A number of hosts, or the number of ranks on each."""
     numbers = values.listed(values.count)(text)
     return numbers if "," in text else numbers[0]
-
-
-def names(text: str) -> list[str]:
-    """Names separated by commas, which do not separate within parentheses.
-
-    `ring, multi-rail(direct, ring)`.
-    """
-    found, depth, begin = [], 0, 0
-    for place, character in enumerate(text):
-        depth += {"(": 1, ")": -1}.get(character, 0)
-        if character == "," and depth == 0:
-            found.append(text[begin:place].strip())
-            begin = place + 1
-    return [*found, text[begin:].strip()]
 
 
 def _named_file(text: str) -> tuple[str, str]:

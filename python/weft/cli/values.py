@@ -9,38 +9,30 @@ from __future__ import annotations
 
 import argparse
 import functools
-import importlib.util
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from weft.emulation.network import HOSTS_MAX, INTERFACES_MAX
 from weft.parsing import parse_bytes
 from weft.quantities import parse_sizes
 
 __all__ = [
     "DATA",
-    "PICTURES",
+    "Parser",
     "at_least",
     "choices",
     "count",
-    "delay_ms",
     "address",
     "directory",
     "existing",
     "host_name",
     "existing_directory",
-    "emulated_hosts",
     "input_file",
-    "interfaces",
-    "line_gbps",
     "listed",
     "output_file",
-    "picture",
     "port",
     "positive",
     "seconds",
-    "shape",
     "size",
     "sizes",
     "within",
@@ -52,8 +44,6 @@ Number = TypeVar("Number", int, float)
 Value = TypeVar("Value")
 Parser = Callable[[str], Value]
 
-PICTURES = (".png", ".svg", ".pdf")
-"""What plots can be written as."""
 DATA = (".json",)
 
 
@@ -93,11 +83,6 @@ count: Parser[int] = at_least(1)
 """A number of things of which there is at least one."""
 seconds: Parser[float] = at_least(0.0)
 port: Parser[int] = within(1, 65535)
-emulated_hosts: Parser[int] = within(1, HOSTS_MAX)
-line_gbps: Parser[float] = within(0.001, 1000.0)
-"""The line rate of an emulated host, in Gbit/s."""
-delay_ms: Parser[float] = within(0.0, 10_000.0)
-interfaces: Parser[int] = within(1, INTERFACES_MAX)
 
 
 def size(text: str) -> int:
@@ -111,15 +96,6 @@ def size(text: str) -> int:
     if found < 1:
         raise argparse.ArgumentTypeError(f"{text} is not allowed; expected at least 1 byte")
     return found
-
-
-def shape(text: str) -> tuple[int, int]:
-    """Hosts and ranks on each: `4x2`."""
-    hosts, _, ranks = text.partition("x")
-    try:
-        return emulated_hosts(hosts), count(ranks)
-    except argparse.ArgumentTypeError as error:
-        raise argparse.ArgumentTypeError(f"{text!r} is not HOSTSxRANKS, such as 4x2: {error}") from None
 
 
 def sizes(text: str) -> list[int]:
@@ -178,14 +154,6 @@ def output_file(suffixes: Sequence[str]) -> Parser[Path]:
         return path
 
     return parse
-
-
-def picture(text: str) -> Path:
-    """A picture that can be written, and drawn: what draws it is an optional package."""
-    path = output_file(PICTURES)(text)
-    if importlib.util.find_spec("matplotlib") is None:
-        raise argparse.ArgumentTypeError(f"{text} is drawn by matplotlib, which is missing: pip install matplotlib")
-    return path
 
 
 @_of_files

@@ -1,5 +1,0 @@
-"""Benchmarks of collectives of weft and other libraries, with a check of every result.
-
-The rows that come out have the same shape in every benchmark of the project: see
-`weft.bench.rows.BenchRow`.
-"""

@@ -1,6 +1,0 @@
-"""Peer libraries: origin, build and launch. `PEERS` is the table of all of them."""
-
-from weft.bench.peers.peer import PeerLibrary, RankPlacement
-from weft.bench.peers.table import DTYPES, PEERS, find
-
-__all__ = ["DTYPES", "PEERS", "PeerLibrary", "RankPlacement", "find"]

@@ -1,6 +1,0 @@
-"""One self-contained web page of your runs: benchmarks, flight records, training reports."""
-
-from weft.web_report.document import page
-from weft.web_report.inputs import ReportInputs, gather
-
-__all__ = ["ReportInputs", "gather", "page"]

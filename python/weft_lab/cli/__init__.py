@@ -1,0 +1,1 @@
+"""Commands of the laboratory, one per module: entry points of the group `weft.commands`."""

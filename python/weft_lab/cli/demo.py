@@ -1,0 +1,185 @@
+"""The command `weft demo`: training of a small network with weft and with Gloo, compared."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from weft import config, diagnosis
+from weft.cli import values
+from weft.cli.command import OPTIONAL_PACKAGES, Command, UsageError, missing
+from weft.local_ranks import RanksError
+from weft_lab import console, demo
+from weft_lab.bench import launch, processes
+from weft_lab.cli import emulated_options
+from weft_lab.demo.comparison import TrainingRun, draw, notes, table
+from weft_lab.emulation import EmulationError, require_root
+
+BACKENDS = ("weft", "gloo")
+SCRIPT = Path(demo.__file__).with_name("train_digits.py")
+ACCURACY_MIN = 0.97
+
+DESCRIPTION = """\
+Trains LeNet-5 on scikit-learn's handwritten digits, data-parallel under torchrun: with backend "weft", then
+with Gloo from the same seeds. weft logs which transport connects which ranks. Prints a table and draws both runs'
+loss and throughput. Ends with status 1 if fewer than 97 % of the test images are recognized. Needs
+torch, scikit-learn and matplotlib.
+
+With --hosts, the ranks are spread evenly over hosts that are emulated on this machine, as `weft hosts` makes
+them: shared memory joins the ranks of a host, TCP the hosts.
+
+With --gain, it then trains a larger network on 4 emulated hosts at 1 Gbit/s, for half a minute: by
+DistributedDataParallel over Gloo and over weft, and by weft's own wrapper, whose communication goes on into the next
+forward. Where hosts cannot be emulated, it says so.
+"""
+
+EPILOG = """\
+examples:
+  weft demo --ranks 2 --epochs 10
+  sudo weft demo --hosts 2 --ranks 4 --gbps 1
+"""
+
+
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--ranks",
+        type=values.count,
+        default=4,
+        metavar="N",
+        help="processes on all hosts together (default: %(default)s)",
+    )
+    parser.add_argument("--epochs", type=values.count, metavar="N", help="passes over the data (default: the script's)")
+    emulated_options.add_hosts(parser)
+    emulated_options.add_rate(parser)
+    parser.add_argument("--gain", action="store_true", help="then compare steps on 4 emulated hosts (needs root)")
+    parser.add_argument(
+        "--script",
+        type=values.input_file,
+        default=SCRIPT,
+        metavar="FILE",
+        help="the training script (default: weft_lab/demo/train_digits.py of the package)",
+    )
+    parser.add_argument(
+        "--out",
+        type=values.directory,
+        default=Path("weft-demo"),
+        metavar="DIR",
+        help="where to write (default: %(default)s)",
+    )
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    lacking = _lacking(arguments)
+    if lacking is not None:
+        print(f"weft demo: {lacking}", file=sys.stderr)
+        return 1
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    runs = []
+    for backend in BACKENDS:
+        record = arguments.out / f"{backend}.json"
+        record.unlink(missing_ok=True)
+        print(
+            f"\ntraining on {_ranks(arguments)} with backend {backend!r}, which take some seconds to start",
+            flush=True,
+        )
+        command, environment = _command(arguments, backend, record)
+        done = subprocess.run(command, env=environment, check=False)
+        if done.returncode != 0:
+            print(f"weft demo: training with {backend} ended with status {done.returncode}", file=sys.stderr)
+            return 1
+        runs.append(TrainingRun.read(record))
+    picture = arguments.out / "demo.png"
+    draw(picture, runs)
+    console.show("", table(runs), f"\n{notes(*runs)}\npicture: {picture}")
+    if arguments.gain:
+        _show_gain()
+    return _judged(runs)
+
+
+def _show_gain() -> None:
+    """Trains on emulated hosts, or says why not."""
+    print()
+    found = diagnosis.emulated_hosts()
+    if not found.good:
+        print(f"gain on 4 emulated hosts: left out, emulated hosts {found.text}")
+        return
+    from weft_lab.experiment import gain  # it loads torch
+
+    print("training on 4 emulated hosts in three ways, for half a minute", flush=True)
+    try:
+        console.show(*gain.table(gain.measure()))
+    except RanksError as error:
+        print(f"weft demo: {error}", file=sys.stderr)
+
+
+def _check(arguments: argparse.Namespace) -> None:
+    if arguments.hosts == 1 and arguments.gbps is not None:
+        raise UsageError("--gbps is the line rate of emulated hosts: give --hosts too")
+    if arguments.ranks % arguments.hosts:
+        raise UsageError(f"--ranks {arguments.ranks}: it must be a multiple of --hosts ({arguments.hosts})")
+
+
+def _lacking(arguments: argparse.Namespace) -> str | None:
+    """What this machine lacks."""
+    lacking = [module for module in OPTIONAL_PACKAGES if importlib.util.find_spec(module) is None]
+    if lacking:
+        return missing(lacking)
+    if arguments.hosts > 1:
+        try:
+            require_root()
+        except EmulationError as error:
+            return str(error)
+    return None
+
+
+def _judged(runs: list[TrainingRun]) -> int:
+    poor = [run for run in runs if run.test_accuracy < ACCURACY_MIN]
+    for run in poor:
+        accuracy = f"{run.test_accuracy:.2%}"
+        print(f"weft demo: {run.backend}'s test accuracy of {accuracy} is below {ACCURACY_MIN:.0%}", file=sys.stderr)
+    return 1 if poor else 0
+
+
+def _ranks(arguments: argparse.Namespace) -> str:
+    if arguments.hosts == 1:
+        return f"{arguments.ranks} ranks"
+    rate = "" if arguments.gbps is None else f" at {arguments.gbps:g} Gbit/s"
+    return f"{arguments.ranks} ranks on {arguments.hosts} emulated hosts{rate}"
+
+
+def _command(arguments: argparse.Namespace, backend: str, record: Path) -> tuple[list[str], Mapping[str, str]]:
+    """What starts the ranks, and its environment."""
+    # weft's log has a line for each group: the hosts of its ranks, and the transports between them.
+    environment = {"WEFT_LOG": "info", **config.environment(), "OMP_NUM_THREADS": "1"}
+    script = arguments.script.resolve()
+    program = [str(script), "--backend", backend, "--out", str(record.resolve())]
+    if arguments.epochs is not None:
+        program += ["--epochs", str(arguments.epochs)]
+    if arguments.hosts == 1:
+        torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(arguments.ranks)]
+        return [sys.executable, *torchrun, *program], environment
+    ranks = processes.RankProcesses(
+        program=program,
+        ranks=arguments.ranks,
+        port=launch.emulated_ports(1)[0],
+        hosts=arguments.hosts,
+        gbps=arguments.gbps,
+        shared=[str(script.parent), str(record.parent.resolve())],
+        environment={**environment, **launch.QUIET_TORCH},
+    )
+    (command,) = processes.commands(ranks)
+    return command
+
+
+COMMAND = Command(
+    name="demo",
+    description=DESCRIPTION,
+    epilog=EPILOG,
+    add_arguments=_add_arguments,
+    check=_check,
+    run=_run,
+)

@@ -1,0 +1,14 @@
+"""Hosts emulated on one machine by Linux namespaces.
+
+Each host has a network, mount, PID, IPC and UTS namespace of its own. All of them are anonymous:
+they exist only as long as a process lives in them. Whatever ends the launcher, `kill -9` included,
+the kernel kills the hosts' first processes (parent death signal), with them everything that runs on
+the hosts, and then takes the namespaces apart. Nothing has a name in the machine's own namespaces,
+so there is nothing to sweep up.
+"""
+
+from weft_lab.emulation.errors import EmulationError
+from weft_lab.emulation.launcher import HostLaunch, launch, require_root
+from weft_lab.emulation.network import EmulatedNetwork
+
+__all__ = ["EmulationError", "HostLaunch", "EmulatedNetwork", "launch", "require_root"]

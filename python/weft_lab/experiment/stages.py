@@ -1,0 +1,86 @@
+"""How far the ranks of an experiment are, told to the process that has started them.
+
+By a file beside the results: an emulated host shares no more than that directory. Ranks draw no bar
+themselves, which would take processor time from what they measure.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from weft import files
+from weft_lab import console
+
+__all__ = ["Stages", "shown"]
+
+
+class Stages:
+    """What a rank has to do, part by part."""
+
+    def __init__(self, total: int, tell: Callable[[float, str], object]) -> None:
+        """`tell` is called before each part: the share that is done, and what comes."""
+        self._total, self._begun, self._tell = total, 0, tell
+
+    def begin(self, what: str) -> None:
+        """Tells that the next part begins."""
+        self._tell(self._begun / self._total, what)
+        self._begun += 1
+
+    @staticmethod
+    def into_file(results: Path, total: int) -> Stages:
+        """Those of the rank that writes these results."""
+        path = _beside(results)
+
+        def tell(share: float, what: str) -> None:
+            files.write(path, json.dumps([share, what]))
+
+        return Stages(total, tell)
+
+    @staticmethod
+    def into_log(title: str, total: int) -> Stages:
+        """Those of a rank that nobody here has started: lines on standard error, now and then."""
+        progress, shares = console.Progress(title, 1.0), [0.0]
+
+        def tell(share: float, what: str) -> None:
+            progress.advance(share - shares[0], f"{title}, {what}")
+            shares[0] = share
+
+        return Stages(total, tell)
+
+    @staticmethod
+    def untold() -> Stages:
+        """Those of the other ranks."""
+        return Stages(1, lambda _share, _what: None)
+
+
+@contextlib.contextmanager
+def shown(results: Path, title: str) -> Iterator[Callable[[], None]]:
+    """Shows the progress of the ranks that write these results.
+
+    Yields what is to be called every now and then while they run.
+    """
+    path = _beside(results)
+    path.unlink(missing_ok=True)
+    told: list[object] = [0.0, ""]
+    try:
+        with console.progress(title, 1.0) as progress:
+
+            def look() -> None:
+                nonlocal told
+                if not path.exists():
+                    return
+                found = json.loads(path.read_text())
+                if found != told:
+                    progress.advance(found[0] - told[0], f"{title}, {found[1]}")
+                    told = found
+
+            yield look
+    finally:
+        path.unlink(missing_ok=True)
+
+
+def _beside(results: Path) -> Path:
+    return results.with_suffix(".stage")

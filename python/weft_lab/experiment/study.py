@@ -1,0 +1,130 @@
+"""What the overlap experiment measures, and what follows from it. Times are in milliseconds."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import statistics
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from weft_lab.experiment.results import save
+
+__all__ = ["BASELINES", "CONTENDERS", "ROUNDED", "Block", "Study", "StudyResult", "load", "save"]
+
+CONTENDERS: dict[str, str] = {
+    "compute": "no communication",
+    "after": "everything is averaged after backward (the published baseline)",
+    "ddp-gloo": "DistributedDataParallel over Gloo",
+    "ddp-weft": "DistributedDataParallel over weft",
+    "backward": "weft.torch.DataParallel without Overlapped: during backward only",
+    "ring": "Overlapped, a bucket per tensor, ring everywhere",
+    "butterfly": "Overlapped, a bucket per tensor, halving-doubling everywhere",
+    "hybrid": "Overlapped, a bucket per tensor, by hand as published: small ones halving-doubling, large ones ring",
+    "automatic": "Overlapped, as it comes",
+    "ddp-gloo-bf16": "DistributedDataParallel over Gloo, with torch's hook that sends bf16",
+    "ddp-bf16": "DistributedDataParallel over weft, gradients as bf16 between hosts",
+    "automatic-bf16": "Overlapped, gradients as bf16 between hosts",
+}
+"""By name, what each is."""
+
+ROUNDED = ("ddp-gloo-bf16", "ddp-bf16", "automatic-bf16")
+"""Those that send half of the bytes, to which the bound of exact overlap does not apply."""
+
+BASELINES = ("after", "ddp-gloo", "ddp-weft")
+"""What the automatic plan is compared with."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Study:
+    """One network, batch and place, trained by all contenders in turn."""
+
+    model: str
+    samples: int
+    """Of a rank's batch."""
+    ranks: int
+    hosts: int
+    """Emulated ones; 1: this machine, or whatever the ranks were started on."""
+    gbps: float | None
+    contenders: tuple[str, ...]
+    rounds: int
+    steps: int
+    """That are timed in a block; two before are not."""
+    ratio: float | None = None
+    """What communication alone should take, by computation; the line rate was chosen for it."""
+
+    @property
+    def key(self) -> str:
+        """Names its file."""
+        line = "any" if self.gbps is None else f"{self.gbps:g}"
+        share = line if self.ratio is None else f"ratio{self.ratio:g}"
+        return f"{self.model}-{self.samples}-{self.ranks}x{self.hosts}-{share}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Block:
+    """Steps of one contender: the slowest rank's time for one, and a rank's processor time."""
+
+    step_ms: float
+    processor_ms: float
+
+
+@dataclasses.dataclass
+class StudyResult:
+    """What has been measured so far."""
+
+    study: Study
+    parameters: int
+    rounds: list[dict[str, Block]]
+    communication_ms: float | None = None
+    """M: all buckets of the automatic plan, with nothing beside."""
+    first_ms: float | None = None
+    """m1: the bucket that forward needs first."""
+    processor_taken_ms: float | None = None
+    """U: how long the processor time of M occupies all of the machine's cores."""
+    report: str = ""
+    """`DataParallel.report()` of the automatic plan."""
+
+    def step_ms(self, contender: str) -> float:
+        """The median over the rounds."""
+        return statistics.median(blocks[contender].step_ms for blocks in self.rounds)
+
+    def ratios(self, contender: str, to: str) -> list[float]:
+        """Of steps, round by round: neighbours in time."""
+        return [blocks[contender].step_ms / blocks[to].step_ms for blocks in self.rounds]
+
+    @property
+    def bound_ms(self) -> float | None:
+        """T*, the bound of exact overlap: max(C + U + m1, M)."""
+        parts = (self.communication_ms, self.first_ms, self.processor_taken_ms)
+        if None in parts or "compute" not in self.study.contenders:
+            return None
+        whole, first, taken = (part or 0.0 for part in parts)
+        return max(self.step_ms("compute") + taken + first, whole)
+
+    def to_value(self) -> dict[str, Any]:
+        """For JSON: what was measured, and what follows."""
+        value = dataclasses.asdict(self)
+        if self.rounds:
+            value["step_ms"] = {name: self.step_ms(name) for name in self.study.contenders}
+            value["bound_ms"] = self.bound_ms
+        return value
+
+
+def load(path: Path) -> StudyResult | None:
+    """What a file holds; None if there is none."""
+    if not path.exists():
+        return None
+    value = json.loads(path.read_text())
+    names = [field.name for field in dataclasses.fields(StudyResult)]
+    return StudyResult(**{**{name: value[name] for name in names}, **_parts(value)})
+
+
+def _parts(value: Mapping[str, Any]) -> dict[str, Any]:
+    study = {**value["study"], "contenders": tuple(value["study"]["contenders"])}
+    rounds: Sequence[Mapping[str, Any]] = value["rounds"]
+    return {
+        "study": Study(**study),
+        "rounds": [{name: Block(**block) for name, block in blocks.items()} for blocks in rounds],
+    }

@@ -1,0 +1,91 @@
+"""Table and picture of predictions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from weft import files
+from weft_lab import console, plots
+from weft_lab.prediction.compression import COMPRESSIONS
+from weft_lab.prediction.prediction import Prediction
+from weft_lab.prediction.profile import TrainingProfile
+from weft_lab.prediction.ways import WAYS
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+__all__ = ["draw", "table"]
+
+_SHOWN = ("after", "ddp-gloo", "ddp-weft", "automatic")
+"""The ways of the table by hosts."""
+
+
+def table(profile: TrainingProfile, predictions: Sequence[Prediction]) -> list[Table | str]:
+    """What was predicted: the last cluster by way, then all of them."""
+    last = predictions[-1]
+    cluster = last.cluster
+    network = cluster.parameters["network"]
+    gbps = cluster.gbps or network["bytes_per_s"] * 8e-9
+    latency_us = network["latency_s"] * 1e6 if cluster.latency_us is None else cluster.latency_us
+    lines: list[Table | str] = [
+        f"{profile.what}: {len(profile.parameters)} parameters, {profile.nbytes / 1e6:.1f} MB of gradients, "
+        f"{profile.steps} steps profiled with {profile.threads} threads",
+        f"{cluster.ranks} ranks on {cluster.hosts} hosts, {gbps:g} Gbit/s and {latency_us:g} us between them, "
+        f"{cluster.cores:g} cores per rank",
+        f"computation {1e3 * last.compute_s:.1f} ms of a step; {last.buckets} buckets in weft's plan\n",
+        _by_way(last),
+        "\nexposed: only waiting; slowed: computation beside communication, copies; alone: communication",
+    ]
+    if any(step.way in COMPRESSIONS for step in last.steps):
+        lines.append("compressions: by the bytes that they send, without the time that compressing takes")
+    return [*lines, "", _scaling(predictions)]
+
+
+def _by_way(prediction: Prediction) -> Table:
+    numbers = (">step ms", ">exposed ms", ">slowed ms", ">alone ms", ">efficiency")
+    found = console.new_table("", *numbers, ("", {"no_wrap": False}))
+    for step in prediction.steps:
+        seconds = (step.step_s, step.exposed_s, step.slowed_s, step.communication_s)
+        cells = (f"{1e3 * one:.1f}" for one in seconds)
+        found.add_row(step.way, *cells, f"{step.efficiency:.1%}", WAYS[step.way].about)
+    return found
+
+
+def _scaling(predictions: Sequence[Prediction]) -> Table:
+    names = [step.way for step in predictions[-1].steps if step.way in _SHOWN]
+    found = console.new_table(">hosts", ">ranks", *(f">{name} ms" for name in names))
+    for prediction in predictions:
+        steps = (prediction.step(name) for name in names)
+        cells = (f"{1e3 * step.step_s:.1f} ({step.efficiency:4.0%})" for step in steps)
+        found.add_row(str(prediction.cluster.hosts), str(prediction.cluster.ranks), *cells)
+    return found
+
+
+def draw(profile: TrainingProfile, predictions: Sequence[Prediction], path: Path) -> None:
+    """Steps and efficiency by the number of hosts; the file's suffix says in which format."""
+    pyplot = plots.pyplot()
+
+    figure, (steps, efficiency) = pyplot.subplots(1, 2, figsize=(13, 5), layout="constrained")
+    hosts = [prediction.cluster.hosts for prediction in predictions]
+    for name in (step.way for step in predictions[-1].steps):
+        found = [prediction.step(name) for prediction in predictions]
+        dashes = "--" if name in COMPRESSIONS else "-"
+        steps.plot(hosts, [1e3 * step.step_s for step in found], dashes, marker="o", markersize=3, label=name)
+        efficiency.plot(hosts, [100 * step.efficiency for step in found], dashes, marker="o", markersize=3)
+    steps.axhline(1e3 * predictions[-1].compute_s, color="k", linestyle=":", linewidth=1, label="computation")
+    cluster = predictions[-1].cluster
+    title = f"{profile.what}, {cluster.ranks_per_host} ranks per host"
+    steps.set(ylabel="ms of a step", title=title, ylim=(0, None))
+    efficiency.set(ylabel="scaling efficiency in %", title="computation, by the step", ylim=(0, 105))
+    for panel in (steps, efficiency):
+        panel.set_xscale("log", base=2)
+        panel.set_xticks(hosts, [str(number) for number in hosts])
+        panel.set_xlabel("hosts")
+        panel.grid(alpha=0.3)
+    figure.legend(loc="outside right upper", fontsize="small")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with files.replacing(path) as file:
+        figure.savefig(file, dpi=130, format=path.suffix[1:])
+    pyplot.close(figure)
