@@ -9,6 +9,8 @@ import socket
 from collections.abc import Iterator
 from pathlib import Path
 
+from weft._weft import AboveStandardStreams
+
 __all__ = ["free_ports"]
 
 _FIRST_PORT = 10000
@@ -35,4 +37,6 @@ def _listening(stack: contextlib.ExitStack, ports: list[int]) -> Iterator[int]:
     """Those of the ports that are free, each held until the stack is closed."""
     for port in ports:
         with contextlib.suppress(OSError):
-            yield int(stack.enter_context(socket.create_server(("127.0.0.1", port))).getsockname()[1])
+            with AboveStandardStreams():
+                server = socket.create_server(("127.0.0.1", port))
+            yield int(stack.enter_context(server).getsockname()[1])

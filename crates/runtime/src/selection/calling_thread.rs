@@ -21,7 +21,8 @@ pub(crate) struct MappedProgram {
     pub(super) program: Option<Program>,
     /// The plan that it stands for, as fingerprints carry it.
     pub(super) plan: u64,
-    /// Whether it keeps the ranks in step. See [Note: Ranks in step] in `execution/calling_thread/mod.rs`.
+    /// Whether it keeps the ranks in step. See [Note: Ranks in step] in
+    /// `execution/calling_thread/mod.rs`.
     pub(super) in_step: bool,
     /// Bytes of an element of the widest encoding in any rank's program.
     pub(super) widest: u64,
