@@ -10,44 +10,6 @@ KNOWN: dict[str, list[list[str]]] = {
     "algorithms": [
         ["builder.rs", "cost.rs", "formula.rs", "hierarchy.rs", "refusal.rs", "request.rs", "selection.rs", "units.rs"],
     ],
-    "kernels": [
-        ["aarch64.rs", "level.rs", "x86.rs"],
-    ],
-    "schedule": [
-        [
-            "verify/access.rs",
-            "verify/claims.rs",
-            "verify/compute.rs",
-            "verify/error.rs",
-            "verify/execution.rs",
-            "verify/lane.rs",
-            "verify/memory.rs",
-            "verify/mod.rs",
-            "verify/outcome.rs",
-            "verify/problem.rs",
-            "verify/shape.rs",
-            "verify/signals.rs",
-        ],
-        ["collective.rs", "ir.rs"],
-        ["text/lexer.rs", "text/parser.rs"],
-    ],
-    "simulate": [
-        ["simulation.rs", "trace.rs"],
-    ],
-    "transport": [
-        ["loopback.rs", "loopback/link.rs", "strict.rs"],
-        ["strict/adapter.rs", "strict/queue.rs"],
-    ],
-    "transport-rdma": [
-        ["closing.rs", "link.rs", "link/granted.rs", "link/sending.rs"],
-    ],
-    "transport-shm": [
-        ["connection.rs", "connection/incoming.rs", "connection/outgoing.rs", "watch.rs"],
-    ],
-    "transport-tcp": [
-        ["congestion.rs", "connection.rs", "records.rs", "socket.rs"],
-        ["link.rs", "stream.rs"],
-    ],
 }
 """Cycles of today, to be cut. Nothing is added here."""
 

@@ -4,7 +4,7 @@ use std::arch::asm;
 
 use crate::block::write_with;
 use crate::half_float::canonical;
-use crate::level::{Isa, KernelJob};
+use crate::isa::{Isa, KernelJob};
 
 /// NEON (Advanced SIMD), which every processor of this architecture has.
 pub(crate) struct Neon;

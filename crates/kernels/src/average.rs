@@ -15,7 +15,7 @@ use std::sync::atomic::{Ordering, compiler_fence};
 use crate::block::block_elements;
 use crate::element::{Bf16, F16, Number};
 use crate::half_float::{bf16_to_f32, f16_to_f32, f32_to_bf16, f32_to_f16, f64_to_f32_odd};
-use crate::level::Isa;
+use crate::isa::Isa;
 use crate::sweep::{BlockKernel, Sweep};
 use crate::{DType, IsaLevel};
 

@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 use crate::block::{block_elements, read_with, write_with};
 use crate::element::{Element, F16};
 use crate::half_float::{bf16_to_f32, f32_to_bf16, f64_to_f32_odd};
-use crate::level::Isa;
+use crate::isa::Isa;
 use crate::sweep::{BlockKernel, Sweep};
 use crate::{DType, IsaLevel, copy};
 

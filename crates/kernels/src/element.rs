@@ -2,7 +2,7 @@
 
 use crate::bf16_pairs;
 use crate::block::{read, read_with, write_with};
-use crate::level::Isa;
+use crate::isa::Isa;
 
 /// A type of elements in memory.
 pub(crate) trait Element {

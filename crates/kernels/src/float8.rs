@@ -7,7 +7,7 @@
 use std::marker::PhantomData;
 
 use crate::IsaLevel;
-use crate::level::{Isa, KernelJob};
+use crate::isa::{Isa, KernelJob};
 
 /// The elements of a block.
 pub const SCALED_BLOCK: usize = 128;

@@ -29,6 +29,7 @@ mod element;
 mod float8;
 mod float_environment;
 mod half_float;
+mod isa;
 mod level;
 mod op;
 mod reduce;

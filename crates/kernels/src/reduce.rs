@@ -6,7 +6,7 @@ use std::sync::atomic::{Ordering, compiler_fence};
 use crate::block::block_elements;
 use crate::combine::{And, Combine, Max, Min, Or, Product, Sum, Xor};
 use crate::element::{Bf16, Bool, Element, F16, Number};
-use crate::level::Isa;
+use crate::isa::Isa;
 use crate::sweep::{BlockKernel, Sweep};
 use crate::{DType, Finish, IsaLevel, ReduceOp, copy, supports};
 

@@ -4,7 +4,7 @@ use std::marker::PhantomData;
 
 use crate::block::block_elements;
 use crate::element::{Bf16, Bool, Element, F16};
-use crate::level::Isa;
+use crate::isa::Isa;
 use crate::sweep::{BlockKernel, Sweep};
 use crate::{DType, IsaLevel};
 

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use crate::block::Room;
-use crate::level::{Isa, KernelJob};
+use crate::isa::{Isa, KernelJob};
 
 /// What is done to one block of `W` elements.
 pub(crate) trait BlockKernel<const W: usize> {

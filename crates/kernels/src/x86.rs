@@ -4,7 +4,7 @@ use std::arch::x86_64::*;
 
 use crate::block::write_with;
 use crate::half_float::canonical;
-use crate::level::{Isa, KernelJob};
+use crate::isa::{Isa, KernelJob};
 
 /// AVX2 and F16C.
 pub(crate) struct Avx2;

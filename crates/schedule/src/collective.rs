@@ -1,6 +1,6 @@
 //! Collectives: what each achieves, and the facts that others ask about it.
 
-use crate::ir::Rank;
+use crate::rank::Rank;
 
 /// What the schedules of all ranks together achieve.
 ///

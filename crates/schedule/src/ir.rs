@@ -5,9 +5,7 @@ use std::ops::Range;
 
 use crate::collective::Collective;
 use crate::encoding::Encoding;
-
-/// A rank within the group that the schedule is made for.
-pub type Rank = u32;
+pub use crate::rank::Rank;
 
 /// Numbers the signals of one ordered pair of ranks: 0, 1, 2 ... in the sender's program order.
 ///

@@ -8,6 +8,7 @@
 mod collective;
 mod encoding;
 mod ir;
+mod rank;
 mod sizes;
 mod sums;
 mod text;

@@ -101,6 +101,7 @@ mod simulation;
 mod thread;
 mod token_buckets;
 mod trace;
+mod tracing;
 
 pub use closed_form::closed_form;
 pub use error::SimulationError;

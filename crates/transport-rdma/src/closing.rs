@@ -4,7 +4,9 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::link::{RdmaLink, lock};
+use weft_transport::LinkError;
+
+use crate::lock::lock;
 
 /// How long a goodbye may wait for the peer to take what is before it.
 const GOODBYE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -29,8 +31,17 @@ impl Goodbyes {
     }
 }
 
+/// A link that ends with a goodbye.
+pub(crate) trait Closing: Send + Sync + 'static {
+    /// Whether what it had sent is done.
+    fn is_done(&self) -> Result<bool, LinkError>;
+
+    /// Sends the goodbye.
+    fn say_goodbye(&self);
+}
+
 /// Ends a link that is closed, once what it had sent is done: now, or on a thread of its own.
-pub(crate) fn say_goodbye(goodbyes: &Arc<Goodbyes>, link: Arc<RdmaLink>) {
+pub(crate) fn say_goodbye(goodbyes: &Arc<Goodbyes>, link: Arc<impl Closing>) {
     if !matches!(link.is_done(), Ok(false)) {
         return link.say_goodbye();
     }

@@ -11,6 +11,7 @@ mod frame;
 pub mod fuzzing;
 mod keys;
 mod link;
+mod lock;
 mod meeting;
 mod news;
 mod rail;

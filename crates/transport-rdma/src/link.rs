@@ -1,5 +1,6 @@
 //! A link: its connection for control, its rails, and what each end has granted the other.
 
+mod checks;
 mod fate;
 mod granted;
 mod receiving;
@@ -10,7 +11,7 @@ use std::io;
 use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 
 use weft_transport::{
     AtomicOp, Capabilities, Doorbell, EndpointId, FlushState, Inbox, IovecMut, Link, LinkError,
@@ -21,12 +22,13 @@ use weft_transport::{
 use crate::closing;
 use crate::frame::Frame;
 use crate::keys::Keys;
+use crate::lock::lock;
 use crate::news::News;
 use crate::rail::{Action, Rail};
 use crate::verbs::OwnMemory;
+use checks::{check_put, invalid};
 use fate::Fate;
 use granted::Granted;
-use sending::{RailStream, check_put};
 
 /// What links over verbs can do, by devices that have atomics or not.
 pub(crate) fn capabilities(atomics: bool) -> Capabilities {
@@ -41,6 +43,12 @@ pub(crate) fn capabilities(atomics: bool) -> Capabilities {
 
 /// Where the number of the rail lies in a ticket.
 const RAIL_SHIFT: u32 = 56;
+
+/// A rail as a stream of its own.
+struct RailStream {
+    pub(super) link: Weak<RdmaLink>,
+    pub(super) rail: usize,
+}
 
 /// A link over verbs.
 ///
@@ -429,11 +437,12 @@ impl Drop for RdmaLink {
     }
 }
 
-/// An error for a call that asks for what there cannot be.
-pub(crate) fn invalid(what: &'static str) -> LinkError {
-    LinkError::Io(io::Error::new(io::ErrorKind::InvalidInput, what))
-}
+impl closing::Closing for RdmaLink {
+    fn is_done(&self) -> Result<bool, LinkError> {
+        RdmaLink::is_done(self)
+    }
 
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    fn say_goodbye(&self) {
+        RdmaLink::say_goodbye(self);
+    }
 }

@@ -85,7 +85,7 @@ impl Makings {
         rails.truncate(peer.len());
         for (number, rail) in rails.iter().enumerate() {
             let (port, _) = &self.ports[number];
-            let mut state = crate::link::lock(&rail.state);
+            let mut state = crate::lock::lock(&rail.state);
             let connected = state.connect(port, &own[number], &peer[number], self.service);
             connected.map_err(|error| {
                 LinkError::Refused(format!(

@@ -12,7 +12,8 @@ use weft_transport::{
 use weft_transport_tcp::{TcpOptions, TcpTransport};
 
 use crate::closing::Goodbyes;
-use crate::link::{RdmaLink, capabilities, lock};
+use crate::link::{RdmaLink, capabilities};
+use crate::lock::lock;
 use crate::meeting::{Makings, Role};
 use crate::registered::Registered;
 use crate::verbs::{OpenDevice, Port, ServiceLevel, ports};

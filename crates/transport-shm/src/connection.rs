@@ -7,6 +7,7 @@
 //! (regions' descriptors, waking a peer that does nothing) and when the ring is full; it comes back
 //! with the first packet behind which nothing waits, once half of the ring is free.
 
+mod halves;
 mod incoming;
 mod outgoing;
 
@@ -23,18 +24,8 @@ use weft_transport::{EndpointId, FlushState, LinkError, MappedPeer, RegionKey, S
 
 use crate::process::PeerProcess;
 use crate::rings::Rings;
-use crate::watch::ConnectionWatcher;
-use incoming::ShmIncoming;
-use outgoing::ShmOutgoing;
-
-/// The first byte of every packet.
-const TAG_MESSAGE: u8 = 0;
-const TAG_GOODBYE: u8 = 1;
-/// A region's key: with the descriptor of its memory, the receiver may map it; without, it forgets
-/// it.
-const TAG_REGION: u8 = 2;
-/// Added to it: what comes next is in the ring.
-const THEN_RING: u8 = 0x80;
+use crate::watch::{ConnectionWatcher, Watched};
+use halves::{ShmIncoming, ShmOutgoing, TAG_GOODBYE, TAG_REGION};
 
 /// How long the proof of a process's end may lag behind the end of its socket.
 const PROOF_TIMEOUT: Duration = Duration::from_millis(20);
@@ -53,11 +44,11 @@ const BROKEN: u8 = 4;
 pub(crate) struct ShmConnection {
     id: EndpointId,
     /// The key under which the watching thread knows this connection.
-    pub(crate) key: u64,
+    key: u64,
     peer: MappedPeer,
     process: PeerProcess,
     socket: Descriptor,
-    watch: Arc<ConnectionWatcher>,
+    watch: Arc<ConnectionWatcher<ShmConnection>>,
     state: AtomicU8,
     /// Whether the queue holds anything. Changed under the queue's lock; cleared after the last
     /// entry took effect.
@@ -71,20 +62,13 @@ pub(crate) struct ShmConnection {
     breach: OnceLock<Breach>,
 }
 
-/// See [Note: Two streams].
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum MessageStream {
-    Ring,
-    Socket,
-}
-
 impl ShmConnection {
     pub(crate) fn new(
         id: EndpointId,
         peer: MappedPeer,
         rings: Rings,
         socket: Descriptor,
-        watch: Arc<ConnectionWatcher>,
+        watch: Arc<ConnectionWatcher<ShmConnection>>,
     ) -> io::Result<ShmConnection> {
         Ok(ShmConnection {
             id,
@@ -110,12 +94,8 @@ impl ShmConnection {
         &self.peer
     }
 
-    pub(crate) fn watch(&self) -> &ConnectionWatcher {
+    pub(crate) fn watch(&self) -> &ConnectionWatcher<ShmConnection> {
         &self.watch
-    }
-
-    pub(crate) fn raw_socket(&self) -> RawFd {
-        self.socket.as_raw_fd()
     }
 
     /// Whether a put or a signal must queue behind messages.
@@ -235,6 +215,20 @@ impl ShmConnection {
         self.state
             .compare_exchange(OPEN, state, Ordering::AcqRel, Ordering::Acquire)
             .is_ok()
+    }
+}
+
+impl Watched for ShmConnection {
+    fn key(&self) -> u64 {
+        self.key
+    }
+
+    fn raw_socket(&self) -> RawFd {
+        self.socket.as_raw_fd()
+    }
+
+    fn flush(&self) -> Result<FlushState, LinkError> {
+        ShmConnection::flush(self)
     }
 }
 

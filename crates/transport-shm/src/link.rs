@@ -11,6 +11,7 @@ use weft_transport::{
 };
 
 use crate::connection::ShmConnection;
+use crate::watch::Watched;
 
 /// Ends its connection when it is dropped: with a goodbye if it was closed before, else like a
 /// death.

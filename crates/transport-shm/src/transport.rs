@@ -42,7 +42,7 @@ pub struct ShmTransport {
 struct ShmShared {
     local: Local,
     regions: Arc<Regions>,
-    watch: Arc<ConnectionWatcher>,
+    watch: Arc<ConnectionWatcher<ShmConnection>>,
     closed: AtomicBool,
 }
 

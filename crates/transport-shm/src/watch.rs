@@ -14,10 +14,10 @@ use std::time::Duration;
 
 use weft_transport::fork::{self, Descriptor};
 use weft_transport::{
-    Doorbell, FlushState, Shortage, checked, effective_user, failed, is_own_limit, os_code,
+    Doorbell, FlushState, LinkError, Shortage, checked, effective_user, failed, is_own_limit,
+    os_code,
 };
 
-use crate::connection::ShmConnection;
 use crate::socket;
 
 const KEY_WAKE: u64 = 0;
@@ -43,18 +43,17 @@ pub(crate) trait Reception: Send + Sync {
 /// The watching thread's side and everybody else's.
 ///
 /// The thread runs until the transport is closed and the last connection is removed.
-pub(crate) struct ConnectionWatcher {
+pub(crate) struct ConnectionWatcher<C> {
     epoll: Descriptor,
     wake: Descriptor,
     doorbell: Arc<Doorbell>,
     next_key: AtomicU64,
     born: u64,
-    watched: Mutex<WatchedConnection>,
+    watched: Mutex<WatchedConnections<C>>,
 }
 
-#[derive(Default)]
-struct WatchedConnection {
-    connections: HashMap<u64, Watching>,
+struct WatchedConnections<C> {
+    connections: HashMap<u64, Watching<C>>,
     listener: Option<(Descriptor, Option<Arc<dyn Reception>>)>,
     shortage: Shortage,
     /// Those who have said nothing yet; the oldest has the smallest key.
@@ -64,7 +63,20 @@ struct WatchedConnection {
     stopped: bool,
 }
 
-impl WatchedConnection {
+impl<C> Default for WatchedConnections<C> {
+    fn default() -> Self {
+        WatchedConnections {
+            connections: HashMap::new(),
+            listener: None,
+            shortage: Shortage::default(),
+            callers: BTreeMap::new(),
+            thread: None,
+            stopped: false,
+        }
+    }
+}
+
+impl<C> WatchedConnections<C> {
     /// Whether nothing is left to watch. Then nothing is added any more.
     fn stop_if_idle(&mut self) -> bool {
         self.stopped = self.listener.is_none() && self.connections.is_empty();
@@ -72,28 +84,40 @@ impl WatchedConnection {
     }
 }
 
-enum Watching {
-    /// Somebody holds the link.
-    Link(Weak<ShmConnection>),
-    /// Closed, and perhaps dropped, but the goodbye still waits for room in the socket.
-    Lingering(Arc<ShmConnection>),
+/// A connection that is watched.
+pub(crate) trait Watched: Send + Sync + 'static {
+    /// The key under which the watching thread knows it.
+    fn key(&self) -> u64;
+
+    /// Its socket.
+    fn raw_socket(&self) -> RawFd;
+
+    /// Sends what waits for room in the socket, as far as there is room.
+    fn flush(&self) -> Result<FlushState, LinkError>;
 }
 
-impl ConnectionWatcher {
+enum Watching<C> {
+    /// Somebody holds the link.
+    Link(Weak<C>),
+    /// Closed, and perhaps dropped, but the goodbye still waits for room in the socket.
+    Lingering(Arc<C>),
+}
+
+impl<C: Watched> ConnectionWatcher<C> {
     /// Starts watching over this listening socket, without taking anything in yet.
     pub(crate) fn start(
         listener: Descriptor,
         doorbell: Arc<Doorbell>,
-    ) -> io::Result<Arc<ConnectionWatcher>> {
+    ) -> io::Result<Arc<ConnectionWatcher<C>>> {
         let watch = Arc::new(ConnectionWatcher {
             epoll: Descriptor::epoll()?,
             wake: Descriptor::event()?,
             doorbell,
             next_key: AtomicU64::new(KEY_FIRST_CONNECTION),
             born: fork::generation(),
-            watched: Mutex::new(WatchedConnection {
+            watched: Mutex::new(WatchedConnections {
                 listener: Some((listener, None)),
-                ..WatchedConnection::default()
+                ..WatchedConnections::default()
             }),
         });
         let wake = watch.wake.as_raw_fd();
@@ -147,35 +171,35 @@ impl ConnectionWatcher {
     }
 
     /// Watches a connection until it is removed.
-    pub(crate) fn add(&self, connection: &Arc<ShmConnection>) -> io::Result<()> {
+    pub(crate) fn add(&self, connection: &Arc<C>) -> io::Result<()> {
         let mut watched = self.locked();
         if watched.stopped {
             return Err(io::Error::other("the transport is closed"));
         }
         let raw = connection.raw_socket();
-        self.control(libc::EPOLL_CTL_ADD, raw, connection.key, PEER_ENDED)?;
+        self.control(libc::EPOLL_CTL_ADD, raw, connection.key(), PEER_ENDED)?;
         let entry = Watching::Link(Arc::downgrade(connection));
-        watched.connections.insert(connection.key, entry);
+        watched.connections.insert(connection.key(), entry);
         Ok(())
     }
 
     /// The link of this connection is dropped.
-    pub(crate) fn remove(&self, connection: &ShmConnection) {
+    pub(crate) fn remove(&self, connection: &C) {
         // A forked child has neither the thread nor the sockets, and perhaps a lock that nobody
         // will ever open.
         if fork::generation() != self.born {
             return;
         }
         let mut watched = self.locked();
-        if let Some(Watching::Lingering(_)) = watched.connections.get(&connection.key) {
+        if let Some(Watching::Lingering(_)) = watched.connections.get(&connection.key()) {
             return;
         }
-        watched.connections.remove(&connection.key);
+        watched.connections.remove(&connection.key());
         // The kernel forgets the socket when it is closed, which may be a moment later.
         let _ = self.control(
             libc::EPOLL_CTL_DEL,
             connection.raw_socket(),
-            connection.key,
+            connection.key(),
             0,
         );
         if watched.connections.is_empty() {
@@ -184,7 +208,7 @@ impl ConnectionWatcher {
     }
 
     /// The connections of all links there are.
-    pub(crate) fn connections(&self) -> Vec<Arc<ShmConnection>> {
+    pub(crate) fn connections(&self) -> Vec<Arc<C>> {
         let watched = self.locked();
         let links = watched
             .connections
@@ -198,23 +222,28 @@ impl ConnectionWatcher {
 
     /// Whether a goodbye waits for room.
     pub(crate) fn is_lingering(&self) -> bool {
-        let is_lingering = |entry: &Watching| matches!(entry, Watching::Lingering(_));
+        let is_lingering = |entry: &Watching<C>| matches!(entry, Watching::Lingering(_));
         fork::generation() == self.born && self.locked().connections.values().any(is_lingering)
     }
 
     /// Keeps a closed connection until its goodbye is sent.
-    pub(crate) fn linger(&self, connection: &Arc<ShmConnection>) {
+    pub(crate) fn linger(&self, connection: &Arc<C>) {
         let entry = Watching::Lingering(Arc::clone(connection));
-        self.locked().connections.insert(connection.key, entry);
+        self.locked().connections.insert(connection.key(), entry);
         // It may have been sent meanwhile: then nothing else would end the lingering.
         self.wake_up();
     }
 
     /// Begins or ends waiting for room in the connection's socket.
-    pub(crate) fn await_room(&self, connection: &ShmConnection, wait: bool) -> io::Result<()> {
+    pub(crate) fn await_room(&self, connection: &C, wait: bool) -> io::Result<()> {
         let room = if wait { libc::EPOLLOUT as u32 } else { 0 };
         let raw = connection.raw_socket();
-        match self.control(libc::EPOLL_CTL_MOD, raw, connection.key, PEER_ENDED | room) {
+        match self.control(
+            libc::EPOLL_CTL_MOD,
+            raw,
+            connection.key(),
+            PEER_ENDED | room,
+        ) {
             // Not watched any more, since its link is dropped.
             Err(error) if os_code(&error) == Some(libc::ENOENT) => Ok(()),
             result => result,
@@ -286,7 +315,7 @@ impl ConnectionWatcher {
     }
 
     /// Keeps who has connected until it says something. Whoever is of another user is dropped.
-    fn wait_for(&self, watched: &mut WatchedConnection, caller: Descriptor) {
+    fn wait_for(&self, watched: &mut WatchedConnections<C>, caller: Descriptor) {
         if !same_user(&caller) {
             return;
         }
@@ -344,7 +373,7 @@ impl ConnectionWatcher {
     }
 
     fn flush_lingering(&self) {
-        let is_lingering = |entry: &Watching| matches!(entry, Watching::Lingering(_));
+        let is_lingering = |entry: &Watching<C>| matches!(entry, Watching::Lingering(_));
         let watched = self.locked();
         let lingering = watched
             .connections
@@ -384,7 +413,7 @@ impl ConnectionWatcher {
     }
 
     /// Every change under the lock is a single step, so a poisoned lock is as good as any.
-    fn locked(&self) -> MutexGuard<'_, WatchedConnection> {
+    fn locked(&self) -> MutexGuard<'_, WatchedConnections<C>> {
         self.watched.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -13,7 +13,7 @@ use std::{fs, io};
 
 use weft_transport::{checked, os_code};
 
-use crate::socket::unconnected;
+use crate::descriptor::unconnected;
 
 /// The kernel's bound of a name, with the zero behind it.
 const NAME_BYTES_MAX: usize = 16;

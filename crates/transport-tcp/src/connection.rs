@@ -2,11 +2,12 @@
 
 use std::io;
 use std::net::Shutdown;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
 use weft_transport::{LinkError, TrafficCounts};
 
+use crate::lock::lock;
 use crate::socket::Socket;
 
 /// How a link ended.
@@ -131,9 +132,4 @@ pub(crate) fn broken_by(error: &io::Error) -> String {
         io::ErrorKind::TimedOut => format!("its host was silent for too long: {error}"),
         _ => format!("the connection to it broke: {error}"),
     }
-}
-
-/// Locks, whoever may have panicked before.
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -10,6 +10,7 @@ mod carrier;
 mod closing;
 mod congestion;
 mod connection;
+mod descriptor;
 mod encryption;
 mod frame;
 #[cfg(feature = "fuzzing")]
@@ -19,6 +20,7 @@ mod incoming;
 mod interface;
 mod link;
 mod listener;
+mod lock;
 mod outgoing;
 mod places;
 mod record_key;

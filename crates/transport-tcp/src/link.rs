@@ -10,7 +10,7 @@ use std::io;
 use std::ops::Range;
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use weft_transport::{
@@ -21,12 +21,12 @@ use weft_transport::{
 
 use crate::carrier::Carrier;
 use crate::closing;
-use crate::connection::{Fate, TcpConnection, broken_by, lock};
+use crate::connection::{Fate, TcpConnection, broken_by};
 use crate::frame::{self, Frame};
 use crate::incoming::ReceiveProgress;
+use crate::lock::lock;
 use crate::outgoing::{self, CLASSES, Class, TcpOutgoing};
 use crate::socket::Socket;
-use crate::stream::NumberedStream;
 
 /// What links over TCP can do.
 pub(crate) const CAPABILITIES: Capabilities = Capabilities {
@@ -39,6 +39,21 @@ pub(crate) const CAPABILITIES: Capabilities = Capabilities {
 
 /// A call to `receive` stops after about this much, so that other links get their turn.
 const RECEIVED_BYTES_MAX: usize = 2 << 20;
+
+/// A stream: what is of one class and leaves by one connection of the link.
+pub(crate) struct NumberedStream {
+    pub(crate) link: Weak<TcpLink>,
+    pub(crate) place: (usize, Class),
+}
+
+impl NumberedStream {
+    pub(crate) fn new(link: Weak<TcpLink>, connection: usize, class: Class) -> Self {
+        Self {
+            link,
+            place: (connection, class),
+        }
+    }
+}
 
 /// A link over TCP.
 ///

@@ -19,8 +19,8 @@ use std::io::{self, IoSlice, IoSliceMut, Read};
 use std::ops::Range;
 use std::sync::{Mutex, MutexGuard};
 
-use crate::connection::lock;
 use crate::encryption::Cipher;
+use crate::lock::lock;
 use crate::record_key::{RecordKey, TAG_BYTES};
 
 /// The most plain bytes of a record.

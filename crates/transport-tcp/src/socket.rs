@@ -3,7 +3,7 @@
 use std::io::{self, IoSlice, IoSliceMut, Read};
 use std::mem::MaybeUninit;
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::os::fd::{AsFd, AsRawFd, FromRawFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -11,6 +11,7 @@ use weft_transport::fork::Descriptor;
 use weft_transport::{LinkError, TrafficClass, TrafficCounts, checked, failed, os_code};
 
 use crate::congestion::CongestionChoice;
+use crate::descriptor::unconnected;
 use crate::records::{RecordReader, Records};
 
 /// How soon a blocking call notices that it has been cancelled.
@@ -276,17 +277,6 @@ pub fn connect_from(
         None => Ok(socket),
         Some(error) => Err(refused(error)),
     }
-}
-
-/// A new non-blocking TCP socket.
-pub(crate) fn unconnected(family: i32) -> io::Result<Descriptor<TcpStream>> {
-    let kind = libc::SOCK_STREAM | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
-    Descriptor::make(|| {
-        // SAFETY: plain system call.
-        let raw = checked("socket", unsafe { libc::socket(family, kind, 0) })?;
-        // SAFETY: the kernel just gave us this descriptor, and nobody else owns it.
-        Ok(unsafe { TcpStream::from_raw_fd(raw) })
-    })
 }
 
 /// Listens, with room for all ranks of a large job to come at the same moment (the system bounds it

@@ -1,26 +1,12 @@
 //! A link's streams but the first.
 
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
 use weft_transport::{Iovec, LinkError, RegionKey, Signal, Stream, Submission};
 
-use crate::link::TcpLink;
-use crate::outgoing::Class;
-
-/// A stream: what is of one class and leaves by one connection of the link.
-pub(crate) struct NumberedStream {
-    link: Weak<TcpLink>,
-    place: (usize, Class),
-}
+use crate::link::{NumberedStream, TcpLink};
 
 impl NumberedStream {
-    pub(crate) fn new(link: Weak<TcpLink>, connection: usize, class: Class) -> Self {
-        Self {
-            link,
-            place: (connection, class),
-        }
-    }
-
     fn link(&self) -> Result<Arc<TcpLink>, LinkError> {
         // There while the stream is: it is part of the link.
         self.link.upgrade().ok_or(LinkError::Left)

@@ -2,31 +2,25 @@
 
 mod link;
 pub(crate) mod messages;
+pub(crate) mod participant;
 
 use std::collections::HashMap;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-use crate::strict::{Registrations, StrictLink};
+use crate::strict::StrictLink;
 use crate::{
     Capabilities, DmaBuf, EndpointId, Iovec, Link, LinkError, LinkEvents, Local, MappedPeer,
     PerProcess, RegionKey, Regions, RegistrationKey, Segment, Transport, TransportKind,
 };
 use link::LoopbackLink;
 use messages::{MessageQueue, locked};
+use participant::Participant;
 
 type Listeners = HashMap<(EndpointId, TransportKind), LoopbackListener>;
 
 static LISTENERS: PerProcess<Mutex<Listeners>> = PerProcess::new(Mutex::default);
-
-/// One endpoint of this process, and what it exposes.
-#[derive(Clone)]
-pub(crate) struct Participant {
-    pub(crate) local: Local,
-    pub(crate) regions: Arc<Regions>,
-    pub(crate) registrations: Arc<Registrations>,
-}
 
 /// Joins endpoints of one process.
 pub struct LoopbackTransport {

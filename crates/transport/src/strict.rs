@@ -17,8 +17,8 @@ use std::os::fd::RawFd;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use crate::loopback::Participant;
 use crate::loopback::messages::{MessageQueue, QueueEnd, locked};
+use crate::loopback::participant::Participant;
 use crate::mapped::check_inject;
 use crate::regions::outside;
 use crate::{

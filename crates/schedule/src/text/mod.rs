@@ -32,11 +32,13 @@
 //! - Steps are `copy DST, ... <- SRC`, `reduce DST, ... <- SRC + ... [final]`, both with
 //!   `[claim ID by RANK, ...]`, `signal TO #ID` and `wait FROM #ID`.
 
+mod error;
 mod lexer;
 mod parser;
 mod printer;
 
-pub use parser::{ParseError, parse};
+pub use error::ParseError;
+pub use parser::parse;
 pub use printer::print;
 pub(crate) use printer::step;
 

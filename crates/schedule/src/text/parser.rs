@@ -2,24 +2,11 @@
 
 mod steps;
 
-use std::error::Error;
-use std::fmt;
-
 use super::FORMAT;
+use super::error::ParseError;
 use super::lexer::{self, Token, TokenKind};
 use crate::collective::Collective;
 use crate::ir::{Fraction, Grid, Rank, Schedule};
-
-/// Why a text is not the text form of schedules, and where.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct ParseError {
-    /// The line, from 1.
-    pub line: u32,
-    /// The column in characters, from 1.
-    pub column: u32,
-    /// What is wrong.
-    pub message: String,
-}
 
 /// Reads schedules from their text form, in the order in which they stand there.
 ///
@@ -48,18 +35,6 @@ pub fn parse(text: &str) -> Result<Vec<Schedule>, ParseError> {
         }
     }
     Ok(schedules)
-}
-
-impl Error for ParseError {}
-
-impl fmt::Display for ParseError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "line {}, column {}: {}",
-            self.line, self.column, self.message
-        )
-    }
 }
 
 /// Takes tokens from the front.

@@ -1,6 +1,7 @@
 //! Checks of single steps: their form, their bounds, and the memory that their rank can reach.
 
-use super::{Mapped, Problem, Verification, VerifyError, memory};
+use super::verification::Verification;
+use super::{Mapped, Problem, VerifyError, memory};
 use crate::collective::Collective;
 use crate::encoding::Encoding;
 use crate::ir::{Buffer, Schedule, Slice, Step};

@@ -1,15 +1,13 @@
 //! Claimable steps: their form, and the combinations of claimants to execute.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
+use super::location::ClaimExecutors;
 use super::{Problem, VerifyError};
 use crate::ir::{Claim, Rank, Schedule, Step};
 
 /// The claimable steps by their ids, with the ranks that may execute them, the owner first.
 pub(super) struct Claims(BTreeMap<u32, Vec<Rank>>);
-
-/// Which rank executes which claimable step.
-pub(super) type ClaimExecutors = HashMap<u32, Rank>;
 
 /// The claim of a step.
 pub(super) fn of(step: &Step) -> Option<&Claim> {

@@ -1,8 +1,9 @@
 //! Symbolic results of steps.
 
+use super::ValueProblem;
 use super::memory::ChunkProblem;
 use super::value::{Uncombinable, ValueId, Values};
-use super::{ValueProblem, Verification};
+use super::verification::Verification;
 use crate::collective::Collective;
 use crate::ir::{Rank, Slice, Step};
 

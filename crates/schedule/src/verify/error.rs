@@ -3,23 +3,10 @@
 use std::error::Error;
 use std::fmt;
 
-use super::claims::ClaimExecutors;
-use super::lane::TileRun;
+use super::location::{ClaimExecutors, TileRun};
 use super::{Problem, ValueProblem};
 use crate::ir::{Rank, Schedule};
 use crate::text;
-
-/// A step that a rank executes in a tile. The first step of a program is step 0. Tiles are counted
-/// over all operations that are executed, see [`VerifyOptions`](super::VerifyOptions).
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct StepLocation {
-    /// Whose program.
-    pub rank: Rank,
-    /// Which tile.
-    pub tile: u32,
-    /// Which step.
-    pub step: u32,
-}
 
 /// Why schedules are refused, and where.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -135,12 +122,5 @@ impl fmt::Display for VerifyError {
             write!(f, "; rank {by} executes claim {id}")?;
         }
         Ok(())
-    }
-}
-
-impl fmt::Display for StepLocation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let StepLocation { rank, tile, step } = self;
-        write!(f, "rank {rank}, tile {tile}, step {step}")
     }
 }

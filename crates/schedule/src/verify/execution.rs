@@ -3,12 +3,15 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use super::claims::{self, ClaimExecutors};
+use super::claims;
 use super::compute;
-use super::lane::{Clock, TileRun};
+use super::lane::Clock;
+use super::location::ClaimExecutors;
+use super::location::TileRun;
 use super::memory::{Access, ChunkProblem, MemoryPart, VerifierMemory};
 use super::value::{ValueId, Values};
-use super::{Problem, StepLocation, Traffic, Verification, VerifyError};
+use super::verification::Verification;
+use super::{Problem, StepLocation, Traffic, VerifyError};
 use crate::ir::{Buffer, Rank, SignalId, Step};
 
 /// What is there when all programs have ended.

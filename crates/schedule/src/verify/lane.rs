@@ -3,19 +3,12 @@
 use std::collections::BTreeSet;
 use std::ops::Range;
 
-use super::{Problem, StepLocation, Verification, VerifyError, VerifyOptions};
+use super::location::TileRun;
+use super::{StepLocation, VerifyError, VerifyOptions};
 use crate::ir::{Buffer, Rank, Schedule, Slice, Step};
 
 /// More tiles than this are refused.
 const TILES_MAX: u32 = 256;
-
-/// One rank's run through its program, for one tile.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub(super) struct TileRun {
-    pub(super) rank: Rank,
-    /// Counted over all operations.
-    pub(super) tile: u32,
-}
 
 /// Operations that follow each other in the same slots. See [Note: Reuse of slots] in `mod.rs`.
 pub(super) struct VerifierLane {
@@ -146,26 +139,6 @@ impl Clock {
     }
 }
 
-/// Checks that credit comes back for every put: a rank grants it to those from whom it reads.
-pub(super) fn check_credit(verification: &Verification<'_>) -> Result<(), VerifyError> {
-    let sources: Vec<BTreeSet<Rank>> = verification.schedules.iter().map(receive_sources).collect();
-    for schedule in verification.schedules {
-        for (index, step) in schedule.steps.iter().enumerate() {
-            let unread = |dst: &&Slice| {
-                matches!(dst.buffer, Buffer::Receive { .. })
-                    && !sources[dst.rank as usize].contains(&schedule.rank)
-            };
-            if let Some(dst) = destinations(step).iter().find(unread) {
-                let problem = Problem::NoCredit {
-                    slice: dst.to_string(),
-                };
-                return Err(VerifyError::at(schedule, index, problem).chunk(dst.chunks.start));
-            }
-        }
-    }
-    Ok(())
-}
-
 fn receive_targets(schedule: &Schedule) -> BTreeSet<Rank> {
     let dsts = schedule.steps.iter().flat_map(destinations);
     dsts.filter(|dst| matches!(dst.buffer, Buffer::Receive { .. }))
@@ -174,20 +147,7 @@ fn receive_targets(schedule: &Schedule) -> BTreeSet<Rank> {
         .collect()
 }
 
-fn receive_sources(schedule: &Schedule) -> BTreeSet<Rank> {
-    let srcs = schedule.steps.iter().flat_map(|step| match step {
-        Step::Copy { src, .. } => std::slice::from_ref(src),
-        Step::Reduce { srcs, .. } => srcs,
-        Step::Signal { .. } | Step::Wait { .. } => &[],
-    });
-    srcs.filter_map(|src| match src.buffer {
-        Buffer::Receive { from, .. } => Some(from),
-        _ => None,
-    })
-    .collect()
-}
-
-fn destinations(step: &Step) -> &[Slice] {
+pub(super) fn destinations(step: &Step) -> &[Slice] {
     match step {
         Step::Copy { dsts, .. } | Step::Reduce { dsts, .. } => dsts,
         Step::Signal { .. } | Step::Wait { .. } => &[],

@@ -2,9 +2,11 @@
 
 use std::collections::HashMap;
 
-use super::lane::{Clock, TileRun};
+use super::lane::Clock;
+use super::location::TileRun;
 use super::value::{ValueId, Values};
-use super::{Mapped, Problem, StepLocation, Verification};
+use super::verification::Verification;
+use super::{Mapped, Problem, StepLocation};
 use crate::encoding::Encoding;
 use crate::ir::{Buffer, Rank, Slice};
 

@@ -43,109 +43,32 @@
 mod access;
 mod claims;
 mod compute;
+mod credit;
 mod error;
 mod execution;
 mod lane;
+mod location;
 mod memory;
+mod options;
 mod outcome;
 mod problem;
 mod report;
 mod shape;
 mod signals;
 mod value;
+mod verification;
 
-pub use error::{StepLocation, VerifyError};
+pub use error::VerifyError;
+pub use location::StepLocation;
+pub use options::{Mapped, VerifyOptions};
 pub use problem::{Problem, ValueProblem};
 pub use report::{Report, Share, Traffic};
 
-use crate::ir::{Rank, Schedule};
+use crate::ir::Schedule;
 use lane::VerifierLane;
 use shape::CommonShape;
 use value::Values;
-
-/// Which memory of its peers a rank can reach with loads and stores.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
-pub enum Mapped {
-    /// None: the only remote access is a [`Copy`](crate::Step::Copy) into a peer's `Receive`.
-    #[default]
-    None,
-    /// The temporary memory: `Scratch` may be read and written, and a reduction may write into
-    /// `Receive`.
-    Scratch,
-    /// The temporary memory and the user's: symmetric memory.
-    All,
-}
-
-/// What the verifier assumes about the machine.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct VerifyOptions {
-    /// What ranks on one host map of each other.
-    pub mapped: Mapped,
-    /// The host of each rank; ranks on different hosts map nothing. `None`: all are on one host.
-    pub hosts: Option<Vec<u32>>,
-    /// Up to how many combinations of claimants are all executed. Where there are more,
-    /// every claimant of every step is executed once, with the other steps left to their owners.
-    pub claim_executions: u32,
-    /// How many tiles of a rank can be under way at once, each in its slot of temporary memory.
-    pub slots: u32,
-    /// How many tiles of each operation are executed. Slots are used again within an operation if
-    /// there are more than `slots`.
-    pub tiles: u32,
-    /// How many operations are executed, one after the other in the same slots.
-    pub operations: u32,
-}
-
-/// As in the executor.
-const SLOTS: u32 = 2;
-
-impl Default for VerifyOptions {
-    fn default() -> Self {
-        VerifyOptions {
-            mapped: Mapped::None,
-            hosts: None,
-            claim_executions: 64,
-            slots: SLOTS,
-            tiles: SLOTS + 1,
-            operations: 2,
-        }
-    }
-}
-
-impl VerifyOptions {
-    /// The default, but with this memory mapped.
-    pub fn mapped(mapped: Mapped) -> Self {
-        VerifyOptions {
-            mapped,
-            ..VerifyOptions::default()
-        }
-    }
-
-    /// The same, but only one tile is executed. That is enough, and quicker: see
-    /// [Note: One tile speaks for all] in the source.
-    pub fn one_tile(self) -> Self {
-        VerifyOptions {
-            tiles: 1,
-            operations: 1,
-            ..self
-        }
-    }
-
-    /// What `a` and `b` map of each other.
-    fn between(&self, a: Rank, b: Rank) -> Mapped {
-        match &self.hosts {
-            Some(hosts) if hosts[a as usize] != hosts[b as usize] => Mapped::None,
-            _ => self.mapped,
-        }
-    }
-}
-
-/// Everything that the checks look at.
-struct Verification<'a> {
-    schedules: &'a [Schedule],
-    options: &'a VerifyOptions,
-    shape: CommonShape,
-    lane: VerifierLane,
-}
+use verification::Verification;
 
 /// Checks that `schedules`, of all ranks in order, together do what their collective promises.
 ///
@@ -175,7 +98,7 @@ pub fn verify(schedules: &[Schedule], options: &VerifyOptions) -> Result<Report,
     let ended = execution::execute(&verification, &owners, &mut values)?
         .expect("every choice can happen in which owners wait for nobody's claim");
     let results = outcome::check(&verification, &ended, &values)?;
-    lane::check_credit(&verification)?;
+    credit::check(&verification)?;
     for choice in claims.alternatives(options.claim_executions) {
         execute_again(&verification, &choice, &mut values, &ended)
             .map_err(|error| error.when(&choice, &owners))?;
@@ -191,7 +114,7 @@ pub fn verify(schedules: &[Schedule], options: &VerifyOptions) -> Result<Report,
 /// Plays with other claimants, and checks that the results stay the same.
 fn execute_again(
     verification: &Verification<'_>,
-    choice: &claims::ClaimExecutors,
+    choice: &location::ClaimExecutors,
     values: &mut Values,
     expected: &execution::Ended,
 ) -> Result<(), VerifyError> {

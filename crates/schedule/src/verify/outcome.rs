@@ -1,9 +1,10 @@
 //! Checks of every rank's result against the definition of the collective.
 
 use super::execution::{Ended, EndedRun};
-use super::lane::TileRun;
+use super::location::TileRun;
 use super::value::{ValueId, Values};
-use super::{ValueProblem, Verification, VerifyError};
+use super::verification::Verification;
+use super::{ValueProblem, VerifyError};
 use crate::collective::Collective;
 use crate::ir::{Buffer, Rank};
 

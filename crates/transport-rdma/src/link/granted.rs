@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering;
 
 use weft_transport::{Grants, LinkError, RegionKey, Regions, Signal};
 
-use crate::link::invalid;
+use super::checks::invalid;
 use crate::news::News;
 use crate::rail::Rail;
 use crate::verbs::{Access, RegisteredMemory};

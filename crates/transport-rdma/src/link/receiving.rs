@@ -4,9 +4,10 @@ use std::sync::atomic::Ordering;
 
 use weft_transport::{Inbox, LinkError};
 
-use super::{Fate, RdmaLink, lock};
+use super::{Fate, RdmaLink};
 use crate::frame::Frame;
 use crate::keys::KEYS_MAX;
+use crate::lock::lock;
 use crate::news::News;
 
 impl RdmaLink {

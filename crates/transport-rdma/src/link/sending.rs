@@ -1,15 +1,17 @@
 //! What a link sends: its operations by a rail, and its streams, one for each rail.
 
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Weak};
 
 use weft_transport::{
     FlushState, INJECT_BYTES_MAX, Iovec, LinkError, RegionKey, Signal, Stream, Submission, Ticket,
 };
 
-use super::{RAIL_SHIFT, RdmaLink, invalid, lock};
+use super::checks::{check_put, invalid};
+use super::{RAIL_SHIFT, RailStream, RdmaLink};
 use crate::frame::Frame;
+use crate::lock::lock;
 use crate::news::News;
 use crate::rail::{Action, Question, RailState};
 use crate::verbs::OwnMemory;
@@ -163,12 +165,6 @@ impl Stream for RdmaLink {
     }
 }
 
-/// A rail as a stream of its own.
-pub(super) struct RailStream {
-    pub(super) link: Weak<RdmaLink>,
-    pub(super) rail: usize,
-}
-
 impl RailStream {
     fn link(&self) -> Result<Arc<RdmaLink>, LinkError> {
         self.link.upgrade().ok_or(LinkError::Left)
@@ -200,17 +196,5 @@ impl Stream for RailStream {
     ) -> Result<Submission, LinkError> {
         let link = self.link()?;
         link.put_by(self.rail, (region, offset), pieces, signal)
-    }
-}
-
-/// The end of what an access reaches, if there is such a place and such a signal.
-pub(super) fn check_put(offset: u64, len: u64, signal: Option<Signal>) -> Result<u64, LinkError> {
-    let end = offset.checked_add(len);
-    let end = end.ok_or_else(|| invalid("the access reaches beyond all memory"))?;
-    match signal {
-        Some(signal) if !signal.offset.is_multiple_of(8) => {
-            Err(invalid("a signal's offset must be a multiple of 8"))
-        }
-        _ => Ok(end),
     }
 }

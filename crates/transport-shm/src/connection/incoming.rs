@@ -6,40 +6,16 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, MutexGuard, TryLockError};
 
 use weft_transport::fork::Descriptor;
-use weft_transport::ring::{Found, Reader};
+use weft_transport::ring::Found;
 use weft_transport::{Inbox, LinkError, RegionKey, Segment, os_code};
 
-use super::{
-    LEFT, MessageStream, OPEN, ShmConnection, TAG_GOODBYE, TAG_MESSAGE, TAG_REGION, THEN_RING,
-};
-use crate::rings::Ring;
+use super::halves::{MessageStream, ShmIncoming, TAG_GOODBYE, TAG_MESSAGE, TAG_REGION, THEN_RING};
+use super::{LEFT, OPEN, ShmConnection};
 use crate::socket;
 
 /// So many messages are taken from the ring before the caller is let go on: it may have got what it
 /// waits for.
 const POLLED_MESSAGES_AT_ONCE: usize = 64;
-
-/// What it takes to read. Held while messages are taken in, so that they stay in order.
-pub(super) struct ShmIncoming {
-    ring: Ring,
-    reader: Reader,
-    /// Where the next message comes from.
-    stream: MessageStream,
-    record: Vec<u8>,
-    packet: Vec<u8>,
-}
-
-impl ShmIncoming {
-    pub(super) fn new(ring: Ring) -> ShmIncoming {
-        ShmIncoming {
-            ring,
-            reader: Reader::default(),
-            stream: MessageStream::Ring,
-            record: Vec::new(),
-            packet: Vec::new(),
-        }
-    }
-}
 
 impl ShmConnection {
     /// Whether a message lies in the ring.

@@ -1,57 +1,20 @@
 //! The sending half of a connection, and the queue of messages that wait for room.
 
-use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::Ordering;
 use std::sync::{MutexGuard, PoisonError};
 
 use weft_transport::fork::Descriptor;
-use weft_transport::ring::Writer;
 use weft_transport::{
     FlushState, INJECT_BYTES_MAX, Iovec, LinkError, MESSAGE_BYTES_MAX, RegionKey, Signal,
     Submission,
 };
 
-use super::{MessageStream, ShmConnection, TAG_MESSAGE, THEN_RING};
-use crate::rings::{RING_BYTES, Ring};
+use super::ShmConnection;
+use super::halves::{MessageStream, Queued, ShmOutgoing, TAG_MESSAGE, THEN_RING};
+use crate::rings::RING_BYTES;
 use crate::socket;
-
-/// What it takes to send.
-pub(super) struct ShmOutgoing {
-    ring: Ring,
-    writer: Writer,
-    /// Where the next message goes.
-    stream: MessageStream,
-    /// What waits for room in the socket. Empty while the ring is written.
-    queue: VecDeque<Queued>,
-}
-
-impl ShmOutgoing {
-    pub(super) fn new(ring: Ring) -> ShmOutgoing {
-        ShmOutgoing {
-            ring,
-            writer: Writer::default(),
-            stream: MessageStream::Ring,
-            queue: VecDeque::new(),
-        }
-    }
-}
-
-/// What waits for its turn.
-enum Queued {
-    Packet {
-        tag: u8,
-        bytes: Vec<u8>,
-        descriptors: Vec<Descriptor>,
-    },
-    Inject {
-        region: RegionKey,
-        offset: u64,
-        bytes: Vec<u8>,
-        signal: Option<Signal>,
-    },
-}
 
 impl ShmConnection {
     /// A put while there is a backlog: nothing is written before everything that was sent before

@@ -3,6 +3,7 @@ use std::sync::atomic::Ordering;
 use weft_transport::ring::{Circle, Writer};
 use weft_transport::{Inbox, Local, Regions};
 
+use super::halves::TAG_MESSAGE;
 use super::*;
 use crate::rings::Rings;
 use crate::socket;

@@ -5,8 +5,8 @@ use std::ops::Range;
 use std::os::fd::RawFd;
 use std::sync::Arc;
 
-use super::Participant;
 use super::messages::{MessageQueue, QueueEnd};
+use super::participant::Participant;
 use crate::fork::Descriptor;
 use crate::{
     AtomicOp, Capabilities, EndpointId, FlushState, Inbox, Iovec, IovecMut, Link, LinkError,

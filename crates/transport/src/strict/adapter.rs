@@ -4,15 +4,21 @@
 use std::sync::{Arc, Condvar, Mutex, Once, PoisonError};
 use std::thread;
 
-use super::queue::SendQueue;
 use crate::loopback::messages::locked;
 
-static ADDED: Mutex<Vec<Arc<SendQueue>>> = Mutex::new(Vec::new());
+/// Work that is carried out in its own order.
+pub(super) trait Queue: Send + Sync {
+    /// Carries out at most so much, and then perhaps completes the operation that `pick` names.
+    /// False if nothing is left to do.
+    fn advance(&self, work: usize, pick: Option<usize>) -> bool;
+}
+
+static ADDED: Mutex<Vec<Arc<dyn Queue>>> = Mutex::new(Vec::new());
 static NEWS: Condvar = Condvar::new();
 static STARTED: Once = Once::new();
 
 /// Takes up a queue that has something to do.
-pub(super) fn add(queue: Arc<SendQueue>) {
+pub(super) fn add(queue: Arc<dyn Queue>) {
     STARTED.call_once(|| {
         let adapter = thread::Builder::new().name("weft-strict".into());
         adapter.spawn(run).expect("a thread for tests");
@@ -22,7 +28,7 @@ pub(super) fn add(queue: Arc<SendQueue>) {
 }
 
 fn run() {
-    let mut queues: Vec<Arc<SendQueue>> = Vec::new();
+    let mut queues: Vec<Arc<dyn Queue>> = Vec::new();
     let mut dice = Dice(0x9e37_79b9_7f4a_7c15);
     loop {
         let mut added = locked(&ADDED);

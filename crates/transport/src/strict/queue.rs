@@ -5,7 +5,8 @@ use std::ops::Range;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use super::{Registrations, adapter};
+use super::Registrations;
+use super::adapter::{self, Queue};
 use crate::loopback::messages::{MessageQueue, QueueEnd, locked};
 use crate::regions::outside;
 use crate::{
@@ -94,6 +95,32 @@ impl QueueState {
     fn under_way(&self) -> impl Iterator<Item = Ticket> {
         let posted = self.work.iter().filter_map(|(_, ticket)| *ticket);
         posted.chain(self.late.iter().copied())
+    }
+}
+
+impl Queue for SendQueue {
+    fn advance(&self, work: usize, pick: Option<usize>) -> bool {
+        let mut state = self.state();
+        for _ in 0..work {
+            let Some((work, ticket)) = state.work.pop_front() else {
+                break;
+            };
+            if let Err(error) = self.carry_out(work) {
+                self.outgoing.break_off(error.to_string());
+                self.doorbells.iter().for_each(|doorbell| doorbell.notify());
+                state.work.clear();
+            }
+            state.late.extend(ticket);
+        }
+        if let Some(pick) = pick
+            && !state.late.is_empty()
+        {
+            let at = pick % state.late.len();
+            state.late.swap_remove(at);
+            self.doorbells[0].ring();
+        }
+        state.active = !(state.work.is_empty() && state.late.is_empty());
+        state.active
     }
 }
 
@@ -194,32 +221,6 @@ impl SendQueue {
         }
     }
 
-    /// Carries out at most so much, and then perhaps completes the operation that `pick` names.
-    /// False if nothing is left to do.
-    pub(super) fn advance(&self, work: usize, pick: Option<usize>) -> bool {
-        let mut state = self.state();
-        for _ in 0..work {
-            let Some((work, ticket)) = state.work.pop_front() else {
-                break;
-            };
-            if let Err(error) = self.carry_out(work) {
-                self.outgoing.break_off(error.to_string());
-                self.doorbells.iter().for_each(|doorbell| doorbell.notify());
-                state.work.clear();
-            }
-            state.late.extend(ticket);
-        }
-        if let Some(pick) = pick
-            && !state.late.is_empty()
-        {
-            let at = pick % state.late.len();
-            state.late.swap_remove(at);
-            self.doorbells[0].ring();
-        }
-        state.active = !(state.work.is_empty() && state.late.is_empty());
-        state.active
-    }
-
     fn carry_out(&self, work: WorkRequest) -> Result<(), LinkError> {
         let [_, peer] = &self.doorbells;
         match work {
@@ -302,7 +303,7 @@ impl SendQueue {
         let idle = !std::mem::replace(&mut state.active, true);
         drop(state);
         if idle {
-            adapter::add(Arc::clone(self));
+            adapter::add(Arc::clone(self) as Arc<dyn Queue>);
         }
     }
 
