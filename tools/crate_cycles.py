@@ -13,7 +13,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 
 REGISTRIES = {
-    "algorithms": ("registry.rs",),
+    "algorithms": ("registry/mod.rs",),
 }
 """Files that list their members, which import what a member is from them."""
 
@@ -25,6 +25,7 @@ INLINE_TESTS = re.compile(r"#\[cfg\((?:all\()?test\b[^\]]*\]\s*(?:pub(?:\([^)]*\
 MODULE = re.compile(
     r"(?P<attributes>(?:#\[[^\]]*\]\s*)*)(?:pub(?:\([^)]*\))? )?mod (?P<name>\w+);",
 )
+REGISTERED = re.compile(r"algorithms! \{([^}]*)\}")
 USE = re.compile(r"(?:^|\n)\s*(?P<public>pub(?:\([^)]*\))? )?use (?P<tree>[^;]+);")
 PATH = re.compile(r"(?<![\w:])(?:crate|super|self)(?:::\w+)+")
 SCOPED = re.compile(r"(?<![\w:])(\w+)((?:::\w+)+)")
@@ -79,6 +80,9 @@ class Crate:
             name = match["name"]
             flat, nested = folder / f"{name}.rs", folder / name / "mod.rs"
             self._read((*module, name), flat if flat.exists() else nested, folder / name)
+        for names in REGISTERED.findall(text):
+            for name in re.findall(r"\w+", names):
+                self._read((*module, name), folder / f"{name}.rs", folder / name)
 
     def _definer(
         self, here: Module, path: Module, seen: frozenset[tuple[Module, Module]] = frozenset()
@@ -165,10 +169,25 @@ def cycles(edges: dict[str, set[str]]) -> list[list[str]]:
     return sorted(found, key=lambda members: (-len(members), members))
 
 
-def crate_cycles(crate: str) -> list[list[str]]:
-    """The cycles of one crate. What a registry imports does not count: its members."""
+def imports(crate: str) -> dict[str, set[str]]:
+    """The imports of one crate. What a registry imports does not count: its members."""
     edges = Crate(ROOT / "crates" / crate / "src").imports()
-    return cycles({file: ends for file, ends in edges.items() if file not in REGISTRIES.get(crate, ())})
+    return {file: ends for file, ends in edges.items() if file not in REGISTRIES.get(crate, ())}
+
+
+def crate_cycles(crate: str) -> list[list[str]]:
+    """The cycles of files of one crate."""
+    return cycles(imports(crate))
+
+
+def folder_cycles(crate: str) -> list[list[str]]:
+    """The cycles of one crate's top folders."""
+    edges: dict[str, set[str]] = defaultdict(set)
+    for file, ends in imports(crate).items():
+        folders = {end.split("/")[0] for end in ends if "/" in end}
+        if "/" in file:
+            edges[file.split("/")[0]] |= folders - {file.split("/")[0]}
+    return cycles(edges)
 
 
 def crates() -> list[str]:

@@ -6,57 +6,29 @@
 //! `docs/explanation/algorithms.md` tells the steps, the bytes and the latency of each.
 #![forbid(unsafe_code)]
 
-mod about;
+mod algorithm;
 mod all_gather;
 mod all_reduce;
 mod all_to_all;
 mod barrier;
 mod broadcast;
-mod builder;
-mod compose;
+mod composition;
 mod cost;
-mod crossing;
-mod cuts;
-mod expression;
-mod formula;
 mod gather;
-mod halving;
-mod hierarchy;
-mod hierarchy_cost;
-mod latency;
-mod memory_class;
-mod moved;
-mod rail_cost;
-mod rails;
-mod range_tree;
+mod patterns;
 mod reduce;
 mod reduce_scatter;
-mod refusal;
 mod registry;
 mod request;
-mod ring;
 mod scatter;
 mod selection;
-mod shifts;
-mod textbook;
-mod textbook_composed;
-mod topology;
-mod tree;
-mod two_trees;
-mod units;
-mod wire;
 
-pub use about::{About, FormulaText};
-pub use cost::{Cost, Phase};
-pub use formula::Formula;
-pub use hierarchy::InsideComponent;
-pub use memory_class::MemoryClass;
-pub use refusal::{Conditions, Refusal};
-pub use registry::{Algorithm, Costs, Parts, Reach, Requirements, Symmetry, find, registry};
-pub use request::{ScheduleRequest, Sizes};
-pub use selection::{Part, Selection, family, select};
-pub use shifts::Shifts;
-pub use textbook::{Textbook, Volume};
-pub use topology::Topology;
-pub use units::Owners;
-pub use wire::on_wire;
+pub use algorithm::{
+    About, Algorithm, Conditions, Costs, FormulaText, InsideComponent, Parts, Reach, Refusal,
+    Requirements, Symmetry,
+};
+pub use cost::{Cost, Formula, Phase, Textbook, Volume};
+pub use patterns::{Owners, on_wire};
+pub use registry::{find, registry};
+pub use request::{MemoryClass, Part, ScheduleRequest, Sizes, Topology};
+pub use selection::{Selection, Shifts, family, select};

@@ -3,6 +3,7 @@
 mod link;
 pub(crate) mod messages;
 pub(crate) mod participant;
+pub(crate) mod registrations;
 
 use std::collections::HashMap;
 use std::sync::atomic::AtomicBool;

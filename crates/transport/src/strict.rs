@@ -9,7 +9,6 @@
 
 mod adapter;
 mod queue;
-mod registrations;
 
 use std::io;
 use std::ops::Range;
@@ -19,6 +18,7 @@ use std::time::Duration;
 
 use crate::loopback::messages::{MessageQueue, QueueEnd, locked};
 use crate::loopback::participant::Participant;
+use crate::loopback::registrations::Registrations;
 use crate::mapped::check_inject;
 use crate::regions::outside;
 use crate::{
@@ -27,7 +27,6 @@ use crate::{
     Submission, Ticket, TransportKind,
 };
 use queue::{Payload, SendQueue, WorkRequest};
-pub(crate) use registrations::Registrations;
 
 /// One end of a link.
 pub(crate) struct StrictLink {

@@ -12,10 +12,11 @@ use std::ops::Range;
 
 use weft_schedule::{Grid, Rank, Schedule};
 
-use crate::builder::{Area, ProgramBuilder, block};
+use crate::cost::expression::{CEIL_LOG, OTHER_BLOCKS};
 use crate::cost::{Cost, Phase};
-use crate::expression::{CEIL_LOG, OTHER_BLOCKS};
-use crate::{About, Algorithm, Costs, Formula, Requirements, ScheduleRequest, Symmetry, crossing};
+use crate::patterns::builder::{Area, ProgramBuilder, block};
+use crate::patterns::crossing;
+use crate::{About, Algorithm, Costs, Formula, Requirements, ScheduleRequest, Symmetry};
 
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
     name: "bruck",

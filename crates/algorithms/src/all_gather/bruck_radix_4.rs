@@ -5,7 +5,7 @@ use weft_schedule::Schedule;
 
 use super::bruck::{build_by, cost_by};
 use crate::cost::Cost;
-use crate::expression::{CEIL_LOG_4, OTHER_BLOCKS};
+use crate::cost::expression::{CEIL_LOG_4, OTHER_BLOCKS};
 use crate::{About, Algorithm, Costs, Formula, Requirements, ScheduleRequest, Symmetry};
 
 pub(crate) const ALGORITHM: Algorithm = Algorithm {

@@ -2,10 +2,11 @@
 
 use weft_schedule::Schedule;
 
-use crate::builder::{ProgramBuilder, block};
-use crate::expression::{BLOCK, OTHER_BLOCKS, OTHERS};
-use crate::formula::Rounds;
-use crate::{About, Algorithm, Costs, Formula, Requirements, ScheduleRequest, Symmetry, crossing};
+use crate::cost::expression::{BLOCK, OTHER_BLOCKS, OTHERS};
+use crate::cost::formula::Rounds;
+use crate::patterns::builder::{ProgramBuilder, block};
+use crate::patterns::crossing;
+use crate::{About, Algorithm, Costs, Formula, Requirements, ScheduleRequest, Symmetry};
 
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
     name: "direct",

@@ -5,10 +5,10 @@
 
 use weft_schedule::{Grid, Schedule};
 
-use crate::builder::{ProgramBuilder, block};
 use crate::cost::Cost;
-use crate::expression::{Expr, OTHERS};
-use crate::halving::{cost_up, gather_up, open_up, steps};
+use crate::cost::expression::{Expr, OTHERS};
+use crate::patterns::builder::{ProgramBuilder, block};
+use crate::patterns::halving::{cost_up, gather_up, open_up, steps};
 use crate::{About, Algorithm, Costs, Formula, Requirements, ScheduleRequest, Symmetry};
 
 pub(crate) const ALGORITHM: Algorithm = Algorithm {

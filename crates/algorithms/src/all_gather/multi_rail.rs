@@ -2,10 +2,10 @@
 
 use weft_schedule::{Rank, Schedule};
 
-use crate::builder::{Area, ProgramBuilder, block};
 use crate::cost::Phase;
-use crate::rail_cost::{RailCounts, two_phases};
-use crate::rails::{Rails, most_meeting};
+use crate::patterns::builder::{Area, ProgramBuilder, block};
+use crate::patterns::rail_cost::{RailCounts, two_phases};
+use crate::patterns::rails::{Rails, most_meeting};
 use crate::{About, Algorithm, Cost, Costs, Requirements, ScheduleRequest, Symmetry};
 
 pub(crate) const ALGORITHM: Algorithm = Algorithm {

@@ -13,10 +13,11 @@ use std::ops::Range;
 
 use weft_schedule::{Grid, Rank, Schedule};
 
-use crate::builder::{Area, ProgramBuilder};
-use crate::expression::{BLOCK, OTHERS};
-use crate::formula::Rounds;
-use crate::{About, Algorithm, Costs, Formula, Requirements, ScheduleRequest, Symmetry, crossing};
+use crate::cost::expression::{BLOCK, OTHERS};
+use crate::cost::formula::Rounds;
+use crate::patterns::builder::{Area, ProgramBuilder};
+use crate::patterns::crossing;
+use crate::{About, Algorithm, Costs, Formula, Requirements, ScheduleRequest, Symmetry};
 
 /// Places in the receive buffer per direction.
 const PLACES: u32 = 3;

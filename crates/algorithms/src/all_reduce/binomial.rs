@@ -6,9 +6,9 @@
 
 use weft_schedule::{Grid, Schedule};
 
-use crate::builder::ProgramBuilder;
-use crate::expression::{CEIL_LOG, Expr, FLOOR_LOG, OTHERS};
-use crate::tree::Binomial;
+use crate::cost::expression::{CEIL_LOG, Expr, FLOOR_LOG, OTHERS};
+use crate::patterns::builder::ProgramBuilder;
+use crate::patterns::tree::Binomial;
 use crate::{About, Algorithm, Costs, Formula, Requirements, ScheduleRequest, Symmetry};
 
 pub(crate) const ALGORITHM: Algorithm = Algorithm {

@@ -12,10 +12,10 @@
 
 use weft_schedule::{Grid, Schedule};
 
-use crate::builder::ProgramBuilder;
+use crate::cost::expression::{Expr, FLOOR_LOG, OTHERS};
 use crate::cost::{Cost, Phase};
-use crate::expression::{Expr, FLOOR_LOG, OTHERS};
-use crate::two_trees::{Halves, come_down, go_up};
+use crate::patterns::builder::ProgramBuilder;
+use crate::patterns::two_trees::{Halves, come_down, go_up};
 use crate::{About, Algorithm, Costs, Formula, Requirements, ScheduleRequest, Symmetry};
 
 pub(crate) const ALGORITHM: Algorithm = Algorithm {

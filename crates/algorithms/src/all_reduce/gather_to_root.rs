@@ -6,10 +6,11 @@
 
 use weft_schedule::{Grid, Rank, Schedule};
 
-use crate::builder::ProgramBuilder;
-use crate::expression::{OTHERS, RANKS};
-use crate::formula::Rounds;
-use crate::{About, Algorithm, Costs, Formula, Requirements, ScheduleRequest, Symmetry, crossing};
+use crate::cost::expression::{OTHERS, RANKS};
+use crate::cost::formula::Rounds;
+use crate::patterns::builder::ProgramBuilder;
+use crate::patterns::crossing;
+use crate::{About, Algorithm, Costs, Formula, Requirements, ScheduleRequest, Symmetry};
 
 const ROOT: Rank = 0;
 

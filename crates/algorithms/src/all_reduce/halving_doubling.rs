@@ -17,10 +17,11 @@ use std::ops::Range;
 
 use weft_schedule::{Grid, Rank, Schedule};
 
-use crate::builder::{Area, ProgramBuilder};
+use crate::cost::expression::{Expr, FLOOR_LOG};
 use crate::cost::{Cost, Phase};
-use crate::expression::{Expr, FLOOR_LOG};
-use crate::{About, Algorithm, Costs, Formula, Requirements, ScheduleRequest, Symmetry, crossing};
+use crate::patterns::builder::{Area, ProgramBuilder};
+use crate::patterns::crossing;
+use crate::{About, Algorithm, Costs, Formula, Requirements, ScheduleRequest, Symmetry};
 
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
     name: "halving-doubling",

@@ -11,8 +11,10 @@
 
 use weft_schedule::Schedule;
 
-use crate::hierarchy::{self, InsideComponent, Scheme};
-use crate::units::Owners;
+use crate::InsideComponent;
+use crate::composition::hierarchy::{self, Scheme};
+use crate::composition::hierarchy_cost;
+use crate::patterns::units::Owners;
 use crate::{
     About, Algorithm, Costs, Parts, Requirements, ScheduleRequest, Symmetry, all_gather,
     reduce_scatter,
@@ -47,11 +49,14 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
         ..Requirements::NONE
     },
     symmetry: Symmetry::None,
-    costs: Costs::Parts([
-        "`INSIDE`'s on the A ranks of a unit, then `BETWEEN`'s on H units",
-        "`INSIDE`'s + `BETWEEN`'s on H ranks / A",
-        "`INSIDE`'s",
-    ]),
+    costs: Costs::Parts(
+        |request| hierarchy_cost::cost(request, SCHEME),
+        [
+            "`INSIDE`'s on the A ranks of a unit, then `BETWEEN`'s on H units",
+            "`INSIDE`'s + `BETWEEN`'s on H ranks / A",
+            "`INSIDE`'s",
+        ],
+    ),
     build,
 };
 

@@ -11,12 +11,12 @@
 
 use weft_schedule::{Grid, Rank, Schedule};
 
-use crate::builder::{ProgramBuilder, block};
-use crate::expression::{Expr, OTHERS, RANKS};
-use crate::formula::Rounds;
+use crate::cost::expression::{Expr, OTHERS, RANKS};
+use crate::cost::formula::Rounds;
+use crate::patterns::builder::{ProgramBuilder, block};
+use crate::patterns::crossing;
 use crate::{
     About, Algorithm, Costs, Formula, Part, Parts, Requirements, ScheduleRequest, Symmetry,
-    crossing,
 };
 
 pub(crate) const ALGORITHM: Algorithm = Algorithm {

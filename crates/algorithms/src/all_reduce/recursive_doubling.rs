@@ -11,10 +11,11 @@
 
 use weft_schedule::{Grid, Rank, Schedule};
 
-use crate::builder::{Area, ProgramBuilder};
+use crate::cost::expression::FLOOR_LOG;
 use crate::cost::{Cost, Phase};
-use crate::expression::FLOOR_LOG;
-use crate::{About, Algorithm, Costs, Formula, Requirements, ScheduleRequest, Symmetry, crossing};
+use crate::patterns::builder::{Area, ProgramBuilder};
+use crate::patterns::crossing;
+use crate::{About, Algorithm, Costs, Formula, Requirements, ScheduleRequest, Symmetry};
 
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
     name: "recursive-doubling",

@@ -14,16 +14,18 @@
 
 use weft_schedule::{Fraction, Schedule};
 
-use crate::builder::ProgramBuilder;
-use crate::compose::{Entries, Offset, side_by_side};
+use crate::InsideComponent;
+use crate::composition::hierarchy::{HierarchyLevel, Scheme};
+use crate::cost::expression::{Expr, OTHER_BLOCKS, OTHERS};
 use crate::cost::{Cost, Phase};
-use crate::cuts::{Cuts, WHOLE, share};
-use crate::expression::{Expr, OTHER_BLOCKS, OTHERS};
-use crate::hierarchy::{HierarchyLevel, InsideComponent, Scheme};
-use crate::units::Owners;
+use crate::patterns::builder::ProgramBuilder;
+use crate::patterns::compose::{Entries, Offset, side_by_side};
+use crate::patterns::crossing;
+use crate::patterns::cuts::{Cuts, WHOLE, share};
+use crate::patterns::units::Owners;
 use crate::{
     About, Algorithm, Costs, Formula, Part, Parts, Requirements, ScheduleRequest, Symmetry,
-    Topology, all_gather, crossing, reduce_scatter,
+    Topology, all_gather, reduce_scatter,
 };
 
 use super::ring;

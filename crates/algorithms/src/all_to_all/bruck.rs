@@ -10,10 +10,11 @@
 
 use weft_schedule::{Grid, Schedule};
 
-use crate::builder::{Area, ProgramBuilder, block};
+use crate::cost::expression::{BLOCK, CEIL_LOG};
 use crate::cost::{Cost, Phase};
-use crate::expression::{BLOCK, CEIL_LOG};
-use crate::{About, Algorithm, Costs, Formula, Requirements, ScheduleRequest, Symmetry, crossing};
+use crate::patterns::builder::{Area, ProgramBuilder, block};
+use crate::patterns::crossing;
+use crate::{About, Algorithm, Costs, Formula, Requirements, ScheduleRequest, Symmetry};
 
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
     name: "bruck",

@@ -3,11 +3,12 @@
 
 use weft_schedule::{Grid, Schedule};
 
-use crate::builder::{Area, ProgramBuilder, block};
 use crate::cost::Phase;
-use crate::rail_cost::{RailCounts, two_phases};
-use crate::rails::{Rails, largest_unit, most_meeting, runs};
-use crate::{About, Algorithm, Cost, Costs, Requirements, ScheduleRequest, Symmetry, crossing};
+use crate::patterns::builder::{Area, ProgramBuilder, block};
+use crate::patterns::crossing;
+use crate::patterns::rail_cost::{RailCounts, two_phases};
+use crate::patterns::rails::{Rails, largest_unit, most_meeting, runs};
+use crate::{About, Algorithm, Cost, Costs, Requirements, ScheduleRequest, Symmetry};
 
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
     name: "multi-rail",

@@ -2,9 +2,9 @@
 
 use weft_schedule::{Grid, Schedule};
 
-use crate::builder::ProgramBuilder;
-use crate::expression::OTHERS;
-use crate::formula::Rounds;
+use crate::cost::expression::OTHERS;
+use crate::cost::formula::Rounds;
+use crate::patterns::builder::ProgramBuilder;
 use crate::{About, Algorithm, Costs, Formula, Requirements, ScheduleRequest, Symmetry};
 
 pub(crate) const ALGORITHM: Algorithm = Algorithm {

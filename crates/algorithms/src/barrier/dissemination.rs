@@ -5,9 +5,9 @@
 
 use weft_schedule::{Grid, Schedule};
 
-use crate::builder::ProgramBuilder;
-use crate::expression::CEIL_LOG;
-use crate::formula::Rounds;
+use crate::cost::expression::CEIL_LOG;
+use crate::cost::formula::Rounds;
+use crate::patterns::builder::ProgramBuilder;
 use crate::{About, Algorithm, Costs, Formula, Requirements, ScheduleRequest, Symmetry};
 
 pub(crate) const ALGORITHM: Algorithm = Algorithm {

@@ -3,9 +3,9 @@
 
 use weft_schedule::{Grid, Schedule};
 
-use crate::builder::ProgramBuilder;
 use crate::cost::Phase;
-use crate::rails::{Rails, largest_unit, units};
+use crate::patterns::builder::ProgramBuilder;
+use crate::patterns::rails::{Rails, largest_unit, units};
 use crate::{About, Algorithm, Cost, Costs, Requirements, ScheduleRequest, Symmetry};
 
 pub(crate) const ALGORITHM: Algorithm = Algorithm {

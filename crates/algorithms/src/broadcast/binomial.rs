@@ -5,9 +5,9 @@
 
 use weft_schedule::{Grid, Schedule};
 
-use crate::builder::ProgramBuilder;
-use crate::expression::{Expr, FLOOR_LOG, OTHERS};
-use crate::tree::Binomial;
+use crate::cost::expression::{Expr, FLOOR_LOG, OTHERS};
+use crate::patterns::builder::ProgramBuilder;
+use crate::patterns::tree::Binomial;
 use crate::{About, Algorithm, Costs, Formula, Requirements, ScheduleRequest, Symmetry};
 
 pub(crate) const ALGORITHM: Algorithm = Algorithm {

@@ -3,8 +3,10 @@
 
 use weft_schedule::Schedule;
 
-use crate::hierarchy::{self, InsideComponent, Scheme};
-use crate::units::Owners;
+use crate::InsideComponent;
+use crate::composition::hierarchy::{self, Scheme};
+use crate::composition::hierarchy_cost;
+use crate::patterns::units::Owners;
 use crate::{About, Algorithm, Costs, Parts, Requirements, ScheduleRequest, Symmetry};
 
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
@@ -26,11 +28,14 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
         ..Requirements::NONE
     },
     symmetry: Symmetry::None,
-    costs: Costs::Parts([
-        "those of its parts, one after the other",
-        "as `INSIDE` and `BETWEEN`",
-        "as `INSIDE`",
-    ]),
+    costs: Costs::Parts(
+        |request| hierarchy_cost::cost(request, SCHEME),
+        [
+            "those of its parts, one after the other",
+            "as `INSIDE` and `BETWEEN`",
+            "as `INSIDE`",
+        ],
+    ),
     build,
 };
 

@@ -6,12 +6,13 @@
 
 use weft_schedule::{Grid, Schedule};
 
-use crate::builder::{ProgramBuilder, block};
+use crate::cost::expression::{FLOOR_LOG, OTHER_BLOCKS, OTHERS};
 use crate::cost::{Cost, Phase};
-use crate::expression::{FLOOR_LOG, OTHER_BLOCKS, OTHERS};
-use crate::range_tree::{TreePosition, along_ranges, scattering};
-use crate::ring::{ReceiveWindow, pass_around};
-use crate::{About, Algorithm, Costs, Formula, Requirements, ScheduleRequest, Symmetry, crossing};
+use crate::patterns::builder::{ProgramBuilder, block};
+use crate::patterns::crossing;
+use crate::patterns::range_tree::{TreePosition, along_ranges, scattering};
+use crate::patterns::ring::{ReceiveWindow, pass_around};
+use crate::{About, Algorithm, Costs, Formula, Requirements, ScheduleRequest, Symmetry};
 
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
     name: "scatter-all-gather",

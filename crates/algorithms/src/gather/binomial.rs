@@ -5,10 +5,10 @@
 
 use weft_schedule::{Grid, Schedule};
 
-use crate::builder::{ProgramBuilder, block};
-use crate::expression::{BLOCK, Expr, FLOOR_LOG, OTHER_BLOCKS};
-use crate::formula::Rounds;
-use crate::range_tree::{TreePosition, along_ranges, crossing, depth};
+use crate::cost::expression::{BLOCK, Expr, FLOOR_LOG, OTHER_BLOCKS};
+use crate::cost::formula::Rounds;
+use crate::patterns::builder::{ProgramBuilder, block};
+use crate::patterns::range_tree::{TreePosition, along_ranges, crossing, depth};
 use crate::{About, Algorithm, Costs, Formula, Requirements, ScheduleRequest, Symmetry};
 
 pub(crate) const ALGORITHM: Algorithm = Algorithm {

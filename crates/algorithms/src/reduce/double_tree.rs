@@ -8,10 +8,10 @@
 
 use weft_schedule::{Grid, Schedule};
 
-use crate::builder::ProgramBuilder;
+use crate::cost::expression::{FLOOR_LOG_OTHERS, OTHERS};
 use crate::cost::{Cost, Phase};
-use crate::expression::{FLOOR_LOG_OTHERS, OTHERS};
-use crate::two_trees::{Halves, go_up};
+use crate::patterns::builder::ProgramBuilder;
+use crate::patterns::two_trees::{Halves, go_up};
 use crate::{About, Algorithm, Costs, Formula, Requirements, ScheduleRequest, Symmetry};
 
 pub(crate) const ALGORITHM: Algorithm = Algorithm {

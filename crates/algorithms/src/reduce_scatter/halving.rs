@@ -6,10 +6,10 @@
 
 use weft_schedule::{Grid, Schedule};
 
-use crate::builder::ProgramBuilder;
 use crate::cost::Cost;
-use crate::expression::OTHER_BLOCKS;
-use crate::halving::{cost_down, divisions, steps};
+use crate::cost::expression::OTHER_BLOCKS;
+use crate::patterns::builder::ProgramBuilder;
+use crate::patterns::halving::{cost_down, divisions, steps};
 use crate::{About, Algorithm, Costs, Formula, Requirements, ScheduleRequest, Symmetry};
 
 pub(crate) const ALGORITHM: Algorithm = Algorithm {

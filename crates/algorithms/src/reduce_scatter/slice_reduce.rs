@@ -6,10 +6,11 @@
 
 use weft_schedule::Schedule;
 
-use crate::builder::{ProgramBuilder, block};
-use crate::expression::OTHER_BLOCKS;
-use crate::formula::Rounds;
-use crate::{About, Algorithm, Costs, Formula, Requirements, ScheduleRequest, Symmetry, crossing};
+use crate::cost::expression::OTHER_BLOCKS;
+use crate::cost::formula::Rounds;
+use crate::patterns::builder::{ProgramBuilder, block};
+use crate::patterns::crossing;
+use crate::{About, Algorithm, Costs, Formula, Requirements, ScheduleRequest, Symmetry};
 
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
     name: "slice-reduce",

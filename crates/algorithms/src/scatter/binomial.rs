@@ -6,10 +6,10 @@
 
 use weft_schedule::{Grid, Schedule};
 
-use crate::builder::{ProgramBuilder, block};
 use crate::cost::Cost;
-use crate::expression::{FLOOR_LOG, OTHER_BLOCKS};
-use crate::range_tree::{TreePosition, along_ranges, scattering};
+use crate::cost::expression::{FLOOR_LOG, OTHER_BLOCKS};
+use crate::patterns::builder::{ProgramBuilder, block};
+use crate::patterns::range_tree::{TreePosition, along_ranges, scattering};
 use crate::{About, Algorithm, Costs, Formula, Requirements, ScheduleRequest, Symmetry};
 
 pub(crate) const ALGORITHM: Algorithm = Algorithm {

@@ -3,11 +3,12 @@
 
 use weft_schedule::{Grid, Rank, Schedule};
 
-use crate::builder::{ProgramBuilder, block};
 use crate::cost::Phase;
-use crate::rail_cost::two_phases;
-use crate::rails::{Rails, UnitArea, largest_unit, units};
-use crate::{About, Algorithm, Cost, Costs, Requirements, ScheduleRequest, Symmetry, crossing};
+use crate::patterns::builder::{ProgramBuilder, block};
+use crate::patterns::crossing;
+use crate::patterns::rail_cost::two_phases;
+use crate::patterns::rails::{Rails, UnitArea, largest_unit, units};
+use crate::{About, Algorithm, Cost, Costs, Requirements, ScheduleRequest, Symmetry};
 
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
     name: "leaders",

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::strict::Registrations;
+use super::registrations::Registrations;
 use crate::{Local, Regions};
 
 /// One endpoint of this process, and what it exposes.

@@ -5,9 +5,9 @@ use std::ops::Range;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use super::Registrations;
 use super::adapter::{self, Queue};
 use crate::loopback::messages::{MessageQueue, QueueEnd, locked};
+use crate::loopback::registrations::Registrations;
 use crate::regions::outside;
 use crate::{
     AtomicOp, Doorbell, Grants, Iovec, IovecMut, LinkError, RegionKey, Signal, Submission, Ticket,

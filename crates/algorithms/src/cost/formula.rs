@@ -3,8 +3,8 @@
 use std::fmt;
 use std::ops::Add;
 
+use crate::cost::expression::{Expr, RANKS};
 use crate::cost::{Cost, Phase};
-use crate::expression::{Expr, RANKS};
 use crate::{ScheduleRequest, Textbook, Volume};
 
 /// Rounds that look alike, in formulas. What each figure means is said at [`Phase`].

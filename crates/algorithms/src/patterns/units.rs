@@ -3,7 +3,7 @@
 use weft_schedule::{Collective, Fraction, Grid, Rank};
 
 use crate::ScheduleRequest;
-use crate::cuts::{Cuts, ShareRange, WHOLE};
+use crate::patterns::cuts::{Cuts, ShareRange, WHOLE};
 
 /// Who owns what inside a unit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -12,74 +12,13 @@
 
 use weft_schedule::{Buffer, Collective, Rank, Schedule, Step};
 
-use crate::builder::ProgramBuilder;
-use crate::compose::{EmbeddingSite, Entries, Offset, OwnMemory, embed, interleave};
-use crate::cuts::{Cuts, ShareRange, WHOLE, within};
-use crate::units::{Owners, Units};
+use crate::patterns::builder::ProgramBuilder;
+use crate::patterns::compose::{EmbeddingSite, Entries, Offset, OwnMemory, embed, interleave};
+use crate::patterns::cuts::{Cuts, ShareRange, WHOLE, within};
+use crate::patterns::units::{Owners, Units};
 use crate::{
-    Algorithm, MemoryClass, Part, Reach, ScheduleRequest, Sizes, Symmetry, Topology, find,
+    Algorithm, InsideComponent, MemoryClass, Part, ScheduleRequest, Sizes, Topology, find,
 };
-
-/// A component for the inside of units: its phases before and after the owners' exchange.
-#[derive(Debug)]
-pub struct InsideComponent {
-    /// Its name among an algorithm's components.
-    pub name: &'static str,
-    /// The algorithm by which contributions come together at the owners, if the collective
-    /// combines.
-    pub(crate) inward: Option<&'static Algorithm>,
-    /// The algorithm by which results spread from the owners, if all ranks get them.
-    pub(crate) outward: Option<&'static Algorithm>,
-}
-
-impl InsideComponent {
-    /// For collectives that combine and spread.
-    pub(crate) const fn both(
-        name: &'static str,
-        inward: &'static Algorithm,
-        outward: &'static Algorithm,
-    ) -> Self {
-        InsideComponent {
-            name,
-            inward: Some(inward),
-            outward: Some(outward),
-        }
-    }
-
-    /// Whether a rank reads memory of others in its unit.
-    pub(crate) fn reads_peers(&self) -> bool {
-        let mut phases = self.inward.iter().chain(&self.outward);
-        phases.any(|algorithm| algorithm.requires.mapped > Reach::None)
-    }
-
-    /// Which of a unit's ranks do the same, if each of them owns a slice.
-    pub(crate) fn symmetry(&self) -> Symmetry {
-        let mut phases = self.inward.iter().chain(&self.outward);
-        let first = phases.next().map_or(Symmetry::None, |of| of.symmetry);
-        match phases.all(|algorithm| algorithm.symmetry == first) {
-            true => first,
-            false => Symmetry::None,
-        }
-    }
-
-    /// For collectives whose result stays at the root.
-    pub(crate) const fn inward(name: &'static str, inward: &'static Algorithm) -> Self {
-        InsideComponent {
-            name,
-            inward: Some(inward),
-            outward: None,
-        }
-    }
-
-    /// For collectives that combine nothing.
-    pub(crate) const fn outward(name: &'static str, outward: &'static Algorithm) -> Self {
-        InsideComponent {
-            name,
-            inward: None,
-            outward: Some(outward),
-        }
-    }
-}
 
 /// How a collective is composed.
 #[derive(Clone, Copy)]

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use crate::ScheduleRequest;
 use crate::cost::{Cost, Phase};
-use crate::rails::units;
+use crate::patterns::rails::units;
 
 /// What all ranks do that have this many fellows, for costs.
 #[derive(Clone, Copy)]

@@ -1,22 +1,11 @@
 //! Algorithm names given by users, their parsing, and the family of choices for a group.
 
-use std::fmt;
-
 use weft_schedule::Schedule;
 
 use crate::{
-    Algorithm, Conditions, Cost, InsideComponent, MemoryClass, Parts, Reach, Requirements,
-    ScheduleRequest, Symmetry, Topology, find, registry,
+    Algorithm, Conditions, Cost, InsideComponent, MemoryClass, Part, Parts, Reach, Refusal,
+    Requirements, ScheduleRequest, Symmetry, Topology, find, registry,
 };
-
-/// One choice that an algorithm leaves open.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Part {
-    /// The name of an algorithm that it is composed of.
-    Algorithm(&'static str),
-    /// How many there are of something, such as servers.
-    Count(u32),
-}
 
 /// An algorithm with its components chosen: what a name such as `ring` or
 /// `multi-rail(slice-reduce, ring)` stands for.
@@ -215,6 +204,11 @@ impl Selection {
         inner.iter().find(named)
     }
 
+    /// Why it cannot carry out a call under these conditions in a group of this topology, if so.
+    pub fn refusal(&self, topology: &Topology, conditions: Conditions) -> Option<Refusal> {
+        self.requires_in(topology).refusal(conditions)
+    }
+
     fn requires_inside(&self, inside: usize) -> Requirements {
         let own = self.algorithm.requires;
         let Parts::Levels { inner, .. } = own.parts else {
@@ -273,15 +267,6 @@ impl Selection {
             topology: &request.topology.seen_by(self.levels()),
             ..*request
         })
-    }
-}
-
-impl fmt::Display for Part {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Part::Algorithm(name) => f.write_str(name),
-            Part::Count(count) => write!(f, "{count}"),
-        }
     }
 }
 

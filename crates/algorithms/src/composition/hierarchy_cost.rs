@@ -7,14 +7,15 @@
 
 use weft_schedule::{Rank, Schedule};
 
+use crate::composition::hierarchy::{Scheme, algorithm, memory};
+use crate::cost::latency;
+use crate::cost::latency::shortened;
+use crate::cost::moved::Moved;
 use crate::cost::{Cost, Phase};
-use crate::hierarchy::{Scheme, algorithm, memory};
-use crate::latency::shortened;
-use crate::moved::Moved;
-use crate::units::Units;
-use crate::{Algorithm, ScheduleRequest, Sizes, Topology, latency};
+use crate::patterns::units::Units;
+use crate::{Algorithm, ScheduleRequest, Sizes, Topology};
 
-/// The cost of what [`hierarchy::build`](crate::hierarchy::build) makes.
+/// The cost of what [`hierarchy::build`](crate::composition::hierarchy::build) makes.
 pub(crate) fn cost(request: &ScheduleRequest, scheme: Scheme) -> Cost {
     match request.parts {
         [] => panic!("a composed {} needs components", request.collective),

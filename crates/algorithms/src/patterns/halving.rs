@@ -9,9 +9,10 @@ use std::ops::Range;
 
 use weft_schedule::Rank;
 
-use crate::builder::{Area, ProgramBuilder};
+use crate::ScheduleRequest;
 use crate::cost::{Cost, Phase};
-use crate::{ScheduleRequest, crossing};
+use crate::patterns::builder::{Area, ProgramBuilder};
+use crate::patterns::crossing;
 
 /// One division of a range, as a rank of it sees it.
 #[derive(Clone)]

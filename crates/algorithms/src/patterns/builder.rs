@@ -6,7 +6,7 @@ use std::ops::Range;
 
 use weft_schedule::{Buffer, Encoding, Grid, Rank, Schedule, Slice, Step};
 
-use crate::compose::Entries;
+use crate::patterns::compose::Entries;
 use crate::{MemoryClass, ScheduleRequest};
 
 /// An entry of temporary memory.

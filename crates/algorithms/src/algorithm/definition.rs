@@ -1,13 +1,9 @@
-//! The table of all algorithms, assembled from the lists in the `mod.rs` of each collective.
+//! The definition of an algorithm: what it needs, what it costs, and how it is built.
 
 use weft_schedule::{Collective, Schedule};
 
-use crate::hierarchy::Scheme;
-use crate::{
-    About, Cost, Formula, FormulaText, InsideComponent, Owners, ScheduleRequest, Sizes, Textbook,
-    Topology, all_gather, all_reduce, all_to_all, barrier, broadcast, gather, hierarchy_cost,
-    reduce, reduce_scatter, scatter,
-};
+use super::about::{About, FormulaText};
+use crate::{Cost, Formula, Owners, ScheduleRequest, Sizes, Textbook, Topology};
 
 /// Whose memory a rank must be able to read.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -142,7 +138,7 @@ pub enum Costs {
     OfUnits(fn(&ScheduleRequest) -> Cost, [&'static str; 3]),
     /// What its components cost, of which people are told the steps, what is sent, and what is
     /// read.
-    Parts([&'static str; 3]),
+    Parts(fn(&ScheduleRequest) -> Cost, [&'static str; 3]),
 }
 
 /// One way to carry out one collective.
@@ -169,13 +165,11 @@ pub struct Algorithm {
 impl Algorithm {
     /// What it costs, to be priced. Which rank the request names does not matter.
     pub fn cost(&self, request: &ScheduleRequest) -> Cost {
-        match (self.costs, self.requires.parts) {
-            (Costs::Phases(formula), _) => formula(request).cost(request),
-            (Costs::Counted(cost, _) | Costs::OfUnits(cost, _), _) => cost(request),
-            (Costs::Parts(_), Parts::Levels { inner, owners, .. }) => {
-                hierarchy_cost::cost(request, Scheme { owners, inner })
+        match self.costs {
+            Costs::Phases(formula) => formula(request).cost(request),
+            Costs::Counted(cost, _) | Costs::OfUnits(cost, _) | Costs::Parts(cost, _) => {
+                cost(request)
             }
-            (Costs::Parts(_), _) => unreachable!("only levels have components"),
         }
     }
 
@@ -183,7 +177,7 @@ impl Algorithm {
     /// [`Selection::textbook`](crate::Selection::textbook).
     pub fn textbook(&self, request: &ScheduleRequest) -> Option<Textbook> {
         match self.costs {
-            Costs::Parts(_) | Costs::OfUnits(..) => None,
+            Costs::Parts(..) | Costs::OfUnits(..) => None,
             _ if request.ranks == 1 => Some(Textbook::NOTHING),
             Costs::Phases(formula) | Costs::Counted(_, formula) => {
                 Some(formula(request).textbook(request.ranks))
@@ -198,7 +192,7 @@ impl Algorithm {
 
     /// As [`Algorithm::formulas`], of a formula for so many ranks, which says the same whatever
     /// their number.
-    fn formulas_of(&self, ranks: u32) -> Vec<FormulaText> {
+    pub(crate) fn formulas_of(&self, ranks: u32) -> Vec<FormulaText> {
         let topology = Topology::flat(ranks);
         let collective = Collective::named(self.collective, 0);
         let in_memory = |formula: fn(&ScheduleRequest) -> Formula, memory| {
@@ -213,7 +207,7 @@ impl Algorithm {
             })
         };
         match self.costs {
-            Costs::Parts(told) | Costs::OfUnits(_, told) => {
+            Costs::Parts(_, told) | Costs::OfUnits(_, told) => {
                 vec![FormulaText::new(None, told.map(str::to_owned))]
             }
             Costs::Phases(formula) | Costs::Counted(_, formula) => {
@@ -223,50 +217,63 @@ impl Algorithm {
     }
 }
 
-/// Registers the algorithms of one collective, one line each: the line declares the algorithm's
-/// module, and puts its `ALGORITHM` into the collective's table.
-macro_rules! algorithms {
-    ($($name:ident,)+) => {
-        $(pub(crate) mod $name;)+
-
-        pub(crate) static ALGORITHMS: &[crate::Algorithm] = &[$($name::ALGORITHM,)+];
-    };
-}
-pub(crate) use algorithms;
-
-static COLLECTIVES: &[&[Algorithm]] = &[
-    all_reduce::ALGORITHMS,
-    reduce::ALGORITHMS,
-    broadcast::ALGORITHMS,
-    all_gather::ALGORITHMS,
-    reduce_scatter::ALGORITHMS,
-    all_to_all::ALGORITHMS,
-    gather::ALGORITHMS,
-    scatter::ALGORITHMS,
-    barrier::ALGORITHMS,
-];
-
-/// All algorithms by collective, the collective's general-purpose one first.
-pub fn registry() -> impl Iterator<Item = &'static Algorithm> + Clone {
-    COLLECTIVES.iter().copied().flatten()
+/// A component for the inside of units: its phases before and after the owners' exchange.
+#[derive(Debug)]
+pub struct InsideComponent {
+    /// Its name among an algorithm's components.
+    pub name: &'static str,
+    /// The algorithm by which contributions come together at the owners, if the collective
+    /// combines.
+    pub(crate) inward: Option<&'static Algorithm>,
+    /// The algorithm by which results spread from the owners, if all ranks get them.
+    pub(crate) outward: Option<&'static Algorithm>,
 }
 
-/// The algorithm of this name for the collective of this name.
-pub fn find(collective: &str, algorithm: &str) -> Option<&'static Algorithm> {
-    registry().find(|candidate| candidate.collective == collective && candidate.name == algorithm)
-}
+impl InsideComponent {
+    /// For collectives that combine and spread.
+    pub(crate) const fn both(
+        name: &'static str,
+        inward: &'static Algorithm,
+        outward: &'static Algorithm,
+    ) -> Self {
+        InsideComponent {
+            name,
+            inward: Some(inward),
+            outward: Some(outward),
+        }
+    }
 
-#[cfg(test)]
-mod tests {
-    use super::registry;
+    /// Whether a rank reads memory of others in its unit.
+    pub(crate) fn reads_peers(&self) -> bool {
+        let mut phases = self.inward.iter().chain(&self.outward);
+        phases.any(|algorithm| algorithm.requires.mapped > Reach::None)
+    }
 
-    #[test]
-    fn formulas_are_told_alike_for_all_numbers_of_ranks() {
-        for algorithm in registry() {
-            for ranks in [3, 8, 12, 61, 64] {
-                let told = algorithm.formulas_of(ranks);
-                assert_eq!(told, algorithm.formulas(), "{algorithm:?}");
-            }
+    /// Which of a unit's ranks do the same, if each of them owns a slice.
+    pub(crate) fn symmetry(&self) -> Symmetry {
+        let mut phases = self.inward.iter().chain(&self.outward);
+        let first = phases.next().map_or(Symmetry::None, |of| of.symmetry);
+        match phases.all(|algorithm| algorithm.symmetry == first) {
+            true => first,
+            false => Symmetry::None,
+        }
+    }
+
+    /// For collectives whose result stays at the root.
+    pub(crate) const fn inward(name: &'static str, inward: &'static Algorithm) -> Self {
+        InsideComponent {
+            name,
+            inward: Some(inward),
+            outward: None,
+        }
+    }
+
+    /// For collectives that combine nothing.
+    pub(crate) const fn outward(name: &'static str, outward: &'static Algorithm) -> Self {
+        InsideComponent {
+            name,
+            inward: None,
+            outward: Some(outward),
         }
     }
 }

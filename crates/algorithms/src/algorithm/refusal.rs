@@ -3,7 +3,8 @@
 
 use std::fmt;
 
-use crate::{MemoryClass, Reach, Requirements, Selection, Sizes, Topology};
+use super::definition::{Reach, Requirements};
+use crate::{MemoryClass, Sizes};
 
 /// What a group and a call offer and ask, as far as algorithms differ in what they need.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -100,16 +101,10 @@ impl Requirements {
     }
 }
 
-impl Selection {
-    /// Why it cannot carry out a call under these conditions in a group of this topology, if so.
-    pub fn refusal(&self, topology: &Topology, conditions: Conditions) -> Option<Refusal> {
-        self.requires_in(topology).refusal(conditions)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Topology;
     use crate::{registry, select};
 
     /// What a selection says where all ranks are on one host, with this difference.

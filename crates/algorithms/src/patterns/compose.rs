@@ -15,7 +15,7 @@ use std::collections::HashMap;
 
 use weft_schedule::{Buffer, Rank, Schedule, Slice, Step};
 
-use crate::cuts::Starts;
+use crate::patterns::cuts::Starts;
 
 /// Where a part stands in the program that it is embedded in.
 pub(crate) struct EmbeddingSite<'a> {

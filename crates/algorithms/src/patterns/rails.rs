@@ -11,7 +11,7 @@ use std::ops::Range;
 use weft_schedule::Rank;
 
 use crate::ScheduleRequest;
-use crate::builder::Area;
+use crate::patterns::builder::Area;
 
 /// The units as one rank sees them.
 pub(crate) struct Rails<'a> {

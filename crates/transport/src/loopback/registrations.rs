@@ -57,7 +57,7 @@ impl Registrations {
     }
 
     /// Whether memory lies in what is registered under a key.
-    pub(super) fn covers(&self, key: RegistrationKey, memory: Iovec) -> bool {
+    pub(crate) fn covers(&self, key: RegistrationKey, memory: Iovec) -> bool {
         let memory = range(memory);
         let known = locked(&self.0);
         let entry = known.entries.get(&key);
@@ -67,7 +67,7 @@ impl Registrations {
 
     /// Where the adapter reads a source, which [is registered](Self::covers), as long as `read`
     /// runs.
-    pub(super) fn read(&self, source: Iovec, read: impl FnOnce(*const u8)) {
+    pub(crate) fn read(&self, source: Iovec, read: impl FnOnce(*const u8)) {
         let known = locked(&self.0);
         let entry = source
             .registration()

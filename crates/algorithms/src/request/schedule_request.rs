@@ -2,7 +2,7 @@
 
 use weft_schedule::{Collective, Grid, Rank};
 
-use crate::{MemoryClass, Part, Topology};
+use super::{MemoryClass, Part, Topology};
 
 /// Whether the blocks of the message are of equal size.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]

@@ -2,9 +2,10 @@
 
 use weft_schedule::Rank;
 
-use crate::expression::{CEIL_LOG, FLOOR_LOG};
-use crate::formula::Rounds;
-use crate::{ScheduleRequest, crossing};
+use crate::ScheduleRequest;
+use crate::cost::expression::{CEIL_LOG, FLOOR_LOG};
+use crate::cost::formula::Rounds;
+use crate::patterns::crossing;
 
 /// The binomial tree over all ranks, counted from the root: the parent of a rank is what remains
 /// when its lowest bit is cleared.

@@ -10,9 +10,10 @@ use std::collections::BTreeSet;
 
 use weft_schedule::Rank;
 
-use crate::builder::{Area, ProgramBuilder, block};
+use crate::ScheduleRequest;
 use crate::cost::Phase;
-use crate::{ScheduleRequest, crossing};
+use crate::patterns::builder::{Area, ProgramBuilder, block};
+use crate::patterns::crossing;
 
 /// Two trees over all ranks, for a half of the message each.
 #[derive(Clone, Copy)]

@@ -1,7 +1,7 @@
 //! Common parts of ring algorithms: the receive buffers between neighbours, and the circulation of
 //! results around the ring.
 
-use crate::builder::{Area, ProgramBuilder, block};
+use crate::patterns::builder::{Area, ProgramBuilder, block};
 
 /// Up to this many ranks, every block of a tile has a place of its own in the receive buffer of its
 /// way around a ring.

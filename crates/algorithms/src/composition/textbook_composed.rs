@@ -10,8 +10,8 @@
 
 use weft_schedule::Share;
 
-use crate::hierarchy::{algorithm, memory};
-use crate::units::{Owners, Units};
+use crate::composition::hierarchy::{algorithm, memory};
+use crate::patterns::units::{Owners, Units};
 use crate::{
     Algorithm, InsideComponent, MemoryClass, Part, Parts, ScheduleRequest, Selection, Sizes,
     Textbook, Topology, Volume,

@@ -8,9 +8,10 @@ use std::ops::Range;
 
 use weft_schedule::Rank;
 
+use crate::ScheduleRequest;
 use crate::cost::Phase;
-use crate::expression::Expr;
-use crate::{ScheduleRequest, crossing};
+use crate::cost::expression::Expr;
+use crate::patterns::crossing;
 
 /// A rank's place in the tree.
 pub(crate) struct TreePosition {

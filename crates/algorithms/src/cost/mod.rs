@@ -1,0 +1,13 @@
+//! Costs of algorithms: phases, formulas, and what the literature says.
+
+pub(crate) mod expression;
+pub(crate) mod formula;
+pub(crate) mod latency;
+pub(crate) mod moved;
+mod phases;
+mod shares;
+mod textbook;
+
+pub use formula::Formula;
+pub use phases::{Cost, Phase};
+pub use textbook::{Textbook, Volume};

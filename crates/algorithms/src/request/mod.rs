@@ -1,0 +1,11 @@
+//! Requests for schedules, and what they name: memory, topology, parts.
+
+mod memory_class;
+mod part;
+mod schedule_request;
+mod topology;
+
+pub use memory_class::MemoryClass;
+pub use part::Part;
+pub use schedule_request::{ScheduleRequest, Sizes};
+pub use topology::Topology;
