@@ -16,6 +16,6 @@ def pipeline_of(group: Group, tile_bytes: int) -> tuple[Pipeline, int]:
     """A pipeline over all ranks of the group, with device 0, and a stream of that device."""
     child = group.native.split(list(range(group.size)), "measured")
     assert child is not None, "all ranks are in it"
-    pipeline = Pipeline(child, driver(), 0, tile_bytes)
+    pipeline = Pipeline(Group(child), driver(), 0, tile_bytes)
     with driver().on(0):
         return pipeline, driver().new_stream()

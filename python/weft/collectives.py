@@ -22,7 +22,7 @@ from weft.staging import cuda_device_of
 from weft.work import Work
 
 if TYPE_CHECKING:
-    from weft.device.arrays import DeviceArrays
+    from weft.device_arrays import DeviceArrays
 
 __all__ = ["Collectives", "CallKeywords"]
 

@@ -19,8 +19,8 @@ from weft import _weft, launchers, parsing
 from weft.errors import ConfigError
 
 if TYPE_CHECKING:
+    from weft.profiles import Profile
     from weft.schedule.schedule import Schedule
-    from weft.tuning.profile import Profile
 
 __all__ = [
     "CIPHERS",

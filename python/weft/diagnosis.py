@@ -11,8 +11,8 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator
 
-import weft
 from weft import _weft, config, host_checks, machine
+from weft.errors import Error, UnsupportedError
 from weft.host_checks import Finding
 
 __all__ = ["Finding", "emulated_hosts", "findings", "graphics_processors", "rdma"]
@@ -23,7 +23,7 @@ _PROBE_DEADLINE_S = 60.0
 
 def findings() -> Iterator[Finding]:
     """Looks at one thing after the other."""
-    yield Finding("weft", None, f"{weft.__version__}, Python {platform.python_version()}")
+    yield Finding("weft", None, f"{_weft.__version__}, Python {platform.python_version()}")
     yield Finding("system", None, f"{platform.system()} {platform.release()} {platform.machine()}")
     yield from _looked_at("cores", _cores)
     yield from _looked_at("domains", lambda: host_checks.pinning(_weft.domains(), machine.usable_cores()))
@@ -48,7 +48,7 @@ def _looked_at(subject: str, look: Callable[[], Finding | Iterator[Finding]]) ->
     try:
         found = look()
         yield from [found] if isinstance(found, Finding) else list(found)
-    except (OSError, LookupError, ValueError, weft.Error) as error:
+    except (OSError, LookupError, ValueError, Error) as error:
         yield Finding(subject, None, f"unknown: {error}")
 
 
@@ -92,7 +92,7 @@ def rdma() -> Iterator[Finding]:
     yield _transport("rdma")
     try:
         ports = _weft.rdma_ports()
-    except weft.Error:
+    except Error:
         return
     for name, text, usable in ports:
         yield Finding(f"RDMA port {name}", usable, text)
@@ -133,7 +133,7 @@ def graphics_processors() -> Finding:
 
     try:
         found = driver()
-    except weft.UnsupportedError as error:
+    except UnsupportedError as error:
         return Finding("GPUs", None, str(error))
     backend, why = backend_for(found.devices, reach_each_other(found), machine.usable_cores())
     nodes = [node_of(found, device) for device in range(found.devices)]
@@ -145,7 +145,7 @@ def graphics_processors() -> Finding:
 
 def _profiles() -> Finding:
     """What was tuned on such hosts, when and where."""
-    from weft.tuning.profile import hardware, stored
+    from weft.profiles import hardware, stored
 
     with warnings.catch_warnings(record=True) as unread:
         warnings.simplefilter("always")

@@ -20,7 +20,7 @@ from weft.symmetric import SymmetricArray
 from weft.work import Work
 
 if TYPE_CHECKING:
-    from weft.device.arrays import DeviceArrays
+    from weft.device_arrays import DeviceArrays
     from weft.planning import Plan
     from weft.schedule.schedule import Schedule
 
@@ -348,7 +348,7 @@ class Group(Collectives, Messages):
         return Group(native)
 
     def _on_devices(self) -> DeviceArrays:
-        from weft.device.arrays import DeviceArrays
+        from weft.device_arrays import DeviceArrays
 
         if self._device_arrays is None:
             child = self._split(list(range(self.size)), self._child_name(f"{self.name}, arrays of devices"))

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from weft import _weft
-from weft.tuning.profile import Profile, ProfileRow, ProfileTopology, hardware
+from weft.profiles import Profile, ProfileRow, ProfileTopology, hardware
 
 __all__ = ["Plan", "show_units", "topology_of"]
 

@@ -10,9 +10,9 @@ from contextlib import closing
 
 import numpy as np
 
-import weft
 from weft.local_ranks import die_with_parent
 from weft.ports import free_ports
+from weft.world import init
 
 _CALLS = 200
 _TIMEOUT_S = 25.0
@@ -40,7 +40,7 @@ def main() -> None:
 def measure(rank: int, transport: str, port: int) -> float:
     """The median time of an all-reduce, in microseconds."""
     address = f"127.0.0.1:{port}"
-    with closing(weft.init(rank, 2, address=address, transport=transport, timeout=_TIMEOUT_S)) as group:
+    with closing(init(rank, 2, address=address, transport=transport, timeout=_TIMEOUT_S)) as group:
         times = []
         for _ in range(_CALLS):
             values = np.ones(1, np.float32)

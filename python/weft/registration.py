@@ -6,7 +6,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from weft import _weft
-from weft.errors import ArgumentError
+from weft.errors import ArgumentError, Error
 from weft.staging import Array, describe
 
 __all__ = ["Registration"]
@@ -75,6 +75,18 @@ class Registration:
 def _registered(group: _weft.Group, array: Array) -> tuple[_weft.Registration | None, str]:
     if array.device is None:
         return group.register(array.pointer, array.nbytes, array.owner), ""
-    from weft.device.direct import register
+    return _registered_on_device(group, array, array.device)
 
-    return register(group, array)
+
+def _registered_on_device(group: _weft.Group, array: Array, device: int) -> tuple[_weft.Registration | None, str]:
+    """Lets the adapters of this process read an array of a CUDA device; or says why they do not."""
+    from weft.device.driver import driver
+
+    if not array.nbytes:
+        return None, "there is nothing to read on a device"
+    try:
+        with driver().exported(array.pointer, device) as (file, offset):
+            native = group.register_device(array.pointer, array.nbytes, file, offset, array.owner)
+    except Error as error:
+        return None, str(error)
+    return native, "" if native.transports() else "this process uses no RDMA adapter"

@@ -12,8 +12,8 @@ from weft import config
 from weft.errors import ConfigError, ScheduleError
 
 if TYPE_CHECKING:
+    from weft.profiles import Profile
     from weft.schedule.schedule import Schedule
-    from weft.tuning.profile import Profile
 
 __all__ = ["NativeProfile", "native_options", "of_some_ranks", "schedules", "suits"]
 
@@ -44,7 +44,7 @@ def _profiles(setting: Profile | str | os.PathLike[str], ranks: int) -> list[Nat
     """
     if setting == "none" or (setting == "auto" and ranks == 1):
         return []
-    from weft.tuning.profile import Profile, candidates, hardware
+    from weft.profiles import Profile, candidates, hardware
 
     if isinstance(setting, Profile):
         return [_native_profile(setting, "the profile")]

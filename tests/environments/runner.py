@@ -17,9 +17,9 @@ import rank as rank_program
 
 # What `weft.init` loads is loaded before a condition can keep it from being read.
 import weft.collectives
+import weft.profiles
 import weft.selection
 import weft.summary
-import weft.tuning.profile
 import weft.world  # noqa: F401
 from weft.ports import free_ports
 

@@ -14,6 +14,7 @@ from tools.emulated_cuda import Emulated, EmulatedArray
 from weft.device.driver import driver
 from weft.device.pipeline import SLOTS, DeviceMemory, Pipeline
 from weft.dtypes import of_numpy
+from weft.group import Group
 
 TILE = 64 << 10
 INT32 = of_numpy(np.dtype(np.int32))
@@ -27,7 +28,7 @@ def emulated():
 def pipeline_of(group, device=0, tile=TILE, timeout=None):
     """A pipeline over a child of the group."""
     child = group.native.split(list(range(group.size)), f"pipeline {next(_NAMES)}", timeout=timeout)
-    return Pipeline(child, driver(), device, tile, timeout=timeout)
+    return Pipeline(Group(child), driver(), device, tile, timeout=timeout)
 
 
 def memory_of(array):

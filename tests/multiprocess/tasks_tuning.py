@@ -10,12 +10,12 @@ import numpy as np
 from tasks_plans import everything_to_everybody
 
 from weft.errors import ConfigError
+from weft.profiles import ProfileRow
 from weft.schedule import Builder
 from weft.tuning import tuner
 from weft.tuning.coordinator import agree
 from weft.tuning.probe import BUDGET_S
 from weft.tuning.probe import probe as make_profile
-from weft.tuning.profile import ProfileRow
 
 _TIMEOUT = 20
 """Machines that run tests are busy."""

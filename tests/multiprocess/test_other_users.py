@@ -12,7 +12,7 @@ SECRET = "the secret of this job, and no other"
 RANK = """
 import os, sys
 import numpy as np
-import weft, weft.tuning.profile, weft.tuning.probe
+import weft, weft.profiles, weft.tuning.probe
 user, rank, address = sys.argv[1:]
 with weft.init(0, 1):  # loads all that this user can read and another cannot
     pass

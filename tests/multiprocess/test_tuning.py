@@ -12,7 +12,7 @@ import tasks_tuning as tasks
 from tasks_plans import everything_to_everybody
 from team import free_port
 
-from weft.tuning.profile import Profile
+from weft.profiles import Profile
 
 on_every_transport = pytest.mark.parametrize("transport", ["shm", "tcp"])
 with_ranks = pytest.mark.parametrize("ranks", [2, 3])

@@ -133,7 +133,7 @@ def no_meeting_job(rank: int, size: int) -> None:
         raise AssertionError("the ranks meet again")
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(weft, "init", refuse)
+        patch.setattr("weft.torch.groups.init", refuse)
         groups = [dist.new_group(ranks) for ranks in ([0, size - 1], None)]
     for group, ranks in zip(groups, ([0, size - 1], range(size)), strict=True):
         if rank in ranks:

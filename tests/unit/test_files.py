@@ -156,7 +156,7 @@ def test_nothing_else_in_the_package_writes_files():
 
 RANK = """
 import numpy, os, sys, weft
-from weft.tuning.profile import stored
+from weft.profiles import stored
 group = weft.init(0, 1)
 assert group.all_reduce(numpy.ones(4))[0] == 1
 try:
@@ -226,7 +226,7 @@ def test_a_directory_of_another_user_is_not_used(tmp_path):
 
 def test_a_profile_that_is_a_pipe_is_not_waited_for(tmp_path):
     from weft.errors import ConfigError
-    from weft.tuning.profile import Profile
+    from weft.profiles import Profile
 
     path = tmp_path / "2-ranks-0.json"
     os.mkfifo(path)

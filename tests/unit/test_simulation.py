@@ -12,11 +12,11 @@ import weft
 from weft import _weft, config
 from weft.cli import main
 from weft.drawing import Gantt, GanttEvent, draw
+from weft.profiles import Profile, ProfileRow, ProfileTopology, hardware
 from weft.quantities import show_time
 from weft.schedule import CallShape, Schedule, algorithms, plan
 from weft.simulation import Machine, SimulatedRow, Straggler, Switch, candidates, crossovers, gantt, scaling, simulate
 from weft.simulation.curves import scaling_ranks
-from weft.tuning.profile import Profile, ProfileRow, ProfileTopology, hardware
 from weft_lab.cli.simulate import names_of
 
 NETWORK = Machine(ranks=4, hosts=4, gbps=10, latency_us=20)

@@ -11,10 +11,10 @@ import pytest
 
 from weft import cli
 from weft.errors import ConfigError
+from weft.profiles import Profile, ProfileRow, ProfileTopology, candidates, stored
 from weft.tuning import quiet, selection, tuner
 from weft.tuning.fit import fit
 from weft.tuning.model import MachineShape, Model
-from weft.tuning.profile import Profile, ProfileRow, ProfileTopology, candidates, stored
 from weft.tuning.selection import Candidate, Case
 from weft.tuning.stopwatch import Measurement, Probe
 from weft.tuning.tuner import Tuned

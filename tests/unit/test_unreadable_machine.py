@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from weft import config, diagnosis, machine, selection
+from weft import profiles as profile
 from weft.errors import ConfigError
 from weft.host_checks import Finding
-from weft.tuning import profile
 
 
 def refuse(*_arguments: object, **_keywords: object) -> None:

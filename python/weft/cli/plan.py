@@ -19,11 +19,11 @@ from weft.cli.verify import describe
 from weft.errors import ArgumentError, ConfigError, ScheduleError, UnsupportedError
 from weft.machine import usable_cores
 from weft.plain_text import Table, show
+from weft.profiles import Profile, hardware
+from weft.profiles import candidates as profiles
 from weft.quantities import show_bytes, show_time
 from weft.schedule import Algorithm, CallShape, Planned, Schedule, algorithms, plan
 from weft.simulation import PricedCandidate, candidates, gantt, own_candidates
-from weft.tuning.profile import Profile, hardware
-from weft.tuning.profile import candidates as profiles
 
 _COPY_LATENCY_S = 10e-6
 """What a copy of a GPU takes besides its bytes."""

@@ -9,7 +9,6 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-import weft
 from weft import config, local_ranks
 from weft.cli import options, values
 from weft.cli.collective_names import usual
@@ -23,6 +22,7 @@ from weft.schedule import Schedule
 from weft.tuning import tuner
 from weft.tuning.selection import ChosenCandidate
 from weft.tuning.tuner import Tuned, TuningPlan
+from weft.world import init
 
 DESCRIPTION = """\
 Measures the parameters of the simulator's model on a running group, prices every algorithm of the family at every
@@ -95,7 +95,7 @@ def _run(arguments: argparse.Namespace) -> int:
 def _tune(arguments: argparse.Namespace, schedules: Mapping[str, Schedule] | None) -> int:
     """One rank's part, and the exit code."""
     plan = _plan(arguments)
-    with weft.init(transport=arguments.transport, timeout=_TIMEOUT_S, profile="none", schedules=schedules) as group:
+    with init(transport=arguments.transport, timeout=_TIMEOUT_S, profile="none", schedules=schedules) as group:
         leads = group.rank == 0
         if not leads:
             tuner.tune(group, plan)

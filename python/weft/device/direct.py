@@ -9,25 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from weft import _weft
-from weft.device.driver import Driver, driver
+from weft.device.driver import Driver
 from weft.errors import Error, UnsupportedError
-from weft.staging import Array
 
-__all__ = ["adapters", "in_words", "register"]
+__all__ = ["adapters", "in_words"]
 
 _PROBE_BYTES = 64 << 10
-
-
-def register(group: _weft.Group, array: Array) -> tuple[_weft.Registration | None, str]:
-    """Lets the adapters of this process read an array of a CUDA device; or says why they do not."""
-    if array.device is None or not array.nbytes:
-        return None, "there is nothing to read on a device"
-    try:
-        with driver().exported(array.pointer, array.device) as (file, offset):
-            native = group.register_device(array.pointer, array.nbytes, file, offset, array.owner)
-    except Error as error:
-        return None, str(error)
-    return native, "" if native.transports() else "this process uses no RDMA adapter"
 
 
 def adapters(found: Driver) -> dict[str, str | None]:

@@ -3,13 +3,28 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from weft.device.pipeline import Pipeline
     from weft.device.queues import CopyQueues, Event
 
 __all__ = ["DeviceOperation"]
+
+
+class Progress(Protocol):
+    """What carries operations out: the pipeline of a group."""
+
+    failure: BaseException | None
+    """Why no operation is carried out any more, if so."""
+
+    def let_wait(self, stream: int, operation: DeviceOperation) -> None:
+        """Lets a stream wait for the result of an operation."""
+
+    def wait_for(self, operation: DeviceOperation) -> None:
+        """Waits until the result is in the device's memory."""
+
+    def has_ended(self, operation: DeviceOperation) -> bool:
+        """Whether the result is in the device's memory."""
 
 
 class DeviceOperation:
@@ -21,7 +36,7 @@ class DeviceOperation:
     done: Event
     """Happens when the result is in the device's memory."""
 
-    def __init__(self, pipeline: Pipeline, queues: CopyQueues, steps: int) -> None:
+    def __init__(self, pipeline: Progress, queues: CopyQueues, steps: int) -> None:
         self.queues = queues
         self.device = queues.device
         self.steps = steps

@@ -18,9 +18,10 @@ from __future__ import annotations
 import collections
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from weft import _weft
 from weft.device.driver import Driver
@@ -31,7 +32,6 @@ from weft.device.placement import memory_at, node_of
 from weft.device.queues import CopyQueues, Event, StreamMaker
 from weft.dtypes import DType
 from weft.errors import DeviceError, UnsupportedError
-from weft.group import Group
 from weft.ops import Op, PremulSum
 from weft.request import native_operation
 
@@ -52,12 +52,26 @@ class DeviceMemory(NamedTuple):
     nbytes: int
 
 
+class RankGroup(Protocol):
+    """What a pipeline needs of a `weft.Group`."""
+
+    @property
+    def native(self) -> _weft.Group:
+        """The group as the core knows it."""
+
+    def symmetric(self, shape: int, dtype: type[np.generic], *, signals: int, name: str) -> Any:
+        """Memory that all ranks of a host reach."""
+
+    def all_gather(self, x: NDArray[Any]) -> NDArray[Any]:
+        """The arrays of all ranks."""
+
+
 class Pipeline(HostSteps):
     """All operations of one group on device memory, of any device of this process."""
 
     def __init__(
         self,
-        group: _weft.Group,
+        group: RankGroup,
         driver: Driver,
         device: int,
         tile_bytes: int,
@@ -78,7 +92,7 @@ class Pipeline(HostSteps):
             weft.UnsupportedError: A rank's driver refuses to register host memory, or stream memory
                 operations.
         """
-        super().__init__(group)
+        super().__init__(group.native)
         self._driver = driver
         self._tile_bytes = tile_bytes // _PAGE_BYTES * _PAGE_BYTES
         self._new_stream = new_stream
@@ -90,8 +104,8 @@ class Pipeline(HostSteps):
         self._emptied: list[Event | None] = [None] * SLOTS
         self._held: collections.deque[tuple[DeviceOperation, object]] = collections.deque()
         with memory_at(node_of(driver, device)):
-            shared = Group(group).symmetric(SLOTS * self._tile_bytes, np.uint8, signals=0, name="device tiles")
-        self._agree(self._register(device, np.asarray(shared)))
+            shared = group.symmetric(SLOTS * self._tile_bytes, np.uint8, signals=0, name="device tiles")
+        self._agree(group, self._register(device, np.asarray(shared)))
         self.start()
 
     # Operations.
@@ -363,9 +377,9 @@ class Pipeline(HostSteps):
             return str(error)
         return ""
 
-    def _agree(self, own: str) -> None:
+    def _agree(self, group: RankGroup, own: str) -> None:
         """Raises on all ranks if one of them cannot take part."""
-        refused = Group(self.group).all_gather(np.array([bool(own)]))[:, 0].nonzero()[0].tolist()
+        refused = group.all_gather(np.array([bool(own)]))[:, 0].nonzero()[0].tolist()
         if not refused:
             return
         self._release()

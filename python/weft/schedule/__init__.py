@@ -20,8 +20,9 @@
 There is one verifier and one simulator, those of the core: what is here only writes the text form.
 """
 
+from weft.call_shape import CallShape
 from weft.schedule.builder import Area, Buffer, Builder, RankProgram, Slice
-from weft.schedule.family import About, Algorithm, CallShape, Formula, Planned, algorithms, plan
+from weft.schedule.family import About, Algorithm, Formula, Planned, algorithms, plan
 from weft.schedule.schedule import Report, Schedule
 
 __all__ = [

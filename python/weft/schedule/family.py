@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from weft import _weft
-from weft.schedule.schedule import Report, Schedule, plain_hosts
+from weft.call_shape import CallShape
+from weft.schedule.schedule import Report, Schedule
 
-__all__ = ["About", "Algorithm", "CallShape", "Formula", "Planned", "algorithms", "plan"]
+__all__ = ["About", "Algorithm", "Formula", "Planned", "algorithms", "plan"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,32 +81,6 @@ class Algorithm:
         """What it needs, in words for people; empty if it runs everywhere."""
         reach = {"none": "", "unit": "shared memory within each host", "all": "one host"}[self.mapped]
         return ", ".join(filter(None, [reach, "symmetric memory" if self.symmetric else ""]))
-
-
-@dataclasses.dataclass(frozen=True)
-class CallShape:
-    """For which call of which group a schedule is wanted."""
-
-    collective: str
-    ranks: int
-    root: int | None = None
-    """The root of a rooted collective; rank 0, if left out."""
-    hosts: int | Sequence[int] | None = None
-    """So many hosts, or the number of ranks on each; without it all ranks are on one."""
-    memory: str = "ordinary"
-    """`ordinary` or `symmetric`."""
-    sizes: str = "equal"
-    """`equal`, or `per-rank` where blocks have a size per rank."""
-    domains: int | Sequence[int] | None = None
-    """Into how many parts every host is divided, or the number of ranks in each; without it hosts
-    are not divided.
-    """
-    wire: str | None = None
-    """The format in which elements travel between hosts; as they are, if left out."""
-
-    def question(self) -> dict[str, Any]:
-        """As the core reads it."""
-        return {**dataclasses.asdict(self), "hosts": plain_hosts(self.hosts), "domains": plain_hosts(self.domains)}
 
 
 @dataclasses.dataclass(frozen=True)

@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from weft import _weft, files
+from weft.call_shape import CallShape, plain_hosts
 from weft.errors import ArgumentError, ScheduleError
 
 if TYPE_CHECKING:
-    from weft.schedule.family import CallShape
     from weft.simulation import Machine
 
-__all__ = ["Report", "Schedule", "plain_hosts"]
+__all__ = ["Report", "Schedule"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -116,8 +116,3 @@ class Schedule:
         if report.ranks != machine.ranks:
             raise ArgumentError(f"a machine of {machine.ranks} ranks: the schedule is for {report.ranks}")
         return machine.call(report.collective, report.root, memory)
-
-
-def plain_hosts(hosts: int | Sequence[int] | None) -> int | list[int] | None:
-    """Hosts as JSON knows them."""
-    return hosts if hosts is None or isinstance(hosts, int) else list(hosts)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 
+from weft.call_shape import CallShape
 from weft.errors import ScheduleError
-from weft.schedule import CallShape, Schedule
 from weft.simulation.machine import Machine
+from weft.simulation.schedules import SimulatedSchedule
 from weft.simulation.simulator import SimulatedRow, simulate_call
 
 __all__ = ["PricedCandidate", "candidates", "own_candidates"]
@@ -40,7 +41,7 @@ def candidates(
 
 
 def own_candidates(
-    machine: Machine, size: int, call: CallShape, schedules: Mapping[str, Schedule]
+    machine: Machine, size: int, call: CallShape, schedules: Mapping[str, SimulatedSchedule]
 ) -> list[PricedCandidate]:
     """The same of user schedules, by name."""
     refusals = {name: _refusal(schedule, call) for name, schedule in schedules.items()}
@@ -56,7 +57,7 @@ def own_candidates(
 _OWN = "a user schedule"
 
 
-def _refusal(schedule: Schedule, call: CallShape) -> str | None:
+def _refusal(schedule: SimulatedSchedule, call: CallShape) -> str | None:
     """Why the call cannot take it, if so."""
     try:
         report = schedule.verify("all")

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from weft.schedule import CallShape
+from weft.call_shape import CallShape
 
 __all__ = ["Machine", "Straggler", "Switch"]
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from weft.call_shape import CallShape
 from weft.drawing import Gantt, draw
 from weft.errors import ArgumentError
 from weft.quantities import show_bytes
-from weft.schedule import CallShape, Schedule
 from weft.simulation.machine import Machine
+from weft.simulation.schedules import SimulatedSchedule
 from weft.simulation.simulator import trace
 
 __all__ = ["RANKS_MAX", "gantt"]
@@ -15,7 +16,7 @@ RANKS_MAX = 32
 """With more ranks, nobody can read it."""
 
 
-def gantt(machine: Machine, size: int, call: CallShape, what: str | Schedule, name: str = "") -> str:
+def gantt(machine: Machine, size: int, call: CallShape, what: str | SimulatedSchedule, name: str = "") -> str:
     """An SVG picture of an algorithm, or of a user schedule, for a message of `size` bytes."""
     if call.ranks > RANKS_MAX:
         raise ArgumentError(f"a picture of {call.ranks} ranks: at most {RANKS_MAX} can be read")

@@ -8,10 +8,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from weft import _weft
+from weft.call_shape import CallShape
 from weft.drawing import GanttEvent
 from weft.errors import ArgumentError
-from weft.schedule import CallShape, Schedule
 from weft.simulation.machine import Machine
+from weft.simulation.schedules import SimulatedSchedule
 
 __all__ = ["SimulatedRow", "simulate", "trace"]
 
@@ -39,7 +40,7 @@ def simulate(
     root: int | None = None,
     memory: str = "ordinary",
     wire: str | None = None,
-    schedules: Mapping[str, Schedule] | None = None,
+    schedules: Mapping[str, SimulatedSchedule] | None = None,
     event_driven: bool = False,
     tile_bytes: int | None = None,
     tiles_in_flight: int | None = None,
@@ -81,7 +82,7 @@ def simulate_call(
     call: CallShape,
     sizes: Sequence[int],
     algorithms: Sequence[str] | None = None,
-    schedules: Mapping[str, Schedule] | None = None,
+    schedules: Mapping[str, SimulatedSchedule] | None = None,
     options: Mapping[str, Any] | None = None,
 ) -> list[SimulatedRow]:
     """The same for a call of all the machine's ranks."""
@@ -101,9 +102,9 @@ def simulate_call(
     ]
 
 
-def trace(machine: Machine, size: int, call: CallShape, what: str | Schedule) -> list[GanttEvent]:
+def trace(machine: Machine, size: int, call: CallShape, what: str | SimulatedSchedule) -> list[GanttEvent]:
     """Every simulated step of an algorithm or schedule, for a message of `size` bytes."""
-    schedules = [{"name": "schedule", "text": what.text}] if isinstance(what, Schedule) else []
+    schedules = [{"name": "schedule", "text": what.text}] if not isinstance(what, str) else []
     answer = _ask(
         {
             "call": call.question(),

@@ -11,7 +11,8 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from weft.config import set_launch_variables
-from weft.torch.registration import BACKEND_NAME, autoload
+from weft.torch.backend_name import BACKEND_NAME
+from weft.torch.registration import autoload
 
 if TYPE_CHECKING:
     from weft.torch.batch_norm import SyncBatchNorm, convert_sync_batchnorm

@@ -17,14 +17,13 @@ from collections.abc import Iterator
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
-import weft
 from weft import config, endpoints, reports, selection
 from weft.errors import ArgumentError, Error
 from weft.meetings import agree_on_number
 from weft.stores import TorchStore, rendezvous
 from weft.torch.arguments import seconds
 from weft.torch.lookup import backend_of
-from weft.world import stay_away
+from weft.world import init, stay_away
 
 if TYPE_CHECKING:
     from weft import _weft
@@ -67,7 +66,7 @@ def open_group(options: Any) -> _weft.Group:
     except Exception as error:
         stay_away(options.store, name, options.group_rank, options.group_size, error)
         raise
-    group = weft.init(
+    group = init(
         options.group_rank,
         options.group_size,
         store=options.store,

@@ -5,14 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from weft.errors import UnsupportedError
+from weft.torch.backend_name import BACKEND_NAME
 
 if TYPE_CHECKING:
     from weft.torch.backend import WeftBackend
     from weft.torch.process_group import WeftProcessGroup
 
-__all__ = ["BACKEND_NAME", "autoload", "create"]
-
-BACKEND_NAME = "weft"
+__all__ = ["autoload", "create"]
 
 
 def autoload() -> None:

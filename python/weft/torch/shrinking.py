@@ -9,9 +9,9 @@ from torch.distributed import ProcessGroup, distributed_c10d
 
 from weft import reports
 from weft.torch.arguments import seconds
+from weft.torch.backend_name import BACKEND_NAME
 from weft.torch.groups import already_made
 from weft.torch.lookup import backend_of
-from weft.torch.registration import BACKEND_NAME
 
 __all__ = ["shrink"]
 

@@ -1,1 +1,1 @@
-"""Tuning of a group: measurement, algorithm selection, and its storage in a profile."""
+"""Tuning of a group: measurement and algorithm selection, stored as a profile."""

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from weft import _weft
+from weft.profiles import ProfileTopology
 from weft.tuning.fit import Parameters, fit
-from weft.tuning.profile import ProfileTopology
 from weft.tuning.selection import Candidate
 from weft.tuning.stopwatch import Measurement
 

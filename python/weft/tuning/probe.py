@@ -7,10 +7,10 @@ from collections.abc import Sequence
 
 from weft.group import Group
 from weft.machine import affinity_cores
+from weft.profiles import Profile, ProfileRow
 from weft.tuning import selection, tuner
 from weft.tuning.coordinator import agree
 from weft.tuning.model import MachineShape, Model
-from weft.tuning.profile import Profile, ProfileRow
 from weft.tuning.selection import Candidate, ChosenCandidate
 from weft.tuning.stopwatch import Probe, Stopwatch
 

@@ -7,7 +7,7 @@ import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 
-from weft.tuning.profile import ProfileRow
+from weft.profiles import ProfileRow
 
 __all__ = ["Candidate", "ChosenCandidate", "Measure", "Price", "choose", "rows", "tiled"]
 

@@ -13,10 +13,10 @@ from weft import _weft
 from weft.errors import ConfigError
 from weft.group import Group
 from weft.machine import affinity_cores
+from weft.profiles import Profile, ProfileRow, ProfileTopology, hardware
 from weft.tuning import calibration, quiet, selection
 from weft.tuning.coordinator import TuningCoordinator
 from weft.tuning.model import MachineShape, Model
-from weft.tuning.profile import Profile, ProfileRow, ProfileTopology, hardware
 from weft.tuning.quiet import Conditions
 from weft.tuning.selection import Candidate, Case, ChosenCandidate
 from weft.tuning.stopwatch import Probe, Stopwatch

@@ -12,6 +12,7 @@ from weft import config
 from weft.device.driver import driver
 from weft.device.pipeline import DeviceMemory, Pipeline
 from weft.errors import UnsupportedError
+from weft.group import Group
 from weft.torch.device.host_queue import HostQueue, QueuedOperation
 
 if TYPE_CHECKING:
@@ -77,7 +78,7 @@ class CudaAccelerator(_TorchDevices):
     def pipeline(self, child: Callable[[], _weft.Group], device: int, timeout: float | None) -> Pipeline:
         """See `Accelerator`."""
         loaded = driver()
-        return Pipeline(child(), loaded, device, config.load().device_tile, self.new_stream, timeout)
+        return Pipeline(Group(child()), loaded, device, config.load().device_tile, self.new_stream, timeout)
 
     def memory(self, tensor: Tensor) -> DeviceMemory:
         """See `Accelerator`."""

@@ -6,6 +6,7 @@ when each helps.
 
 from __future__ import annotations
 
+from weft.torch.modes.bucket import Bucket
 from weft.torch.modes.cast import Cast
 from weft.torch.modes.coarse_grained_sparse import CoarseGrainedSparse
 from weft.torch.modes.communication import GroupCommunication
@@ -14,7 +15,7 @@ from weft.torch.modes.diloco import DiLoCo
 from weft.torch.modes.double_buffering import DoubleBuffering
 from weft.torch.modes.exact import Exact
 from weft.torch.modes.local_sgd import LocalGradients, LocalSGD
-from weft.torch.modes.mode import Bucket, Communication, Mode, Stages, Work, run
+from weft.torch.modes.mode import Communication, Mode, Stages, Work, run
 from weft.torch.modes.one_bit import OneBit
 from weft.torch.modes.power_sgd import PowerSGD
 from weft.torch.modes.variance_based import VarianceBased

@@ -5,7 +5,8 @@ from __future__ import annotations
 import torch
 
 from weft.errors import ArgumentError
-from weft.torch.modes.mode import Bucket, Communication, Mode, Stages
+from weft.torch.modes.bucket import Bucket
+from weft.torch.modes.mode import Communication, Mode, Stages
 
 __all__ = ["Cast"]
 

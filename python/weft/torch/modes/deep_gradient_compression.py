@@ -6,7 +6,8 @@ import torch
 from torch import Tensor
 
 from weft.errors import ArgumentError
-from weft.torch.modes.mode import Bucket, Communication, Mode, Stages
+from weft.torch.modes.bucket import Bucket
+from weft.torch.modes.mode import Communication, Mode, Stages
 from weft.torch.modes.momentum import velocity_step
 from weft.torch.modes.sparse import average_sparse
 from weft.torch.modes.state import PerParameter, drop_not_finite

@@ -7,7 +7,8 @@ from typing import Any
 
 from torch import Tensor
 
-from weft.torch.modes.mode import Bucket, Communication, Mode, Stages, Work
+from weft.torch.modes.bucket import Bucket
+from weft.torch.modes.mode import Communication, Mode, Stages, Work
 
 __all__ = ["DoubleBuffering"]
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from weft.torch.modes.mode import Bucket, Communication, Mode, Stages
+from weft.torch.modes.bucket import Bucket
+from weft.torch.modes.mode import Communication, Mode, Stages
 
 __all__ = ["Exact"]
 

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from weft.errors import ArgumentError
-from weft.torch.modes.mode import Bucket, Communication, Mode, Stages
+from weft.torch.modes.bucket import Bucket
+from weft.torch.modes.mode import Communication, Mode, Stages
 from weft.torch.patches.modes import outside_of_modes
 
 __all__ = ["Averager", "LocalGradients", "LocalSGD", "average_tensors"]

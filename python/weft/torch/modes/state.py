@@ -11,7 +11,7 @@ from torch import Tensor
 from weft.errors import ArgumentError
 
 if TYPE_CHECKING:
-    from weft.torch.modes.mode import Bucket
+    from weft.torch.modes.bucket import Bucket
 
 __all__ = ["PerParameter", "drop_not_finite"]
 

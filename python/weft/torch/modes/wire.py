@@ -9,7 +9,8 @@ import torch
 
 from weft.config import WIRE_FORMATS
 from weft.errors import ArgumentError
-from weft.torch.modes.mode import Bucket, Communication, Mode, Stages
+from weft.torch.modes.bucket import Bucket
+from weft.torch.modes.mode import Communication, Mode, Stages
 from weft.torch.wire import wire_format
 
 __all__ = ["Wire"]

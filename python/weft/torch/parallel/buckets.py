@@ -17,12 +17,21 @@ from weft.torch.patches.tensors import copy_all
 
 if TYPE_CHECKING:
     from weft.request import PreparedCall
-    from weft.torch.parallel.reducer import Update
 
-__all__ = ["Bucket", "Handle", "Slot", "make_buckets", "parameter_info"]
+__all__ = ["Bucket", "Handle", "Slot", "Update", "make_buckets", "parameter_info"]
 
 _ALIGNMENT = 128
 _LARGE_ELEMENTS = 16 << 10
+
+
+class Update(Protocol):
+    """What an optimizer still has to do with some parameters of a bucket."""
+
+    def check(self) -> None:
+        """Raises if what it reads or writes has changed since: see [Note: Late changes]."""
+
+    def __call__(self) -> None:
+        """Updates them; their gradients have been averaged."""
 
 
 class Handle(Protocol):

@@ -342,7 +342,7 @@ class DataParallel(nn.Module, Joinable):
         """What `Join` calls on ranks that have no more inputs."""
         if not keywords.get("divide_by_initial_world_size", True):
             raise UnsupportedError("divide_by_initial_world_size=False: expected True, gradients are averages of all")
-        return ShadowTraining(self)
+        return ShadowTraining(self._shadow_step, self._take_over)
 
     def join(self, divide_by_initial_world_size: bool = True, enable: bool = True) -> Join:
         """A context in which ranks may have different numbers of inputs.
@@ -443,6 +443,11 @@ class DataParallel(nn.Module, Joinable):
         if number.item() < 0:
             raise Error("no rank is left to take the model from")
         return int(number.item())
+
+    def _shadow_step(self) -> None:
+        """This rank's part in a step of the others, after its own inputs have ended."""
+        self._synchronize_buffers(joined=True)
+        self._reducer.average_nothing()
 
     @outside_of_modes
     def _take_over(self, candidate: bool) -> None:

@@ -7,13 +7,10 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import torch
 from torch import Tensor, nn
-
-if TYPE_CHECKING:
-    from weft.torch.parallel.buckets import Slot
 
 __all__ = ["GradientOwner", "guard", "raw_gradient", "set_raw_gradient", "unguard"]
 
@@ -21,16 +18,21 @@ _GRADIENT: Any = torch.Tensor.grad
 _DATA: Any = torch.Tensor.data
 
 
-class GradientOwner(Protocol):
+Slot = TypeVar("Slot")
+"""What the owner knows a parameter by."""
+_Slot = TypeVar("_Slot", contravariant=True)
+
+
+class GradientOwner(Protocol[_Slot]):
     """Who knows what must happen before somebody touches a parameter or its gradient."""
 
-    def before_use(self, slot: Slot) -> None:
+    def before_use(self, slot: _Slot) -> None:
         """Called before values are read or replaced, by `data`, a copy or a pickle."""
 
-    def before_read(self, slot: Slot) -> None:
+    def before_read(self, slot: _Slot) -> None:
         """Called before `grad` is read."""
 
-    def before_write(self, slot: Slot) -> None:
+    def before_write(self, slot: _Slot) -> None:
         """Called before `grad` is set or deleted."""
 
 
@@ -41,7 +43,7 @@ set_raw_gradient: Callable[[Tensor, Tensor | None], None] = _GRADIENT.__set__
 """Sets the gradient, and notifies nobody."""
 
 
-def guard(parameter: nn.Parameter, slot: Slot, owner: GradientOwner) -> None:
+def guard(parameter: nn.Parameter, slot: Slot, owner: GradientOwner[Slot]) -> None:
     """Lets the parameter's `grad` and `data` wait.
 
     Its class changes: autograd and optimized code, which go past Python, see the same tensor.
@@ -62,8 +64,8 @@ def unguard(parameter: nn.Parameter) -> None:
 class _Guard:
     """What guarded parameters have before their own class. Copies and pickles are not guarded."""
 
-    _weft_slot: Slot
-    _weft_owner: GradientOwner
+    _weft_slot: Any
+    _weft_owner: GradientOwner[Any]
 
     @property
     def grad(self) -> Tensor | None:

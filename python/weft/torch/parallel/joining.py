@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from torch.distributed.algorithms.join import JoinHook
-
-if TYPE_CHECKING:
-    from weft.torch.parallel.data_parallel import DataParallel
 
 __all__ = ["ShadowTraining"]
 
@@ -15,15 +12,18 @@ __all__ = ["ShadowTraining"]
 class ShadowTraining(JoinHook):
     """Takes part in every operation of the others' steps, with zeros."""
 
-    def __init__(self, model: DataParallel) -> None:
+    def __init__(self, step: Callable[[], object], take_over: Callable[[bool], object]) -> None:
+        """Calls the model's `step` for each step of the others, and `take_over` in the end.
+
+        `take_over` is given whether this rank has trained to the end.
+        """
         super().__init__()
-        self._model = model
+        self._step, self._take_over = step, take_over
 
     def main_hook(self) -> None:
         """Stands for one forward and backward of the others."""
-        self._model._synchronize_buffers(joined=True)
-        self._model._reducer.average_nothing()
+        self._step()
 
     def post_hook(self, is_last_joiner: bool) -> None:
         """Takes parameters and buffers of a rank that has trained to the end."""
-        self._model._take_over(is_last_joiner)
+        self._take_over(is_last_joiner)

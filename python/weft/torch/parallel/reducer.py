@@ -18,7 +18,7 @@ import threading
 import time
 import weakref
 from collections.abc import Iterable, Mapping
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 from torch import Tensor, nn
 
@@ -33,20 +33,10 @@ from weft.torch.parallel.plan import BucketPlan
 from weft.torch.patches.autograd import at_end_of_backward, in_backward
 from weft.torch.patches.modes import in_dispatch_mode, in_function_mode, no_modes, outside_of_modes
 
-__all__ = ["Reducer", "Update"]
+__all__ = ["Reducer"]
 
 _NO_CONTEXT = contextlib.nullcontext()
 _now = time.monotonic_ns
-
-
-class Update(Protocol):
-    """What an optimizer still has to do with some parameters of a bucket."""
-
-    def check(self) -> None:
-        """Raises if what it reads or writes has changed since: see [Note: Late changes]."""
-
-    def __call__(self) -> None:
-        """Updates them; their gradients have been averaged."""
 
 
 class Reducer:

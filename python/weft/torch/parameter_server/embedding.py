@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import torch
 import torch.nn.functional as F  # noqa: N812
@@ -12,10 +12,14 @@ from torch import Tensor, nn
 from weft.errors import ArgumentError, ConfigError
 from weft.torch.parameter_server.plan import Table
 
-if TYPE_CHECKING:
-    from weft.torch.parameter_server.worker import Worker
-
 __all__ = ["ServedEmbedding"]
+
+
+class RowSource(Protocol):
+    """What pulls rows from the servers: a `Worker`."""
+
+    def pull_rows(self, table: str, rows: Tensor) -> Tensor:
+        """Rows of a table: float32 (rows, width)."""
 
 
 class ServedEmbedding(nn.Module):
@@ -45,7 +49,7 @@ class ServedEmbedding(nn.Module):
             )
         self.num_embeddings, self.embedding_dim = num_embeddings, embedding_dim
         self._deviation, self._seed = deviation, seed
-        self._worker: list[Worker] = []  # in a list, since a worker holds the model
+        self._worker: list[RowSource] = []  # in a list, since a worker holds the model
         self._name = ""
         self._used: list[tuple[Tensor, Tensor]] = []
         self.rows_held_max = 0
@@ -82,7 +86,7 @@ class ServedEmbedding(nn.Module):
         own = int.from_bytes(hashlib.sha256(f"{name} {self._seed}".encode()).digest()[:4])
         return Table(name, self.num_embeddings, self.embedding_dim, float(self._deviation), own)
 
-    def bind(self, worker: Worker, name: str) -> None:
+    def bind(self, worker: RowSource, name: str) -> None:
         """Lets a worker pull and push its rows."""
         self._worker[:] = [worker]
         self._name = name

@@ -9,15 +9,12 @@ from __future__ import annotations
 
 import functools
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any
 
 import torch.distributed as dist
 from torch.distributed import ProcessGroup, distributed_c10d
 
-from weft.torch.registration import BACKEND_NAME
-
-if TYPE_CHECKING:
-    from weft.torch.process_group import WeftProcessGroup
+from weft.torch.backend_name import BACKEND_NAME
 
 __all__ = ["extend_functions"]
 
@@ -42,7 +39,7 @@ def _extend_monitored_barrier(original: Any) -> Any:
         group: ProcessGroup | None = None, timeout: timedelta | None = None, wait_all_ranks: bool = False
     ) -> None:
         if _is_of_weft(group):
-            cast("WeftProcessGroup", _given(group)).monitored_barrier(timeout, wait_all_ranks)
+            _given(group).monitored_barrier(timeout, wait_all_ranks)
         else:
             original(group, timeout, wait_all_ranks)
 
@@ -61,13 +58,13 @@ def _extend_split_group(original: Any) -> Any:
     ) -> Any:
         if not split_ranks or not _is_of_weft(parent_pg):
             return original(parent_pg, split_ranks, timeout, pg_options, group_desc, **more)
-        return _split(cast("WeftProcessGroup", _given(parent_pg)), split_ranks, timeout, pg_options, group_desc)
+        return _split(_given(parent_pg), split_ranks, timeout, pg_options, group_desc)
 
     return split_group
 
 
 def _split(
-    parent: WeftProcessGroup,
+    parent: Any,
     split_ranks: list[list[int]],
     timeout: timedelta | None,
     options: Any,
@@ -102,7 +99,8 @@ def _split(
     return made
 
 
-def _given(group: ProcessGroup | None) -> ProcessGroup:
+def _given(group: ProcessGroup | None) -> Any:
+    """The group that is meant; a `WeftProcessGroup` where `_is_of_weft`."""
     return distributed_c10d._get_default_group() if group is None else group
 
 

@@ -16,14 +16,12 @@ import threading
 import weakref
 from collections.abc import Callable
 from types import FunctionType
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from torch.distributed import ProcessGroup
 
 if TYPE_CHECKING:
     from weft import _weft
-    from weft.torch.device.work import DeviceWork
-    from weft.torch.work import WeftWork
 
 __all__ = ["offer", "reveal_handles"]
 
@@ -56,11 +54,18 @@ _METHODS = (
 )
 
 
+class OwnWork(Protocol):
+    """A handle of weft's."""
+
+    in_python: bool
+    """Whether a caller in Python has it, not only torch's wrapper."""
+
+
 class _Caller(threading.local):
     """What a thread that is within a method of a process group waits for."""
 
     wants = False
-    offered: tuple[WeftWork | DeviceWork, _weft.Group] | None = None
+    offered: tuple[OwnWork, _weft.Group] | None = None
 
 
 _caller = _Caller()
@@ -69,7 +74,7 @@ _groups: weakref.WeakKeyDictionary[ProcessGroup, list[_weft.Group]] = weakref.We
 """Those of weft's that serve a process group, once it has had a handle from one of them."""
 
 
-def offer(work: WeftWork | DeviceWork, group: _weft.Group) -> None:
+def offer(work: OwnWork, group: _weft.Group) -> None:
     """Says that a backend, which has this group, returns `work` to torch."""
     if _caller.wants:
         work.in_python = True

@@ -6,26 +6,33 @@ Other operations on them are staged as a whole (`weft.staging`).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from weft import config
 from weft.device.driver import driver
 from weft.device.operation import DeviceOperation
-from weft.device.pipeline import DeviceMemory, Pipeline
+from weft.device.pipeline import DeviceMemory, Pipeline, RankGroup
 from weft.errors import ArgumentError, Error
 from weft.ops import Op, PremulSum
 from weft.staging import describe
 
-if TYPE_CHECKING:
-    from weft.group import Group
-
 __all__ = ["DeviceArrays"]
+
+
+class ChildGroup(RankGroup, Protocol):
+    """A `weft.Group` that its owner ends."""
+
+    def abort(self, reason: str) -> None:
+        """Ends every operation under way, on all ranks."""
+
+    def close(self) -> None:
+        """Leaves the group."""
 
 
 class DeviceArrays:
     """What a group does with arrays on devices, in a child that nobody else uses."""
 
-    def __init__(self, child: Group) -> None:
+    def __init__(self, child: ChildGroup) -> None:
         """`child` has the same ranks; it is closed with this."""
         self._child = child
         self._pipeline: Pipeline | None = None
@@ -73,7 +80,7 @@ class DeviceArrays:
         if self._pipeline is None:
             loaded = driver()
             try:
-                self._pipeline = Pipeline(self._child.native, loaded, device, config.load().device_tile)
+                self._pipeline = Pipeline(self._child, loaded, device, config.load().device_tile)
             except Error as error:
                 self._refusal = error
                 raise

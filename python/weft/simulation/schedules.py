@@ -1,0 +1,35 @@
+"""User schedules, as the simulator needs them: `weft.schedule.Schedule` is one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+__all__ = ["SimulatedSchedule", "VerifiedCall"]
+
+
+class VerifiedCall(Protocol):
+    """What the verifier says a schedule is for."""
+
+    @property
+    def collective(self) -> str:
+        """What it carries out."""
+
+    @property
+    def root(self) -> int | None:
+        """The root of a rooted collective."""
+
+    @property
+    def ranks(self) -> int:
+        """The number of ranks."""
+
+
+class SimulatedSchedule(Protocol):
+    """The programs of all ranks, in text form."""
+
+    @property
+    def text(self) -> str:
+        """The text form."""
+
+    def verify(self, mapped: str = ..., hosts: int | Sequence[int] | None = ...) -> VerifiedCall:
+        """Raises `weft.ScheduleError` if it is wrong."""
