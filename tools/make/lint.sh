@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# All checks that run nothing: clippy, ruff, mypy, the stubs, and messages of commits, width and words of prose.
+# All checks that run nothing: clippy, ruff, mypy, the stubs, layers of Python packages, messages of commits, width and words of prose.
 #   tools/make/lint.sh SOURCE ...
 set -euo pipefail
 bin=.venv/bin
@@ -7,6 +7,7 @@ nice cargo clippy --workspace --all-targets --locked --quiet -- -D warnings
 $bin/ruff check "$@"
 nice $bin/mypy
 nice $bin/stubtest weft._weft
+$bin/lint-imports --no-cache --no-logo
 for check in commits prose words; do
   $bin/python -m "tools.check_$check"
 done
