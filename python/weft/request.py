@@ -7,14 +7,14 @@ shapes that they accept.
 from __future__ import annotations
 
 import dataclasses
-import functools
 from typing import Any
 
 from weft import _weft
+from weft.operations import native_operation
 from weft.ops import Op, PremulSum
 from weft.staging import Array, Staged
 
-__all__ = ["Counts", "PreparedCall", "call", "native_operation"]
+__all__ = ["Counts", "PreparedCall", "call"]
 
 Counts = int | list[int] | tuple[list[int], list[int]]
 
@@ -59,19 +59,3 @@ def call(
         None if writes is None else writes.pointer,
     )
     return PreparedCall(request, source, target, result)
-
-
-def native_operation(collective: str, dtype: str, itemsize: int, op: object = None, root: int = 0) -> _weft.Operation:
-    """What calls of one kind share. See `_weft.Operation`.
-
-    Raises:
-        weft.ArgumentError: There is no such operation.
-        weft.UnsupportedError: It is not defined for elements of this type.
-    """
-    try:
-        return _known(collective, dtype, itemsize, op, root)
-    except TypeError:  # what cannot be hashed is no operation, which it says
-        return _weft.Operation(collective, dtype, itemsize, op, root)
-
-
-_known = functools.lru_cache(maxsize=1024)(_weft.Operation)

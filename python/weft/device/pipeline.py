@@ -32,8 +32,8 @@ from weft.device.placement import memory_at, node_of
 from weft.device.queues import CopyQueues, Event, StreamMaker
 from weft.dtypes import DType
 from weft.errors import DeviceError, UnsupportedError
+from weft.operations import native_operation
 from weft.ops import Op, PremulSum
-from weft.request import native_operation
 
 __all__ = ["SLOTS", "DeviceMemory", "Pipeline"]
 

@@ -18,7 +18,8 @@ from torch.distributed import ReduceOp
 
 from weft import _weft
 from weft.errors import ArgumentError
-from weft.request import PreparedCall, call, native_operation
+from weft.operations import native_operation
+from weft.request import PreparedCall, call
 from weft.staging import Staged, check_same_type
 from weft.torch import ranges
 from weft.torch.arguments import UNSET, element_type, real, reduction, seconds

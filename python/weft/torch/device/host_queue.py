@@ -23,8 +23,8 @@ from weft.device.host_steps import HostSteps, Step, Waitable
 from weft.device.memory import address_of
 from weft.dtypes import DType
 from weft.errors import UnsupportedError
+from weft.operations import native_operation
 from weft.ops import Op, PremulSum
-from weft.request import native_operation
 
 __all__ = ["CopyStreams", "HostQueue", "QueuedOperation"]
 
