@@ -93,15 +93,24 @@ def reveal_handles() -> None:
 
 
 def _revealing(name: str, wrapped: Callable[..., Any]) -> Callable[..., Any]:
+    def original(self: ProcessGroup, *arguments: Any, **named: Any) -> Any:
+        return wrapped(self, *arguments, **named)
+
+    # pybind11 takes a Python method for an override by a subclass, unless the call comes from one
+    # of the same name. It then looks at that frame's variables, which takes longer than the call.
+    same_name = cast(FunctionType, original)
+    same_name.__code__ = same_name.__code__.replace(co_name=name)
+
     @functools.wraps(wrapped)
     def method(self: ProcessGroup, *arguments: Any, **named: Any) -> Any:
+        call = wrapped if type(self) is ProcessGroup else original
         if arguments and not getattr(arguments[-1], "asyncOp", True) and not _caller.wants:
-            return wrapped(self, *arguments, **named)  # there is no handle
+            return call(self, *arguments, **named)  # there is no handle
         # Hooks and modes of the caller may call other methods within this one.
         around = _caller.wants, _caller.offered
         _caller.wants, _caller.offered = True, None
         try:
-            wrapper = wrapped(self, *arguments, **named)
+            wrapper = call(self, *arguments, **named)
             offered = _caller.offered
         finally:
             _caller.wants, _caller.offered = around
@@ -109,10 +118,6 @@ def _revealing(name: str, wrapped: Callable[..., Any]) -> Callable[..., Any]:
             return wrapper
         return offered[0]
 
-    # pybind11 takes a Python method for an override by a subclass, unless the call comes from one
-    # of the same name.
-    named = cast(FunctionType, method)
-    named.__code__ = named.__code__.replace(co_name=name)
     return method
 
 
