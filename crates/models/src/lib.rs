@@ -15,11 +15,6 @@ mod links;
 mod protocols;
 mod turns;
 
-/// What the runtime calls by these names.
-pub(crate) mod channel {
-    pub(crate) use crate::protocols::flag::{flag_value, has_come};
-}
-
 /// Loom's atomics and locks, where the runtime has those of the standard library.
 pub(crate) mod sync {
     pub(crate) use loom::sync::atomic::{

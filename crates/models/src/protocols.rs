@@ -3,8 +3,6 @@
 
 #[path = "../../call/src/ending.rs"]
 pub(crate) mod ending;
-#[path = "../../runtime/src/channel/flag.rs"]
-pub(crate) mod flag;
 #[path = "../../runtime/src/progress/hand_over.rs"]
 pub(crate) mod hand_over;
 #[path = "../../bootstrap/src/endpoint/places.rs"]

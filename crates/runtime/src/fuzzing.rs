@@ -1,8 +1,9 @@
 //! Readers of what peers, or strangers, send, for fuzzing. Each takes any bytes, and panics where a
 //! promise does not hold.
 
+use weft_channel::ControlMessage;
+
 use crate::EndpointAddress;
-use crate::channel::ControlMessage;
 pub use crate::group::fuzzing::messages_of_a_peer;
 pub use weft_bootstrap::fuzzing::{rank_hello, roster, store_reply, store_request, store_tls};
 

@@ -1,23 +1,19 @@
-//! The runtime: algorithm selection, compiled programs, execution, point-to-point messages,
-//! progress, and groups.
+//! The runtime: algorithm selection, execution, point-to-point messages, progress, and groups.
 //!
 //! Folders are layers, from what users call down to what the others stand on: `group`, `progress`,
-//! `execution`, `point_to_point` and `one_sided`, `selection`, `program`, `channel`. Each imports
+//! `execution`, `point_to_point` and `one_sided`, `selection`. Each imports
 //! only those below it; `tests/unit/test_layers.py` checks that. Below them are crates.
 
-mod channel;
 mod execution;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
 mod group;
 mod one_sided;
 mod point_to_point;
-mod program;
 mod progress;
 mod selection;
 mod sync;
 
-pub use channel::CellOp;
 pub use group::{
     Counters, Fetched, Group, GroupOptions, HowLong, LinkTraffic, MappedPart, OperationTotals,
     Registration, SignalUpdate, SplitOptions, Symmetric, Waited, Work, finish_all, interruptible,
@@ -33,6 +29,7 @@ pub use weft_bootstrap::{
     TlsFiles, TransportAddress, TransportChoice, Unshared, fail_meeting,
 };
 pub use weft_call::{Call, Counts, Error, Op, Tiling};
+pub use weft_channel::CellOp;
 pub use weft_flight::records as flight_records;
 pub use weft_flight::{Stage, StageOf, StageSpan};
 pub use weft_memory::{Pool, PoolRange, Unregistered};

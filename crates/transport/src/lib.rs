@@ -20,6 +20,7 @@ pub mod conformance;
 mod doorbell;
 #[cfg(not(loom))]
 mod error;
+mod flag;
 #[cfg(not(loom))]
 pub mod fork;
 #[cfg(all(feature = "fuzzing", not(loom)))]
@@ -67,6 +68,7 @@ mod user;
 mod watch;
 
 #[cfg(not(loom))]
+pub use flag::{flag_value, has_come};
 pub use {
     clock::{Moment, TickClock, Timeline, thread_time},
     doorbell::{Doorbell, POOL_HEADER, POOL_LABEL, PeerDoorbell, Sleep},

@@ -6,8 +6,10 @@ use std::time::{Duration, Instant};
 
 use weft_algorithms::MemoryClass;
 use weft_call::{Call, Completion, Counts, Due, Finished, Op, Order};
+use weft_channel::{Connections, LANES};
 use weft_flight::GroupFlight;
 use weft_memory::{Bases, Pieces, Pool, access};
+use weft_program::Geometry;
 use weft_transport::Segment;
 
 use super::budget::Budget;
@@ -17,8 +19,6 @@ use super::operation::{Agreement, Lane, Operation, OperationMemory, Running};
 use super::strips::Strips;
 use super::tiles;
 use crate::Error;
-use crate::channel::{Connections, LANES};
-use crate::program::Geometry;
 use crate::selection::{Decision, agreement_call};
 
 /// The operations of one group, and what runs them.

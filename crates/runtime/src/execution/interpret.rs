@@ -7,15 +7,15 @@
 use std::fmt;
 
 use weft_call::{Call, Fingerprint};
+use weft_channel::INLINE_RANKS;
 use weft_flight::OpenStage;
 use weft_kernels::AverageStep;
 use weft_memory::access::{self, represented};
+use weft_program::{Geometry, Instruction, Kernel, LocalStep, Location, Operand, Program};
 use weft_schedule::{Rank, SignalId};
 use weft_transport::LinkError;
 
 use crate::Error;
-use crate::channel::INLINE_RANKS;
-use crate::program::{Geometry, Instruction, Kernel, LocalStep, Location, Operand, Program};
 
 /// Why an operation does not go on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

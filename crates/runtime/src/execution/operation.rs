@@ -23,8 +23,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use weft_call::{Call, Completion, Due, Fingerprint};
+use weft_channel::{PartSet, lane_of};
 use weft_flight::OpenStage;
 use weft_memory::Bases;
+use weft_program::{Geometry, Plan};
 use weft_schedule::Rank;
 use weft_transport::Link;
 
@@ -34,8 +36,6 @@ use super::interpret::Blocked;
 use super::puts::Puts;
 use super::strips::Strips;
 use crate::Error;
-use crate::channel::{PartSet, lane_of};
-use crate::program::{Geometry, Plan};
 use crate::selection::{Decision, InlineProgram};
 
 /// The values that the small all-reduce before an operation reduces with `max`: x and its

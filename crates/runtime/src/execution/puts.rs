@@ -9,13 +9,13 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use weft_channel::Connections;
 use weft_flight::OpenStage;
 use weft_memory::RegisteredMemory;
 use weft_schedule::Rank;
 use weft_transport::{Iovec, Link, Ticket};
 
 use super::interpret::{Blocked, GroupFailure};
-use crate::channel::Connections;
 
 /// The puts of one tile that are under way.
 #[derive(Default, Debug)]

@@ -4,9 +4,9 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use weft_bootstrap::Meeting;
+use weft_channel::{ControlMessage, control_neighbours};
 
 use crate::Error;
-use crate::channel::{ControlMessage, control_neighbours};
 use crate::progress::{Engine, GroupName, GroupState};
 
 /// How long links may take that are made only to tell of a failure, all together.

@@ -7,10 +7,10 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use weft_bootstrap::{Endpoint, EndpointOptions, MemoryStore, TransportChoice};
+use weft_channel::ControlMessage;
 
 use super::group::{Group, GroupOptions, engine_of, meet};
 use super::symmetric::Symmetric;
-use crate::channel::ControlMessage;
 use crate::progress::{GroupName, ReceivedMessage};
 
 /// The group's identity, which inputs can name. Others are of groups that are not made yet.

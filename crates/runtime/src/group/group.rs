@@ -9,6 +9,7 @@ use weft_bootstrap::{
     Endpoint, Meeting, Member, Policy, Profile, Schedules, Store, Terms, Unshared, fail_meeting,
 };
 use weft_call::Completion;
+use weft_channel::{ChannelLayout, Connections, ControlMessage, PartSet, formats};
 use weft_schedule::WireFormat;
 use weft_transport::{EndpointId, Link, PerProcess, TransportKind};
 
@@ -16,7 +17,6 @@ use super::call_off::Making;
 use super::counters::Counters;
 use super::interruption::Interruption;
 use crate::Error;
-use crate::channel::{ChannelLayout, Connections, ControlMessage, PartSet, formats};
 use crate::execution::CallingThread;
 use crate::progress::{Engine, GroupName, GroupState};
 use crate::selection::{Selector, inherited};

@@ -3,10 +3,10 @@
 use std::sync::{Arc, PoisonError};
 
 use weft_call::{Call, Completion, Due};
+use weft_channel::PartSet;
 
 use super::{Group, Work, closed};
 use crate::Error;
-use crate::channel::PartSet;
 use crate::execution::{Attempt, Entered};
 use crate::progress::Issued;
 

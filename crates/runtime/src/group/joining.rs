@@ -10,11 +10,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use weft_call::Completion;
+use weft_channel::{PartSet, control_neighbours};
 
 use super::interruption::Interruption;
 use super::{Group, closed};
 use crate::Error;
-use crate::channel::{PartSet, control_neighbours};
 use crate::progress::{GroupState, Waited};
 
 impl Group {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use weft_call::{Completion, Due};
+use weft_channel::{ControlMessage, ENVELOPE_BYTES, PartSet};
 use weft_flight::{Entry, Kind, NOBODY};
 use weft_memory::{RegisteredMemory, access};
 use weft_transport::Iovec;
@@ -12,7 +13,6 @@ use weft_transport::Iovec;
 use super::counters::Timer;
 use super::{Group, Work, closed};
 use crate::Error;
-use crate::channel::{ControlMessage, ENVELOPE_BYTES, PartSet};
 use crate::point_to_point::{Posted, ReceiveTarget, SendSource};
 use crate::progress::GroupState;
 

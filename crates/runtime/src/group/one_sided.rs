@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering, fence};
 use std::time::Duration;
 
 use weft_call::{Completion, Due};
+use weft_channel::{CellOp, CellUpdate};
 use weft_flight::{Entry, NOBODY, OneSidedKind};
 use weft_memory::{CELL_BYTES, access};
 use weft_transport::{Presence, Segment, Signal};
@@ -16,7 +17,6 @@ use super::symmetric::Symmetric;
 use super::window::{Mapped, RankPart, Window};
 use super::{Work, closed};
 use crate::Error;
-use crate::channel::{CellOp, CellUpdate};
 use crate::one_sided::{Compare, Described, RemotePut, Wait, apply, cell_of};
 use crate::progress::GroupState;
 

@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
+use weft_channel::{Connections, ControlMessage, Part};
 use weft_memory::{PieceProgress, PieceSize, Region};
 use weft_transport::Segment;
 
@@ -11,7 +12,6 @@ use super::interruption::Interruption;
 use super::window::Window;
 use super::{Group, closed};
 use crate::Error;
-use crate::channel::{Connections, ControlMessage, Part};
 use crate::progress::{Engine, GroupState};
 
 /// Memory that the group's ranks on this host reach directly. Dropping it lets go of it; it is

@@ -5,13 +5,13 @@ use std::time::{Duration, Instant};
 use weft_algorithms::{MemoryClass, ScheduleRequest, Selection, Sizes, Topology, family, select};
 use weft_bootstrap::{Endpoint, EndpointOptions, MemoryStore, TransportChoice};
 use weft_call::{Call, Counts, Op, Tiling};
+use weft_channel::ControlMessage;
 use weft_kernels::DType;
 use weft_schedule::{Collective, Schedule};
 use weft_transport::{LinkError, TransportKind};
 
 use super::*;
 use crate::Error;
-use crate::channel::ControlMessage;
 use crate::execution::GroupFailure;
 use crate::selection::NAMED;
 

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use weft_transport::Segment;
 
-use crate::channel::CellOp;
+use weft_channel::CellOp;
 
 /// How a signal is compared with a value, both without a sign.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

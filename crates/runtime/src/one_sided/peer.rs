@@ -3,12 +3,12 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
+use weft_channel::{ControlMessage, ENVELOPE_BYTES, OneSidedWord};
 use weft_memory::{RegisteredMemory, access};
 use weft_transport::{Iovec, IovecMut, Link, LinkError, RegionKey, Submission, Ticket};
 
 use super::operations::OperationId;
 use super::serve_queue::{FRAGMENT_BYTES, FRAGMENTS_MAX, ServeQueue};
-use crate::channel::{ControlMessage, ENVELOPE_BYTES, OneSidedWord};
 
 /// What waits to be sent, in the order of the calls.
 enum Outgoing {

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
+use weft_channel::{CellOp, CellUpdate, OneSidedWord};
 use weft_memory::{OwnPart, Pieces, access};
 use weft_transport::{LinkError, Segment};
 
 use super::cell::{apply, cell_of};
 use super::peer::PeerTraffic;
 use super::serve_queue::{FRAGMENT_BYTES, Read, nonsense};
-use crate::channel::{CellOp, CellUpdate, OneSidedWord};
 
 /// Carries out what a peer asks for. Nothing is written unless all of it lies in this rank's part;
 /// what comes for a part that was freed here is late, not hostile.

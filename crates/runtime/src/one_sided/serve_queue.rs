@@ -6,7 +6,7 @@ use std::sync::Arc;
 use weft_memory::access;
 use weft_transport::{FlushState, Link, LinkError, Segment};
 
-use crate::channel::{ControlMessage, OneSidedWord};
+use weft_channel::{ControlMessage, OneSidedWord};
 
 /// The most bytes that a message carries.
 pub(super) const FRAGMENT_BYTES: u64 = 32 << 10;

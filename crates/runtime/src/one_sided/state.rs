@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use weft_call::{Completion, Finished};
+use weft_channel::{CellUpdate, Connections, OneSidedWord};
 use weft_memory::{Pieces, RegisteredMemory, access};
 use weft_transport::{Iovec, IovecMut, LinkError, Segment};
 
@@ -14,7 +15,6 @@ use super::peer::{PeerTraffic, Request};
 use super::serve::serve;
 use super::serve_queue::{FRAGMENT_BYTES, nonsense};
 use crate::Error;
-use crate::channel::{CellUpdate, Connections, OneSidedWord};
 
 /// Puts up to this size travel in a message, in bytes: a link copies them anyway.
 const MESSAGE_PUT_BYTES: u64 = 8 << 10;

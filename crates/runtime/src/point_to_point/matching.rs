@@ -11,12 +11,12 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use weft_call::{Completion, Due, Finished};
+use weft_channel::{Channel, ChannelLayout, ControlMessage, FRAGMENT_BYTES, FRAGMENTS, Place};
 use weft_memory::{RegisteredMemory, Registrations, access};
 use weft_transport::{Iovec, Link, LinkError, RegionKey, Segment, Signal, Submission, Ticket};
 
 use super::flow::{Allowance, OfferedMessage, Unclaimed};
 use crate::Error;
-use crate::channel::{Channel, ChannelLayout, ControlMessage, FRAGMENT_BYTES, FRAGMENTS, Place};
 
 /// A receive that waits for its message.
 pub(crate) struct Posted {

@@ -15,10 +15,10 @@
 use std::time::{Duration, Instant};
 
 use weft_call::Finished;
+use weft_channel::ControlMessage;
 
 use super::group_state::GroupState;
 use crate::Error;
-use crate::channel::ControlMessage;
 
 /// Ranks that can still report something do so within this time.
 const QUIET: Duration = Duration::from_millis(500);

@@ -4,11 +4,11 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use weft_call::Finished;
+use weft_channel::ControlMessage;
 use weft_transport::{EndpointId, Inbox, Link, LinkError};
 
 use super::received::ReceivedMessage;
 use super::state::{ProgressState, WatchedLink};
-use crate::channel::ControlMessage;
 
 /// A way to take in what has arrived on a link.
 type Receive = fn(&(dyn Link + 'static), &mut dyn Inbox) -> Result<(), LinkError>;

@@ -1,13 +1,13 @@
 //! Handling of messages for groups that this rank has not made yet. See `early_messages.rs`.
 
 use weft_call::Finished;
+use weft_channel::ControlMessage;
 use weft_transport::EndpointId;
 
 use super::early_messages::Overrun;
 use super::received::ReceivedMessage;
 use super::state::ProgressState;
 use crate::Error;
-use crate::channel::ControlMessage;
 
 impl ProgressState {
     /// Keeps a message for a group that is not made yet. Who grants memory to a group that is

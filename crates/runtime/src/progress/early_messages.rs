@@ -6,11 +6,11 @@
 
 use std::collections::{HashMap, VecDeque};
 
+use weft_channel::ControlMessage;
 use weft_transport::EndpointId;
 
 use super::received::ReceivedMessage;
 use crate::Error;
-use crate::channel::ControlMessage;
 
 /// What is kept of one sender at most, in bytes.
 const SENDER_BYTES: usize = 8 << 20;

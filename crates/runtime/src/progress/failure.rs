@@ -10,6 +10,7 @@ use std::time::Instant;
 
 use weft_call::Finished;
 use weft_call::RAISE_LIMIT;
+use weft_channel::{ControlMessage, ENVELOPE_BYTES, GrantedPart, Part, PartSet};
 use weft_memory::PieceSize;
 use weft_transport::{EndpointId, Link, LinkError, RegionKey};
 
@@ -17,7 +18,6 @@ use super::group_state::GroupState;
 use super::received::ReceivedMessage;
 use super::state::{ProgressState, WatchedLink};
 use crate::Error;
-use crate::channel::{ControlMessage, ENVELOPE_BYTES, GrantedPart, Part, PartSet};
 use crate::execution::GroupFailure;
 
 impl ProgressState {

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use weft_call::{Call, Completion, Finished};
+use weft_channel::{Connections, GrantedPart, OneSidedWord, control_neighbours};
 use weft_flight::{FlightRecorder, GroupFlight, GroupInfo};
 use weft_memory::Pool;
 use weft_transport::{LinkError, Presence};
@@ -13,7 +14,6 @@ use super::remainder::Remainder;
 use super::split_calls::Splits;
 use super::suspicion::SuspectedDesync;
 use crate::Error;
-use crate::channel::{Connections, GrantedPart, OneSidedWord, control_neighbours};
 use crate::execution::{CallingThread, Entered, Executor, GroupFailure};
 use crate::one_sided::OneSided;
 use crate::point_to_point::MessageMatching;

@@ -4,11 +4,11 @@
 use std::sync::Arc;
 
 use weft_call::Finished;
+use weft_channel::ControlMessage;
 use weft_memory::PoolRange;
 use weft_transport::Link;
 
 use super::state::ProgressState;
-use crate::channel::ControlMessage;
 
 impl ProgressState {
     /// Takes back what no peer can write any more of a group that is closed here, and forgets the

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use weft_transport::EndpointId;
 
-use crate::channel::ControlMessage;
+use weft_channel::ControlMessage;
 
 /// A message, and the bytes that follow it.
 pub(crate) struct ReceivedMessage<'a> {

@@ -7,12 +7,12 @@ use std::time::{Duration, Instant};
 
 use weft_agreement::{Agreement, Ranks, ShrinkStep, ShrinkWord, Words};
 use weft_call::{Completion, Finished, mix};
+use weft_channel::ControlMessage;
 use weft_transport::EndpointId;
 
 use super::shrink_state::{Dial, ShrinkStage, Shrinking};
 use super::state::ProgressState;
 use crate::Error;
-use crate::channel::ControlMessage;
 
 /// Tells the identities of groups of survivors from those of others.
 const SURVIVORS: u64 = 0x73_75_72_76;

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use weft_call::mix;
 
-use crate::channel::SplitCall;
+use weft_channel::SplitCall;
 
 /// So many calls are kept that other ranks have made and this one has not.
 const HEARD: usize = 1024;

@@ -1,11 +1,11 @@
 //! Splits of a group that ranks call with different lists or options.
 
 use weft_call::Finished;
+use weft_channel::{ControlMessage, SplitCall};
 
 use super::group_name::{GroupName, listed};
 use super::state::ProgressState;
 use crate::Error;
-use crate::channel::{ControlMessage, SplitCall};
 
 impl ProgressState {
     /// Tells the members of a new group how it was made, and breaks it if others have listed other

@@ -3,11 +3,11 @@
 use std::time::{Duration, Instant};
 
 use weft_call::{Fingerprint, Finished};
+use weft_channel::ControlMessage;
 
 use super::group_state::GroupState;
 use super::suspicion::SuspectedDesync;
 use crate::Error;
-use crate::channel::ControlMessage;
 
 /// A rank that waits longer than this asks whether the others made the same call.
 const QUERY_AFTER: Duration = Duration::from_secs(1);

@@ -7,13 +7,13 @@ use std::time::{Duration, Instant};
 
 use weft_bootstrap::Endpoint;
 use weft_call::Finished;
+use weft_channel::{Part, PartSet};
 use weft_transport::{EndpointId, FlushState, Link, LinkError, Presence};
 
 use super::early_messages::EarlyMessages;
 use super::group_state::GroupState;
 use super::poller::Poller;
 use super::shrink_state::Shrinking;
-use crate::channel::{Part, PartSet};
 use crate::execution::{Budget, GroupFailure, Operation};
 use crate::point_to_point::Route;
 

@@ -4,11 +4,11 @@
 use std::sync::{Arc, OnceLock};
 
 use weft_call::{Call, Counts, Op, Tiling};
+use weft_channel::Room;
+use weft_program::Program;
 use weft_schedule::Collective;
 
 use super::candidates::Candidate;
-use crate::channel::Room;
-use crate::program::Program;
 
 /// The longest message of an inline operation, in bytes: longer ones shall let urgent operations go
 /// first.

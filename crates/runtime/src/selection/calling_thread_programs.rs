@@ -4,6 +4,7 @@ use std::sync::OnceLock;
 
 use weft_algorithms::MemoryClass;
 use weft_call::{Call, Tiling};
+use weft_program::Program;
 use weft_schedule::{Collective, Rank, WireFormat};
 
 use super::calling_thread::{Both, INLINE_BYTES, MappedProgram, Programs, SizeBound};
@@ -11,7 +12,6 @@ use super::candidates::{CallKind, Candidate};
 use super::defaults::small_symmetric_bytes;
 use super::selector::Selector;
 use super::traits::Site;
-use crate::program::Program;
 
 /// So many candidates are compiled because calls name them, for one collective and root; further
 /// ones run in lanes. Which those are depends on the order of the calls, and so is the same on all

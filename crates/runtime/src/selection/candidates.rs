@@ -8,6 +8,7 @@ use weft_algorithms::{
     on_wire,
 };
 use weft_call::{Tiling, mix};
+use weft_channel::{ChannelLayout, SLOTS};
 use weft_kernels::DType;
 use weft_schedule::{Collective, Schedule, WireFormat};
 
@@ -15,7 +16,6 @@ use super::defaults::small_symmetric_bytes;
 use super::traits::{GroupTraits, Site};
 use super::user_schedules::UserSchedule;
 use crate::Error;
-use crate::channel::{ChannelLayout, SLOTS};
 
 /// What makes the schedule.
 #[derive(Clone, Debug)]

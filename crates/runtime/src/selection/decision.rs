@@ -6,10 +6,10 @@ use std::time::Duration;
 use weft_algorithms::MemoryClass;
 use weft_call::{Call, Counts, Op, Tiling};
 use weft_kernels::DType;
+use weft_program::Plan;
 use weft_schedule::{Collective, WireFormat};
 
 use crate::Error;
-use crate::program::Plan;
 
 /// What a call runs by in a lane.
 #[derive(Debug)]

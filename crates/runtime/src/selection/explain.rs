@@ -3,13 +3,13 @@
 use weft_algorithms::{MemoryClass, Refusal};
 use weft_call::{Call, Counts, Op, Tiling};
 use weft_kernels::DType;
+use weft_program::Geometry;
 use weft_schedule::{Collective, WireFormat};
 
 use super::candidates::{CallKind, Candidate};
 use super::selector::Selector;
 use super::size_table::{Origin, SizeRow};
 use crate::Error;
-use crate::program::Geometry;
 
 /// What a call would run by.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -2,10 +2,10 @@
 
 use weft_bootstrap::{Meeting, Policy, Profile, Schedules};
 use weft_call::Tiling;
+use weft_channel::ChannelLayout;
 
 use super::user_schedules::UserSchedule;
 use crate::Error;
-use crate::channel::ChannelLayout;
 
 /// What of a policy holds in a group that was not asked: schedules that are right there, and the
 /// algorithms that are not among the others.

@@ -6,6 +6,8 @@ use std::sync::Arc;
 use weft_algorithms::{MemoryClass, Refusal, Selection, family};
 use weft_bootstrap::{Meeting, Policy, Profile, ProfileRow, ProfileTable};
 use weft_call::{Call, Counts, Tiling, knows_all_counts};
+use weft_channel::{ChannelLayout, INLINE_RANKS};
+use weft_program::{Plan, Program};
 use weft_schedule::{Collective, WireFormat};
 
 use super::calling_thread::ProgramTables;
@@ -17,8 +19,6 @@ use super::size_table::SizeRow;
 use super::traits::{GroupTraits, Site};
 use super::user_schedules::UserSchedule;
 use crate::Error;
-use crate::channel::{ChannelLayout, INLINE_RANKS};
-use crate::program::{Plan, Program};
 
 /// Chooses for one group. Depends only on what all ranks know alike, and so do its answers.
 pub(crate) struct Selector {

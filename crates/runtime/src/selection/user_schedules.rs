@@ -4,13 +4,13 @@ use weft_algorithms::{Parts, Reach, Refusal, Requirements};
 use weft_bootstrap::Meeting;
 use weft_call::mix;
 use weft_kernels::DType;
+use weft_program::Program;
 use weft_schedule::{
     Buffer, Collective, Encoding, Grid, Mapped, Schedule, Slice, Step, TileLimits, VerifyOptions,
     parse, print, verify,
 };
 
 use crate::Error;
-use crate::program::Program;
 
 /// Schedules of a user, verified for one group.
 #[derive(Clone, Debug)]

@@ -2,7 +2,7 @@
 
 use weft_call::Fingerprint;
 
-use crate::channel::{LANES, lane_of};
+use weft_channel::{LANES, lane_of};
 
 /// How far it is clear what an operation runs by.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

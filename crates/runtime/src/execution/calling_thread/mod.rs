@@ -40,13 +40,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use weft_call::{Call, Order};
+use weft_channel::{ChannelLayout, Connections, INLINE_SLOTS, LANES, PartSet, Room};
 use weft_flight::GroupFlight;
 use weft_memory::{Pieces, Pool};
 use weft_transport::{LinkError, Presence, PresenceGuard, Segment};
 
 use super::interpret::{Advance, Blocked, GroupFailure};
 use super::spin_policy::SpinPolicy;
-use crate::channel::{ChannelLayout, Connections, INLINE_SLOTS, LANES, PartSet, Room};
 use crate::selection::{Decision, InlineChoice, ProgramTables, agreement_call};
 use area::{Area, InlineMemory, PeerSlots};
 pub(crate) use entered::{Entered, InlineOutcome};

@@ -6,7 +6,9 @@
 use std::sync::atomic::Ordering;
 
 use weft_call::{Call, Counts, Fingerprint};
+use weft_channel::{INLINE_HEADER, INLINE_RANKS, INLINE_SCRATCHES, INLINE_SLOTS, Room};
 use weft_memory::access;
+use weft_program::{Geometry, Location};
 use weft_schedule::{Rank, SignalId};
 use weft_transport::{RegionKey, Signal};
 
@@ -14,8 +16,6 @@ use super::super::interpret::{self, Advance, Blocked, Driver, GroupFailure, Prog
 use super::area::{Area, InlineMemory, PeerSlots};
 use super::entered::{Entered, EntryPhase, InlineOutcome};
 use super::signals::{Signals, Tell, tell_all};
-use crate::channel::{INLINE_HEADER, INLINE_RANKS, INLINE_SCRATCHES, INLINE_SLOTS, Room};
-use crate::program::{Geometry, Location};
 use crate::selection::{InlineChoice, MappedProgram};
 
 /// Which word of a slot's header says where memory lies.

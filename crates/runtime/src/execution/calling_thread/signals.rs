@@ -2,7 +2,8 @@
 //!
 //! The flag of a slot counts up over all operations that use it. See [Note: Ranks in step].
 
-use crate::channel::{flag_value, has_come};
+use weft_transport::{flag_value, has_come};
+
 use crate::sync::AtomicU64;
 
 /// The signals of one operation.

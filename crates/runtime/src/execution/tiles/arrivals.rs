@@ -4,12 +4,12 @@
 use std::ops::Range;
 
 use weft_memory::access;
+use weft_program::{Arrival, Instruction, LocalStep};
 use weft_transport::{IovecMut, RegionKey, Segment};
 
 use super::super::arrivals::{RedirectedArrival, RedirectedPiece};
 use super::super::interpret::{self, Driver, GroupFailure};
 use super::driver::TileDriver;
-use crate::program::{Arrival, Instruction, LocalStep};
 
 /// Parts of chunks of fewer bytes are copied: that takes less time than telling the link.
 const REDIRECTED_BYTES_MIN: u64 = 16 << 10;

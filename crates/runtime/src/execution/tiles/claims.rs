@@ -13,6 +13,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use weft_channel::{Connections, Place};
+use weft_program::{Instruction, LocalStep, Program};
 use weft_schedule::Rank;
 use weft_transport::claim::{self, Claimed};
 use weft_transport::{Segment, Signal};
@@ -21,8 +23,6 @@ use super::super::budget::Budget;
 use super::super::interpret::{Advance, Blocked, Driver, GroupFailure, execute};
 use super::super::operation::Operation;
 use super::driver::TileDriver;
-use crate::channel::{Connections, Place};
-use crate::program::{Instruction, LocalStep, Program};
 
 /// Lets others take over what they may of a tile that starts.
 pub(super) fn open(

@@ -3,18 +3,19 @@
 use std::sync::atomic::Ordering;
 
 use weft_call::Fingerprint;
+use weft_channel::{Connections, Place, Remote};
 use weft_flight::{OpenStage, Stage, StageOf};
 use weft_memory::access;
+use weft_program::{Kernel, LocalStep, Location, Operand};
 use weft_schedule::{Rank, SignalId};
 use weft_transport::{Iovec, Link, LinkError, RegionKey, Segment, Signal, Stream, Submission};
+use weft_transport::{flag_value, has_come};
 
 use super::super::budget::Budget;
 use super::super::interpret::{self, Advance, Blocked, Driver, GroupFailure, ProgramFrame};
 use super::super::operation::{Operation, Running, Tile};
 use super::super::puts::PutSource;
 use super::super::strips::Named;
-use crate::channel::{Connections, Place, Remote, flag_value, has_come};
-use crate::program::{Kernel, LocalStep, Location, Operand};
 
 /// One tile of an operation, running.
 pub(super) struct TileDriver<'a> {

@@ -6,7 +6,9 @@
 use std::sync::atomic::Ordering;
 
 use weft_call::{Call, Op};
+use weft_channel::Connections;
 use weft_memory::access;
+use weft_program::Program;
 use weft_schedule::Rank;
 use weft_transport::{LinkError, Segment, Signal};
 
@@ -17,8 +19,6 @@ use super::super::operation::{Lane, Operation, Running, Tile};
 use super::super::puts::Puts;
 use super::driver::{TileDriver, stream_of};
 use super::{claims, strips};
-use crate::channel::Connections;
-use crate::program::Program;
 
 /// Takes the tiles of an operation in this lane as far as they go. True if anything was done.
 pub(crate) fn advance(

@@ -10,14 +10,14 @@
 
 use std::ops::Range;
 
+use weft_channel::Connections;
 use weft_flight::StageOf;
 use weft_memory::access;
+use weft_program::{Instruction, Location, Operand};
 use weft_transport::Iovec;
 
 use super::super::operation::Running;
 use super::super::strips::Strips;
-use crate::channel::Connections;
-use crate::program::{Instruction, Location, Operand};
 
 /// How much of a chunk a strip has, about, in bytes.
 const STRIP_BYTES: u64 = 1 << 20;

@@ -19,43 +19,45 @@ use weft_call::LEVELS;
 /// ORDINARY_LANES`.
 pub(super) const ORDINARY_LANES: usize = 4;
 /// All lanes of a group: the operations of every other level of priority have one of their own.
-pub(crate) const LANES: usize = ORDINARY_LANES + LEVELS;
+pub const LANES: usize = ORDINARY_LANES + LEVELS;
 /// The number of parts.
 pub(crate) const PARTS: usize = Part::ORDINARY_TILES.index() + 1 + LANES - ORDINARY_LANES;
 
 /// One part.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Part(u8);
+pub struct Part(u8);
 
 impl Part {
     /// Flags, credits and counts, and the calling-thread path's slots for small payloads.
-    pub(crate) const FIRST: Part = Part(0);
+    pub const FIRST: Part = Part(0);
     /// Slots for small tiles, of all lanes.
-    pub(crate) const SMALL_TILES: Part = Part(1);
+    pub const SMALL_TILES: Part = Part(1);
     /// The calling-thread path's slots for all that it takes.
-    pub(crate) const INLINE: Part = Part(2);
+    pub const INLINE: Part = Part(2);
     /// Fragments of point-to-point messages.
-    pub(crate) const FRAGMENTS: Part = Part(3);
+    pub const FRAGMENTS: Part = Part(3);
     /// The words of claimable steps.
-    pub(crate) const CLAIMS: Part = Part(4);
+    pub const CLAIMS: Part = Part(4);
     /// Slots for tiles in the lanes of priority 0.
     const ORDINARY_TILES: Part = Part(5);
 
     /// Slots for tiles in a lane, and in those that are granted with it.
-    pub(crate) const fn tiles(lane: usize) -> Part {
+    pub const fn tiles(lane: usize) -> Part {
         Part(Part::ORDINARY_TILES.0 + lane.saturating_sub(ORDINARY_LANES - 1) as u8)
     }
 
     /// The part of a number that a peer has sent.
-    pub(crate) fn numbered(number: u8) -> Option<Part> {
+    pub fn numbered(number: u8) -> Option<Part> {
         ((number as usize) < PARTS).then_some(Part(number))
     }
 
-    pub(crate) const fn index(self) -> usize {
+    /// Its place among all parts.
+    pub const fn index(self) -> usize {
         self.0 as usize
     }
 
-    pub(crate) fn number(self) -> u8 {
+    /// Its number, as peers send it.
+    pub fn number(self) -> u8 {
         self.0
     }
 
@@ -69,7 +71,7 @@ impl Part {
     }
 
     /// Where it begins.
-    pub(crate) const fn start(self) -> Place {
+    pub const fn start(self) -> Place {
         Place {
             part: self,
             offset: 0,
@@ -77,28 +79,32 @@ impl Part {
     }
 
     /// All parts.
-    pub(crate) fn all() -> impl Iterator<Item = Part> {
+    pub fn all() -> impl Iterator<Item = Part> {
         (0..PARTS as u8).map(Part)
     }
 }
 
 /// Some of the parts.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub(crate) struct PartSet(u16);
+pub struct PartSet(u16);
 
 impl PartSet {
-    pub(crate) const NONE: PartSet = PartSet(0);
+    /// No part.
+    pub const NONE: PartSet = PartSet(0);
 
-    pub(crate) fn contains(self, other: PartSet) -> bool {
+    /// Whether all parts of the other set are in it.
+    #[inline]
+    pub fn contains(self, other: PartSet) -> bool {
         self.0 & other.0 == other.0
     }
 
     /// Those that are not in the other set.
-    pub(crate) fn without(self, other: PartSet) -> PartSet {
+    pub fn without(self, other: PartSet) -> PartSet {
         PartSet(self.0 & !other.0)
     }
 
-    pub(crate) fn iter(self) -> impl Iterator<Item = Part> {
+    /// Its parts.
+    pub fn iter(self) -> impl Iterator<Item = Part> {
         Part::all().filter(move |part| self.contains((*part).into()))
     }
 }
@@ -119,13 +125,17 @@ impl BitOr<Part> for PartSet {
 
 /// A place in a part, by its offset there.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Place {
-    pub(crate) part: Part,
-    pub(crate) offset: u64,
+pub struct Place {
+    /// Its number.
+    pub part: Part,
+    /// Where it begins there.
+    pub offset: u64,
 }
 
 impl Place {
-    pub(crate) fn plus(self, bytes: u64) -> Place {
+    /// A place so many bytes behind this one.
+    #[inline]
+    pub fn plus(self, bytes: u64) -> Place {
         Place {
             offset: self.offset + bytes,
             ..self

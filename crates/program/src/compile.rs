@@ -3,23 +3,20 @@
 use std::collections::BTreeSet;
 use std::sync::OnceLock;
 
+use weft_call::Error;
+use weft_channel::CLAIMS;
 use weft_schedule::{Buffer, Claim, Encoding, Rank, Schedule, Slice, Step};
 use weft_transport::claim::CLAIMANTS;
 
 use super::arrivals::{Arrival, ArrivalSteps, arrivals, output_first};
 use super::instruction::{Instruction, Kernel, LocalStep, Location, Operand, Operands, Program};
-use crate::Error;
-use crate::channel::CLAIMS;
 
 impl Program {
     /// Compiles a schedule. `mapped` says which ranks' memory this rank reaches.
     ///
     /// # Errors
     /// [`Error::Unsupported`] where the kernels lack a conversion between its element encodings.
-    pub(crate) fn compile(
-        schedule: &Schedule,
-        mapped: &dyn Fn(Rank) -> bool,
-    ) -> Result<Program, Error> {
+    pub fn compile(schedule: &Schedule, mapped: &dyn Fn(Rank) -> bool) -> Result<Program, Error> {
         let rank = schedule.rank;
         let reached = |other: Rank| other == rank || mapped(other);
         check_encodings(schedule, &reached)?;

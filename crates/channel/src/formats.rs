@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use weft_agreement::{Ranks, ShrinkStep, ShrinkWord};
 use weft_bootstrap::Formats;
+use weft_call::Error;
 use weft_call::{Fingerprint, mix};
 
 use super::layout::{
@@ -13,10 +14,9 @@ use super::layout::{Room, SMALL_RECEIVE, SMALL_SCRATCH};
 use super::message::{ControlMessage, GrantedPart, SplitCall};
 use super::one_sided::{CellOp, CellUpdate, OneSidedWord};
 use super::parts::Part;
-use crate::Error;
 
 /// The formats of this build.
-pub(crate) fn formats() -> Formats {
+pub fn formats() -> Formats {
     Formats {
         messages: hash(samples().iter().flat_map(ControlMessage::encode)),
         memory: hash(layouts().bytes()),

@@ -24,7 +24,7 @@ use weft_schedule::TileLimits;
 use super::parts::{LANES, ORDINARY_LANES, Part, Place};
 
 /// Tiles of one operation that can be under way at once, where no link crosses a network.
-pub(crate) const SLOTS: usize = 2;
+pub const SLOTS: usize = 2;
 /// The same over a network without delay.
 const NETWORK_SLOTS: usize = 8;
 /// For so many round trips of a link with delay a lane has slots: see [Note: Windows].
@@ -36,39 +36,41 @@ const DELAYED_RATE: f64 = 1.25e9;
 /// fewer: receive buffers of all peers, and scratch memory.
 const LANE_BYTES_MAX: u64 = 24 << 20;
 /// Claimable steps that others than their owner may execute: those with lower numbers.
-pub(crate) const CLAIMS: u32 = 64;
+pub const CLAIMS: u32 = 64;
 /// Fragments of point-to-point messages that can be under way at once.
-pub(crate) const FRAGMENTS: usize = 4;
+pub const FRAGMENTS: usize = 4;
 /// The size of such a fragment, in bytes.
-pub(crate) const FRAGMENT_BYTES: u64 = 64 << 10;
+pub const FRAGMENT_BYTES: u64 = 64 << 10;
 
 /// Groups of at most so many ranks have a calling-thread path: everybody signals to everybody.
-pub(crate) const INLINE_RANKS: usize = 16;
+pub const INLINE_RANKS: usize = 16;
 /// The size of a slot for what is small in the temporary memory of a pair of ranks, in bytes.
-pub(crate) const SMALL_RECEIVE: u64 = 1 << 10;
+pub const SMALL_RECEIVE: u64 = 1 << 10;
 /// The same for a rank's temporary memory.
-pub(crate) const SMALL_SCRATCH: u64 = 2 << 10;
+pub const SMALL_SCRATCH: u64 = 2 << 10;
 /// What lies before the payload in its slot, in bytes: flag, fingerprint, and where symmetric
 /// memory lies.
-pub(crate) const INLINE_HEADER: usize = 48;
+pub const INLINE_HEADER: usize = 48;
 /// The cache line that the header is in, in bytes: a payload that does not fit in begins behind it.
-pub(crate) const INLINE_LINE: u64 = 64;
+pub const INLINE_LINE: u64 = 64;
 /// How many inline operations leave something in a channel before the next overwrites the first.
-pub(crate) const INLINE_SLOTS: u64 = 8;
+pub const INLINE_SLOTS: u64 = 8;
 /// How many have temporary memory of their own: no peer touches it any more once the operation has
 /// ended here.
-pub(crate) const INLINE_SCRATCHES: u64 = 2;
+pub const INLINE_SCRATCHES: u64 = 2;
 
 /// Which of its slots an inline operation uses, by what it puts into them.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(crate) enum Room {
+pub enum Room {
+    /// A payload that fits in a small slot.
     Small,
+    /// Everything else.
     Large,
 }
 
 impl Room {
     /// What an inline operation can put for one peer, in bytes.
-    pub(crate) const fn receive_bytes(self) -> u64 {
+    pub const fn receive_bytes(self) -> u64 {
         match self {
             Room::Small => SMALL_RECEIVE - INLINE_LINE,
             Room::Large => 32 << 10,
@@ -76,7 +78,7 @@ impl Room {
     }
 
     /// The temporary memory of a rank for one inline operation, in bytes.
-    pub(crate) const fn scratch_bytes(self) -> u64 {
+    pub const fn scratch_bytes(self) -> u64 {
         match self {
             Room::Small => SMALL_SCRATCH,
             Room::Large => 256 << 10,
@@ -84,12 +86,13 @@ impl Room {
     }
 
     /// How far apart the slots of a channel lie, in bytes.
-    pub(crate) const fn stride(self) -> u64 {
+    #[inline]
+    pub const fn stride(self) -> u64 {
         (INLINE_LINE + self.receive_bytes()).next_multiple_of(SPACING)
     }
 
     /// The part that has these slots.
-    pub(crate) const fn part(self) -> Part {
+    pub const fn part(self) -> Part {
         match self {
             Room::Small => Part::FIRST,
             Room::Large => Part::INLINE,
@@ -103,18 +106,18 @@ const SPACING: u64 = 128;
 
 /// The sizes that every rank of a group agrees on, as a function of its number of ranks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct ChannelLayout {
+pub struct ChannelLayout {
     /// The temporary memory per slot, and what else bounds a tile.
-    pub(crate) limits: TileLimits,
+    pub limits: TileLimits,
     /// Tiles of one operation that can be under way at once.
-    pub(crate) slots: usize,
+    pub slots: usize,
     /// The slots of inline operations: none where there are too many ranks for any.
     inline_slots: u64,
 }
 
 impl ChannelLayout {
     /// For a group of so many ranks, whose links have this round trip.
-    pub(crate) fn new(ranks: u32, round_trip: Duration) -> Self {
+    pub fn new(ranks: u32, round_trip: Duration) -> Self {
         let limits = TileLimits::of_group(ranks);
         ChannelLayout {
             limits,
@@ -127,7 +130,7 @@ impl ChannelLayout {
     }
 
     /// The size of a part of a channel, in bytes.
-    pub(crate) fn channel_bytes(self, part: Part) -> u64 {
+    pub fn channel_bytes(self, part: Part) -> u64 {
         match (part, part.lanes()) {
             (_, Some((_, lanes))) => (lanes * self.slots) as u64 * self.limits.receive_bytes,
             (Part::FIRST, _) => self.inline(Room::Small).offset + self.inline_bytes(Room::Small),
@@ -139,7 +142,7 @@ impl ChannelLayout {
     }
 
     /// The size of a part of a group's scratch memory, in bytes.
-    pub(crate) fn scratch_bytes(self, part: Part) -> u64 {
+    pub fn scratch_bytes(self, part: Part) -> u64 {
         let inline = |room: Room| match self.inline_slots {
             0 => 0,
             _ => INLINE_SCRATCHES * room.scratch_bytes(),
@@ -159,39 +162,42 @@ impl ChannelLayout {
     }
 
     /// The slot of tile `g`, among those of its lane.
-    pub(crate) fn slot_of(self, g: u64) -> usize {
+    #[inline]
+    pub fn slot_of(self, g: u64) -> usize {
         (g % self.slots as u64) as usize
     }
 
     /// Where a slot's flag line lies among the words of the first part: a flag, and behind it the
     /// fingerprint of the operation.
-    pub(crate) fn flag(self, lane: usize, slot: usize) -> u64 {
+    #[inline]
+    pub fn flag(self, lane: usize, slot: usize) -> u64 {
         (lane * self.slots + slot) as u64 * SPACING
     }
 
     /// Where a lane's credit lies: the number of tiles that the peer has ended.
-    pub(crate) fn credit(self, lane: usize) -> u64 {
+    #[inline]
+    pub fn credit(self, lane: usize) -> u64 {
         self.flag(LANES, 0) + lane as u64 * SPACING
     }
 
     /// Where the number of fragments lies that the peer has sent.
-    pub(crate) fn fragments_sent(self) -> u64 {
+    pub fn fragments_sent(self) -> u64 {
         self.credit(LANES)
     }
 
     /// Where the number of fragments lies that the peer has taken in.
-    pub(crate) fn fragments_taken(self) -> u64 {
+    pub fn fragments_taken(self) -> u64 {
         self.fragments_sent() + SPACING
     }
 
     /// Where a word lies that says nothing: the peer signals there to wake whoever waits for what
     /// it has written to symmetric memory.
-    pub(crate) fn bell(self) -> u64 {
+    pub fn bell(self) -> u64 {
         self.fragments_taken() + SPACING
     }
 
     /// Where the first slot of inline operations lies.
-    pub(crate) fn inline(self, room: Room) -> Place {
+    pub fn inline(self, room: Room) -> Place {
         Place {
             part: room.part(),
             offset: match room {
@@ -202,7 +208,7 @@ impl ChannelLayout {
     }
 
     /// Where a fragment lies.
-    pub(crate) fn fragment(self, slot: usize) -> Place {
+    pub fn fragment(self, slot: usize) -> Place {
         Place {
             part: Part::FRAGMENTS,
             offset: slot as u64 * FRAGMENT_BYTES,
@@ -210,7 +216,8 @@ impl ChannelLayout {
     }
 
     /// Where a slot's receive buffer lies.
-    pub(crate) fn receive(self, small: bool, lane: usize, slot: usize) -> Place {
+    #[inline]
+    pub fn receive(self, small: bool, lane: usize, slot: usize) -> Place {
         match small {
             true => self.slot(Part::SMALL_TILES, 0, (lane, slot), SMALL_RECEIVE),
             false => self.large_slot(lane, slot, self.limits.receive_bytes),
@@ -218,7 +225,8 @@ impl ChannelLayout {
     }
 
     /// Where a slot lies in the group's scratch memory.
-    pub(crate) fn scratch(self, small: bool, lane: usize, slot: usize) -> Place {
+    #[inline]
+    pub fn scratch(self, small: bool, lane: usize, slot: usize) -> Place {
         match small {
             true => self.slot(Part::SMALL_TILES, 0, (lane, slot), SMALL_SCRATCH),
             false => self.large_slot(lane, slot, self.limits.scratch_bytes),
@@ -227,7 +235,7 @@ impl ChannelLayout {
 
     /// Where the word of a claimable step lies in its owner's scratch memory. See
     /// `weft_transport::claim`.
-    pub(crate) fn claim(self, lane: usize, slot: usize, id: u32) -> Place {
+    pub fn claim(self, lane: usize, slot: usize, id: u32) -> Place {
         let words = u64::from(CLAIMS) * SPACING;
         let place = self.slot(Part::CLAIMS, 0, (lane, slot), words);
         place.plus(u64::from(id) * SPACING)
@@ -265,7 +273,8 @@ fn slots(ranks: u32, limits: TileLimits, round_trip: Duration) -> usize {
 }
 
 /// The lane of operation `sequence`, of a level of priority.
-pub(crate) fn lane_of(sequence: u64, level: usize) -> usize {
+#[inline]
+pub fn lane_of(sequence: u64, level: usize) -> usize {
     match level {
         0 => (sequence % ORDINARY_LANES as u64) as usize,
         level => ORDINARY_LANES + level - 1,
@@ -275,7 +284,7 @@ pub(crate) fn lane_of(sequence: u64, level: usize) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::channel::flag_value;
+    use weft_transport::flag_value;
 
     const MILLIS: [u64; 4] = [0, 1, 10, 200];
 

@@ -3,15 +3,15 @@
 
 use std::ops::Range;
 
+use weft_call::Error;
 use weft_call::{Call, Counts};
-use weft_schedule::{Encoding, Grid, Schedule, TemporaryEntries, TileLimits};
-
-use super::instruction::{Location, Operand, Program};
-use crate::Error;
-use crate::channel::{
+use weft_channel::{
     ChannelLayout, INLINE_HEADER, INLINE_LINE, INLINE_RANKS, Part, PartSet, Room, SMALL_RECEIVE,
     SMALL_SCRATCH,
 };
+use weft_schedule::{Encoding, Grid, Schedule, TemporaryEntries, TileLimits};
+
+use super::instruction::{Location, Operand, Program};
 
 /// What has room in a small slot.
 const SMALL_LIMITS: TileLimits = TileLimits {
@@ -28,7 +28,7 @@ const FEW: usize = INLINE_RANKS + 1;
 /// Without `tiled` it is one tile whose neighbouring chunks are contiguous, and costs no
 /// allocation.
 #[derive(Debug)]
-pub(crate) struct Geometry {
+pub struct Geometry {
     /// The elements at which the first chunks begin.
     few: [u64; FEW],
     elements: u64,
@@ -43,7 +43,7 @@ pub(crate) struct Geometry {
     block: u64,
     tiled: Option<Box<Tiled>>,
     /// The number of tiles.
-    pub(crate) tiles: u64,
+    pub tiles: u64,
 }
 
 /// What a message in lanes needs besides.
@@ -113,7 +113,7 @@ impl Geometry {
     /// cannot know it. `tile_bytes` is the part of the largest chunk that a tile takes, if it shall
     /// be less than fits. `wire`: the encoding in which elements travel. Its blocks are not
     /// divided; where ranks have blocks of their own, they are counted from the beginning of each.
-    pub(crate) fn tiled(
+    pub fn tiled(
         call: &Call,
         shape: &Schedule,
         layout: ChannelLayout,
@@ -175,7 +175,7 @@ impl Geometry {
 
     /// Lays out a message of so many elements as one tile behind the header of its slots.
     #[inline]
-    pub(crate) fn whole(program: &Program, elements: u64, element_bytes: u64, widest: u64) -> Self {
+    pub fn whole(program: &Program, elements: u64, element_bytes: u64, widest: u64) -> Self {
         let grid = &program.shape.grid;
         let largest = grid_largest(grid, elements);
         Geometry {
@@ -196,12 +196,13 @@ impl Geometry {
     }
 
     /// Whether the temporary entries of a tile have room in small slots: all ranks find the same.
-    pub(crate) fn is_small(&self) -> bool {
+    #[inline]
+    pub fn is_small(&self) -> bool {
         self.tiled.as_ref().is_some_and(|tiled| tiled.small)
     }
 
     /// The largest part of a chunk that a tile takes, in bytes.
-    pub(crate) fn tile_bytes(&self) -> u64 {
+    pub fn tile_bytes(&self) -> u64 {
         self.largest * self.element_bytes
     }
 
@@ -209,7 +210,7 @@ impl Geometry {
     /// measures it: neighbouring chunks are, where one tile has the whole of them and no chunk ends
     /// with a part of a block.
     #[inline]
-    pub(crate) fn pieces(&self, measured: &Operand) -> u32 {
+    pub fn pieces(&self, measured: &Operand) -> u32 {
         match self.joins_chunks() {
             true => 1,
             false => measured.chunks.end - measured.chunks.start,
@@ -223,13 +224,7 @@ impl Geometry {
 
     /// The elements of a piece that belong to a tile.
     #[inline]
-    pub(crate) fn elements(
-        &self,
-        shape: &Schedule,
-        measured: &Operand,
-        piece: u32,
-        tile: u64,
-    ) -> u64 {
+    pub fn elements(&self, shape: &Schedule, measured: &Operand, piece: u32, tile: u64) -> u64 {
         let Range { start, end } = measured.chunks;
         match &self.tiled {
             None => self.start(shape, end) - self.start(shape, start),
@@ -248,7 +243,7 @@ impl Geometry {
     /// The bytes from the beginning of a location's slot to a piece of an operand; for user memory,
     /// from the rank's buffer.
     #[inline]
-    pub(crate) fn offset(&self, shape: &Schedule, operand: &Operand, piece: u32, tile: u64) -> u64 {
+    pub fn offset(&self, shape: &Schedule, operand: &Operand, piece: u32, tile: u64) -> u64 {
         if let Some(tiled) = &self.tiled {
             return self.offset_tiled(tiled, shape, operand, piece, tile);
         }
@@ -313,7 +308,7 @@ impl Geometry {
 
     /// The bytes of so many elements in an encoding.
     #[inline]
-    pub(crate) fn bytes(&self, encoding: Encoding, elements: u64) -> u64 {
+    pub fn bytes(&self, encoding: Encoding, elements: u64) -> u64 {
         encoding.bytes(elements, self.element_bytes)
     }
 
@@ -367,12 +362,15 @@ impl Geometry {
 
     /// The elements of the message's chunk that belong to a tile: the first, and the one behind the
     /// last.
-    pub(crate) fn chunk(&self, shape: &Schedule, chunk: u32, tile: u64) -> (u64, u64) {
+    #[inline]
+    pub fn chunk(&self, shape: &Schedule, chunk: u32, tile: u64) -> (u64, u64) {
         let told = self.tiled.as_ref().and_then(|tiled| tiled.told.as_deref());
         self.cut(told, shape, chunk, tile)
     }
 
-    pub(crate) fn element_bytes(&self) -> u64 {
+    /// The size of an element of the call.
+    #[inline]
+    pub fn element_bytes(&self) -> u64 {
         self.element_bytes
     }
 }
@@ -399,7 +397,7 @@ fn few_starts(grid: &Grid, elements: u64) -> [u64; FEW] {
 impl Program {
     /// In which slots of the calling-thread path the temporary entries of a message of so many
     /// elements have room, if in any.
-    pub(crate) fn room_on_calling_thread(&self, elements: u64, widest: u64) -> Option<Room> {
+    pub fn room_on_calling_thread(&self, elements: u64, widest: u64) -> Option<Room> {
         let largest = grid_largest(&self.shape.grid, elements);
         let total = |widths: &[u32]| -> u64 {
             let bytes =
@@ -412,7 +410,7 @@ impl Program {
     }
 
     /// What a run in a lane uses of channels and scratch memory.
-    pub(crate) fn parts(&self, lane: usize, small: bool) -> PartSet {
+    pub fn parts(&self, lane: usize, small: bool) -> PartSet {
         let tiles = match small {
             true => Part::SMALL_TILES,
             false => Part::tiles(lane),

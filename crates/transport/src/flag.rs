@@ -3,12 +3,13 @@
 use crate::sync::{AtomicU64, Ordering};
 
 /// The value of a flag once signal `id` of tile `g` was sent.
-pub(crate) fn flag_value(g: u64, id: u32) -> u64 {
+#[inline]
+pub fn flag_value(g: u64, id: u32) -> u64 {
     (g << 16) | u64::from(id + 1)
 }
 
 /// Whether a flag has this value, or a later one. What its sender did before is visible afterwards.
 #[inline]
-pub(crate) fn has_come(flag: &AtomicU64, value: u64) -> bool {
+pub fn has_come(flag: &AtomicU64, value: u64) -> bool {
     flag.load(Ordering::Acquire) >= value
 }

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use weft_bootstrap::Meeting;
+use weft_call::Error;
 use weft_flight::StageTrace;
 use weft_memory::{Pool, PoolRange, RegisteredPiece, Registrations};
 use weft_transport::{EndpointId, Iovec, Link, LinkError, RegionKey, Segment};
@@ -18,14 +19,13 @@ use weft_transport::{EndpointId, Iovec, Link, LinkError, RegionKey, Segment};
 use super::layout::ChannelLayout;
 use super::message::{ControlMessage, GrantedPart};
 use super::parts::{LANES, PARTS, Part, PartSet, Place};
-use crate::Error;
 
 /// Ranges of the pool, for the parts that have memory.
 pub(crate) type PartRanges = [Option<PoolRange>; PARTS];
 
 /// The memory that this rank and one peer have granted each other. See `layout.rs`.
 #[derive(Debug)]
-pub(crate) struct Channel {
+pub struct Channel {
     /// What the peer has been granted.
     granted: PartSet,
     /// Where it writes in this rank's pool.
@@ -34,30 +34,30 @@ pub(crate) struct Channel {
     /// none: laid out as the peer's channel.
     staging: PartRanges,
     /// What the peer has granted, once it has made the group.
-    pub(crate) remote: Option<Remote>,
+    pub remote: Option<Remote>,
     /// By lane, for each slot: one more than the last tile for which this rank put something there.
-    pub(crate) landed: [Vec<u64>; LANES],
+    pub landed: [Vec<u64>; LANES],
 }
 
 impl Channel {
     /// Where a place lies in this rank's pool, of a part that the peer has been granted.
-    pub(crate) fn at(&self, place: Place) -> u64 {
+    pub fn at(&self, place: Place) -> u64 {
         at(&self.local, place)
     }
 
     /// Where the words of the channel begin.
-    pub(crate) fn words(&self) -> u64 {
+    pub fn words(&self) -> u64 {
         self.at(Part::FIRST.start())
     }
 
     /// Whether both sides have granted all of these parts.
-    pub(crate) fn is_granted(&self, parts: PartSet) -> bool {
+    pub fn is_granted(&self, parts: PartSet) -> bool {
         let remote = self.remote.as_ref();
         self.granted.contains(parts) && remote.is_some_and(|remote| remote.has(parts))
     }
 
     /// Where what the peer shall find at a place must be copied first, if it must.
-    pub(crate) fn staging(&self, place: Place) -> Option<u64> {
+    pub fn staging(&self, place: Place) -> Option<u64> {
         let range = self.staging[place.part.index()].as_ref()?;
         Some(range.offset + place.offset)
     }
@@ -71,27 +71,27 @@ fn at(ranges: &PartRanges, place: Place) -> u64 {
 
 /// Where parts lie in a peer's pool that this rank may use.
 #[derive(Clone, Debug)]
-pub(crate) struct Remote {
+pub struct Remote {
     granted: PartSet,
     channel: [u64; PARTS],
     scratch: [u64; PARTS],
     /// The pool, where loads and stores reach it.
-    pub(crate) pool: Option<Arc<Segment>>,
+    pub pool: Option<Arc<Segment>>,
 }
 
 impl Remote {
     /// Where a place of the channel lies, of a part that was granted.
-    pub(crate) fn channel(&self, place: Place) -> u64 {
+    pub fn channel(&self, place: Place) -> u64 {
         self.channel[place.part.index()] + place.offset
     }
 
     /// Where a place of the peer's scratch memory lies, of a part that was granted.
-    pub(crate) fn scratch(&self, place: Place) -> u64 {
+    pub fn scratch(&self, place: Place) -> u64 {
         self.scratch[place.part.index()] + place.offset
     }
 
     /// Where the words of the channel begin.
-    pub(crate) fn words(&self) -> u64 {
+    pub fn words(&self) -> u64 {
         self.channel(Part::FIRST.start())
     }
 
@@ -101,28 +101,35 @@ impl Remote {
 }
 
 /// A group's ranks, as far as this rank is connected to them.
-pub(crate) struct Connections {
-    pub(crate) group: u64,
-    pub(crate) rank: u32,
-    pub(crate) meeting: Meeting,
-    pub(crate) layout: ChannelLayout,
-    pub(crate) links: Vec<Option<Arc<dyn Link>>>,
-    pub(crate) channels: Vec<Option<Channel>>,
+pub struct Connections {
+    /// The group's identity.
+    pub group: u64,
+    /// This rank's number.
+    pub rank: u32,
+    /// What the ranks agreed on when they met.
+    pub meeting: Meeting,
+    /// Where things lie in channels.
+    pub layout: ChannelLayout,
+    /// The links, by rank.
+    pub links: Vec<Option<Arc<dyn Link>>>,
+    /// The channels, by rank.
+    pub channels: Vec<Option<Channel>>,
     /// This rank's temporary memory, as far as it is taken.
     scratch: PartRanges,
     /// Ranks from which nothing more comes: they have left, ended their link, or are lost.
-    pub(crate) left: Vec<bool>,
+    pub left: Vec<bool>,
     /// Those that have left it in order, and touch nothing of this rank's any more.
-    pub(crate) detached: Vec<bool>,
+    pub detached: Vec<bool>,
     /// The memory of the caller's that links read where it lies.
-    pub(crate) registrations: Arc<Registrations>,
+    pub registrations: Arc<Registrations>,
     staged_bytes: AtomicU64,
     /// What is done with tiles, while somebody traces it.
-    pub(crate) stages: Arc<StageTrace>,
+    pub stages: Arc<StageTrace>,
 }
 
 impl Connections {
-    pub(crate) fn new(
+    /// Connections of a group without links.
+    pub fn new(
         group: u64,
         rank: u32,
         meeting: Meeting,
@@ -146,51 +153,56 @@ impl Connections {
         }
     }
 
-    pub(crate) fn size(&self) -> u32 {
+    /// The number of ranks.
+    #[inline]
+    pub fn size(&self) -> u32 {
         self.meeting.members.len() as u32
     }
 
-    pub(crate) fn host_name(&self, rank: u32) -> &str {
+    /// The name of a rank's host.
+    pub fn host_name(&self, rank: u32) -> &str {
         &self.meeting.members[rank as usize].address.host_name
     }
 
-    pub(crate) fn endpoint_of(&self, rank: u32) -> EndpointId {
+    /// A rank's endpoint.
+    pub fn endpoint_of(&self, rank: u32) -> EndpointId {
         self.meeting.members[rank as usize].address.id
     }
 
     /// The rank of an endpoint in this group.
-    pub(crate) fn rank_of(&self, endpoint: EndpointId) -> Option<u32> {
+    pub fn rank_of(&self, endpoint: EndpointId) -> Option<u32> {
         let mut members = self.meeting.members.iter();
         let found = members.position(|member| member.address.id == endpoint);
         found.map(|rank| rank as u32)
     }
 
     /// Whether there are ranks that may call, as there is no link to them yet.
-    pub(crate) fn may_be_called(&self) -> bool {
+    pub fn may_be_called(&self) -> bool {
         let unlinked = |rank: &u32| self.links[*rank as usize].is_none();
         let mut others = (0..self.size()).filter(|rank| *rank != self.rank && unlinked(rank));
         others.any(|rank| !self.left[rank as usize])
     }
 
     /// Whether this rank reaches another over this link.
-    pub(crate) fn is_over(&self, rank: u32, link: &Arc<dyn Link>) -> bool {
+    pub fn is_over(&self, rank: u32, link: &Arc<dyn Link>) -> bool {
         let used = &self.links[rank as usize];
         used.as_ref().is_some_and(|used| Arc::ptr_eq(used, link))
     }
 
     /// Whether there are a link and a channel to a rank.
-    pub(crate) fn is_linked(&self, rank: u32) -> bool {
+    pub fn is_linked(&self, rank: u32) -> bool {
         self.links[rank as usize].is_some() && self.channels[rank as usize].is_some()
     }
 
     /// Where a peer has granted its memory, if it has.
-    pub(crate) fn remote(&self, rank: u32) -> Option<&Remote> {
+    #[inline]
+    pub fn remote(&self, rank: u32) -> Option<&Remote> {
         self.channels[rank as usize].as_ref()?.remote.as_ref()
     }
 
     /// Makes sure that there is a channel to a peer over this link, and tells that peer so. It has
     /// no memory yet.
-    pub(crate) fn open_channel(&mut self, rank: u32, link: &Arc<dyn Link>) -> Result<(), Error> {
+    pub fn open_channel(&mut self, rank: u32, link: &Arc<dyn Link>) -> Result<(), Error> {
         let peer = rank as usize;
         if self.links[peer].is_none() {
             self.links[peer] = Some(link.clone());
@@ -210,7 +222,7 @@ impl Connections {
 
     /// Takes memory for these parts, as far as that is not done, and grants it to ranks to which
     /// there are channels.
-    pub(crate) fn grant(
+    pub fn grant(
         &mut self,
         pool: &Pool,
         ranks: impl IntoIterator<Item = u32>,
@@ -277,7 +289,7 @@ impl Connections {
 
     /// Takes note of what a peer has granted. An offset outside its pool is a breach of the
     /// protocol, and so is another one for what it has granted before.
-    pub(crate) fn granted(&mut self, rank: u32, parts: &[GrantedPart]) -> Result<(), LinkError> {
+    pub fn granted(&mut self, rank: u32, parts: &[GrantedPart]) -> Result<(), LinkError> {
         let (link, local) = (
             &self.links[rank as usize],
             &mut self.channels[rank as usize],
@@ -315,18 +327,18 @@ impl Connections {
     }
 
     /// Whether this rank and a peer have granted each other all of these parts.
-    pub(crate) fn shares(&self, rank: u32, parts: PartSet) -> bool {
+    pub fn shares(&self, rank: u32, parts: PartSet) -> bool {
         let channel = self.channels[rank as usize].as_ref();
         channel.is_some_and(|channel| channel.is_granted(parts))
     }
 
     /// Where a place lies in this rank's scratch memory, of a part that it has granted.
-    pub(crate) fn scratch(&self, place: Place) -> u64 {
+    pub fn scratch(&self, place: Place) -> u64 {
         at(&self.scratch, place)
     }
 
     /// An address in a peer's pool, of what it has granted; null where that is not mapped.
-    pub(crate) fn peer(&self, rank: u32, offset: impl Fn(&Remote) -> u64) -> *mut u8 {
+    pub fn peer(&self, rank: u32, offset: impl Fn(&Remote) -> u64) -> *mut u8 {
         let mapped = self.remote(rank).and_then(|remote| {
             let base = remote.pool.as_ref()?.base().as_ptr();
             Some(base.wrapping_add(offset(remote) as usize))
@@ -335,30 +347,30 @@ impl Connections {
     }
 
     /// Whether what is sent to a peer must lie in memory that the link knows.
-    pub(crate) fn needs_registration(&self, rank: u32) -> bool {
+    pub fn needs_registration(&self, rank: u32) -> bool {
         let link = self.links[rank as usize].as_ref();
         link.is_some_and(|link| link.capabilities().needs_registration)
     }
 
     /// Memory of the caller's as the link to a peer reads it where it lies, if all of it is
     /// registered.
-    pub(crate) fn registered(&self, rank: u32, pieces: &[Iovec]) -> Option<Vec<RegisteredPiece>> {
+    pub fn registered(&self, rank: u32, pieces: &[Iovec]) -> Option<Vec<RegisteredPiece>> {
         let kind = self.links[rank as usize].as_ref()?.kind();
         self.registrations.find_all(kind, pieces)
     }
 
     /// Takes note of memory that was copied before it is sent.
-    pub(crate) fn count_staged(&self, bytes: u64) {
+    pub fn count_staged(&self, bytes: u64) {
         self.staged_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
     /// How much of that there was.
-    pub(crate) fn staged_bytes(&self) -> u64 {
+    pub fn staged_bytes(&self) -> u64 {
         self.staged_bytes.load(Ordering::Relaxed)
     }
 
     /// Whether a peer may still write into what it was granted. See [Note: Quarantine].
-    pub(crate) fn may_be_written_by(&self, rank: u32) -> bool {
+    pub fn may_be_written_by(&self, rank: u32) -> bool {
         let peer = rank as usize;
         match &self.links[peer] {
             Some(link) if !self.detached[peer] => match link.capabilities().maps {
@@ -370,7 +382,7 @@ impl Connections {
     }
 
     /// The size of what peers have been granted, in bytes.
-    pub(crate) fn granted_bytes(&self) -> u64 {
+    pub fn granted_bytes(&self) -> u64 {
         let channels = self.channels.iter().flatten();
         let granted = channels.flat_map(|channel| &channel.local);
         granted
@@ -381,7 +393,7 @@ impl Connections {
     }
 
     /// Takes a peer's channel back: its memory, which is the pool's again.
-    pub(crate) fn take_channel(&mut self, rank: u32) -> Vec<PoolRange> {
+    pub fn take_channel(&mut self, rank: u32) -> Vec<PoolRange> {
         let Some(channel) = self.channels[rank as usize].take() else {
             return vec![];
         };
@@ -394,12 +406,12 @@ impl Connections {
     }
 
     /// What is left once all channels are taken back.
-    pub(crate) fn into_scratch(self) -> impl Iterator<Item = PoolRange> {
+    pub fn into_scratch(self) -> impl Iterator<Item = PoolRange> {
         self.scratch.into_iter().flatten()
     }
 
     /// Sends a control message to all members that there are links to.
-    pub(crate) fn tell_all(&self, message: &ControlMessage) {
+    pub fn tell_all(&self, message: &ControlMessage) {
         let bytes = message.encode();
         for link in self.links.iter().flatten() {
             // A link that fails is noticed when it is read.
@@ -423,7 +435,7 @@ fn lost(meeting: &Meeting, rank: u32, error: LinkError) -> Error {
 
 /// The ranks that this one keeps control links to, so that news reach everybody: those 1, 2, 4 ...
 /// before and after it.
-pub(crate) fn control_neighbours(rank: u32, size: u32) -> Vec<u32> {
+pub fn control_neighbours(rank: u32, size: u32) -> Vec<u32> {
     let distances = std::iter::successors(Some(1), |d| Some(d * 2)).take_while(|d| *d < size);
     let mut ranks: Vec<u32> = distances
         .flat_map(|d| [(rank + d) % size, (rank + size - d) % size])

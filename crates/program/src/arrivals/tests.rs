@@ -2,7 +2,7 @@ use weft_algorithms::{MemoryClass, ScheduleRequest, Sizes, Topology, select};
 use weft_schedule::{Collective, parse};
 
 use super::*;
-use crate::program::{Instruction, Location, Operand, Program};
+use crate::{Instruction, Location, Operand, Program};
 
 /// Every rank is on a host of its own.
 fn schedule(collective: Collective, name: &str, ranks: u32, rank: u32) -> Schedule {

@@ -1,9 +1,9 @@
 use weft_algorithms::{MemoryClass, ScheduleRequest, Sizes, Topology, select};
+use weft_channel::{INLINE_HEADER, Room};
 use weft_schedule::{Collective, Schedule};
 
 use super::*;
-use crate::channel::{INLINE_HEADER, Room};
-use crate::program::{Geometry, Kernel, Location, Operand};
+use crate::{Geometry, Kernel, Location, Operand};
 
 fn schedule(collective: Collective, name: &str, ranks: u32, memory: MemoryClass) -> Schedule {
     let topology = Topology::flat(ranks);

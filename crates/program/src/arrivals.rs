@@ -18,12 +18,13 @@ use weft_schedule::{Buffer, Encoding, Rank, Schedule, Slice, Step};
 
 /// A copy of what one peer has put into a receive buffer, to the output.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Arrival {
-    pub(crate) from: Rank,
+pub struct Arrival {
+    /// The sender.
+    pub from: Rank,
     /// So many instructions must be done before it may come to the output.
-    pub(crate) after: usize,
+    pub after: usize,
     /// The instruction that copies the rest.
-    pub(crate) at: usize,
+    pub at: usize,
 }
 
 /// An [`Arrival`], counted in steps.

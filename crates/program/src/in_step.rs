@@ -1,16 +1,16 @@
 //! Programs on the calling thread: suitability, programs that keep ranks in step, and the rest of a
 //! program after all ranks have entered.
 
+use weft_channel::INLINE_RANKS;
 use weft_schedule::Rank;
 
 use super::instruction::{Instruction, Program};
-use crate::channel::INLINE_RANKS;
 
 impl Program {
     /// Whether the calling-thread path can run it: nothing to claim, no link that must carry
     /// anything, no tiles that must be whole blocks, and no step with more operands than there can
     /// be ranks.
-    pub(crate) fn suits_calling_thread(&self) -> bool {
+    pub fn suits_calling_thread(&self) -> bool {
         let mut instructions = self.instructions.iter();
         !self.is_scaled()
             && instructions.all(|instruction| match instruction {
@@ -33,7 +33,7 @@ impl Program {
 
     /// Whether the rank signals to every other and waits for every other. If all ranks do, none
     /// ends before all have begun.
-    pub(crate) fn is_in_step(&self) -> bool {
+    pub fn is_in_step(&self) -> bool {
         let first = |instruction: &&Instruction| {
             matches!(
                 instruction,
@@ -45,7 +45,7 @@ impl Program {
     }
 
     /// Whom the first signal tells no more than that this rank has entered.
-    pub(crate) fn entries(&self) -> Vec<Rank> {
+    pub fn entries(&self) -> Vec<Rank> {
         let entry = |instruction: &Instruction| match instruction {
             Instruction::Signal { to, id: 0 } => Some(*to),
             _ => None,
@@ -55,7 +55,7 @@ impl Program {
 
     /// What is left of a rank's program if all have told each other that they have entered, by a
     /// signal before the others. `entries` are those of every rank.
-    pub(crate) fn after_entry(self, entries: &[Vec<Rank>]) -> Program {
+    pub fn after_entry(self, entries: &[Vec<Rank>]) -> Program {
         let rank = self.shape.rank;
         let entry = |from: Rank, to: Rank| entries[from as usize].contains(&to);
         let left = |instruction| match instruction {
@@ -75,7 +75,7 @@ impl Program {
     }
 
     /// Bytes of an element of the widest encoding that is not the message's own; 0 without any.
-    pub(crate) fn widest_encoding(&self) -> u64 {
+    pub fn widest_encoding(&self) -> u64 {
         let bytes = self
             .operands
             .iter()

@@ -7,17 +7,18 @@ use super::Program;
 
 /// What an operation in a lane runs by.
 #[derive(Debug)]
-pub(crate) struct Plan {
-    pub(crate) program: Program,
+pub struct Plan {
+    /// The compiled schedule.
+    pub program: Program,
     /// The memory that it is for.
-    pub(crate) memory: MemoryClass,
+    pub memory: MemoryClass,
     /// The part of a fingerprint that names it: a hash, the same on all ranks that mean the same.
     /// Never 0.
-    pub(crate) identity: u64,
+    pub identity: u64,
     /// The part of the largest chunk that one tile takes, in bytes, if it shall be less than fits.
-    pub(crate) tile_bytes: Option<u64>,
+    pub tile_bytes: Option<u64>,
     /// The encoding in which elements travel.
-    pub(crate) wire: Encoding,
+    pub wire: Encoding,
     /// The most tiles that may be under way.
-    pub(crate) tiles_in_flight: usize,
+    pub tiles_in_flight: usize,
 }

@@ -1,0 +1,17 @@
+//! Channels: the memory that ranks of a group grant each other, its layout, and the control
+//! messages between the ranks.
+
+mod connections;
+mod formats;
+mod layout;
+mod message;
+mod one_sided;
+mod parts;
+
+pub use connections::{Channel, Connections, Remote, control_neighbours};
+pub use formats::formats;
+pub use layout::*;
+pub use message::{ControlMessage, ENVELOPE_BYTES, GrantedPart, SplitCall};
+pub use one_sided::CellOp;
+pub use one_sided::{CellUpdate, OneSidedWord};
+pub use parts::{LANES, Part, PartSet, Place};

@@ -1,0 +1,13 @@
+//! Programs: schedules compiled for the links of a group, and the position of their operands.
+
+mod arrivals;
+mod compile;
+mod geometry;
+mod in_step;
+mod instruction;
+mod plan;
+
+pub use arrivals::Arrival;
+pub use geometry::Geometry;
+pub use instruction::{Instruction, Kernel, LocalStep, Location, Operand, Program};
+pub use plan::Plan;
