@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from weft import diagnosis
+from weft.diagnosis import findings as diagnosis
 
 _CPU_INFO = Path("/proc/cpuinfo")
 

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
 
-from weft.ports import free_ports
+from weft.processes.ports import free_ports
 from weft.torch.parameter_server import ServedEmbedding, Server, ServerOptimizer, Worker
 
 WORDS, STEPS = 100_000, 40

@@ -18,7 +18,7 @@ from benches import record
 from benches.builds import instructions, measuring, report, settings, stepping, verdict
 from benches.builds.measuring import BuildRow
 from benches.builds.settings import FULL, QUICK, BuildCell, BuildEffort
-from weft.local_ranks import RanksError
+from weft.processes.local_ranks import RanksError
 from weft.quantities import parse_sizes
 
 

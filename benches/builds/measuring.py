@@ -11,8 +11,8 @@ from typing import Any
 
 from benches.builds.settings import BuildCell, BuildEffort, BuildLaunch
 from weft import config
-from weft.local_ranks import Command
-from weft.ports import free_ports
+from weft.processes.local_ranks import Command
+from weft.processes.ports import free_ports
 from weft_lab.bench import launch, worker_groups
 from weft_lab.bench.worker_groups import WorkerGroup
 

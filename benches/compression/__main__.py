@@ -13,8 +13,8 @@ from benches import record
 from benches.compression import report
 from benches.compression.rows import CompressionRow
 from benches.compression.settings import CONTENDERS, FULL, GBPS, HOSTS, QUICK, CompressionEffort
-from weft import diagnosis
-from weft.local_ranks import RanksError
+from weft.diagnosis import findings as diagnosis
+from weft.processes.local_ranks import RanksError
 from weft_lab.bench import launch, processes
 
 

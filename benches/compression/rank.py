@@ -17,7 +17,7 @@ import torch.distributed as dist
 import weft.torch
 from benches.compression.rows import CompressionRow
 from benches.compression.settings import CONTENDERS, CompressionEffort, Contender
-from weft.local_ranks import die_with_parent
+from weft.processes.local_ranks import die_with_parent
 from weft.torch.modes import GroupCommunication
 from weft_lab.demo.language import LanguageModel, Text, loss_of
 

@@ -13,11 +13,11 @@ import weft
 from benches.device.pipelines import LATENCY_S, pipeline_of
 from benches.device.resnet50 import resnet50
 from tools.emulated_cuda import Emulated, EmulatedArray
+from weft.datatypes.dtypes import of_numpy
 from weft.device.driver import driver
 from weft.device.model import Gradient
 from weft.device.operation import DeviceOperation
 from weft.device.pipeline import SLOTS, DeviceMemory, Pipeline
-from weft.dtypes import of_numpy
 
 __all__ = ["main"]
 

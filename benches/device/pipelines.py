@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from weft.api.group import Group
 from weft.device.driver import driver
 from weft.device.pipeline import Pipeline
-from weft.group import Group
 
 __all__ = ["LATENCY_S", "pipeline_of"]
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from tools.emulated_cuda import library
 from weft import config
-from weft.ports import free_ports
+from weft.processes.ports import free_ports
 
 __all__ = ["run"]
 

@@ -17,9 +17,9 @@ from benches import record
 from benches.gate import report
 from benches.gate.rows import CONTENDERS, GateRow, PairedBlock
 from benches.gate.settings import FULL, QUICK, SETTINGS, GateEffort, GateSetting
-from weft import diagnosis
-from weft.local_ranks import RanksError
-from weft.ports import free_ports
+from weft.diagnosis import findings as diagnosis
+from weft.processes.local_ranks import RanksError
+from weft.processes.ports import free_ports
 from weft_lab.bench import launch, processes, worker_groups
 from weft_lab.bench.worker_groups import WorkerGroup
 

@@ -18,7 +18,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from benches.gate.networks import NETWORKS
 from weft import config
-from weft.local_ranks import die_with_parent
+from weft.processes.local_ranks import die_with_parent
 from weft_lab.bench.message_socket import MessageSocket
 
 _LEARNING_RATE = 1e-4

@@ -14,8 +14,8 @@ from benches import record, report
 from benches.hosts import targets
 from benches.hosts.settings import TABLES, TableSetting, find
 from benches.targets import TargetVerdict
-from weft import diagnosis
-from weft.local_ranks import RanksError
+from weft.diagnosis import findings as diagnosis
+from weft.processes.local_ranks import RanksError
 from weft_lab import console
 from weft_lab.bench import launch, table
 from weft_lab.bench.rows import BenchRow

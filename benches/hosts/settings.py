@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass
 
-from weft.ports import free_ports
+from weft.processes.ports import free_ports
 from weft.quantities import parse_sizes
 from weft_lab.bench import launch
 from weft_lab.bench.spec import MEMORIES, Spec

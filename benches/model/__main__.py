@@ -13,7 +13,7 @@ from benches.model import compare, observed, plot, report
 from benches.model.observed import Observed
 from benches.model.settings import SETTINGS, ModelSetting
 from weft import _weft
-from weft.ports import free_ports
+from weft.processes.ports import free_ports
 from weft.quantities import parse_sizes
 from weft_lab.bench import launch, processes
 

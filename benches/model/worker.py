@@ -16,7 +16,7 @@ from benches.model import observed
 from benches.model.observed import Observed
 from benches.model.settings import ModelSetting
 from weft import machine
-from weft.local_ranks import die_with_parent
+from weft.processes.local_ranks import die_with_parent
 from weft.tuning import calibration
 from weft.tuning.stopwatch import Measurement, Probe, Stopwatch
 from weft_lab.emulation import EmulatedNetwork, kernel

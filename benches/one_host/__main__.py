@@ -11,7 +11,7 @@ from pathlib import Path
 from benches import plot, report
 from benches.one_host import targets
 from benches.one_host.settings import OneHostEffort, OneHostSetting, full, quick
-from weft.local_ranks import RanksError
+from weft.processes.local_ranks import RanksError
 from weft.quantities import show_bytes
 from weft_lab.bench import launch, pipeline, rows
 from weft_lab.bench.rows import BenchRow

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from weft.ports import free_ports
+from weft.processes.ports import free_ports
 from weft.quantities import parse_sizes
 from weft_lab.bench.spec import MEMORIES, Spec
 

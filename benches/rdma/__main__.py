@@ -15,8 +15,8 @@ from pathlib import Path
 
 from benches import record
 from benches.rdma.ratios import RatioTable
-from weft.local_ranks import RanksError
-from weft.ports import free_ports
+from weft.processes.local_ranks import RanksError
+from weft.processes.ports import free_ports
 from weft.quantities import parse_sizes
 from weft_lab.bench import launch
 from weft_lab.bench.rows import BenchRow

@@ -20,7 +20,7 @@ from benches.servers.cluster import Job, Process, free_address, server, trained
 from benches.servers.rows import KilledRow, LineRow, TrainedWorker, UnequalRow
 from benches.servers.settings import FULL, LINE_GBPS, LINE_WORKERS, QUICK, RATE, SHARES, STALENESSES, ServerEffort
 from weft.cli import values
-from weft.local_ranks import RanksError
+from weft.processes.local_ranks import RanksError
 from weft_lab.bench import launch, processes
 from weft_lab.emulation import EmulationError, require_root
 

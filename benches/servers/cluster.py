@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from benches.servers.rows import TrainedWorker
-from weft.ports import free_ports
+from weft.processes.ports import free_ports
 from weft_lab.bench import launch
 
 __all__ = ["Job", "free_address", "server", "trained"]

@@ -15,7 +15,7 @@ import torch.nn.functional as F  # noqa: N812
 from sklearn.datasets import load_digits
 from torch import Tensor, nn
 
-from weft.local_ranks import die_with_parent
+from weft.processes.local_ranks import die_with_parent
 from weft.torch.parameter_server import ServerOptimizer, Worker
 
 _BATCH = 256

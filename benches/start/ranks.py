@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 import weft
-from weft.ports import free_ports
+from weft.processes.ports import free_ports
 
 PHASES = ("meeting and links", "all-reduce of 4 KB", "all-reduce of 1 MB")
 

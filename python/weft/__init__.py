@@ -17,6 +17,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # what type checkers and editors read; the table below says the same
     from weft._weft import Cancellation, Endpoint, MemoryStore, TcpStore, __version__
+    from weft.api.group import Group
+    from weft.api.registration import Registration
+    from weft.api.symmetric import SymmetricArray
+    from weft.api.work import Work
+    from weft.datatypes.ops import PremulSum
     from weft.errors import (
         Aborted,
         ArgumentError,
@@ -32,12 +37,7 @@ if TYPE_CHECKING:  # what type checkers and editors read; the table below says t
         Timeout,
         UnsupportedError,
     )
-    from weft.flight import flight_record
-    from weft.group import Group
-    from weft.ops import PremulSum
-    from weft.registration import Registration
-    from weft.symmetric import SymmetricArray
-    from weft.work import Work
+    from weft.observability.flight import flight_record
     from weft.world import init, rejoin
 
 __all__ = [
@@ -75,19 +75,19 @@ _HOMES = {
         *("Aborted", "ArgumentError", "AuthError", "ConfigError", "Desync", "DeviceError", "Error", "InternalError"),
         *("PeerLost", "ScheduleError", "StillRunning", "Timeout", "UnsupportedError"),
     ),
-    "flight": ("flight_record",),
-    "group": ("Group",),
-    "ops": ("PremulSum",),
-    "registration": ("Registration",),
-    "symmetric": ("SymmetricArray",),
-    "work": ("Work",),
+    "observability.flight": ("flight_record",),
+    "api.group": ("Group",),
+    "datatypes.ops": ("PremulSum",),
+    "api.registration": ("Registration",),
+    "api.symmetric": ("SymmetricArray",),
+    "api.work": ("Work",),
     "world": ("init", "rejoin"),
 }
 """Modules, and which names of the package each has."""
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 _MODULES = (
-    *("config", "drawing", "planning", "reports", "schedule", "simulation", "torch", "tracing", "tuning"),
-    *_HOMES,
+    *("_weft", "config", "drawing", "errors", "planning", "schedule", "simulation", "torch", "tracing", "tuning"),
+    "world",
 )
 
 

@@ -424,7 +424,7 @@ class Group:
         None where they share memory, or nothing is encrypted.
         """
     def issue(self, request: Request, hold: object, background: bool, timeout: float | None = None, **how: Any) -> Work:
-        """Starts a collective; `how` are the other keywords of `weft.collectives.CallKeywords`.
+        """Starts a collective; `how` are the other keywords of `weft.api.collectives.CallKeywords`.
 
         `hold`, which owns the memory, is kept until it has ended. Without `background`, the caller
         waits at once.

@@ -17,9 +17,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from weft import files
 from weft.errors import ConfigError
 from weft.machine import affinity_cores
+from weft.output import files
 
 __all__ = ["Profile", "ProfileRow", "ProfileTopology", "candidates", "hardware", "stored"]
 

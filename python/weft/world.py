@@ -7,12 +7,14 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any, Unpack
 
-from weft import _weft, config, endpoints, reports, selection, stores
+from weft import _weft, config, selection
+from weft.api.group import Group
+from weft.bootstrap import endpoints, stores
 from weft.config import EndpointOptions, GroupOptions, Options, Settings
 from weft.errors import ConfigError, Error
-from weft.group import Group
 from weft.launchers import JobPosition
-from weft.logs import LOGGER
+from weft.observability import reports
+from weft.output.logs import LOGGER
 
 __all__ = ["init", "rejoin", "stay_away"]
 

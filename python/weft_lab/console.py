@@ -12,7 +12,7 @@ import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, TextIO
 
-from weft.plain_text import FIRST_SHOWN_S, Progress
+from weft.output.plain_text import FIRST_SHOWN_S, Progress
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from weft import files
+from weft.output import files
 from weft.quantities import about_bytes, show_bytes
 from weft.simulation.curves import ALL_RANKS_MAX, Crossover
 from weft.simulation.simulator import SimulatedRow

@@ -8,7 +8,8 @@ import numpy as np
 from chaos_member import ChaosMember, Orders, say
 
 import weft
-from weft import _weft, config, endpoints
+from weft import _weft, config
+from weft.bootstrap import endpoints
 
 GRADIENT_ELEMENTS = 1 << 18
 COMPUTATION = 256

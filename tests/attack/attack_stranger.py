@@ -10,7 +10,7 @@ from dataclasses import asdict
 from attacks import ATTACKS, Target, flood
 from chaos_member import ChaosMember, Orders, say
 
-from weft.local_ranks import die_with_parent
+from weft.processes.local_ranks import die_with_parent
 
 
 def live(member: ChaosMember, report: int, orders: int) -> None:  # noqa: ARG001

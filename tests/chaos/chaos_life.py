@@ -21,7 +21,8 @@ from chaos_member import ChaosMember, Orders, fork_sleeper, say, say_failure
 from chaos_work import CheckedWork
 
 import weft
-from weft import _weft, config, endpoints
+from weft import _weft, config
+from weft.bootstrap import endpoints
 from weft.world import init  # now: without descriptors Python cannot load modules
 
 _ADDRESS_SPACE = resource.RLIMIT_AS

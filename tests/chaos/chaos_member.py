@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, NoReturn
 
 import weft
-from weft.local_ranks import die_with_parent
+from weft.processes.local_ranks import die_with_parent
 
 STACKS_SIGNAL = signal.SIGUSR2
 """At this a rank writes to its stderr what its threads are at."""

@@ -24,8 +24,8 @@ import chaos_member
 import chaos_training
 from chaos_member import ChaosMember, Life
 
-from weft.local_ranks import die_with_parent
-from weft.ports import free_ports
+from weft.processes.local_ranks import die_with_parent
+from weft.processes.ports import free_ports
 from weft_lab.emulation import EmulatedNetwork, kernel
 from weft_lab.emulation.network import INTERFACE
 

@@ -10,7 +10,7 @@ import sys
 import time
 from pathlib import Path
 
-from weft.ports import free_ports
+from weft.processes.ports import free_ports
 
 # Ranks are forked from a server that has imported torch, which takes seconds each time; DDP imports
 # torch._dynamo.

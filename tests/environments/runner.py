@@ -16,12 +16,12 @@ from typing import Any
 import rank as rank_program
 
 # What `weft.init` loads is loaded before a condition can keep it from being read.
-import weft.collectives
+import weft.api.collectives
+import weft.observability.summary
 import weft.profiles
 import weft.selection
-import weft.summary
 import weft.world  # noqa: F401
-from weft.ports import free_ports
+from weft.processes.ports import free_ports
 
 
 @dataclasses.dataclass

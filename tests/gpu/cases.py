@@ -13,9 +13,9 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 import weft
+from weft.api.group import Group
 from weft.device.direct import in_words
 from weft.device.driver import driver
-from weft.group import Group
 from weft.torch import DataParallel
 from weft.torch.lookup import backend_of
 

@@ -10,7 +10,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 import weft
 from benches.device.claims import schedule
-from weft.symmetric import SymmetricArray
+from weft.api.symmetric import SymmetricArray
 
 ELEMENTS = 1_000_003
 CHUNKS = 4

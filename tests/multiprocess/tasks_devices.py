@@ -11,10 +11,10 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from tools.emulated_cuda import Emulated, EmulatedArray
+from weft.api.group import Group
+from weft.datatypes.dtypes import of_numpy
 from weft.device.driver import driver
 from weft.device.pipeline import SLOTS, DeviceMemory, Pipeline
-from weft.dtypes import of_numpy
-from weft.group import Group
 
 TILE = 64 << 10
 INT32 = of_numpy(np.dtype(np.int32))

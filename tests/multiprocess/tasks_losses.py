@@ -5,7 +5,7 @@ import time
 import numpy as np
 
 import weft
-from weft import endpoints
+from weft.bootstrap import endpoints
 
 MARK = 17.0
 

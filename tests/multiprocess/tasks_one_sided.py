@@ -8,7 +8,7 @@ import pytest
 from cases import DTYPES, random_array
 
 import weft
-from weft.symmetric import SymmetricArray
+from weft.api.symmetric import SymmetricArray
 
 ELEMENTS = 3001
 

@@ -20,7 +20,7 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
-from weft.ports import free_ports
+from weft.processes.ports import free_ports
 
 DEADLINE_SECONDS = 60.0
 _STACKS_SECONDS = 1.0

@@ -10,7 +10,7 @@ import tasks_metrics
 from prometheus_client.parser import text_string_to_metric_families
 from team import DEADLINE_SECONDS, Team
 
-from weft.ports import free_ports
+from weft.processes.ports import free_ports
 
 
 def read(port):

@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 from weft.config import environment
-from weft.ports import free_ports
+from weft.processes.ports import free_ports
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples/user_algorithm.py"
 RANKS = 4

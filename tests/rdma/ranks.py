@@ -14,7 +14,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from tools.emulated_cuda import library
-from weft import diagnosis
+from weft.diagnosis import findings as diagnosis
 
 MEMBER = Path(__file__).with_name("member.py")
 

@@ -4,7 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from weft.ports import free_ports
+from weft.processes.ports import free_ports
 
 RANKS = 3
 

@@ -201,7 +201,7 @@ def die() -> None:
 
 def _die_in_recovery(recovery: weft.torch.Recovery, death: Death) -> None:
     """Replaces what the recovery calls at a place by death: in its own code there are no hooks."""
-    from weft.group import Group
+    from weft.api.group import Group
     from weft.torch.recovery import recovery as module
 
     def replace(owner: Any, name: str, when: Callable[[], bool] = lambda: True) -> None:

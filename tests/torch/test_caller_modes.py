@@ -34,7 +34,7 @@ BETWEEN = (
     "weft.torch.patches.handles",
 )
 """Modules between who calls a function of torch and a mode."""
-USERS_OWN = ("weft.torch.batch_norm", "weft.staging")
+USERS_OWN = ("weft.torch.batch_norm", "weft.api.staging")
 """A layer of the model; and DLPack's questions, which weft's functions for arrays ask a tensor."""
 
 

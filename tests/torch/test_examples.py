@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 from test_ecosystem_elastic import DEADLINE_SECONDS, finished, torchrun
 
-from weft.ports import free_ports
+from weft.processes.ports import free_ports
 
 SURVIVING = Path(__file__).parents[2] / "examples" / "surviving_training.py"
 SCRIPT = Path(__file__).parents[2] / "examples" / "language_model.py"

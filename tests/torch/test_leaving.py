@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from weft.ports import free_ports
+from weft.processes.ports import free_ports
 
 DEADLINE_S = 60
 PROGRAM = """

@@ -12,7 +12,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from weft import endpoints
+from weft.bootstrap import endpoints
 
 PAGES_OF_A_GROUP = 32
 """More than a group of two takes for operations of a few bytes, of whatever kind."""

@@ -14,7 +14,7 @@ import torch.nn.functional as F  # noqa: N812
 from torch import nn
 
 import weft
-from weft.ports import free_ports
+from weft.processes.ports import free_ports
 from weft.torch.parameter_server import (
     Largest,
     Limits,

@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import nn
 
-from weft.ports import free_ports
+from weft.processes.ports import free_ports
 from weft.torch.parameter_server import Server, ServerOptimizer, Worker
 
 DEADLINE_SECONDS = 90.0

@@ -11,8 +11,9 @@ import pytest
 import torch
 
 import weft
-from weft import _weft, config, endpoints, stores
-from weft.ports import free_ports
+from weft import _weft, config
+from weft.bootstrap import endpoints, stores
+from weft.processes.ports import free_ports
 from weft.torch.parameter_server import Journal, Limits, Server, Service
 from weft.torch.parameter_server import server as server_module
 from weft.torch.parameter_server.connection import call, connect

@@ -24,7 +24,7 @@ from torch import nn
 
 import weft
 import weft.torch
-from weft.group import Group
+from weft.api.group import Group
 from weft.torch.recovery.copies import copy_of
 
 PLACES = ["before", "forward", "backward", "all-reduce", "step", "after", "vote", "in the vote", "voted", "copying"]

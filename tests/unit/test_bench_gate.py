@@ -10,8 +10,8 @@ from benches import record
 from benches.gate import report
 from benches.gate.networks import NETWORKS
 from benches.gate.rows import CONTENDERS, GateRow, PairedBlock, median_interval
-from weft import diagnosis
-from weft.diagnosis import Finding
+from weft.diagnosis import findings as diagnosis
+from weft.diagnosis.findings import Finding
 
 
 @pytest.mark.parametrize(

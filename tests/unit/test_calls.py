@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from weft import calls
-from weft.calls import RankInGroup
+from weft.api import calls
+from weft.api.calls import RankInGroup
+from weft.datatypes.ops import PremulSum
 from weft.errors import ArgumentError, UnsupportedError
-from weft.ops import PremulSum
 
 MEMBER = RankInGroup(1, 3)
 

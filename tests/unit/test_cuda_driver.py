@@ -123,5 +123,5 @@ def test_adapters_are_tried_with_every_device(
 
 
 def test_import_loads_no_driver() -> None:
-    code = "import sys, weft.group; assert 'weft.device.driver' not in sys.modules"
+    code = "import sys, weft.api.group; assert 'weft.device.driver' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)

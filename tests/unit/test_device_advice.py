@@ -9,7 +9,7 @@ from tools.emulated_cuda import library
 from weft.cli import main
 from weft.device import placement
 from weft.device.advice import backend_for, ways
-from weft.diagnosis import graphics_processors
+from weft.diagnosis.findings import graphics_processors
 
 NCCL = "cpu:weft,cuda:nccl"
 

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from weft import host_checks, machine, reachability
+from weft import machine
 from weft.cli import main
-from weft.ports import free_ports
+from weft.diagnosis import host_checks, reachability
+from weft.processes.ports import free_ports
 
 
 def tree(root: Path, files: dict[str, str]) -> Path:

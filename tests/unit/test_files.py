@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from weft import files
+from weft.output import files
 
 PACKAGE = Path(files.__file__).parent
 KINDS = ["link", "dangling", "directory-link", "directory", "pipe"]
@@ -92,7 +92,7 @@ def test_modes_are_those_of_the_caller(tmp_path):
     program = """
 import os, sys
 from pathlib import Path
-from weft import files
+from weft.output import files
 os.umask(0o027)
 files.write(Path(sys.argv[1], "common"), "")
 with files.replacing(Path(sys.argv[1], "own"), mode=files.PRIVATE, sync=True): pass
@@ -151,7 +151,7 @@ def test_nothing_else_in_the_package_writes_files():
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.Call) and writes(node)
     ]
-    assert found == [], "write by weft.files, which follows no link"
+    assert found == [], "write by weft.output.files, which follows no link"
 
 
 RANK = """

@@ -2,7 +2,7 @@
 
 import pytest
 
-from weft import local_ranks
+from weft.processes import local_ranks
 
 
 def test_every_rank_learns_its_place() -> None:

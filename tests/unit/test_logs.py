@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import weft
-from weft import summary
+from weft.observability import summary
 
 ONE_GROUP = "import weft; weft.init(0, 1, transport='loopback').abort('enough')"
 LINE = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} rank 0 (INFO|ERROR) weft: (.*)")

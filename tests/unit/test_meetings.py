@@ -9,8 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 import weft
-from weft import meetings
-from weft.meetings import agree_on_number
+from weft.bootstrap import meetings
+from weft.bootstrap.meetings import agree_on_number
 
 SOON_S = 20.0
 

@@ -17,9 +17,9 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 import weft
-from weft.metrics import METRICS, Publisher, exposition, server
-from weft.metrics.collector import Collector
-from weft.ports import free_ports
+from weft.observability.metrics import METRICS, Publisher, exposition, server
+from weft.observability.metrics.collector import Collector
+from weft.processes.ports import free_ports
 
 ROOT = Path(__file__).parents[2]
 
@@ -129,7 +129,7 @@ def test_counters_of_groups_with_one_name_are_added_up_and_stay():
 
 def test_failures_are_counted_by_kind(monkeypatch, tmp_path):
     publisher = Publisher(tmp_path / "weft.prom", 0, 0)
-    monkeypatch.setattr(weft.reports, "_publisher", publisher)
+    monkeypatch.setattr(weft.observability.reports, "_publisher", publisher)
     with weft.init(0, 1, transport="loopback", name="one") as group:
         before = collected(publisher.collector)
         group.abort("enough")

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from weft.plain_text import Progress, Table, show
+from weft.output.plain_text import Progress, Table, show
 
 
 def table() -> Table:

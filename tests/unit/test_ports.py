@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from weft import ports
+from weft.processes import ports
 
 
 def test_ports_are_none_that_a_socket_may_be_given_meanwhile() -> None:

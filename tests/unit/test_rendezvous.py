@@ -13,7 +13,7 @@ import pytest
 
 import weft
 from weft import config, world
-from weft.ports import free_ports
+from weft.processes.ports import free_ports
 
 FEW_DESCRIPTORS = """
 import os, resource, sys

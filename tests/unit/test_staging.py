@@ -8,8 +8,9 @@ import pytest
 import torch
 
 import weft
-from weft import _weft, staging
-from weft.dtypes import DTYPES
+from weft import _weft
+from weft.api import staging
+from weft.datatypes.dtypes import DTYPES
 from weft.errors import ArgumentError, UnsupportedError
 
 NUMPY_TYPES = [name for name in DTYPES if name != "bfloat16"] + [ml_dtypes.bfloat16]

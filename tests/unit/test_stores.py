@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 import weft
-from weft import config, stores
-from weft.ports import free_ports
+from weft import config
+from weft.bootstrap import stores
+from weft.processes.ports import free_ports
 
 SECRET = "the secret of this job, and no other"
 IDLE_CONNECTIONS = """

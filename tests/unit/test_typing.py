@@ -5,8 +5,9 @@ import typing
 import numpy as np
 from mypy import api
 
-from weft import _weft, dtypes
-from weft.ops import Op
+from weft import _weft
+from weft.datatypes import dtypes
+from weft.datatypes.ops import Op
 
 PROGRAM = """
 from typing import Any
@@ -43,7 +44,7 @@ def test_calls_are_checked():
 
 
 def test_operations_are_those_of_the_native_layer():
-    assert list(typing.get_args(Op)) == _weft.operations()
+    assert list(typing.get_args(Op)) == _weft.datatypes.operations()
 
 
 def test_element_types_have_their_lengths():

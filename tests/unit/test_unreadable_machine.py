@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from weft import config, diagnosis, machine, selection
+from weft import config, machine, selection
 from weft import profiles as profile
+from weft.diagnosis import findings as diagnosis
+from weft.diagnosis.host_checks import Finding
 from weft.errors import ConfigError
-from weft.host_checks import Finding
 
 
 def refuse(*_arguments: object, **_keywords: object) -> None:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import weft
-from weft.ports import free_ports
+from weft.processes.ports import free_ports
 
 
 def in_threads(**options):

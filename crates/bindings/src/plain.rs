@@ -212,6 +212,6 @@ fn is_plain_class(x: &Bound<'_, PyAny>) -> PyResult<bool> {
     if x.is_exact_instance(NDARRAY.import(py, "numpy", "ndarray")?) {
         return Ok(true);
     }
-    let symmetric = SYMMETRIC.import(py, "weft.symmetric", "SymmetricArray")?;
+    let symmetric = SYMMETRIC.import(py, "weft.api.symmetric", "SymmetricArray")?;
     Ok(x.is_exact_instance(symmetric))
 }

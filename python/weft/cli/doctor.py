@@ -6,11 +6,11 @@ import argparse
 import json
 import sys
 
-from weft import reachability
 from weft.cli import values
 from weft.cli.command import Command, UsageError
-from weft.diagnosis import Finding, findings
-from weft.plain_text import Table, show
+from weft.diagnosis import reachability
+from weft.diagnosis.findings import Finding, findings
+from weft.output.plain_text import Table, show
 
 DESCRIPTION = """\
 Reports what weft finds on this machine: cores, caches, NUMA nodes and memory as limits allow, container, clocks, which

@@ -11,14 +11,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from weft import config, files, selection
+from weft import config, selection
 from weft.cli import options, values
 from weft.cli.collective_names import usual
 from weft.cli.command import Command, ended_by_interrupt
 from weft.cli.verify import describe
 from weft.errors import ArgumentError, ConfigError, ScheduleError, UnsupportedError
 from weft.machine import usable_cores
-from weft.plain_text import Table, show
+from weft.output import files
+from weft.output.plain_text import Table, show
 from weft.profiles import Profile, hardware
 from weft.profiles import candidates as profiles
 from weft.quantities import show_bytes, show_time

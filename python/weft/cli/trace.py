@@ -10,10 +10,11 @@ from collections import defaultdict
 from collections.abc import Sized
 from pathlib import Path
 
-from weft import config, files
+from weft import config
 from weft.cli import values
 from weft.cli.command import Command
 from weft.errors import ArgumentError
+from weft.output import files
 from weft.tracing import Job, TraceFinding, findings, jobs, read
 from weft.tracing.analyzer import write_pickles
 from weft.tracing.findings import show_ns, show_ranks

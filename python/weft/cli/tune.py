@@ -9,14 +9,15 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from weft import config, local_ranks
+from weft import config
 from weft.cli import options, values
 from weft.cli.collective_names import usual
 from weft.cli.command import Command
 from weft.errors import ArgumentError, ConfigError
-from weft.local_ranks import RanksError
-from weft.plain_text import Progress, Table, show
-from weft.ports import free_ports
+from weft.output.plain_text import Progress, Table, show
+from weft.processes import local_ranks
+from weft.processes.local_ranks import RanksError
+from weft.processes.ports import free_ports
 from weft.quantities import show_bytes
 from weft.schedule import Schedule
 from weft.tuning import tuner

@@ -24,16 +24,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weft import _weft
+from weft.datatypes.dtypes import DType
+from weft.datatypes.operations import native_operation
+from weft.datatypes.ops import Op, PremulSum
 from weft.device.driver import Driver
 from weft.device.host_steps import HostSteps, Step, Waitable
 from weft.device.memory import Block, Blocks, Flags, Registered, address_of
 from weft.device.operation import DeviceOperation
 from weft.device.placement import memory_at, node_of
 from weft.device.queues import CopyQueues, Event, StreamMaker
-from weft.dtypes import DType
 from weft.errors import DeviceError, UnsupportedError
-from weft.operations import native_operation
-from weft.ops import Op, PremulSum
 
 __all__ = ["SLOTS", "DeviceMemory", "Pipeline"]
 
@@ -131,7 +131,7 @@ class Pipeline(HostSteps):
             device: Where the memory lies.
             stream: The operation begins after what was put into this one; None: now.
             timeout: Seconds that each tile's collective may take.
-            how: Further keywords of `weft.collectives.CallKeywords`.
+            how: Further keywords of `weft.api.collectives.CallKeywords`.
             hold: What owns the memory, kept until the operation has ended.
 
         Raises:

@@ -8,9 +8,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from weft import _weft, files
+from weft import _weft
 from weft.call_shape import CallShape, plain_hosts
 from weft.errors import ArgumentError, ScheduleError
+from weft.output import files
 
 if TYPE_CHECKING:
     from weft.simulation import Machine

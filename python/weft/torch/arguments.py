@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 from torch.distributed import ReduceOp
 
-from weft.dtypes import DTYPES, DType
+from weft.datatypes.dtypes import DTYPES, DType
+from weft.datatypes.ops import Op, PremulSum
 from weft.errors import UnsupportedError
-from weft.ops import Op, PremulSum
 from weft.parsing import SECONDS_MAX
 
 __all__ = ["UNSET", "check_reducible", "element_type", "is_reducible", "real", "reduction", "seconds"]

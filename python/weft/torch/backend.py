@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch._C._distributed_c10d import Backend, Store
 
-from weft import reports
+from weft.observability import reports
 from weft.torch.arguments import seconds
 from weft.torch.collectives import TorchCollectives
 from weft.torch.groups import open_group

@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from weft.group import Group
+from weft.api.group import Group
 
 __all__ = ["BlockPool", "as_tensor"]
 

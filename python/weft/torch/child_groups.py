@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from weft import reports
+from weft.observability import reports
 from weft.torch.communication_thread import communication_thread
 
 if TYPE_CHECKING:

@@ -17,10 +17,10 @@ from torch.autograd import profiler
 from torch.distributed import ReduceOp
 
 from weft import _weft
+from weft.api.request import PreparedCall, call
+from weft.api.staging import Staged, check_same_type
+from weft.datatypes.operations import native_operation
 from weft.errors import ArgumentError
-from weft.operations import native_operation
-from weft.request import PreparedCall, call
-from weft.staging import Staged, check_same_type
 from weft.torch import ranges
 from weft.torch.arguments import UNSET, element_type, real, reduction, seconds
 from weft.torch.call_context import keywords, within
@@ -42,8 +42,8 @@ from weft.torch.sparse import all_reduce_sparse
 from weft.torch.work import WeftWork
 
 if TYPE_CHECKING:
-    from weft.ops import Op, PremulSum
-    from weft.staging import Array
+    from weft.api.staging import Array
+    from weft.datatypes.ops import Op, PremulSum
     from weft.torch.device.work import DeviceWork
 
 __all__ = ["TorchCollectives"]

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from torch.distributed import ProcessGroup
 
-from weft import _weft, summary
-from weft.group import Group
+from weft import _weft
+from weft.api.group import Group
+from weft.observability import summary
 from weft.torch.lookup import backend_of
 
 __all__ = ["describe"]

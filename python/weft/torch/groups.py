@@ -17,10 +17,12 @@ from collections.abc import Iterator
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
-from weft import config, endpoints, reports, selection
+from weft import config, selection
+from weft.bootstrap import endpoints
+from weft.bootstrap.meetings import agree_on_number
+from weft.bootstrap.stores import TorchStore, rendezvous
 from weft.errors import ArgumentError, Error
-from weft.meetings import agree_on_number
-from weft.stores import TorchStore, rendezvous
+from weft.observability import reports
 from weft.torch.arguments import seconds
 from weft.torch.lookup import backend_of
 from weft.world import init, stay_away

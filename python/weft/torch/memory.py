@@ -1,4 +1,4 @@
-"""Memory of tensors: torch's counterpart of `weft.staging`.
+"""Memory of tensors: torch's counterpart of `weft.api.staging`.
 
 Copies are made by torch, which knows of bits that say "negative" or "conjugate", and copies large
 tensors by several threads.
@@ -12,8 +12,8 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
+from weft.api.staging import Array, Staged, apart, check_same_type
 from weft.errors import ArgumentError, UnsupportedError
-from weft.staging import Array, Staged, apart, check_same_type
 from weft.torch.arguments import element_type
 
 __all__ = ["is_plain", "joined_readable", "joined_writable", "pair", "readable", "single", "writable"]

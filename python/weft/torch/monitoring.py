@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from torch._C._distributed_c10d import PrefixStore, Store
 
-from weft import reports
 from weft.errors import Timeout
+from weft.observability import reports
 
 if TYPE_CHECKING:
     from weft import _weft

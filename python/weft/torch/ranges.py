@@ -15,7 +15,7 @@ from torch import Tensor
 from torch._C._profiler import _RecordFunctionFast
 from torch.autograd import profiler
 
-from weft.request import PreparedCall
+from weft.api.request import PreparedCall
 
 __all__ = ["of_calls", "of_message"]
 

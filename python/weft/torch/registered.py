@@ -5,8 +5,8 @@ from __future__ import annotations
 from torch import Tensor
 from torch.distributed import ProcessGroup
 
-from weft.group import Group
-from weft.registration import Registration
+from weft.api.group import Group
+from weft.api.registration import Registration
 from weft.torch.lookup import backend_of
 from weft.torch.patches.modes import outside_of_modes
 

@@ -7,7 +7,7 @@ from datetime import timedelta
 import torch.distributed as dist
 from torch.distributed import ProcessGroup, distributed_c10d
 
-from weft import reports
+from weft.observability import reports
 from weft.torch.arguments import seconds
 from weft.torch.backend_name import BACKEND_NAME
 from weft.torch.groups import already_made

@@ -12,7 +12,7 @@ from torch._C._distributed_c10d import PrefixStore
 from torch.distributed import distributed_c10d
 
 from weft._weft import AboveStandardStreams
-from weft.stores import rendezvous
+from weft.bootstrap.stores import rendezvous
 
 __all__ = ["StoreEnd"]
 

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 from torch.distributed import ProcessGroup
 
+from weft.api.group import Group
+from weft.api.symmetric import SymmetricArray
 from weft.errors import ArgumentError
-from weft.group import Group
-from weft.symmetric import SymmetricArray
 from weft.torch.arguments import check_reducible, is_reducible
 from weft.torch.blocks import BlockPool, as_tensor
 from weft.torch.lookup import backend_of

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 from torch.distributed import ProcessGroup
 
+from weft.api.one_sided import ArrayKind, OneSided, Window
 from weft.errors import ArgumentError
-from weft.one_sided import ArrayKind, OneSided, Window
 from weft.torch.arguments import element_type
 from weft.torch.blocks import as_tensor
 from weft.torch.lookup import backend_of

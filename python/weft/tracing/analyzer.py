@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from weft.files import write
+from weft.output.files import write
 
 __all__ = ["write_pickles"]
 

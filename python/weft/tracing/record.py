@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from weft.errors import ArgumentError
-from weft.files import is_private, read_text
+from weft.output.files import is_private, read_text
 
 __all__ = ["Failure", "Operation", "RankRecord", "newest_job", "read", "record_files"]
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from weft.group import Group
+from weft.api.group import Group
 from weft.tuning.stopwatch import Measurement, Probe, Stopwatch
 
 __all__ = ["TuningCoordinator", "agree"]

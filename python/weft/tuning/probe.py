@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-from weft.group import Group
+from weft.api.group import Group
 from weft.machine import affinity_cores
 from weft.profiles import Profile, ProfileRow
 from weft.tuning import selection, tuner

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from weft.group import Group
+from weft.api.group import Group
 from weft.tuning.stopwatch import Measurement
 
 __all__ = ["Conditions", "busy_seconds", "load", "spread"]

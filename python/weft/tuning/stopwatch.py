@@ -8,12 +8,12 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from weft import calls
-from weft.calls import RankInGroup
-from weft.collectives import CallKeywords
+from weft.api import calls
+from weft.api.calls import RankInGroup
+from weft.api.collectives import CallKeywords
+from weft.api.group import Group
+from weft.api.request import PreparedCall
 from weft.errors import ConfigError, UnsupportedError
-from weft.group import Group
-from weft.request import PreparedCall
 
 __all__ = ["LONG_S", "Measurement", "Probe", "Stopwatch"]
 

@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from weft import _weft
+from weft.api.group import Group
 from weft.errors import ConfigError
-from weft.group import Group
 from weft.machine import affinity_cores
 from weft.profiles import Profile, ProfileRow, ProfileTopology, hardware
 from weft.tuning import calibration, quiet, selection

@@ -7,7 +7,7 @@ import dataclasses
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from weft.local_ranks import Command
+from weft.processes.local_ranks import Command
 from weft_lab.bench import neighbours, peers, processes, worker_groups
 from weft_lab.bench.coordinator import BenchCoordinator
 from weft_lab.bench.peers import PeerLibrary, RankPlacement, remote_shell

@@ -9,8 +9,8 @@ import subprocess
 import sys
 from collections.abc import Iterator
 
-from weft import local_ranks
-from weft.local_ranks import die_with_parent
+from weft.processes import local_ranks
+from weft.processes.local_ranks import die_with_parent
 
 _FACTOR = 1664525
 _SUMMAND = 1013904223

@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 import weft
-from weft import files
-from weft.ports import free_ports
+from weft.api.symmetric import SymmetricArray
+from weft.output import files
+from weft.processes.ports import free_ports
 from weft.quantities import show_bytes
-from weft.symmetric import SymmetricArray
 from weft_lab import console
 from weft_lab.bench import launch, processes, rows
 from weft_lab.bench.rows import BenchRow

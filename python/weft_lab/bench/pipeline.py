@@ -11,8 +11,8 @@ from math import comb
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from weft import files
-from weft.ports import free_ports
+from weft.output import files
+from weft.processes.ports import free_ports
 from weft.quantities import show_bytes
 from weft_lab import console, plots
 from weft_lab.bench import launch, plot

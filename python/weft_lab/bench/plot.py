@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from weft import files
+from weft.output import files
 from weft.quantities import show_bytes
 from weft_lab import plots
 from weft_lab.bench.rows import BenchRow

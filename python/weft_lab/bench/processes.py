@@ -6,8 +6,9 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from weft import config, local_ranks
-from weft.local_ranks import Command, RanksError
+from weft import config
+from weft.processes import local_ranks
+from weft.processes.local_ranks import Command, RanksError
 
 __all__ = ["BenchError", "RankProcesses", "commands", "run"]
 

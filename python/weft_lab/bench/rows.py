@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from weft import files
+from weft.output import files
 from weft_lab.bench.collectives import find
 
 KINDS = ("weft", "peer", "floor")

@@ -6,7 +6,7 @@ import dataclasses
 import json
 from pathlib import Path
 
-from weft import files
+from weft.output import files
 from weft_lab.bench import collectives, elements
 
 MEMORIES = ("ordinary", "symmetric")

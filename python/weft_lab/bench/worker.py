@@ -14,7 +14,7 @@ import numpy as np
 
 import weft
 from weft import _weft, config, machine
-from weft.local_ranks import die_with_parent
+from weft.processes.local_ranks import die_with_parent
 from weft_lab.bench import accuracy, collectives, elements, peers
 from weft_lab.bench.libraries import (
     Contender,

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from weft import local_ranks
-from weft.local_ranks import Command
+from weft.processes import local_ranks
+from weft.processes.local_ranks import Command
 from weft_lab.bench.libraries import Description
 from weft_lab.bench.message_socket import MessageSocket
 from weft_lab.bench.processes import BenchError

@@ -6,10 +6,10 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from weft import files
 from weft.cli.command import Command
-from weft.local_ranks import RanksError
-from weft.ports import free_ports
+from weft.output import files
+from weft.processes.local_ranks import RanksError
+from weft.processes.ports import free_ports
 from weft.quantities import show_bytes
 from weft_lab import console
 from weft_lab.bench import collectives, elements, launch, one_sided, peers, pipeline, rows, stages, table

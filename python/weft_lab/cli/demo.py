@@ -9,10 +9,11 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from weft import config, diagnosis
+from weft import config
 from weft.cli import values
 from weft.cli.command import OPTIONAL_PACKAGES, Command, UsageError, missing
-from weft.local_ranks import RanksError
+from weft.diagnosis import findings as diagnosis
+from weft.processes.local_ranks import RanksError
 from weft_lab import console, demo
 from weft_lab.bench import launch, processes
 from weft_lab.cli import emulated_options

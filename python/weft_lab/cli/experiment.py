@@ -11,7 +11,7 @@ from weft import config
 from weft.cli import values
 from weft.cli.command import Command, UsageError, tell
 from weft.errors import ConfigError
-from weft.local_ranks import RanksError
+from weft.processes.local_ranks import RanksError
 from weft_lab import console
 from weft_lab.cli import emulated_options, experiment_lenet, experiment_servers
 from weft_lab.emulation import EmulationError, require_root

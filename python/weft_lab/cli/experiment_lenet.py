@@ -56,7 +56,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     Raises:
         EmulationError: Hosts cannot be emulated here.
-        weft.local_ranks.RanksError: A process has failed, or there is no contender left.
+        weft.processes.local_ranks.RanksError: A process has failed, or there is no contender left.
     """
     shapes = arguments.shapes or list(lenet.SHAPES)
     if any(hosts > 1 for hosts, _ in shapes):

@@ -62,7 +62,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     Raises:
         EmulationError: Hosts cannot be emulated here.
-        weft.local_ranks.RanksError: A process has failed.
+        weft.processes.local_ranks.RanksError: A process has failed.
     """
     from weft_lab.experiment import parameter_server
 

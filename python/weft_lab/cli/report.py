@@ -6,10 +6,10 @@ import argparse
 import sys
 from pathlib import Path
 
-from weft import files
 from weft.cli import values
 from weft.cli.command import Command
 from weft.errors import ArgumentError
+from weft.output import files
 
 DESCRIPTION = """\
 Makes one HTML file of the rows that `weft bench --json` wrote, of flight records (files, or directories of them; see

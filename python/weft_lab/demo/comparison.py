@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from weft import files
+from weft.output import files
 from weft_lab import console, plots
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
-from weft import files
+from weft.output import files
 
 TEST_SAMPLES = 360
 SHIFT_PIXELS_MAX = 2

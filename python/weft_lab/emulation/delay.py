@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import NoReturn
 
-from weft.local_ranks import die_with_parent
+from weft.processes.local_ranks import die_with_parent
 from weft_lab.emulation.control import HostControl
 from weft_lab.emulation.tap import FRAME_BYTES_MAX
 

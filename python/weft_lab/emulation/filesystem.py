@@ -4,7 +4,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from weft import files
+from weft.output import files
 from weft_lab.emulation import kernel
 
 PRIVATE_DIRECTORIES = ("/tmp", "/dev/shm")

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
-from weft.local_ranks import die_with_parent
+from weft.processes.local_ranks import die_with_parent
 from weft_lab.emulation import filesystem, kernel
 from weft_lab.emulation.control import HostControl
 from weft_lab.emulation.network import EmulatedNetwork

@@ -32,7 +32,7 @@ def measure() -> StudyResult:
     """Trains in all three ways in turn, for about half a minute.
 
     Raises:
-        weft.local_ranks.RanksError: A rank has failed.
+        weft.processes.local_ranks.RanksError: A rank has failed.
     """
     with launch.shared_directory() as directory:
         return overlap.measure(_STUDY, Path(directory), print)

@@ -14,8 +14,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from weft import files, local_ranks
-from weft.ports import free_ports
+from weft.output import files
+from weft.processes import local_ranks
+from weft.processes.ports import free_ports
 from weft_lab import console, plots
 from weft_lab.bench import launch, peers, processes
 from weft_lab.bench.peers.peer import INSTALL
@@ -176,7 +177,7 @@ def measure(
     run has left in the directory is not measured again.
 
     Raises:
-        weft.local_ranks.RanksError: A rank has failed.
+        weft.processes.local_ranks.RanksError: A rank has failed.
     """
     alone = _measured(LeNetStudy(1, 1, None, (), tuple(range(_SEEDS)), batch, rounds, steps), directory)
     found = [alone]

@@ -11,7 +11,7 @@ import dataclasses
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from weft.ports import free_ports
+from weft.processes.ports import free_ports
 from weft_lab.bench import launch, processes
 from weft_lab.experiment.networks import NETWORKS
 from weft_lab.experiment.stages import Stages, shown

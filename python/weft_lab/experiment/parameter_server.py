@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from weft import files
-from weft.ports import free_ports
+from weft.output import files
+from weft.processes.ports import free_ports
 from weft.simulation import Machine, simulate
 from weft_lab import console, plots
 from weft_lab.bench import launch, processes
@@ -152,7 +152,7 @@ def measure(study: ServerStudy, directory: Path) -> Outcome:
     """What a study finds. What an earlier run has left in the directory is not measured again.
 
     Raises:
-        weft.local_ranks.RanksError: A rank has failed.
+        weft.processes.local_ranks.RanksError: A rank has failed.
     """
     path = directory / f"{study.key}.json"
     directory.mkdir(parents=True, exist_ok=True)

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any, Protocol
 
-from weft import files
+from weft.output import files
 
 __all__ = ["save"]
 

@@ -11,7 +11,7 @@ import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from weft import files
+from weft.output import files
 from weft_lab import console
 
 __all__ = ["Stages", "shown"]

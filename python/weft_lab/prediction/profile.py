@@ -8,8 +8,8 @@ import math
 from pathlib import Path
 from typing import Any
 
-from weft import files
 from weft.errors import ArgumentError
+from weft.output import files
 
 __all__ = ["ProfiledParameter", "TrainingProfile"]
 

@@ -9,9 +9,10 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from weft import config, files
+from weft import config
 from weft.errors import ArgumentError
-from weft.ports import free_ports
+from weft.output import files
+from weft.processes.ports import free_ports
 from weft_lab.prediction.profile import TrainingProfile
 
 __all__ = ["profile_model", "profile_script"]

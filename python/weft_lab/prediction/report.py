@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from weft import files
+from weft.output import files
 from weft_lab import console, plots
 from weft_lab.prediction.compression import COMPRESSIONS
 from weft_lab.prediction.prediction import Prediction

@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 
 from weft import config
+from weft.api.group import Group
 from weft.device.driver import driver
 from weft.device.pipeline import DeviceMemory, Pipeline
 from weft.errors import UnsupportedError
-from weft.group import Group
 from weft.torch.device.host_queue import HostQueue, QueuedOperation
 
 if TYPE_CHECKING:

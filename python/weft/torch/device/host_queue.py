@@ -19,12 +19,12 @@ import torch
 from torch import Tensor
 
 from weft import _weft
+from weft.datatypes.dtypes import DType
+from weft.datatypes.operations import native_operation
+from weft.datatypes.ops import Op, PremulSum
 from weft.device.host_steps import HostSteps, Step, Waitable
 from weft.device.memory import address_of
-from weft.dtypes import DType
 from weft.errors import UnsupportedError
-from weft.operations import native_operation
-from weft.ops import Op, PremulSum
 
 __all__ = ["CopyStreams", "HostQueue", "QueuedOperation"]
 

@@ -15,8 +15,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from weft import reports
 from weft.errors import ArgumentError, Error, UnsupportedError
+from weft.observability import reports
 from weft.torch.arguments import element_type, real
 from weft.torch.device.accelerator import Accelerator, accelerator_of
 from weft.torch.device.work import DeviceWork
@@ -24,7 +24,7 @@ from weft.torch.patches.handles import offer
 
 if TYPE_CHECKING:
     from weft import _weft
-    from weft.ops import Op, PremulSum
+    from weft.datatypes.ops import Op, PremulSum
     from weft.torch.work import WeftWork
 
 __all__ = ["DeviceOperations", "tensors_in"]

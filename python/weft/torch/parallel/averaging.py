@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from weft.ops import Op
+from weft.datatypes.ops import Op
 from weft.torch.parallel.buckets import Bucket, Handle
 from weft.torch.parallel.communication import Communication
 

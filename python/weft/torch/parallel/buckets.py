@@ -16,7 +16,7 @@ from weft.torch.parallel.plan import BucketPlan, ParameterInfo, PlannedBucket
 from weft.torch.patches.tensors import copy_all
 
 if TYPE_CHECKING:
-    from weft.request import PreparedCall
+    from weft.api.request import PreparedCall
 
 __all__ = ["Bucket", "Handle", "Slot", "Update", "make_buckets", "parameter_info"]
 

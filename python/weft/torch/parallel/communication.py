@@ -12,12 +12,12 @@ from torch import Tensor
 from torch.distributed import ProcessGroup
 
 from weft import _weft
+from weft.api.group import Group
+from weft.api.request import PreparedCall, call
+from weft.api.staging import Array, Staged
+from weft.datatypes.ops import Op
 from weft.errors import ArgumentError, ConfigError, Desync
-from weft.group import Group
-from weft.logs import LOGGER
-from weft.ops import Op
-from weft.request import PreparedCall, call
-from weft.staging import Array, Staged
+from weft.output.logs import LOGGER
 from weft.torch.arguments import element_type, real
 from weft.torch.communication_thread import CommunicationThread
 from weft.torch.device.accelerator import accelerator_of

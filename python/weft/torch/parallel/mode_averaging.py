@@ -21,8 +21,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from torch import Tensor
 
+from weft.datatypes.ops import Op
 from weft.errors import ArgumentError, Error, UnsupportedError
-from weft.ops import Op
 from weft.torch import modes
 from weft.torch.call_context import keywords
 from weft.torch.communication_thread import communication_thread

@@ -6,8 +6,8 @@ import dataclasses
 from collections.abc import Iterable
 from typing import Any
 
-from weft.flight import flight_record
-from weft.ops import Op
+from weft.datatypes.ops import Op
+from weft.observability.flight import flight_record
 from weft.torch.parallel.observer import Span
 from weft.torch.parallel.reducer import Reducer
 

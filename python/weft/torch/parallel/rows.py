@@ -14,8 +14,8 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor, nn
 
+from weft.datatypes.ops import Op
 from weft.errors import ArgumentError
-from weft.ops import Op
 from weft.torch.modes import Bucket as Gradients
 from weft.torch.modes import Communication as ModeCommunication
 from weft.torch.modes import Mode, Stages

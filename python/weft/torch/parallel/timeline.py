@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from weft import files
 from weft.drawing.lanes import Bar, Lane, draw, stacked
 from weft.errors import ArgumentError
+from weft.output import files
 from weft.torch.parallel.data_parallel import DataParallel, living_models
 from weft.torch.parallel.observer import Span
 from weft.torch.parallel.operations import averages

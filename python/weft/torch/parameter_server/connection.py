@@ -16,11 +16,12 @@ from typing import Any, Protocol
 
 from torch import Tensor
 
-from weft import _weft, config, selection, stores
+from weft import _weft, config, selection
+from weft.api.group import Group
+from weft.bootstrap import stores
 from weft.config import GroupOptions, Settings
 from weft.errors import ArgumentError, AuthError, ConfigError, Error, PeerLost, Timeout
-from weft.group import Group
-from weft.logs import LOGGER
+from weft.output.logs import LOGGER
 from weft.torch.parameter_server.errors import ServerError, ServerLost, Unavailable, named
 from weft.torch.parameter_server.messages import Channel, Limits, Message
 from weft.torch.parameter_server.service import Service, Session

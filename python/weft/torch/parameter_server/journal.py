@@ -21,8 +21,8 @@ import warnings
 from pathlib import Path
 from typing import BinaryIO
 
-from weft import files
 from weft.errors import ConfigError, Error
+from weft.output import files
 from weft.torch.parameter_server.errors import DamagedRecord, ServerError
 from weft.torch.parameter_server.messages import Message, read_record, write_record
 from weft.torch.parameter_server.shard import Shard

@@ -19,8 +19,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from weft.api.group import Group
 from weft.errors import Error
-from weft.group import Group
 from weft.torch.parameter_server.errors import DamagedRecord, RequestTooLarge, ServerError
 from weft.torch.parameter_server.parsing import short
 

@@ -15,10 +15,11 @@ import threading
 from types import TracebackType
 from typing import Any, Self, Unpack
 
-from weft import _weft, config, endpoints, stores
+from weft import _weft, config
+from weft.bootstrap import endpoints, stores
 from weft.config import Options
 from weft.errors import Aborted, Error
-from weft.logs import LOGGER
+from weft.output.logs import LOGGER
 from weft.torch.parameter_server.connection import FOLLOW, LANES, NO_FLIGHT_RECORD, call, connect, pair
 from weft.torch.parameter_server.errors import ServerError
 from weft.torch.parameter_server.messages import Channel, Limits, Message

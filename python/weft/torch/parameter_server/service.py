@@ -16,7 +16,7 @@ from typing import Any
 from torch import Tensor
 
 from weft.errors import Error
-from weft.logs import LOGGER
+from weft.output.logs import LOGGER
 from weft.torch.parameter_server.errors import ServerError, ShardLost, TooManyWorkers, Unavailable
 from weft.torch.parameter_server.journal import Journal
 from weft.torch.parameter_server.messages import Message

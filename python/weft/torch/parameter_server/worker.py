@@ -27,7 +27,8 @@ from typing import Any, Self, Unpack
 import torch
 from torch import Tensor, nn
 
-from weft import _weft, config, endpoints
+from weft import _weft, config
+from weft.bootstrap import endpoints
 from weft.config import Options
 from weft.errors import ArgumentError, UnsupportedError
 from weft.torch.parallel.first_use import FirstUse

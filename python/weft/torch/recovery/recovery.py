@@ -24,9 +24,9 @@ from weakref import WeakSet
 import numpy as np
 import torch.distributed as dist
 
+from weft.api.group import Group
 from weft.errors import Aborted, ArgumentError, ConfigError, Error, PeerLost, StillRunning, Timeout
-from weft.group import Group
-from weft.logs import LOGGER
+from weft.output.logs import LOGGER
 from weft.torch.lookup import backend_of
 from weft.torch.parallel.data_parallel import DataParallel, living_models
 from weft.torch.recovery.copies import Copy, RandomNumbers, copy_of

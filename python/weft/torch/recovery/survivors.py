@@ -10,8 +10,8 @@ import torch.distributed as dist
 from torch.distributed import Store, TCPStore  # type: ignore[attr-defined]
 
 from weft._weft import AboveStandardStreams
-from weft.group import Group
-from weft.stores import rendezvous
+from weft.api.group import Group
+from weft.bootstrap.stores import rendezvous
 from weft.torch.groups import already_made
 
 __all__ = ["meeting_of", "replace_default_group"]

@@ -8,7 +8,7 @@ import numpy as np
 
 import weft
 from weft import _weft
-from weft.operations import native_operation
+from weft.datatypes.operations import native_operation
 from weft_lab.bench.collectives import BARRIER, PING_PONG, BenchCollective, partner
 from weft_lab.bench.elements import ElementType
 from weft_lab.bench.libraries.contender import Contender, Description, TimedOperation, lengths, ordinary

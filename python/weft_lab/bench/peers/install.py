@@ -9,7 +9,7 @@ import venv
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from weft import files
+from weft.output import files
 from weft_lab.bench.peers.peer import SOURCES, PeerLibrary
 from weft_lab.bench.processes import BenchError
 

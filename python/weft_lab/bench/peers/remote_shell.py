@@ -16,8 +16,9 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from weft import config, files
-from weft.local_ranks import die_with_parent
+from weft import config
+from weft.output import files
+from weft.processes.local_ranks import die_with_parent
 from weft_lab.emulation import EmulatedNetwork
 
 _PORT = 29400

@@ -1,6 +1,6 @@
 """One call of a collective: the native request, and the memory that it reads and writes.
 
-What all adapters share (`weft.calls` for arrays, `weft.torch` for tensors); they differ in the
+What all adapters share (`weft.api.calls` for arrays, `weft.torch` for tensors); they differ in the
 shapes that they accept.
 """
 
@@ -10,9 +10,9 @@ import dataclasses
 from typing import Any
 
 from weft import _weft
-from weft.operations import native_operation
-from weft.ops import Op, PremulSum
-from weft.staging import Array, Staged
+from weft.api.staging import Array, Staged
+from weft.datatypes.operations import native_operation
+from weft.datatypes.ops import Op, PremulSum
 
 __all__ = ["Counts", "PreparedCall", "call"]
 

@@ -9,12 +9,13 @@ import threading
 import warnings
 from typing import TYPE_CHECKING
 
-from weft import _weft, logs
-from weft.logs import LOGGER
+from weft import _weft
+from weft.output import logs
+from weft.output.logs import LOGGER
 
 if TYPE_CHECKING:
     from weft.config import Settings
-    from weft.metrics import Publisher
+    from weft.observability.metrics import Publisher
 
 __all__ = ["begin", "failed", "made"]
 
@@ -38,7 +39,7 @@ def begin(settings: Settings, rank: int, local_rank: int | None) -> None:
         logs.show(settings.log, rank)
     if settings.metrics is None:
         return
-    from weft.metrics import Publisher
+    from weft.observability.metrics import Publisher
 
     with _lock:
         if _publisher is None or _process != os.getpid():
@@ -54,7 +55,7 @@ def made(native: _weft.Group) -> None:
     """
     level = logging.INFO if native.rank == 0 else logging.DEBUG
     if LOGGER.isEnabledFor(level):
-        from weft import summary
+        from weft.observability import summary
 
         LOGGER.log(level, summary.of_group(native))
         for line in summary.of_collectives(native):

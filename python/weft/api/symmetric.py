@@ -7,10 +7,10 @@ from typing import Any, Self
 import numpy as np
 
 from weft import _weft
-from weft.calls import RankInGroup
-from weft.dtypes import of_numpy
+from weft.api.calls import RankInGroup
+from weft.api.one_sided import ArrayKind, OneSided, Window
+from weft.datatypes.dtypes import of_numpy
 from weft.errors import ArgumentError, UnsupportedError
-from weft.one_sided import ArrayKind, OneSided, Window
 
 __all__ = ["SymmetricArray"]
 

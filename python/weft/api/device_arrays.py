@@ -1,6 +1,6 @@
 """Arrays on devices, such as CuPy's and torch's, by DLPack: their all-reduce, tile by tile.
 
-Other operations on them are staged as a whole (`weft.staging`).
+Other operations on them are staged as a whole (`weft.api.staging`).
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ from collections.abc import Mapping
 from typing import Any, Protocol
 
 from weft import config
+from weft.api.staging import describe
+from weft.datatypes.ops import Op, PremulSum
 from weft.device.driver import driver
 from weft.device.operation import DeviceOperation
 from weft.device.pipeline import DeviceMemory, Pipeline, RankGroup
 from weft.errors import ArgumentError, Error
-from weft.ops import Op, PremulSum
-from weft.staging import describe
 
 __all__ = ["DeviceArrays"]
 

@@ -1,4 +1,4 @@
-"""Test of one transport with two processes (`python -m weft.probe shm`): time of an all-reduce."""
+"""Test of one transport, `python -m weft.diagnosis.probe shm`: an all-reduce of two processes."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from contextlib import closing
 
 import numpy as np
 
-from weft.local_ranks import die_with_parent
-from weft.ports import free_ports
+from weft.processes.local_ranks import die_with_parent
+from weft.processes.ports import free_ports
 from weft.world import init
 
 _CALLS = 200
@@ -27,7 +27,7 @@ def main() -> None:
         measure(1, transport, int(sys.argv[2]))
         return
     port = free_ports(1)[0]
-    other = subprocess.Popen([sys.executable, "-m", "weft.probe", transport, str(port)])
+    other = subprocess.Popen([sys.executable, "-m", "weft.diagnosis.probe", transport, str(port)])
     try:
         median_us = measure(0, transport, port)
         other.wait(_TIMEOUT_S)

@@ -9,10 +9,11 @@ import weakref
 from collections import Counter
 from collections.abc import Iterator
 
-from weft import _weft, endpoints
+from weft import _weft
+from weft.bootstrap import endpoints
 from weft.errors import Error
-from weft.metrics import exposition
-from weft.metrics.exposition import Metric, Sample
+from weft.observability.metrics import exposition
+from weft.observability.metrics.exposition import Metric, Sample
 
 __all__ = ["Collector"]
 

@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable
 
 from weft._weft import AboveStandardStreams
-from weft.logs import LOGGER
+from weft.output.logs import LOGGER
 
 __all__ = ["PageServer"]
 

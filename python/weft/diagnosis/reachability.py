@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from weft.host_checks import Finding
+from weft.diagnosis.host_checks import Finding
 
 __all__ = ["checked_ports", "hosts", "listening"]
 

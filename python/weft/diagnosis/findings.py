@@ -11,9 +11,10 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator
 
-from weft import _weft, config, host_checks, machine
+from weft import _weft, config, machine
+from weft.diagnosis import host_checks
+from weft.diagnosis.host_checks import Finding
 from weft.errors import Error, UnsupportedError
-from weft.host_checks import Finding
 
 __all__ = ["Finding", "emulated_hosts", "findings", "graphics_processors", "rdma"]
 
@@ -75,7 +76,7 @@ def _gigabytes(count: int) -> str:
 
 def _transport(transport: str) -> Finding:
     """Two processes, one all-reduce. What fails says itself why."""
-    probe = [sys.executable, "-m", "weft.probe", transport]
+    probe = [sys.executable, "-m", "weft.diagnosis.probe", transport]
     try:
         done = subprocess.run(probe, capture_output=True, text=True, timeout=_PROBE_DEADLINE_S, check=False)
     except subprocess.TimeoutExpired:

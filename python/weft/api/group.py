@@ -8,19 +8,21 @@ from typing import TYPE_CHECKING, Any, Self, Unpack
 
 import numpy as np
 
-from weft import _weft, calls, config, reports, selection
-from weft.calls import RankInGroup
-from weft.collectives import CallKeywords, Collectives
+from weft import _weft, config, selection
+from weft.api import calls
+from weft.api.calls import RankInGroup
+from weft.api.collectives import CallKeywords, Collectives
+from weft.api.messages import Messages
+from weft.api.registration import Registration
+from weft.api.request import PreparedCall
+from weft.api.symmetric import SymmetricArray
+from weft.api.work import Work
 from weft.config import GroupOptions
 from weft.errors import ArgumentError
-from weft.messages import Messages
-from weft.registration import Registration
-from weft.request import PreparedCall
-from weft.symmetric import SymmetricArray
-from weft.work import Work
+from weft.observability import reports
 
 if TYPE_CHECKING:
-    from weft.device_arrays import DeviceArrays
+    from weft.api.device_arrays import DeviceArrays
     from weft.planning import Plan
     from weft.schedule.schedule import Schedule
 
@@ -94,7 +96,8 @@ class Group(Collectives, Messages):
         own = peers.pop("")[0]
         lines = [f"{self.name}: rank {own}, {self.size} ranks, {len(set(self.hosts))} hosts"]
         lines += [f"  {way}: {', '.join(ranks)}" for way, ranks in sorted(peers.items())]
-        from weft import planning, summary
+        from weft import planning
+        from weft.observability import summary
 
         lines += [f"  {line}" for line in summary.of_unshared(self._native)]
         refusal = self._native.registration_refusal()
@@ -348,7 +351,7 @@ class Group(Collectives, Messages):
         return Group(native)
 
     def _on_devices(self) -> DeviceArrays:
-        from weft.device_arrays import DeviceArrays
+        from weft.api.device_arrays import DeviceArrays
 
         if self._device_arrays is None:
             child = self._split(list(range(self.size)), self._child_name(f"{self.name}, arrays of devices"))

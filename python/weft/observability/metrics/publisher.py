@@ -11,11 +11,11 @@ import threading
 import warnings
 from pathlib import Path
 
-from weft import files
-from weft.logs import LOGGER
-from weft.metrics import exposition
-from weft.metrics.collector import Collector
-from weft.metrics.server import PageServer
+from weft.observability.metrics import exposition
+from weft.observability.metrics.collector import Collector
+from weft.observability.metrics.server import PageServer
+from weft.output import files
+from weft.output.logs import LOGGER
 
 __all__ = ["Publisher"]
 

@@ -10,10 +10,10 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
+from weft.api.request import PreparedCall, call
+from weft.api.staging import Array, Staged, apart, check_same_type, describe, empty_like, readable, writable
+from weft.datatypes.ops import Op, PremulSum
 from weft.errors import ArgumentError
-from weft.ops import Op, PremulSum
-from weft.request import PreparedCall, call
-from weft.staging import Array, Staged, apart, check_same_type, describe, empty_like, readable, writable
 
 __all__ = ["RankInGroup"]
 

@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from typing import Any, Protocol, runtime_checkable
 
 from weft import _weft
+from weft.bootstrap.meetings import agree_on_number
 from weft.config import Settings, job_secret, tls_files
 from weft.errors import ConfigError
 from weft.launchers import JobPosition
-from weft.logs import LOGGER
-from weft.meetings import agree_on_number
+from weft.output.logs import LOGGER
 
 __all__ = ["Store", "TorchStore", "adapt", "of_place", "open_store", "rendezvous"]
 

@@ -14,11 +14,11 @@ from typing import Any, Literal
 import numpy as np
 
 from weft import _weft
-from weft.calls import RankInGroup
-from weft.dtypes import DType
+from weft.api.calls import RankInGroup
+from weft.api.staging import Array, begin, describe, writable
+from weft.api.work import Work
+from weft.datatypes.dtypes import DType
 from weft.errors import ArgumentError, UnsupportedError
-from weft.staging import Array, begin, describe, writable
-from weft.work import Work
 
 __all__ = ["ArrayKind", "At", "Compare", "OneSided", "SignalOp", "Window"]
 

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from weft import _weft
-from weft.dtypes import DType, of_dlpack, of_numpy
+from weft.datatypes.dtypes import DType, of_dlpack, of_numpy
 from weft.errors import ArgumentError, UnsupportedError
 
 __all__ = [

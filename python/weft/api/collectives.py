@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, Unpack, overload
 
 import numpy as np
 
-from weft import calls
-from weft.calls import RankInGroup
-from weft.ops import Op, PremulSum
-from weft.request import PreparedCall
-from weft.staging import cuda_device_of
-from weft.work import Work
+from weft.api import calls
+from weft.api.calls import RankInGroup
+from weft.api.request import PreparedCall
+from weft.api.staging import cuda_device_of
+from weft.api.work import Work
+from weft.datatypes.ops import Op, PremulSum
 
 if TYPE_CHECKING:
-    from weft.device_arrays import DeviceArrays
+    from weft.api.device_arrays import DeviceArrays
 
 __all__ = ["Collectives", "CallKeywords"]
 

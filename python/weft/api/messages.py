@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from weft import _weft
-from weft.calls import RankInGroup
+from weft.api.calls import RankInGroup
+from weft.api.staging import begin, describe, writable
+from weft.api.work import Work
 from weft.errors import ArgumentError
-from weft.staging import begin, describe, writable
-from weft.work import Work
 
 __all__ = ["Messages"]
 

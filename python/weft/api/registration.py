@@ -6,8 +6,8 @@ from types import TracebackType
 from typing import Any, Self
 
 from weft import _weft
+from weft.api.staging import Array, describe
 from weft.errors import ArgumentError, Error
-from weft.staging import Array, describe
 
 __all__ = ["Registration"]
 

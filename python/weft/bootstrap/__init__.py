@@ -1,0 +1,1 @@
+"""Stores and endpoints: how ranks find each other."""

@@ -1,0 +1,1 @@
+"""Types of elements, and operations on them."""

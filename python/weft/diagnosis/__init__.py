@@ -1,0 +1,1 @@
+"""Diagnosis of a machine, and of the way to others."""

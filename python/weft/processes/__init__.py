@@ -1,0 +1,1 @@
+"""Ranks as processes of this host, and its free ports."""
