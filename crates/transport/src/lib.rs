@@ -67,8 +67,9 @@ mod user;
 #[cfg(not(loom))]
 mod watch;
 
-#[cfg(not(loom))]
 pub use flag::{flag_value, has_come};
+
+#[cfg(not(loom))]
 pub use {
     clock::{Moment, TickClock, Timeline, thread_time},
     doorbell::{Doorbell, POOL_HEADER, POOL_LABEL, PeerDoorbell, Sleep},

@@ -15,12 +15,12 @@ use crate::sync::{AtomicBool, Condvar, Mutex, MutexGuard, Ordering};
 const POLL: Duration = Duration::from_millis(50);
 
 /// A link, as far as this table uses it.
-pub(super) trait Closing: Clone {
+pub(crate) trait Closing: Clone {
     fn close(&self);
 }
 
 /// What is called for every new link.
-pub(super) type OnLink<L> = Box<dyn Fn(L) + Send + Sync>;
+pub(crate) type OnLink<L> = Box<dyn Fn(L) + Send + Sync>;
 
 enum LinkPlace<L> {
     /// A thread of this endpoint is connecting to the peer.
@@ -32,7 +32,7 @@ enum LinkPlace<L> {
 }
 
 /// What a thread that needs a link is to do.
-pub(super) enum DialTurn<L> {
+pub(crate) enum DialTurn<L> {
     Take(L),
     /// Ask again.
     Wait,
@@ -40,7 +40,7 @@ pub(super) enum DialTurn<L> {
 }
 
 /// The links of an endpoint by peer, made and in the making.
-pub(super) struct LinkPlaces<K, L> {
+pub(crate) struct LinkPlaces<K, L> {
     places: Mutex<HashMap<K, LinkPlace<L>>>,
     changed: Condvar,
     /// Held while a new link is announced, so that links are announced one by one, before anyone
@@ -50,7 +50,7 @@ pub(super) struct LinkPlaces<K, L> {
 }
 
 impl<K: Copy + Eq + Hash, L: Closing> LinkPlaces<K, L> {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self {
             places: Mutex::new(HashMap::new()),
             changed: Condvar::new(),
@@ -60,7 +60,7 @@ impl<K: Copy + Eq + Hash, L: Closing> LinkPlaces<K, L> {
     }
 
     /// Calls `on_link` for every link there is, and for every one to come before it can be used.
-    pub(super) fn on_link(&self, on_link: OnLink<L>) {
+    pub(crate) fn on_link(&self, on_link: OnLink<L>) {
         let mut announce = self.announce.lock().unwrap_or_else(PoisonError::into_inner);
         for link in self.links() {
             on_link(link);
@@ -68,7 +68,7 @@ impl<K: Copy + Eq + Hash, L: Closing> LinkPlaces<K, L> {
         *announce = Some(on_link);
     }
 
-    pub(super) fn links(&self) -> Vec<L> {
+    pub(crate) fn links(&self) -> Vec<L> {
         let places = self.lock();
         let ready = places.values().filter_map(|place| match place {
             LinkPlace::Ready(link) => Some(link.clone()),
@@ -78,25 +78,25 @@ impl<K: Copy + Eq + Hash, L: Closing> LinkPlaces<K, L> {
     }
 
     /// The link to the peer, if there is one.
-    pub(super) fn ready(&self, key: K) -> Option<L> {
+    pub(crate) fn ready(&self, key: K) -> Option<L> {
         match self.lock().get(&key) {
             Some(LinkPlace::Ready(link)) => Some(link.clone()),
             _ => None,
         }
     }
 
-    pub(super) fn is_closed(&self) -> bool {
+    pub(crate) fn is_closed(&self) -> bool {
         self.closed.load(Ordering::Acquire)
     }
 
     /// Lets a link go that `is_it`.
-    pub(super) fn forget(&self, is_it: impl Fn(&L) -> bool) {
+    pub(crate) fn forget(&self, is_it: impl Fn(&L) -> bool) {
         let keep = |place: &LinkPlace<L>| !matches!(place, LinkPlace::Ready(link) if is_it(link));
         self.lock().retain(|_, place| keep(place));
     }
 
     /// Closes every link, now and from now on.
-    pub(super) fn close(&self) {
+    pub(crate) fn close(&self) {
         self.closed.store(true, Ordering::Release);
         *self.announce.lock().unwrap_or_else(PoisonError::into_inner) = None;
         for link in self.links() {
@@ -108,7 +108,7 @@ impl<K: Copy + Eq + Hash, L: Closing> LinkPlaces<K, L> {
 
     /// Decides what to do next. Where that is to wait, waits a little. An attempt of the peer's
     /// that `is_late` is not waited for.
-    pub(super) fn turn(&self, key: K, is_late: impl FnOnce(Instant) -> bool) -> DialTurn<L> {
+    pub(crate) fn turn(&self, key: K, is_late: impl FnOnce(Instant) -> bool) -> DialTurn<L> {
         let mut places = self.lock();
         match places.get(&key) {
             Some(LinkPlace::Ready(link)) => return DialTurn::Take(link.clone()),
@@ -124,7 +124,7 @@ impl<K: Copy + Eq + Hash, L: Closing> LinkPlaces<K, L> {
     }
 
     /// An attempt of this endpoint's has come to nothing.
-    pub(super) fn end_dial(&self, key: K) {
+    pub(crate) fn end_dial(&self, key: K) {
         let mut places = self.lock();
         if matches!(places.get(&key), Some(LinkPlace::Dialling)) {
             places.remove(&key);
@@ -133,7 +133,7 @@ impl<K: Copy + Eq + Hash, L: Closing> LinkPlaces<K, L> {
     }
 
     /// Waits for an attempt of the peer's, until this is `over`.
-    pub(super) fn wait_for_peer(&self, key: K, over: impl Fn() -> bool) {
+    pub(crate) fn wait_for_peer(&self, key: K, over: impl Fn() -> bool) {
         let mut places = self.lock();
         while !places.contains_key(&key) && !self.is_closed() && !over() {
             let waited = self.changed.wait_timeout(places, POLL);
@@ -142,7 +142,7 @@ impl<K: Copy + Eq + Hash, L: Closing> LinkPlaces<K, L> {
     }
 
     /// Whether an attempt of the peer's is accepted, which precedes this endpoint's own or not.
-    pub(super) fn accept(&self, key: K, precedes: bool, now: Instant) -> bool {
+    pub(crate) fn accept(&self, key: K, precedes: bool, now: Instant) -> bool {
         if self.is_closed() {
             return false;
         }
@@ -160,7 +160,7 @@ impl<K: Copy + Eq + Hash, L: Closing> LinkPlaces<K, L> {
 
     /// An attempt of the peer's that was accepted has come to nothing. Nobody waits for it any
     /// longer: the peer may wait for this endpoint's, or never call again.
-    pub(super) fn end_accept(&self, key: K) {
+    pub(crate) fn end_accept(&self, key: K) {
         let mut places = self.lock();
         match places.get_mut(&key) {
             Some(LinkPlace::Accepting(_, attempts)) if *attempts > 1 => *attempts -= 1,
@@ -174,7 +174,7 @@ impl<K: Copy + Eq + Hash, L: Closing> LinkPlaces<K, L> {
 
     /// Announces a new link, then lets others find it. A second link to the same peer is closed,
     /// and the first one returned. Nothing once the table is closed.
-    pub(super) fn install(&self, key: K, link: L) -> Option<L> {
+    pub(crate) fn install(&self, key: K, link: L) -> Option<L> {
         let announce = self.announce.lock().unwrap_or_else(PoisonError::into_inner);
         if self.is_closed() {
             link.close();
