@@ -44,7 +44,7 @@ def test_calls_are_checked():
 
 
 def test_operations_are_those_of_the_native_layer():
-    assert list(typing.get_args(Op)) == _weft.datatypes.operations()
+    assert list(typing.get_args(Op)) == _weft.operations()
 
 
 def test_element_types_have_their_lengths():

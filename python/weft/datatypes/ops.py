@@ -8,7 +8,7 @@ from typing import Literal
 __all__ = ["Op", "PremulSum"]
 
 Op = Literal["sum", "avg", "product", "min", "max", "band", "bor", "bxor"]
-"""The operations that a name alone says: those of `_weft.datatypes.operations`."""
+"""The operations that a name alone says: those of `_weft.operations`."""
 
 
 @dataclasses.dataclass(frozen=True)
