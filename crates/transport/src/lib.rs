@@ -57,8 +57,6 @@ pub mod ring;
 mod segment;
 #[cfg(not(loom))]
 mod standard_streams;
-#[cfg(not(loom))]
-mod strict;
 mod sync;
 #[cfg(not(loom))]
 mod system_call;

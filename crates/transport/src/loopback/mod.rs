@@ -4,13 +4,13 @@ mod link;
 pub(crate) mod messages;
 pub(crate) mod participant;
 pub(crate) mod registrations;
+mod strict;
 
 use std::collections::HashMap;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-use crate::strict::StrictLink;
 use crate::{
     Capabilities, DmaBuf, EndpointId, Iovec, Link, LinkError, LinkEvents, Local, MappedPeer,
     PerProcess, RegionKey, Regions, RegistrationKey, Segment, Transport, TransportKind,
@@ -18,6 +18,7 @@ use crate::{
 use link::LoopbackLink;
 use messages::{MessageQueue, locked};
 use participant::Participant;
+use strict::StrictLink;
 
 type Listeners = HashMap<(EndpointId, TransportKind), LoopbackListener>;
 
@@ -35,7 +36,7 @@ impl LoopbackTransport {
         LoopbackTransport::of_kind(local, TransportKind::Loopback)
     }
 
-    /// A transport for this endpoint by the rules of RDMA verbs. See `strict.rs`.
+    /// A transport for this endpoint by the rules of RDMA verbs. See `strict/mod.rs`.
     pub fn strict(local: Local) -> LoopbackTransport {
         LoopbackTransport::of_kind(local, TransportKind::Strict)
     }
