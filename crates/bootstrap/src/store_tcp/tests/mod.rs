@@ -1,3 +1,5 @@
+//! Tests of the store over TCP.
+
 mod tls;
 
 use std::io::{Read, Write};
