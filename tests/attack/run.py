@@ -29,7 +29,7 @@ from attacks import ATTACKS, OPENING_BYTES_MAX
 from chaos_member import ChaosMember
 from chaos_stage import RankProcess, Stage, gather, listeners
 
-from weft import diagnosis
+from weft.diagnosis import findings
 
 RANKS = 2
 ATTACK_S_MAX = 120.0
@@ -257,7 +257,7 @@ def assault(names: list[str], connections: int, rate: float) -> dict:
     """Carries out attacks and the flood, tells of each, and returns all."""
     os.environ.setdefault("WEFT_SECRET", secrets.token_hex(32))
     chaos_stage.LIVES.update(job=attack_job.live, stranger=attack_stranger.live)
-    emulated = diagnosis.emulated_hosts().good
+    emulated = findings.emulated_hosts().good
     stage = Stage(3 if emulated else 1)
     recording = Recording("port0") if emulated else None
     reports: list[AttackReport] = []

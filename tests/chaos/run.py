@@ -22,7 +22,7 @@ from chaos_stage import Stage
 from chaos_trial import TrialOutcome
 from faults import FAULTS, Fault
 
-from weft import diagnosis
+from weft.diagnosis import findings
 
 HOSTS = 4
 PROGRESS_EVERY_S = 30.0
@@ -34,7 +34,7 @@ def main() -> int:
     os.environ.setdefault("WEFT_SECRET", secrets.token_hex(32))
     # The host of one-host trials is made first: this process leaves its network for the others'.
     stages = [Stage(1)]
-    possible = diagnosis.emulated_hosts()
+    possible = findings.emulated_hosts()
     if possible.good and "hosts" in arguments.where:
         stages.append(Stage(HOSTS))
     elif "hosts" in arguments.where:

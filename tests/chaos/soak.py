@@ -25,7 +25,7 @@ from chaos_stage import CUTS, RankProcess, Stage
 from chaos_trial import MEETING_S, Trial, TrialPlan
 from faults.vanish import beyond
 
-from weft import diagnosis
+from weft.diagnosis import findings
 
 RANKS = 6
 HOSTS = 3
@@ -208,7 +208,7 @@ def main() -> int:
     parser.add_argument("--json", type=Path, help="a file for the summary and every sample")
     arguments = parser.parse_args()
     os.environ.setdefault("WEFT_SECRET", secrets.token_hex(32))
-    stages = [Stage(1), *([Stage(HOSTS)] if diagnosis.emulated_hosts().good else [])]
+    stages = [Stage(1), *([Stage(HOSTS)] if findings.emulated_hosts().good else [])]
     began = told = time.monotonic()
     soaks: list[Soak] = []
     with tempfile.TemporaryDirectory(prefix="weft-soak-") as directory:
