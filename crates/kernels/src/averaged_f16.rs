@@ -6,10 +6,8 @@
 
 use crate::average::Half;
 use crate::element::F16;
+use crate::representation::STRIP;
 use crate::{DType, IsaLevel};
-
-/// The elements that are converted at once: so few that they stay in the nearest cache.
-const STRIP: usize = 512;
 
 impl IsaLevel {
     /// # Safety

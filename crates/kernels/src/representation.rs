@@ -39,7 +39,7 @@ pub struct Represented<P> {
 }
 
 /// The elements that are converted at once: so few that they stay in the nearest cache.
-const STRIP: usize = 4 * SCALED_BLOCK;
+pub(crate) const STRIP: usize = 4 * SCALED_BLOCK;
 /// The strips that are combined at once.
 const STRIPS: usize = 8;
 
