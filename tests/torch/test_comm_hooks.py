@@ -50,6 +50,10 @@ def test_callbacks_that_start_operations_in_turn(workers) -> None:
     workers.run(3, order_job)
 
 
+def test_callbacks_that_receive_before_they_send(workers) -> None:
+    workers.run(2, exchange_job)
+
+
 def test_failure_within_a_hook(workers) -> None:
     workers.run(2, failure_job)
 
@@ -264,6 +268,30 @@ def order_job(rank: int, size: int) -> None:
     buckets = max(started) + 1
     assert buckets > 1
     assert started == list(range(buckets)) * 9
+
+
+def exchange_job(rank: int, _size: int) -> None:
+    """Collectives are complete when a callback gets them, and messages are not."""
+    other = 1 - rank
+    exchanged = []
+
+    def hook(_state: None, bucket: dist.GradBucket) -> Future[Tensor]:
+        def exchange(done: Future[list[Tensor]]) -> Tensor:
+            got = torch.empty(1)
+            works = [dist.irecv(got, other), dist.isend(torch.full((1,), float(rank)), other)]
+            for work in works:
+                work.wait()
+            exchanged.append(got.item())
+            return done.value()[0]
+
+        return dist.all_reduce(bucket.buffer(), async_op=True).get_future().then(exchange)
+
+    model = DistributedDataParallel(MODELS["mlp"]())
+    model.register_comm_hook(None, hook)
+    inputs, labels = batch("mlp", torch.Generator().manual_seed(rank))
+    cross_entropy(model(inputs), labels).backward()
+    assert exchanged
+    assert set(exchanged) == {other}
 
 
 def death_job(rank: int, _size: int) -> str:

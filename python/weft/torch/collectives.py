@@ -143,17 +143,17 @@ class TorchCollectives:
             return self._all_reduce_otherwise(tensor, tensors, options)
         # The most frequent call, with little overhead, which matters for small tensors.
         op = options.reduceOp
-        operation = _all_reduce_of(tensor.dtype, "sum" if op == _SUM else reduction(op))
+        operation = _sum_of(tensor.dtype) if op == _SUM else _all_reduce_of(tensor.dtype, reduction(op))
         timeout = self._timeout if options.timeout <= UNSET else seconds(options.timeout)
         how = self.keywords if within.get() is None else keywords(self.keywords)
         group = self._group if here.thread is None else self._groups.here(self._timeout)
         self._issued += 1
-        memory = operation, tensor.numel(), tensor.data_ptr(), tensor
+        place = tensor.numel(), tensor.data_ptr(), tensor
         if options.asyncOp:
-            native = group.issue_in_place(*memory, timeout, **how)
-            return self._follow([native], [], list(tensors), timeout)
+            native = group.issue_in_place(operation, *place, timeout, **how)
+            return _complete_in_callback(self._follow([native], [], list(tensors), timeout))
         try:
-            group.run_in_place(*memory, timeout, **how)
+            group.run_in_place(operation, *place, timeout, **how)
         except Exception as error:
             note_failure(error)
             raise
@@ -449,7 +449,7 @@ class TorchCollectives:
         group = self._groups.here(self._timeout)
         natives = [group.issue(one.request, one, True, timeout, **how) for one in calls]
         if options.asyncOp:
-            return self._follow(natives, [one.target for one in calls], list(result), timeout)
+            return _complete_in_callback(self._follow(natives, [one.target for one in calls], list(result), timeout))
         for native, one in zip(natives, calls, strict=True):
             native.wait(None)
             one.finish()
@@ -461,8 +461,6 @@ class TorchCollectives:
         finishers = [place.copy_back for place in places if place is not None and place.copy_back is not None]
         work = WeftWork(natives, result, finishers, self._issued, timeout, self.communication_thread)
         offer(work, self._group)
-        if here.thread is not None:
-            wait_in_callback(work)
         return work
 
     def abort_operations(self, reason: str) -> None:
@@ -484,7 +482,18 @@ class _HostOperations(TorchCollectives):
         self._begin(group, group.rank, group.size, timeout)
 
 
+def _complete_in_callback(work: WeftWork) -> WeftWork:
+    """Waits for a collective that a callback of a hook starts: see [Note: Callbacks of hooks]."""
+    if here.thread is not None:
+        wait_in_callback(work)
+    return work
+
+
 @functools.cache
+def _sum_of(dtype: torch.dtype) -> _weft.Operation:
+    return _all_reduce_of(dtype, "sum")
+
+
 def _all_reduce_of(dtype: torch.dtype, op: Op | PremulSum) -> _weft.Operation:
     elements = element_type(dtype)
     return native_operation("all-reduce", elements.name, elements.itemsize, op)
