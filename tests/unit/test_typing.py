@@ -1,5 +1,6 @@
 """Tests of type checking: rejection by the type checker of calls rejected at run time."""
 
+import math
 import typing
 
 import numpy as np
@@ -7,7 +8,8 @@ from mypy import api
 
 from weft import _weft
 from weft.datatypes import dtypes
-from weft.datatypes.ops import Op
+from weft.datatypes.operations import native_operation
+from weft.datatypes.ops import Op, PremulSum
 
 PROGRAM = """
 from typing import Any
@@ -50,3 +52,12 @@ def test_operations_are_those_of_the_native_layer():
 def test_element_types_have_their_lengths():
     for name, dtype in dtypes.DTYPES.items():
         assert name == "bfloat16" or np.dtype(name).itemsize == dtype.itemsize
+
+
+def test_factors_of_either_zero_stay_apart():
+    """They are equal and have one hash, unlike their products."""
+    stated = [
+        _weft.Request(native_operation("all-reduce", "float32", 4, PremulSum(factor)), 1).stated()["factor"]
+        for factor in (0.0, -0.0)
+    ]
+    assert [math.copysign(1, factor) for factor in stated] == [1, -1]

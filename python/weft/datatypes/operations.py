@@ -16,10 +16,10 @@ def native_operation(collective: str, dtype: str, itemsize: int, op: object = No
         weft.ArgumentError: There is no such operation.
         weft.UnsupportedError: It is not defined for elements of this type.
     """
-    try:
+    if op is None or isinstance(op, str):
         return _known(collective, dtype, itemsize, op, root)
-    except TypeError:  # what cannot be hashed is no operation, which it says
-        return _weft.Operation(collective, dtype, itemsize, op, root)
+    # A factor, of which there are many, and 0.0 equals -0.0; or no operation, which is refused.
+    return _weft.Operation(collective, dtype, itemsize, op, root)
 
 
 _known = functools.lru_cache(maxsize=1024)(_weft.Operation)
