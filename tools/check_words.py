@@ -1,7 +1,8 @@
-"""Check of the words of users' pages: what readers do not know, with what to say instead.
+"""Check of words in pages and code: those that readers stumble over, with what to say instead.
 
-The pages speak the field's language, which docs/reference/glossary.md lists. The notebook and
-recorded runs stay as they were written.
+The project speaks the field's language, which docs/reference/glossary.md lists. Checked are
+Markdown pages, and comments, names and messages in the files or folders of code on the command
+line. A line of code that needs such a word as data ends with `words: data` in a comment.
 """
 
 from __future__ import annotations
@@ -12,61 +13,107 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-__all__ = ["INSTEAD", "found"]
+__all__ = ["INSTEAD", "in_code", "in_page"]
 
 INSTEAD = {
-    r"\balike\b": "both, or: all",
-    r"\b(?:after|for) so long\b(?! as)": "for this long",
-    r"\bas ever\b": "as usual",
-    r"\bbut for (?:a|the|what)\b": "except for",
-    r"\bcomes? to lie\b": "moves into",
-    r"\bfor ever\b": "forever",
-    r"\bfor want of\b": "without",
-    r"\bgoes past\b": "overtakes, or: bypasses",
-    r"\bin the place of\b": "in place of",
-    r"\bone's own\b": "your own",
-    r"\bone does not have\b": "you do not have",
-    r"\bshall\b": "must, or: should",
-    r"\btheir like\b": "others of the same kind",
-    r"\bto and fro\b": "there and back",
-    r"(?:^|[.:;] |\| )[Ww]ho (?:can|has|reads|changes|sees|answers)\b(?![^.|]*\?)": "whoever, or: the rank that",
+    r"told|tells?|telling": "reported, notified or informed; or: says, returns",
+    r"whoever|whomever": "a rank that, or: a caller that",
+    r"hears?|heard|hearing": "receive, read or drain",
+    r"news": "messages, notices or events",
+    r"fates?": "end, or: outcome",
+    r"shall": "must, or: should",
+    r"so (?:many|much)(?! (?:as|that)\b)": "this many, or: what is counted",
+    r"(?:after|for) so long(?! as\b)": "for this long",
+    r"whatever": "any, all, or: regardless of",
+    r"alike": "both, or: all",
+    r"(?:its|their) like": "others of the same kind",
+    r"in vain": "without result, or: until the timeout",
+    r"for want of": "without",
+    r"makes? no sense": "is malformed, or: is invalid",
+    r"as ever": "as usual",
+    r"for ever": "forever",
+    r"one's own": "your own",
+    r"one does not have": "you do not have",
+    r"but for (?:a|the|what)": "except for",
+    r"comes? to lie": "moves into",
+    r"goes past": "overtakes, or: bypasses",
+    r"in the place of": "in place of",
+    r"to and fro": "there and back",
+    r"(?<![^.:;|\n]\s)who (?:can|has|reads|changes|sees|answers)\b(?![^.|]*\?)": "a rank that, or: a caller that",
 }
-"""Patterns, and what to write in their place."""
+"""Patterns in lower case, and what to write in their place.
 
-_LEFT_OUT = ("docs/notebook/", "benches/")
-"""The notebook and recorded runs stay as they were written."""
-_OF_HELP = "```text"
-"""What `weft COMMAND --help` prints stands in blocks that begin so on the page of commands."""
+A space stands for all that separates words: line breaks, marks of comments, underscores.
+"""
+_QUESTIONS = {
+    r"(?:\A|\n(?! *//[/!]).*\n) *(?://[/!]|\"\"\") ?(?:What|Who)\b": "a noun phrase, or: a verb",
+    r"\b(?:test_)?_*(?:what|who)_(?=[a-z])|\b(?:What|Who)(?=[A-Z])": "a noun, or: condition and outcome",
+}
+"""Patterns of questions at the beginning of documentation comments and of names."""
+
+_CODE = (".rs", ".py", ".pyi", ".c", ".cpp", ".h", ".sh")
+_LEFT_OUT = ("docs/notebook/", "benches/runs/", "tools/check_words.py", "tests/unit/test_check_words.py")
+"""Notebook and recorded runs stay as they were written; the check and its tests list the words."""
 _PAGE_OF_COMMANDS = Path("docs/reference/commands.md")
+_DATA = "words: data"
+_WORDS = re.compile(rf"\b(?:{'|'.join(f'({pattern})' for pattern in INSTEAD)})\b".replace(" ", r"[\s!/#\\]+"))
 
 
-def main() -> int:
-    """Prints the words that are found in the pages."""
-    listed = subprocess.run(["git", "ls-files", "*.md"], capture_output=True, text=True, check=True).stdout
-    paths = [Path(line) for line in listed.splitlines() if not line.startswith(_LEFT_OUT)]
-    problems = [problem for path in paths for problem in found(path, with_help=path == _PAGE_OF_COMMANDS)]
+def main(code: list[str]) -> int:
+    """Prints the words that are found in all pages and in files or folders of code."""
+    problems = [problem for path in _listed("*.md") for problem in in_page(path, with_help=path == _PAGE_OF_COMMANDS)]
+    if code:
+        problems += [problem for path in _listed(*code) if path.suffix in _CODE for problem in in_code(path)]
     for problem in problems:
         print(problem, file=sys.stderr)
     return 1 if problems else 0
 
 
-def found(path: Path, *, with_help: bool = False) -> Iterator[str]:
-    """What to change in a page: place, word, and what to say instead.
+def in_page(path: Path, *, with_help: bool = False) -> Iterator[str]:
+    """Yields what to change in a page: place, word, and what to say instead.
 
-    Blocks of code are left alone, except, `with_help`, those that hold the help of a command.
+    Blocks of code are left alone, except, `with_help`, those that hold the help of a command: they
+    begin with "```text".
     """
-    fenced = skipped = False
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
-        if line.lstrip().startswith("```"):
-            fenced = not fenced
-            skipped = fenced and not (with_help and line.startswith(_OF_HELP))
-        if skipped:
-            continue
-        prose = re.sub(r"`[^`]*`", "``", line)
-        for pattern, instead in INSTEAD.items():
-            if match := re.search(pattern, prose):
-                yield f"{path}:{number}: {match[0].strip()!r}: say {instead}"
+    language = "(?!text$)" if with_help else ""
+    blocks = re.compile(rf"^ *```{language}.*?^ *```$|(?<!`)`(?!`)[^`]*`", re.MULTILINE | re.DOTALL)
+    text = blocks.sub(lambda block: "``" + "\n" * block[0].count("\n"), path.read_text(encoding="utf-8"))
+    for line, word, instead in _words(text):
+        yield f"{path}:{line}: {word!r}: say {instead}"
+
+
+def in_code(path: Path) -> Iterator[str]:
+    """Yields what to change in comments, names and messages of a file of code."""
+    text = path.read_text(encoding="utf-8")
+    lines = text.splitlines()
+    parted = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|_", " ", text.replace("file.tell()", ""))
+    for line, word, instead in sorted([*_words(parted), *_questions(text)]):
+        if _DATA not in lines[line - 1]:
+            yield f"{path}:{line}: {word!r}: say {instead}"
+
+
+def _words(text: str) -> Iterator[tuple[int, str, str]]:
+    instead = list(INSTEAD.values())
+    for match in _WORDS.finditer(text.lower()):
+        assert match.lastindex is not None, "one of the groups has matched"
+        yield _line(match), " ".join(match[0].split()), instead[match.lastindex - 1]
+
+
+def _questions(text: str) -> Iterator[tuple[int, str, str]]:
+    for pattern, instead in _QUESTIONS.items():
+        for match in re.finditer(pattern, text):
+            yield _line(match), match[0].split("\n")[-1].strip(), instead
+
+
+def _line(match: re.Match[str]) -> int:
+    """The number of the line in which a match ends."""
+    return match.string.count("\n", 0, match.end()) + 1
+
+
+def _listed(*patterns: str) -> list[Path]:
+    listed = subprocess.run(["git", "ls-files", *patterns], capture_output=True, text=True, check=True).stdout
+    return [Path(line) for line in listed.splitlines() if not line.startswith(_LEFT_OUT)]
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

@@ -1,34 +1,89 @@
-"""Tests of the check of words: what it finds on a page, and what it leaves alone."""
+"""Tests of the check of words: what it finds in pages and in code, and what it leaves alone."""
 
 from pathlib import Path
 
 import pytest
 
-from tools.check_words import found
+from tools.check_words import in_code, in_page
 
 
-def check(tmp_path: Path, line: str, problems: int) -> None:
+def check_page(tmp_path: Path, text: str, problems: int) -> None:
     page = tmp_path / "page.md"
-    page.write_text(line)
-    assert len(list(found(page))) == problems, line
+    page.write_text(text)
+    assert len(list(in_page(page))) == problems, text
+
+
+def check_code(tmp_path: Path, text: str, places: list[str]) -> None:
+    source = tmp_path / "source.rs"
+    source.write_text(text)
+    found = [problem.removeprefix(f"{source}:").split(": say")[0] for problem in in_code(source)]
+    assert found == places, text
 
 
 @pytest.mark.parametrize(
-    "line", ["It waits for ever.", "Save it as ever.", "A rank shall call it.", "| Who can write there joins |"]
+    "text",
+    [
+        "It waits for ever.",
+        "It waits for\never.",
+        "Save it as ever.",
+        "A rank shall call it.",
+        "Whoever calls it waits.",
+        "| Who can write there joins |",
+    ],
 )
-def test_words_that_readers_do_not_know_are_found(tmp_path: Path, line: str) -> None:
-    check(tmp_path, line, 1)
+def test_unknown_words_in_pages_are_found(tmp_path: Path, text: str) -> None:
+    check_page(tmp_path, text, 1)
 
 
 @pytest.mark.parametrize(
-    "line", ["It waits forever.", "`for ever`", "```\nfor ever\n```", "Who can join?", "a rank who can", "marshalled"]
+    "text",
+    [
+        "It waits forever.",
+        "`for ever`",
+        "```\nfor ever\n```",
+        "Who can join?",
+        "a rank who can",
+        "a rank\nwho can",
+        "marshalled",
+        "so much that it fails",
+    ],
 )
-def test_code_questions_and_other_words_are_left_alone(tmp_path: Path, line: str) -> None:
-    check(tmp_path, line, 0)
+def test_code_questions_and_other_words_pass(tmp_path: Path, text: str) -> None:
+    check_page(tmp_path, text, 0)
 
 
-def test_the_help_of_commands_is_checked_on_their_page(tmp_path: Path) -> None:
+def test_help_on_page_of_commands_is_checked(tmp_path: Path) -> None:
     page = tmp_path / "commands.md"
     page.write_text("```text\nA message to and fro.\n```\n\n```console\n$ echo to and fro\n```\nIt shall end.\n")
-    assert [problem.split(":")[1] for problem in found(page, with_help=True)] == ["2", "8"]
-    assert [problem.split(":")[1] for problem in found(page)] == ["8"]
+    assert [problem.split(":")[1] for problem in in_page(page, with_help=True)] == ["2", "8"]
+    assert [problem.split(":")[1] for problem in in_page(page)] == ["8"]
+
+
+@pytest.mark.parametrize(
+    ("text", "places"),
+    [
+        ("// For so\n// many ranks.", ["2: 'so // many'"]),
+        ("fn hear_out(toldOf: usize) {}", ["1: 'hear'", "1: 'told'"]),
+        ('panic!("a rank is told \\\n  of it")', ["1: 'told'"]),
+        ("/// What it sends.\nlet x = 1;\n/// Who it is.", ["1: '/// What'", "3: '/// Who'"]),
+        (
+            "struct Whose;\nstruct WhoSends;\nfn test_what_ends() {}\nlet what_if = 1;",
+            ["2: 'Who'", "3: 'test_what_'", "4: 'what_'"],
+        ),
+    ],
+)
+def test_unknown_words_in_code_are_found(tmp_path: Path, text: str, places: list[str]) -> None:
+    check_code(tmp_path, text, places)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "/// Whether it\n/// What follows.",
+        "let at = file.tell();",
+        'let key = "told"; // words: data',
+        "shear, newsletter",
+    ],
+)
+def test_data_and_other_words_in_code_pass(tmp_path: Path, text: str) -> None:
+    check_code(tmp_path, text, [])
