@@ -109,9 +109,10 @@ class BuildContender:
         pointer, count = array.ctypes.data, array.size
         if level == "rust":
             native = _first_of(group, "native", "_native")
-            if request := getattr(weft._weft, "Request", None):
-                return timed.group(native, request("all-reduce", "float32", 4, count, pointer, pointer), array)
-            return timed.group(native, "all-reduce", "float32", pointer, pointer, count, None, None, array)
+            # Builds before 0.1.0's `Operation` name the collective in the request.
+            of = getattr(weft._weft, "Operation", None)
+            kind = (of("all-reduce", "float32", 4),) if of else ("all-reduce", "float32", 4)
+            return timed.group(native, weft._weft.Request(*kind, count, pointer, pointer), array)
         call: Callable[[], object] = lambda: group.all_reduce(array)  # noqa: E731
         if level == "torch":
             call = lambda: dist.all_reduce(tensor)  # noqa: E731
