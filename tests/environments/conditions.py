@@ -261,6 +261,12 @@ def _as_root() -> list[Condition]:
             quick=False,
         ),
         Condition(
+            "name service that does not answer",
+            (on(1, steps.silent_name_service(), steps.option("timeout", 3.0), steps.meet_at("rank0.weft.test")),),
+            fails_alone("rank0.weft.test", "name service", "MASTER_ADDR"),
+            quick=False,
+        ),
+        Condition(
             "address that rank 0 gets late",
             (
                 patient,

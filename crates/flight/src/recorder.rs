@@ -1,7 +1,7 @@
 //! The recorder of one endpoint: its ring, what is known of its groups, and the files it writes.
 
 use std::collections::BTreeMap;
-use std::io;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
@@ -208,7 +208,7 @@ impl FlightRecorder {
             let recorder = self.clone();
             let thread = std::thread::Builder::new().name("weft-flight".into());
             if let Err(error) = thread.spawn(move || recorder.write_until(failures)) {
-                eprintln!("weft: the flight record is not written, for want of a thread: {error}");
+                report(format_args!("is not written, because no thread could be started: {error}"));
                 writing.done = failures;
             }
         }
@@ -260,7 +260,7 @@ impl FlightRecorder {
 
     fn warn(&self, error: &io::Error) {
         let place = self.base.as_deref().unwrap_or("nowhere".as_ref()).display();
-        eprintln!("weft: the flight record cannot be written below {place}: {error}");
+        report(format_args!("cannot be written below {place}: {error}"));
     }
 
     #[cfg(test)]
@@ -275,6 +275,11 @@ impl FlightRecorder {
         let known = lock(&self.known);
         layout::json(&records, &known, &self.process, &timeline, occasion)
     }
+}
+
+/// A standard error that cannot be written to, as a broken pipe, ends nothing.
+fn report(failure: std::fmt::Arguments<'_>) {
+    let _ = writeln!(io::stderr(), "weft: the flight record {failure}");
 }
 
 fn user_directory(base: &Path) -> io::Result<PrivateDirectory> {

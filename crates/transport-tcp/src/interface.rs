@@ -2,11 +2,15 @@
 
 use std::ffi::CStr;
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::ptr::NonNull;
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
 
-use weft_transport::fork::{AboveStandardStreams, Descriptor};
+use weft_transport::fork::Descriptor;
 use weft_transport::{LinkError, checked, failed, last_failure};
+
+use crate::lookup::{Lookup, without_brackets};
 
 /// How to choose the network to listen on.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -26,6 +30,10 @@ pub enum Interface {
 const NETWORKS_MAX: usize = 4;
 /// Addresses that are published, of all networks together.
 const ADDRESSES: usize = 8;
+
+/// For a name that has been resolved before, when this rank reached the rendezvous.
+const LOOKUP_TIMEOUT: Duration = Duration::from_secs(10);
+static NEVER: AtomicBool = AtomicBool::new(false);
 
 /// An address that is nobody's (RFC 5737): the route to it is the default route.
 const NOWHERE: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)), 9);
@@ -64,7 +72,9 @@ impl Interface {
 /// peers elsewhere need another one too: the one of the default route. Unless the target is called
 /// by a name that means every host itself: then all ranks are on this one.
 fn towards(target: &str) -> Result<Vec<IpAddr>, LinkError> {
-    let targets = resolve(target).map_err(|error| {
+    let deadline = Instant::now() + LOOKUP_TIMEOUT;
+    let found = Lookup::new(target).and_then(|mut lookup| lookup.wait(deadline, &NEVER));
+    let targets = found.map_err(|error| {
         LinkError::Setup(format!(
             "the rendezvous {target:?} is no known host:port ({error})"
         ))
@@ -122,24 +132,6 @@ fn beside_link_local(address: SocketAddr, scope: u32) -> Result<Vec<IpAddr>, Lin
             address.ip()
         ))
     })
-}
-
-/// The addresses of a `host:port`. The host is a name, an IPv4 address, or an IPv6 address, which
-/// may be in brackets and have a scope: `[fe80::1%eth0]:29500`.
-pub fn resolve(target: &str) -> io::Result<Vec<SocketAddr>> {
-    let malformed = || io::Error::new(io::ErrorKind::InvalidInput, "expected host:port");
-    let (host, port) = target.rsplit_once(':').ok_or_else(malformed)?;
-    let port: u16 = port.parse().map_err(|_| malformed())?;
-    // The C library asks over sockets and files.
-    let above = AboveStandardStreams::new()?;
-    let found = (without_brackets(host), port).to_socket_addrs();
-    drop(above);
-    let found = found.map_err(|error| failed(format!("resolving {host}"), error))?;
-    Ok(found.collect())
-}
-
-fn without_brackets(host: &str) -> &str {
-    host.trim_start_matches('[').trim_end_matches(']')
 }
 
 /// Whether the host of a `host:port` is this one wherever it is asked.

@@ -21,6 +21,7 @@ mod interface;
 mod link;
 mod listener;
 mod lock;
+mod lookup;
 mod outgoing;
 mod places;
 mod record_key;
@@ -36,7 +37,8 @@ mod user;
 
 pub use congestion::{CongestionChoice, CongestionControl};
 pub use encryption::{Cipher, Encryption};
-pub use interface::{Interface, resolve};
+pub use interface::Interface;
+pub use lookup::Lookup;
 pub use socket::{connect, connect_from, is_called, listen, poll, poll_entry};
 pub use transport::{TcpOptions, TcpTransport};
 pub use user::{SocketUser, listener_user, own_user, peer_user};

@@ -19,7 +19,7 @@ use super::protocol::{
     VALUE_BYTES_MAX, message,
 };
 use super::server::Refusals;
-use super::{TcpStoreServer, UserError};
+use super::{TcpStoreServer, UserError, lookup_of};
 use crate::store::{CANCEL_POLL, Store, key_timeout};
 
 /// A server that was not heard for this long is lost.
@@ -123,7 +123,11 @@ impl TcpStore {
             idle: Mutex::default(),
             lost: AtomicBool::new(false),
         };
-        let known = patience.try_until(|| store.access.resolve(address));
+        let mut lookup = lookup_of(address)?;
+        let known = patience.try_until(|| {
+            let (soon, cancel) = (patience.next_report(), patience.cancel);
+            (store.access).resolve(address, &mut lookup, soon, cancel)
+        });
         known.map_err(|setback| match setback {
             Setback::Passing(error) => store.late(started, &error.to_string()),
             Setback::Final(error) => error,
@@ -133,10 +137,17 @@ impl TcpStore {
         Ok(store)
     }
 
-    fn addresses(&self) -> Result<Vec<SocketAddr>, Setback> {
+    fn addresses(
+        &self,
+        deadline: Instant,
+        cancel: &AtomicBool,
+    ) -> Result<Vec<SocketAddr>, Setback> {
         match &self.served {
             Some(served) => Ok(served.addresses.clone()),
-            None => self.access.resolve(&self.address),
+            None => {
+                let mut lookup = lookup_of(&self.address).map_err(Setback::Final)?;
+                (self.access).resolve(&self.address, &mut lookup, deadline, cancel)
+            }
         }
     }
 
@@ -216,7 +227,7 @@ impl TcpStore {
         deadline: Instant,
         cancel: &AtomicBool,
     ) -> Result<ClientConnection, DialFailure> {
-        let addresses = self.addresses().map_err(|error| match error {
+        let addresses = self.addresses(deadline, cancel).map_err(|error| match error {
             Setback::Passing(error) => self.refused(&error),
             Setback::Final(error) => DialFailure::Final(error),
         })?;

@@ -12,10 +12,12 @@ mod server;
 mod values;
 
 use std::net::{SocketAddr, TcpStream};
+use std::sync::atomic::AtomicBool;
+use std::time::Instant;
 
 use patience::Setback;
 use weft_call::Error;
-use weft_transport_tcp::{SocketUser, listener_user, own_user, peer_user};
+use weft_transport_tcp::{Lookup, SocketUser, listener_user, own_user, peer_user};
 
 use super::secret::Secret;
 use super::tls::TlsCredentials;
@@ -89,9 +91,15 @@ impl StoreAccess {
         matches!(self, StoreAccess::Secret(_) | StoreAccess::Tls(_))
     }
 
-    /// The addresses of a `host:port`, if they may be used.
-    fn resolve(&self, address: &str) -> Result<Vec<SocketAddr>, Setback> {
-        let found = weft_transport_tcp::resolve(address).map_err(Setback::Passing)?;
+    /// The addresses of a `host:port`, which `lookup` is of, if they may be used.
+    fn resolve(
+        &self,
+        address: &str,
+        lookup: &mut Lookup,
+        deadline: Instant,
+        cancel: &AtomicBool,
+    ) -> Result<Vec<SocketAddr>, Setback> {
+        let found = lookup.wait(deadline, cancel).map_err(Setback::Passing)?;
         let foreign = |address: &&SocketAddr| !address.ip().to_canonical().is_loopback();
         match found.iter().find(foreign) {
             Some(foreign) if matches!(self, StoreAccess::ThisHost) => {
@@ -106,6 +114,11 @@ impl StoreAccess {
             _ => Ok(found),
         }
     }
+}
+
+fn lookup_of(address: &str) -> Result<Lookup, Error> {
+    let invalid = |error| Error::Config(format!("the ranks cannot meet at {address:?}: {error}"));
+    Lookup::new(address).map_err(invalid)
 }
 
 /// Why the other end of a connection within this host may not take part.

@@ -39,6 +39,11 @@ impl<'a> Patience<'a> {
         }
     }
 
+    /// How long an attempt may wait, so that a report is not late.
+    pub(super) fn next_report(&self) -> Instant {
+        self.deadline.min(Instant::now() + REPORTED_AFTER)
+    }
+
     /// The first success, or the last failure before the deadline.
     pub(super) fn try_until<T>(
         &self,

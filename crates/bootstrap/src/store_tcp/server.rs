@@ -1,7 +1,7 @@
 //! The server of a store over TCP: one thread, whatever comes.
 
 use std::collections::{BTreeMap, HashMap};
-use std::io;
+use std::io::{self, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
@@ -17,7 +17,7 @@ use weft_transport::{Shortage, failed, thread_time};
 use weft_transport_tcp::{is_called, poll, poll_entry};
 
 use super::StoreAccess;
-use super::UserError;
+use super::{UserError, lookup_of};
 use super::budget::HandshakeBudget;
 use super::patience::{Patience, Setback};
 use super::protocol::{REPLY_BYTES_MAX, StoreFailure, StoreReply, StoreRequest};
@@ -77,6 +77,17 @@ impl Refusals {
         let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let before = seen.map_or(0, |(count, _)| count);
         *seen = Some((before + 1, address));
+        if before == 0 {
+            // The process that was refused cannot prove that its failure is this job's, so the ranks
+            // wait for it until their timeout: the user reads the reason now. A failed write to the
+            // standard error ends nothing.
+            let _ = writeln!(
+                io::stderr(),
+                "weft: rank 0's store refused a connection from {}, which did not show that it belongs to this \
+                 job: is WEFT_SECRET the same on all ranks, and are all of one user if there is none?",
+                address.to_canonical()
+            );
+        }
     }
 
     /// For who waits for ranks in vain.
@@ -141,8 +152,10 @@ impl TcpStoreServer {
         patience: &Patience<'_>,
     ) -> Result<Self, Error> {
         let cannot = |error: io::Error| cannot_serve(address, &error);
+        let mut lookup = lookup_of(address)?;
         let listening = patience.try_until(|| {
-            let addresses = access.resolve(address)?;
+            let (soon, cancel) = (patience.next_report(), patience.cancel);
+            let addresses = access.resolve(address, &mut lookup, soon, cancel)?;
             listen(&addresses, access).map_err(|error| match error.kind() {
                 io::ErrorKind::AddrNotAvailable => Setback::Passing(error),
                 _ => Setback::Final(cannot(error)),
