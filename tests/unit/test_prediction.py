@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import math
+import random
 import subprocess
 import sys
 from pathlib import Path
@@ -19,7 +20,7 @@ from weft_lab.prediction.compression import COMPRESSIONS
 from weft_lab.prediction.prediction import predict, predict_scaling, smaller
 from weft_lab.prediction.profile import ProfiledParameter, TrainingProfile
 from weft_lab.prediction.step import Compute, Operation, Start, Wait, run
-from weft_lab.prediction.ways import WAYS, Bucket, ddp_buckets
+from weft_lab.prediction.ways import WAYS, Bucket, ddp_buckets, overlapped_plan
 
 MIB = 1 << 20
 
@@ -167,6 +168,54 @@ def test_several_ranks_of_a_host_share_its_line():
     one, eight = (predict(PROFILE, Cluster(4, ranks, gbps=10.0)).step("ddp-weft") for ranks in (1, 8))
     # Every byte crosses once for a host, not once for a rank.
     assert eight.communication_s < 2 * one.communication_s
+
+
+def _random_profile(generator: random.Random) -> TrainingProfile:
+    backward_s, forward_s = (10 ** generator.uniform(-4, 0) for _ in range(2))
+    parameters = tuple(
+        parameter(
+            str(index),
+            *(round(2 ** generator.uniform(0, 11)) for _ in range(generator.randint(0, 2))),
+            ready_s=generator.uniform(0, backward_s),
+            use_s=generator.uniform(0, forward_s),
+        )
+        for index in range(generator.randint(1, 8))
+    )
+    return dataclasses.replace(PROFILE, backward_s=backward_s, forward_s=forward_s, parameters=parameters)
+
+
+def _random_cluster(generator: random.Random) -> Cluster:
+    return Cluster(
+        generator.randint(2, 7),
+        generator.randint(1, 4),
+        gbps=10 ** generator.uniform(-1, 2.5),
+        latency_us=10 ** generator.uniform(0, 4),
+        cores=generator.choice([0.5, 1.0, 4.0]),
+    )
+
+
+def _bound_s(cluster: Cluster, exchange: Exchange) -> float:
+    """What no algorithm beats: the bytes that must leave some host, and one message between hosts."""
+    if exchange.nbytes == 0:
+        return 0.0
+    crossing = {"all-reduce": 2, "all-gather": 1, "all-to-all": cluster.ranks_per_host}[exchange.collective]
+    width = {"full": 1, "bf16": 2, "fp8_e4m3": 4}[exchange.wire]
+    sent = crossing * (cluster.hosts - 1) / cluster.hosts * exchange.nbytes / width
+    return max(sent / (cluster.gbps * 1e9 / 8), cluster.latency_us * 1e-6)
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_no_step_is_below_bounds_of_its_network(seed):
+    generator = random.Random(seed)
+    profile, cluster = _random_profile(generator), _random_cluster(generator)
+    prices = Prices(cluster)
+    plan = overlapped_plan(profile, prices)
+    for step in predict(profile, cluster).steps:
+        buckets = WAYS[step.way].buckets(profile, plan, prices)
+        bound_s = sum(_bound_s(cluster, exchange) for bucket in buckets for exchange in bucket.exchanges)
+        for found in (step.communication_s, step.step_s):
+            assert found >= bound_s * (1 - 1e-9), (step, cluster, bound_s)
+        assert step.step_s >= profile.compute_s * (1 - 1e-9), (step, cluster)
 
 
 @pytest.mark.parametrize(
