@@ -16,7 +16,7 @@ from weft.api.staging import Array, Staged, apart, check_same_type
 from weft.errors import ArgumentError, UnsupportedError
 from weft.torch.arguments import element_type
 
-__all__ = ["is_plain", "joined_readable", "joined_writable", "pair", "readable", "single", "writable"]
+__all__ = ["is_dense", "is_plain", "joined_readable", "joined_writable", "pair", "readable", "single", "writable"]
 
 _T = TypeVar("_T", Tensor, Sequence[Tensor])
 
@@ -37,6 +37,11 @@ def is_plain(tensor: Tensor) -> bool:
             f"tensors on {tensor.device} are not supported: expected CPU tensors. "
             'Backends for several devices, as in "cpu:weft,cuda:nccl", need torch 2.14 or newer'
         )
+    return is_dense(tensor)
+
+
+def is_dense(tensor: Tensor) -> bool:
+    """Whether a strided tensor's memory holds its elements in order, and as they are."""
     return tensor.is_contiguous() and not tensor.is_neg() and not tensor.is_conj()
 
 

@@ -20,6 +20,7 @@ from weft.observability import reports
 from weft.torch.arguments import element_type, real
 from weft.torch.device.accelerator import Accelerator, accelerator_of
 from weft.torch.device.work import DeviceWork
+from weft.torch.memory import is_dense
 from weft.torch.patches.handles import offer
 
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ class DeviceOperations:
         """Starts sending a tensor that an adapter reads where it lies; None if none does."""
         accelerator, device = _place([tensor])
         memory = tensor.detach()
-        if not _is_plain(memory):
+        if not is_dense(memory):
             return None
         pipeline, stream = self._pipeline_for(accelerator, device, timeout), accelerator.current_stream(device)
         operation = pipeline.send(accelerator.memory(memory), to, tag, device=device, stream=stream)
@@ -220,16 +221,11 @@ def _place(tensors: Sequence[Tensor]) -> tuple[Accelerator, int]:
 def _contiguous(tensor: Tensor, accelerator: Accelerator) -> tuple[Tensor, list[Callable[[], object]]]:
     """The tensor, or a contiguous copy of it and how that becomes the tensor's elements again."""
     plain = tensor.detach()
-    if _is_plain(plain):
+    if is_dense(plain):
         return plain, []
     copy = accelerator.zeros(plain.numel(), plain).view(plain.shape)
     copy.copy_(plain)
     return copy, [lambda: plain.copy_(copy)]
-
-
-def _is_plain(tensor: Tensor) -> bool:
-    """Whether memory holds the elements one behind the other, as they are."""
-    return tensor.is_contiguous() and not tensor.is_neg() and not tensor.is_conj()
 
 
 def _as_tensor(memory: np.ndarray, tensor: Tensor) -> Tensor:

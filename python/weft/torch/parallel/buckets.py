@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import prod
 from typing import TYPE_CHECKING, Protocol
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from weft.errors import UnsupportedError
 from weft.torch.parallel.communication import Communication, prepared_all_reduce
 from weft.torch.parallel.gradient import raw_gradient, set_raw_gradient
 from weft.torch.parallel.plan import BucketPlan, ParameterInfo, PlannedBucket
+from weft.torch.parallel.slot import Brings, Slot, shaped
 from weft.torch.patches.tensors import copy_all
 
 if TYPE_CHECKING:
     from weft.api.request import PreparedCall
 
-__all__ = ["Bucket", "Handle", "Slot", "Update", "make_buckets", "parameter_info"]
+__all__ = ["Bucket", "Handle", "Update", "make_buckets", "parameter_info"]
 
 _ALIGNMENT = 128
-_LARGE_ELEMENTS = 16 << 10
 
 
 class Update(Protocol):
@@ -39,96 +38,6 @@ class Handle(Protocol):
 
     def wait(self) -> object:
         """Returns when `Bucket.memory` holds the average, or raises what went wrong."""
-
-
-class Slot:
-    """A parameter's place in a bucket, and what is known of its gradient."""
-
-    __slots__ = (
-        "accumulated",
-        "bucket",
-        "expected",
-        "fired",
-        "gradient_after",
-        "index",
-        "is_large",
-        "keeps_gradient",
-        "name",
-        "parameter",
-        "preset",
-        "taken",
-        "unchanged",
-        "undecided",
-        "view",
-    )
-
-    bucket: Bucket
-    view: Tensor
-    """The parameter's part of the bucket, with the parameter's shape."""
-
-    def __init__(self, index: int, name: str, parameter: nn.Parameter) -> None:
-        self.index = index
-        self.name = name
-        self.parameter = parameter
-        self.is_large = parameter.numel() >= _LARGE_ELEMENTS
-        """Whether its gradient is copied as it comes, so that its own memory is free again."""
-        self.fired = 0
-        """How often autograd has given it a gradient in this backward."""
-        self.expected = 1
-        """How often it does in a backward: more than once under reentrant checkpointing."""
-        self.accumulated = False
-        """Whether it has a gradient of a backward without synchronization."""
-        self.undecided = False
-        """Whether only other ranks can tell that it was used: see [Note: Unused parameters]."""
-        self.unchanged: Tensor | None = None
-        """What its gradient was before, if it turns out that no rank has used it."""
-        self.preset = False
-        """Whether its gradient is zeros that were put there for autograd to add to."""
-        self.taken = False
-        """Whether its gradient belongs to an update that is still to come."""
-        self.gradient_after: Tensor | None = None
-        """The gradient that was taken."""
-        self.keeps_gradient = True
-        """Whether the parameter gets the taken gradient back after the update."""
-
-    def take_gradient(self) -> bool:
-        """Keeps the gradient for a later update, if there is or may be one, and says so."""
-        gradient = raw_gradient(self.parameter)
-        if gradient is None and not self.undecided:
-            return False
-        self.taken, self.keeps_gradient, self.gradient_after = True, True, gradient
-        set_raw_gradient(self.parameter, None)
-        return True
-
-    def decide(self, gradient: Tensor | None) -> None:
-        """Gives the parameter, or the update that has taken its gradient, this one."""
-        self.undecided = False
-        if self.taken:
-            self.gradient_after = gradient
-        else:
-            set_raw_gradient(self.parameter, gradient)
-
-    def delivers_late(self) -> bool:
-        """Whether the average is of earlier steps, as modes deliver it, and not what was brought.
-
-        Modes keep what they have not sent by parameter, and give it out also in a step in which
-        nobody uses the parameter.
-        """
-        brought = self.unchanged is not None and bool(self.unchanged.count_nonzero())
-        return not brought and bool(self.view.count_nonzero())
-
-    def deliver(self, gradient: Tensor) -> None:
-        """Gives the parameter this gradient, which is flat, as in its bucket."""
-        self.view.copy_(_shaped(gradient, self.parameter))
-        self.decide(self.view)
-
-    def drop_gradient(self) -> None:
-        """The user's wish to have no gradient any more; an update that has taken it keeps it."""
-        if self.taken:
-            self.keeps_gradient = False
-        else:
-            self.undecided = self.accumulated = self.preset = False
-        set_raw_gradient(self.parameter, None)
 
 
 class Bucket:
@@ -175,7 +84,7 @@ class Bucket:
             slot.bucket = self
             part = self.buffer[start : start + slot.parameter.numel()]
             # `data` has a version of its own: see [Note: Late changes].
-            slot.view = _shaped(part.data, slot.parameter)
+            slot.view = shaped(part.data, slot.parameter)
             start += slot.parameter.numel()
 
     def begin(self) -> None:
@@ -211,33 +120,32 @@ class Bucket:
         self.flags.fill_(1)
         for slot in self.slots:
             if slot.fired:
-                slot.accumulated = slot.preset = False
-            elif slot.accumulated:
+                slot.brings = Brings.NOTHING
+            elif slot.brings is Brings.UNSYNCHRONIZED:
                 self.take_in(slot)
-                slot.accumulated = False
+                slot.brings = Brings.NOTHING
             else:
                 self._bring_nothing(slot)
 
     def settle(self) -> None:
         """Gives the parameters that this rank has not used what the average says."""
         for number, slot in enumerate(self.slots):
-            if not slot.undecided:
+            if slot.brings is not Brings.UNDECIDED:
                 continue
             if self.flags[number].item() == 0 and not slot.delivers_late():
                 if slot.unchanged is not None:
                     slot.view.data.copy_(slot.unchanged)  # see [Note: Late changes]: raises no version
                     slot.decide(slot.view)
-                slot.undecided = False
+                slot.brings = Brings.NOTHING
             else:
                 slot.decide(slot.view)
             slot.unchanged = None
 
     def _bring_nothing(self, slot: Slot) -> None:
-        if slot.preset:
-            slot.preset = False
+        if slot.brings is Brings.PRESET_ZEROS:
             set_raw_gradient(slot.parameter, None)
         gradient = raw_gradient(slot.parameter)
-        slot.undecided = True
+        slot.brings = Brings.UNDECIDED
         if gradient is None:
             slot.view.zero_()
         else:
@@ -281,18 +189,3 @@ def _padded(plan: BucketPlan, bucket: PlannedBucket) -> int:
     infos = [plan.parameters[index] for index in bucket.parameters]
     per_line = max(_ALIGNMENT // infos[0].itemsize, 1)
     return -(-(sum(info.elements for info in infos) + len(infos)) // per_line) * per_line
-
-
-def _shaped(flat: Tensor, parameter: Tensor) -> Tensor:
-    """The vector with the parameter's shape, and with its order of dimensions where that is dense.
-
-    Autograd then hands over gradients in the same order.
-    """
-    strides: tuple[int, ...] = parameter.stride()
-    shape: tuple[int, ...] = tuple(parameter.shape)
-    order = sorted(range(len(shape)), key=lambda d: (-strides[d], -shape[d]))
-    sizes = [shape[d] for d in order]
-    dense = all(strides[d] == prod(sizes[place + 1 :]) for place, d in enumerate(order) if sizes[place] != 1)
-    if not dense:
-        return flat.view(shape)
-    return flat.view(sizes).permute([order.index(d) for d in range(len(shape))])

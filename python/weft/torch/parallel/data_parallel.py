@@ -32,6 +32,7 @@ from weft.torch.parallel.plan import BucketPlan
 from weft.torch.parallel.planner import Planner
 from weft.torch.parallel.reducer import Reducer
 from weft.torch.parallel.rows import EmbeddingPolicy, RowAveraging, Rows, bytes_of_rows, check_rows, exchanged_by_rows
+from weft.torch.parallel.slot import Brings
 from weft.torch.parallel.trained import TrainedParameters
 from weft.torch.patches.autograd import in_backward
 from weft.torch.patches.modes import outside_of_modes
@@ -410,7 +411,7 @@ class DataParallel(nn.Module, Joinable):
         """Plans anew for the parameters that require a gradient now: see [Note: Unfreezing]."""
         self._reducer.flush()
         self._reducer.wait()
-        accumulated = [slot.name for slot in self._reducer.slots if slot.accumulated]
+        accumulated = [slot.name for slot in self._reducer.slots if slot.brings is Brings.UNSYNCHRONIZED]
         if not self._trained.agree(accumulated, self._communication):
             return
         trained = self._trained.named

@@ -16,10 +16,10 @@ from typing import Any
 import torch
 from torch.optim import Optimizer
 
-from weft.torch.parallel.buckets import Slot
 from weft.torch.parallel.context import outside_of_everything
 from weft.torch.parallel.gradient import raw_gradient, set_raw_gradient
 from weft.torch.parallel.late_changes import Noted
+from weft.torch.parallel.slot import Slot
 from weft.torch.parallel.watched_groups import plain_groups
 from weft.torch.patches.optimizers import without_step_hooks
 
@@ -64,21 +64,19 @@ class PartialStep:
         """Steps, and gives the gradients back to those parameters that must keep them."""
         since = [raw_gradient(slot.parameter) for _, slot in self._members]
         for _, slot in self._members:
-            set_raw_gradient(slot.parameter, slot.gradient_after)
+            set_raw_gradient(slot.parameter, slot.taken_gradient)
         try:
             if groups := self._groups():
                 with outside_of_everything(), _restricted(self._optimizer, groups, self._settings.handed_over):
                     self._optimizer.step()
         finally:
             for (_, slot), gradient in zip(self._members, since, strict=True):
-                if not slot.keeps_gradient:
-                    set_raw_gradient(slot.parameter, gradient)
-                slot.taken, slot.gradient_after = False, None
+                slot.end_update(gradient)
 
     def _groups(self) -> list[dict[str, Any]]:
         groups: dict[int, dict[str, Any]] = {}
         for number, slot in self._members:
-            if slot.gradient_after is not None:
+            if slot.taken_gradient is not None:
                 group = groups.setdefault(number, {**self._settings.groups[number], "params": []})
                 group["params"].append(slot.parameter)
         return list(groups.values())

@@ -24,12 +24,13 @@ from torch import Tensor, nn
 
 from weft.errors import Error, UnsupportedError
 from weft.torch.parallel.averaging import Averaging
-from weft.torch.parallel.buckets import Bucket, Slot, make_buckets
+from weft.torch.parallel.buckets import Bucket, make_buckets
 from weft.torch.parallel.communication import Communication
 from weft.torch.parallel.gradient import guard, raw_gradient, set_raw_gradient, unguard
 from weft.torch.parallel.late_changes import share_memory
 from weft.torch.parallel.observer import Observer
 from weft.torch.parallel.plan import BucketPlan
+from weft.torch.parallel.slot import Brings, Slot
 from weft.torch.patches.autograd import at_end_of_backward, in_backward
 from weft.torch.patches.modes import in_dispatch_mode, in_function_mode, no_modes, outside_of_modes
 
@@ -105,7 +106,7 @@ class Reducer:
         for key, slot in before.items():
             if key not in self._slot_of:
                 unguard(slot.parameter)
-                if slot.preset:
+                if slot.brings is Brings.PRESET_ZEROS:
                     set_raw_gradient(slot.parameter, None)
         if self.defers:
             self._guard()
@@ -115,8 +116,8 @@ class Reducer:
         """The parameter's slot, which goes on being the same."""
         slot = before or Slot(index, name, parameter)
         slot.index = index
-        if before is None:  # backwards may have been without synchronization
-            slot.accumulated = raw_gradient(parameter) is not None
+        if before is None and raw_gradient(parameter) is not None:
+            slot.brings = Brings.UNSYNCHRONIZED  # of backwards of the plain module, perhaps
         return slot
 
     @outside_of_modes
@@ -183,10 +184,10 @@ class Reducer:
     def preset_views(self) -> None:
         """Lets autograd add to the buckets: zeroes the parts of parameters without gradient."""
         for slot in self.slots:
-            if slot.bucket.handle is None and not slot.taken and raw_gradient(slot.parameter) is None:
+            if slot.bucket.handle is None and not slot.is_taken and raw_gradient(slot.parameter) is None:
                 slot.view.zero_()
                 set_raw_gradient(slot.parameter, slot.view)
-                slot.preset = True
+                slot.brings = Brings.PRESET_ZEROS
 
     @outside_of_modes
     def deliver(self, averages: Mapping[str, Tensor]) -> None:
@@ -294,8 +295,7 @@ class Reducer:
         for bucket in self.buckets:
             bucket.handle, bucket.updates = None, []
         for slot in self.slots:
-            slot.taken = slot.undecided = slot.accumulated = False
-            set_raw_gradient(slot.parameter, None)
+            slot.forget()
 
     def release(self) -> None:
         """Makes plain parameters of the model's."""
@@ -333,7 +333,7 @@ class Reducer:
         """Waits until the gradient is the average, with the last step's update done."""
         if self._in_backward and in_backward():
             return
-        if slot.taken and self._updater == threading.get_ident():  # the update itself reads
+        if slot.is_taken and self._updater == threading.get_ident():  # the update itself reads
             return
         self.update(slot.bucket)
         self._wait(slot.bucket)
@@ -349,7 +349,7 @@ class Reducer:
         if not self._in_backward:
             self._begin_late(slot)
         if not self.synchronizes:
-            slot.accumulated = True
+            slot.brings = Brings.UNSYNCHRONIZED
             return
         bucket = slot.bucket
         if bucket.number < self._next:
