@@ -208,7 +208,9 @@ impl FlightRecorder {
             let recorder = self.clone();
             let thread = std::thread::Builder::new().name("weft-flight".into());
             if let Err(error) = thread.spawn(move || recorder.write_until(failures)) {
-                report(format_args!("is not written, because no thread could be started: {error}"));
+                report(format_args!(
+                    "is not written, because no thread could be started: {error}"
+                ));
                 writing.done = failures;
             }
         }

@@ -4,9 +4,6 @@
 //! A rank always has the blocks that follow its own. ⌈log2 P⌉ steps for any number of ranks, in all
 //! of which every rank does the same; the last one sends only what is missing. Blocks lie at their
 //! place from the start, so nothing has to be rotated.
-//!
-//! With a radix above two a rank sends to several ranks per step: what the paper does with as many
-//! ports as the radix less one.
 
 use std::ops::Range;
 
@@ -37,83 +34,54 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
     build,
 };
 
-const RADIX: u32 = 2;
-
-fn cost(request: &ScheduleRequest) -> Cost {
-    cost_by(request, RADIX)
-}
-
 fn formula(request: &ScheduleRequest) -> Formula {
     Formula::sum(CEIL_LOG + request.entries(), OTHER_BLOCKS)
 }
 
-fn build(request: &ScheduleRequest) -> Schedule {
-    build_by(request, RADIX)
+/// The message of each step: the distance to its receiver, and its number of blocks.
+fn steps(ranks: u32) -> impl Iterator<Item = (u32, u32)> {
+    let distances = std::iter::successors(Some(1), |distance: &u32| distance.checked_mul(2));
+    let distances = distances.take_while(move |distance| *distance < ranks);
+    distances.map(move |distance| (distance, distance.min(ranks - distance)))
 }
 
-/// What a rank sends in each step: how far before it the receivers are, and how many blocks each
-/// gets.
-fn steps(ranks: u32, radix: u32) -> impl Iterator<Item = Vec<(u32, u32)>> {
-    let held = std::iter::successors(Some(1), move |held: &u32| held.checked_mul(radix));
-    let held = held.take_while(move |held| *held < ranks);
-    held.map(move |held| {
-        let distances = (1..radix).map(|times| times * held);
-        let distances = distances.take_while(|distance| *distance < ranks);
-        distances
-            .map(|distance| (distance, held.min(ranks - distance)))
-            .collect()
-    })
-}
-
-/// The cost with this radix.
-pub(super) fn cost_by(request: &ScheduleRequest, radix: u32) -> Cost {
+fn cost(request: &ScheduleRequest) -> Cost {
     let own = request.block_share();
-    let phases = steps(request.ranks, radix).enumerate().map(|(step, sent)| {
-        let blocks: u32 = sent.iter().map(|(_, blocks)| blocks).sum();
-        let all = f64::from(blocks) * own;
-        let crossing = sent.iter().map(|(distance, blocks)| {
-            crossing::shift(request, request.ranks - distance) * f64::from(*blocks) * own
-        });
-        let messages = sent.len() as u32;
+    let phases = (steps(request.ranks).enumerate()).map(|(step, (distance, blocks))| {
+        let sent = f64::from(blocks) * own;
         Phase {
-            crossing: crossing.sum(),
-            copied: request.staged(all) + if step == 0 { own } else { 0.0 },
-            ..Phase::exchange(1, messages, all / f64::from(messages))
+            crossing: crossing::shift(request, request.ranks - distance) * sent,
+            copied: request.staged(sent) + if step == 0 { own } else { 0.0 },
+            ..Phase::exchange(1, 1, sent)
         }
     });
     Cost::of(request, [request.entry()].into_iter().chain(phases))
 }
 
-/// The program with this radix.
-pub(super) fn build_by(request: &ScheduleRequest, radix: u32) -> Schedule {
+fn build(request: &ScheduleRequest) -> Schedule {
     let ranks = request.ranks;
     let mut b = ProgramBuilder::new(request, Grid::Equal(ranks));
-    let all = || steps(ranks, radix).flatten();
     // Several blocks may wrap around the end of the message, which only an entry of its width has
     // room for.
-    let several = all().any(|(_, blocks)| blocks > 1);
+    let several = steps(ranks).any(|(_, blocks)| blocks > 1);
     let staging = b.add_staging(if several { ranks } else { 1 });
     let own = block(b.rank());
     b.copy(vec![b.output(own.clone())], b.input(own));
-    for (distance, _) in all() {
+    for (distance, _) in steps(ranks) {
         b.open_to(b.after(distance));
     }
-    for (distance, _) in all() {
+    for (distance, _) in steps(ranks) {
         b.await_open(b.before(distance));
     }
-    for step in steps(ranks, radix) {
-        for (distance, blocks) in &step {
-            let to = b.before(*distance);
-            for sent in wrapped(b.rank(), *blocks, ranks) {
-                let dst = b.destination(to, staging, sent.clone());
-                b.copy(vec![dst], b.output(sent));
-            }
-            b.signal(to);
+    for (distance, blocks) in steps(ranks) {
+        let to = b.before(distance);
+        for sent in wrapped(b.rank(), blocks, ranks) {
+            let dst = b.destination(to, staging, sent.clone());
+            b.copy(vec![dst], b.output(sent));
         }
-        for (distance, blocks) in step {
-            let from = b.after(distance);
-            take_in(&mut b, from, blocks, staging);
-        }
+        b.signal(to);
+        let from = b.after(distance);
+        take_in(&mut b, from, blocks, staging);
     }
     b.build()
 }

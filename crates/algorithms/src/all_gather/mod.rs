@@ -4,7 +4,6 @@ crate::registry::algorithms! {
     ring,
     doubling,
     bruck,
-    bruck_radix_4,
     direct,
     mapped,
     multi_rail,

@@ -7,10 +7,9 @@ use weft_schedule::Share;
 /// What formulas are about: its name, and its value for so many ranks.
 type Atom = (&'static str, fn(u32) -> u32);
 
-const ATOMS: [Atom; 6] = [
+const ATOMS: [Atom; 5] = [
     ("⌊log₂ P⌋", |ranks| ranks.ilog2()),
     ("⌈log₂ P⌉", ceil_log),
-    ("⌈log₄ P⌉", |ranks| ceil_log(ranks).div_ceil(2)),
     ("⌊log₂ (P − 1)⌋", |ranks| (ranks - 1).ilog2()),
     ("P − 1", |ranks| ranks - 1),
     ("P", |ranks| ranks),
@@ -20,22 +19,20 @@ const ATOMS: [Atom; 6] = [
 pub(crate) const FLOOR_LOG: Expr = Expr::atom(0);
 /// ⌈log2 P⌉.
 pub(crate) const CEIL_LOG: Expr = Expr::atom(1);
-/// ⌈log4 P⌉.
-pub(crate) const CEIL_LOG_4: Expr = Expr::atom(2);
 /// ⌊log2 (P - 1)⌋.
-pub(crate) const FLOOR_LOG_OTHERS: Expr = Expr::atom(3);
+pub(crate) const FLOOR_LOG_OTHERS: Expr = Expr::atom(2);
 /// All ranks but one.
-pub(crate) const OTHERS: Expr = Expr::atom(4);
+pub(crate) const OTHERS: Expr = Expr::atom(3);
 /// The number of ranks.
-pub(crate) const RANKS: Expr = Expr::atom(5);
+pub(crate) const RANKS: Expr = Expr::atom(4);
 /// A block of the message, where it has one per rank.
 pub(crate) const BLOCK: Expr = Expr::of(Term {
-    powers: [0, 0, 0, 0, 0, -1],
+    powers: [0, 0, 0, 0, -1],
     ..Term::ONE
 });
 /// All blocks but one.
 pub(crate) const OTHER_BLOCKS: Expr = Expr::of(Term {
-    powers: [0, 0, 0, 0, 1, -1],
+    powers: [0, 0, 0, 1, -1],
     ..Term::ONE
 });
 

@@ -227,10 +227,12 @@ impl TcpStore {
         deadline: Instant,
         cancel: &AtomicBool,
     ) -> Result<ClientConnection, DialFailure> {
-        let addresses = self.addresses(deadline, cancel).map_err(|error| match error {
-            Setback::Passing(error) => self.refused(&error),
-            Setback::Final(error) => DialFailure::Final(error),
-        })?;
+        let addresses = self
+            .addresses(deadline, cancel)
+            .map_err(|error| match error {
+                Setback::Passing(error) => self.refused(&error),
+                Setback::Final(error) => DialFailure::Final(error),
+            })?;
         let mut failure = DialFailure::Passing("the name has no address".into());
         for address in addresses {
             let until = deadline.min(Instant::now() + ATTEMPT_TIMEOUT);

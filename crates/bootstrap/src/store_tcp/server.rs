@@ -17,12 +17,12 @@ use weft_transport::{Shortage, failed, thread_time};
 use weft_transport_tcp::{is_called, poll, poll_entry};
 
 use super::StoreAccess;
-use super::{UserError, lookup_of};
 use super::budget::HandshakeBudget;
 use super::patience::{Patience, Setback};
 use super::protocol::{REPLY_BYTES_MAX, StoreFailure, StoreReply, StoreRequest};
 use super::served::{ServedConnection, Wait};
 use super::values::KeptValues;
+use super::{UserError, lookup_of};
 
 /// While a client waits for a key, the server says this often that it is still there.
 const HEARTBEAT: Duration = Duration::from_millis(500);
