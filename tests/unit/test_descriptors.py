@@ -33,7 +33,7 @@ RUST_BY_CALLERS = {
     "crates/flight/src/directory.rs": "OpenOptions::new",  # FlightRecorder::write
 }
 """Functions that nobody calls but from within `Descriptor::make`, or with it open."""
-RUST_APART = re.compile(r"tests?[/.]|conformance|fuzz|models|bench")
+RUST_APART = re.compile(r"tests?[/.]|testing|fuzz|models|bench")
 
 PYTHON_OPENS = re.compile(
     r"(^|\.)(socket\.socket|create_server|create_connection|socketpair|TCPStore|mkstemp|NamedTemporaryFile|memfd_create"

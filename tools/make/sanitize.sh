@@ -6,7 +6,7 @@ export RUSTFLAGS="-Zsanitizer=thread"
 tests() {
   cargo +nightly test -Zbuild-std --target "$host" --target-dir target/tsan --locked --quiet "$@"
 }
-transports=(--package weft-transport --package weft-transport-shm --package weft-transport-tcp)
+transports=(--package weft-transport-testing --package weft-transport-shm --package weft-transport-tcp)
 tests "${transports[@]}" --test conformance --test loopback --test strict
 tests --package weft-runtime --test together --test messages --test failures --test leaving --test cuts \
   --test one_sided --test shrink --test registration

@@ -219,15 +219,16 @@ mod tests {
     use std::time::Instant;
 
     use weft_transport::{
-        Capabilities, EndpointId, Link, LinkError, LinkEvents, Local, LoopbackTransport, RegionKey,
-        RegistrationKey, Segment,
+        Capabilities, EndpointId, Link, LinkError, LinkEvents, Local, RegionKey, RegistrationKey,
+        Segment,
     };
+    use weft_transport_testing::StrictTransport;
 
     use super::*;
 
     /// Registers under these keys, one after the other, once it may; then not any more.
     struct Gated {
-        inner: LoopbackTransport,
+        inner: StrictTransport,
         keys: Mutex<mpsc::Receiver<u64>>,
         ended: mpsc::Sender<RegistrationKey>,
     }
@@ -291,7 +292,7 @@ mod tests {
         let ((may, keys), (ended, told)) = (mpsc::channel(), mpsc::channel());
         let doorbell = Arc::clone(&local.doorbell);
         let gated = Gated {
-            inner: LoopbackTransport::strict(local),
+            inner: StrictTransport::new(local),
             keys: Mutex::new(keys),
             ended,
         };
@@ -314,7 +315,7 @@ mod tests {
     /// What has become of it once the registrar has come to it.
     fn settled(registration: &TemporaryRegistration, piece: Iovec) -> Outcome {
         loop {
-            match registration.outcome(TransportKind::Strict, piece) {
+            match registration.outcome(TransportKind::Custom, piece) {
                 Outcome::Waiting => thread::yield_now(),
                 outcome => return outcome,
             }
@@ -327,7 +328,7 @@ mod tests {
         let registration = registrar.register(memory(8000, 1000), OF);
         let piece = memory(8500, 500);
         assert!(registration.covers(piece) && !registration.covers(memory(8500, 501)));
-        let early = registration.outcome(TransportKind::Strict, piece);
+        let early = registration.outcome(TransportKind::Custom, piece);
         assert!(matches!(early, Outcome::Waiting));
         may.send(7).unwrap();
         let Outcome::Registered((named, held)) = settled(&registration, piece) else {

@@ -9,6 +9,7 @@ use ranks::{Ranks, Rng, Setup, fresh_seed};
 use weft_kernels::DType;
 use weft_runtime::{Call, Counts, Group, Op, Tiling, TransportChoice, Waited};
 use weft_schedule::{Collective, WireFormat};
+use weft_transport_testing::strict;
 
 /// A type of 16-bit floats, or `f32` that are such, and travel as such.
 #[derive(Clone, Copy)]
@@ -223,7 +224,7 @@ fn averages_are_finite_by_every_algorithm() {
     for (setup, ranks) in [
         (Setup::from(TransportChoice::Tcp), 3),
         (TransportChoice::Auto.into(), 5),
-        (TransportChoice::Strict.into(), 7),
+        (TransportChoice::Custom(strict).into(), 7),
         (Setup::on_hosts(&[0, 0, 0, 1, 1]), 5),
         (Setup::on_hosts(&[0, 1, 1, 2, 2, 2]), 6),
     ] {

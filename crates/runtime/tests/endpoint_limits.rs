@@ -1,7 +1,7 @@
 //! Test of an endpoint whose process has few descriptors left when it is set up.
 
 use weft_runtime::{Endpoint, EndpointOptions, TransportChoice};
-use weft_transport::conformance::limits::{limit_descriptors, next_descriptor};
+use weft_transport_testing::limits::{limit_descriptors, next_descriptor};
 
 /// More than an endpoint takes.
 const LEFT_MAX: u64 = 40;

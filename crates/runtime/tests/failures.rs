@@ -12,12 +12,13 @@ use weft_runtime::{
     Call, Counts, Encryption, Error, Group, Op, SplitOptions, TransportChoice, Waited,
 };
 use weft_schedule::Collective;
+use weft_transport_testing::strict;
 
 const TRANSPORTS: [TransportChoice; 4] = [
     TransportChoice::Loopback,
     TransportChoice::Shm,
     TransportChoice::Tcp,
-    TransportChoice::Strict,
+    TransportChoice::Custom(strict),
 ];
 
 fn call(collective: Collective, buffer: &mut [f32], count: u64) -> Call {

@@ -10,6 +10,7 @@ use ranks::asked::{ALL_REDUCE, run};
 use ranks::case::Case;
 use ranks::{Ranks, Setup, create};
 use weft_runtime::{Error, MemoryStore, Terms, TransportChoice, meet};
+use weft_transport_testing::strict;
 
 fn setups(ranks: u32) -> [Setup; 5] {
     let hosts: Vec<u32> = (0..ranks).map(|rank| rank / 2).collect();
@@ -17,7 +18,7 @@ fn setups(ranks: u32) -> [Setup; 5] {
         TransportChoice::Loopback.into(),
         TransportChoice::Shm.into(),
         TransportChoice::Tcp.into(),
-        TransportChoice::Strict.into(),
+        TransportChoice::Custom(strict).into(),
         Setup::on_hosts(&hosts),
     ]
 }

@@ -11,6 +11,7 @@ use ranks::{Ranks, Rng, Setup, fresh_seed, numbers};
 use weft_kernels::DType;
 use weft_runtime::{Cipher, Encryption, Error, Group, Op, Symmetric, Tiling, TransportChoice};
 use weft_schedule::Collective;
+use weft_transport_testing::strict;
 
 /// Types and operations for cases that are about something else.
 const SAMPLE: [(DType, Op); 8] = [
@@ -354,12 +355,12 @@ fn encrypted_tcp_connections() {
 
 #[test]
 fn strict_of_few() {
-    check_transport(TransportChoice::Strict, 1..=4);
+    check_transport(TransportChoice::Custom(strict), 1..=4);
 }
 
 #[test]
 fn strict_of_more() {
-    check_transport(TransportChoice::Strict, 5..=6);
+    check_transport(TransportChoice::Custom(strict), 5..=6);
 }
 
 #[test]

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use ranks::{Ranks, Rng, Setup, fresh_seed};
 use weft_runtime::{Error, Group, SplitOptions, TransportChoice, Waited, Work};
+use weft_transport_testing::strict;
 
 #[test]
 fn messages_of_all_sizes_find_their_receivers() {
@@ -15,7 +16,7 @@ fn messages_of_all_sizes_find_their_receivers() {
         TransportChoice::Loopback.into(),
         TransportChoice::Shm.into(),
         TransportChoice::Tcp.into(),
-        TransportChoice::Strict.into(),
+        TransportChoice::Custom(strict).into(),
         Setup::on_hosts(&[0, 0, 1]),
     ];
     for setup in setups {
@@ -147,7 +148,7 @@ fn streams_between_all_ranks_keep_their_order() {
         TransportChoice::Loopback.into(),
         TransportChoice::Shm.into(),
         TransportChoice::Tcp.into(),
-        TransportChoice::Strict.into(),
+        TransportChoice::Custom(strict).into(),
     ];
     for setup in setups {
         for ranks in [2, 4] {

@@ -9,6 +9,7 @@ use ranks::{Ranks, Setup};
 use weft_runtime::{
     CellOp, Compare, Error, Group, HowLong, SignalUpdate, Symmetric, TransportChoice, Waited, Work,
 };
+use weft_transport_testing::strict;
 
 const NOW: HowLong = HowLong {
     timeout: None,
@@ -21,7 +22,7 @@ fn setups() -> Vec<Setup> {
         TransportChoice::Loopback.into(),
         TransportChoice::Shm.into(),
         TransportChoice::Tcp.into(),
-        TransportChoice::Strict.into(),
+        TransportChoice::Custom(strict).into(),
         Setup::on_hosts(&[0, 0, 1, 1]),
     ]
 }
@@ -214,7 +215,7 @@ fn atomics_of_eight_ranks_lose_nothing() {
     let setups = [
         TransportChoice::Shm.into(),
         TransportChoice::Tcp.into(),
-        TransportChoice::Strict.into(),
+        TransportChoice::Custom(strict).into(),
         Setup::on_hosts(&[0, 0, 0, 1, 1, 1, 2, 2]),
     ];
     for setup in setups {

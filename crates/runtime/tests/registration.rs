@@ -13,13 +13,17 @@ use ranks::registering::{
 };
 use weft_runtime::TransportChoice;
 use weft_transport::TransportKind;
+use weft_transport_testing::strict;
 
 const ALGORITHMS: [&str; 4] = ["ring", "direct", "halving-doubling", "double-tree"];
 
 /// With what needs registration there.
 fn setups() -> [(Setup, Option<TransportKind>); 4] {
     [
-        (TransportChoice::Strict.into(), Some(TransportKind::Strict)),
+        (
+            TransportChoice::Custom(strict).into(),
+            Some(TransportKind::Custom),
+        ),
         (TransportChoice::Tcp.into(), None),
         (TransportChoice::Shm.into(), None),
         (Setup::on_hosts(&[0, 0, 1]), None),
@@ -35,7 +39,7 @@ fn collectives_send_registered_memory_without_a_copy() {
 
 #[test]
 fn handles_may_be_dropped_in_the_middle_of_a_collective() {
-    a_registration_may_end_while_its_memory_is_sent(&TransportChoice::Strict.into(), 3);
+    a_registration_may_end_while_its_memory_is_sent(&TransportChoice::Custom(strict).into(), 3);
 }
 
 #[test]
@@ -52,7 +56,7 @@ fn messages_and_puts_send_a_devices_memory_by_its_file() {
         setup.hosts = setup.hosts.map(|_| vec![0, 1]);
         devices_memory_is_sent_by_its_file(&setup);
     }
-    a_devices_registration_may_end_while_it_is_sent(&TransportChoice::Strict.into());
+    a_devices_registration_may_end_while_it_is_sent(&TransportChoice::Custom(strict).into());
 }
 
 #[test]
@@ -66,11 +70,14 @@ fn nothing_can_be_registered() {
 #[test]
 fn large_memory_is_registered_while_it_is_sent() {
     for ranks in [2, 3] {
-        large_sums_are_registered_while_they_are_sent(&TransportChoice::Strict.into(), ranks);
+        large_sums_are_registered_while_they_are_sent(
+            &TransportChoice::Custom(strict).into(),
+            ranks,
+        );
     }
 }
 
 #[test]
 fn memory_with_a_handle_is_not_registered_again() {
-    handles_come_before_strips(&TransportChoice::Strict.into());
+    handles_come_before_strips(&TransportChoice::Custom(strict).into());
 }

@@ -9,12 +9,13 @@ use std::time::{Duration, Instant};
 
 use ranks::{Rng, Setup, all_reduce, fresh_seed};
 use weft_runtime::{Endpoint, Error, Group, GroupOptions, MemoryStore, TransportChoice};
+use weft_transport_testing::strict;
 
 const TRANSPORTS: [TransportChoice; 4] = [
     TransportChoice::Loopback,
     TransportChoice::Shm,
     TransportChoice::Tcp,
-    TransportChoice::Strict,
+    TransportChoice::Custom(strict),
 ];
 /// Within which survivors of a proven end must have their group.
 const SOON: Duration = Duration::from_secs(5);

@@ -4,7 +4,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use weft_runtime::{Error, Store, StoreAccess, TcpStore, TcpStoreServer};
-use weft_transport::conformance::limits::{limit_descriptors, next_descriptor};
+use weft_transport_testing::limits::{limit_descriptors, next_descriptor};
 
 static NEVER: AtomicBool = AtomicBool::new(false);
 

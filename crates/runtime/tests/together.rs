@@ -13,6 +13,7 @@ use ranks::{Ranks, Rng, Setup, fresh_seed, numbers};
 use weft_kernels::DType;
 use weft_runtime::{Group, SplitOptions, Symmetric, Tiling, TransportChoice, Work};
 use weft_schedule::Collective;
+use weft_transport_testing::strict;
 
 /// So many operations of one group are in flight at once: more than the runtime lets run.
 const WINDOW: usize = 7;
@@ -277,7 +278,7 @@ fn random_operations_over_tcp() {
 
 #[test]
 fn random_operations_over_strict_links() {
-    (2..=5).for_each(|ranks| random_run(&TransportChoice::Strict.into(), ranks, RANDOM));
+    (2..=5).for_each(|ranks| random_run(&TransportChoice::Custom(strict).into(), ranks, RANDOM));
 }
 
 #[test]

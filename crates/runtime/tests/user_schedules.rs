@@ -17,6 +17,7 @@ use weft_algorithms::MemoryClass;
 use weft_kernels::DType;
 use weft_runtime::{Error, Policy, Profile, Schedules, SplitOptions, TransportChoice};
 use weft_schedule::{Collective, Schedule, parse, print};
+use weft_transport_testing::strict;
 
 /// These schedules, by name: each is one of weft's algorithms for all-reduce under another name.
 fn texts(pairs: &[(&str, &str)], ranks: u32) -> Schedules {
@@ -88,7 +89,7 @@ fn a_schedule_of_ones_own_runs_like_any_other() {
         check(&case, &outputs);
         // Over TCP nobody reads another rank's memory.
         let refused = mapped.iter().filter(|mapped| mapped.is_err()).count();
-        let expected = if transport == TransportChoice::Tcp {
+        let expected = if matches!(transport, TransportChoice::Tcp) {
             3
         } else {
             0
@@ -142,7 +143,7 @@ fn a_put_is_measured_in_its_own_encoding() {
     let schedules = as_f32();
     for transport in [
         TransportChoice::Loopback,
-        TransportChoice::Strict,
+        TransportChoice::Custom(strict),
         TransportChoice::Shm,
         TransportChoice::Tcp,
     ] {

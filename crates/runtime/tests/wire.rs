@@ -8,6 +8,7 @@ use ranks::{Ranks, Rng, Setup, fresh_seed};
 use weft_kernels::DType;
 use weft_runtime::{Call, Counts, Error, Group, Op, Tiling, TransportChoice, Waited};
 use weft_schedule::{Collective, WireFormat};
+use weft_transport_testing::strict;
 
 const FORMATS: [WireFormat; 4] = [
     WireFormat::Fp16,
@@ -190,7 +191,7 @@ fn groups() -> Vec<(Setup, u32)> {
     vec![
         (TransportChoice::Tcp.into(), 2),
         (TransportChoice::Tcp.into(), 3),
-        (TransportChoice::Strict.into(), 4),
+        (TransportChoice::Custom(strict).into(), 4),
         (Setup::on_hosts(&[0, 0, 1, 1]), 4),
         (Setup::on_hosts(&[0, 1, 1, 0, 2]), 5),
     ]

@@ -21,17 +21,17 @@ fn transport(local: Local, devices: Option<&str>) -> Arc<dyn Transport> {
 }
 
 mod one_rail {
-    use weft_transport::conformance::Subject;
+    use weft_transport_testing::conformance::Subject;
 
-    weft_transport::conformance_tests!(Subject {
+    weft_transport_testing::conformance_tests!(Subject {
         make: |local| super::transport(local, None),
     });
 }
 
 mod two_rails {
-    use weft_transport::conformance::Subject;
+    use weft_transport_testing::conformance::Subject;
 
-    weft_transport::conformance_tests!(Subject {
+    weft_transport_testing::conformance_tests!(Subject {
         make: |local| super::transport(local, Some("all")),
     });
 }

@@ -9,9 +9,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use weft_transport::conformance::Events;
 use weft_transport::{EndpointId, Link, LinkEvents, Local, POOL_HEADER, Signal, Sleep, Transport};
 use weft_transport_shm::ShmTransport;
+use weft_transport_testing::conformance::Events;
 
 const ROUNDS: u64 = 20_000;
 const LONG: Duration = Duration::from_secs(10);

@@ -270,7 +270,7 @@ fn closed() -> LinkError {
 mod tests {
     use std::sync::mpsc;
 
-    use weft_transport::conformance::{Subject, connect, listening};
+    use weft_transport_testing::conformance::{Subject, connect, listening};
 
     use super::*;
 

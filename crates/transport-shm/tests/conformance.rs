@@ -4,14 +4,14 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use weft_transport::LinkError;
-use weft_transport::conformance::{LinkPair, Subject, deadline};
 use weft_transport_shm::ShmTransport;
+use weft_transport_testing::conformance::{LinkPair, Subject, deadline};
 
 const SUBJECT: Subject = Subject {
     make: |local| Arc::new(ShmTransport::new(local).expect("a transport")),
 };
 
-weft_transport::conformance_tests!(SUBJECT);
+weft_transport_testing::conformance_tests!(SUBJECT);
 
 /// A closed link may be dropped at once: what waits for room in its socket is sent all the same,
 /// the goodbye last.

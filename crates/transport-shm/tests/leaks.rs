@@ -4,8 +4,8 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use weft_transport::conformance::{LinkPair, Subject, deadline};
 use weft_transport_shm::ShmTransport;
+use weft_transport_testing::conformance::{LinkPair, Subject, deadline};
 
 fn count(directory: &str) -> usize {
     std::fs::read_dir(directory).unwrap().count()

@@ -4,9 +4,9 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
-use weft_transport::conformance::limits::{limit_descriptors, next_descriptor};
 use weft_transport::{EndpointId, Link, LinkError, LinkEvents, Local, Transport, is_own_limit};
 use weft_transport_shm::ShmTransport;
+use weft_transport_testing::limits::{limit_descriptors, next_descriptor};
 
 /// More than a link needs.
 const LEFT_MAX: libc::rlim_t = 16;

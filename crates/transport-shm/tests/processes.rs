@@ -9,12 +9,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use weft_transport::conformance::{Events, Received, deadline};
 use weft_transport::{
     EndpointId, Iovec, Link, LinkError, LinkEvents, Local, POOL_HEADER, RegionKey, Signal, Sleep,
     Submission, Transport, Woken,
 };
 use weft_transport_shm::ShmTransport;
+use weft_transport_testing::conformance::{Events, Received, deadline};
 
 const POOL_BYTES: u64 = 8 << 20;
 const FLAG: u64 = POOL_HEADER;

@@ -488,7 +488,7 @@ mod tests {
     use std::sync::atomic::AtomicBool;
 
     use weft_transport::Transport;
-    use weft_transport::conformance::{Subject, deadline, listening};
+    use weft_transport_testing::conformance::{Subject, deadline, listening};
 
     use super::*;
     use crate::interface::Interface;

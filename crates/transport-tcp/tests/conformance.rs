@@ -16,33 +16,33 @@ fn transport(local: Local, connections: usize, encryption: Encryption) -> Arc<dy
 }
 
 mod one {
-    use weft_transport::conformance::Subject;
+    use weft_transport_testing::conformance::Subject;
 
-    weft_transport::conformance_tests!(Subject {
+    weft_transport_testing::conformance_tests!(Subject {
         make: |local| super::transport(local, 1, super::Encryption::Off),
     });
 }
 
 mod several {
-    use weft_transport::conformance::Subject;
+    use weft_transport_testing::conformance::Subject;
 
-    weft_transport::conformance_tests!(Subject {
+    weft_transport_testing::conformance_tests!(Subject {
         make: |local| super::transport(local, 3, super::Encryption::Off),
     });
 }
 
 mod aes_gcm {
-    use weft_transport::conformance::Subject;
+    use weft_transport_testing::conformance::Subject;
 
-    weft_transport::conformance_tests!(Subject {
+    weft_transport_testing::conformance_tests!(Subject {
         make: |local| super::transport(local, 1, super::Encryption::Only(super::Cipher::AesGcm)),
     });
 }
 
 mod chacha20_poly1305 {
-    use weft_transport::conformance::Subject;
+    use weft_transport_testing::conformance::Subject;
 
-    weft_transport::conformance_tests!(Subject {
+    weft_transport_testing::conformance_tests!(Subject {
         make: |local| {
             let encryption = super::Encryption::Only(super::Cipher::ChaCha20Poly1305);
             super::transport(local, 1, encryption)
@@ -51,9 +51,9 @@ mod chacha20_poly1305 {
 }
 
 mod several_encrypted {
-    use weft_transport::conformance::Subject;
+    use weft_transport_testing::conformance::Subject;
 
-    weft_transport::conformance_tests!(Subject {
+    weft_transport_testing::conformance_tests!(Subject {
         make: |local| super::transport(local, 3, super::Encryption::Best),
     });
 }

@@ -3,11 +3,11 @@
 use std::os::fd::RawFd;
 use std::sync::Arc;
 
-use weft_transport::conformance::{LinkPair, Subject};
 use weft_transport::{Local, Transport};
 use weft_transport_tcp::{
     CongestionChoice, CongestionControl, Interface, TcpOptions, TcpTransport,
 };
+use weft_transport_testing::conformance::{LinkPair, Subject};
 
 /// Every Linux has it and lets everybody use it.
 const CHOSEN: &str = "reno";

@@ -4,9 +4,9 @@ use std::mem::ManuallyDrop;
 use std::sync::Arc;
 use std::time::Instant;
 
-use weft_transport::conformance::{LinkPair, Subject, deadline};
 use weft_transport::{Local, POOL_HEADER, RegionKey, Signal, Stream, Submission, Transport};
 use weft_transport_tcp::{Interface, TcpOptions, TcpTransport};
+use weft_transport_testing::conformance::{LinkPair, Subject, deadline};
 
 const FLAG: u64 = POOL_HEADER;
 const DATA: u64 = POOL_HEADER + 4096;

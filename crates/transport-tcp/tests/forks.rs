@@ -6,8 +6,8 @@ use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use weft_transport::conformance::{Subject, connect, listening};
 use weft_transport_tcp::{Interface, TcpOptions, TcpTransport};
+use weft_transport_testing::conformance::{Subject, connect, listening};
 
 const SUBJECT: Subject = Subject {
     make: |local| {

@@ -6,9 +6,9 @@ use std::os::fd::FromRawFd;
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
-use weft_transport::conformance::limits::limit_descriptors;
 use weft_transport::{EndpointId, Link, LinkEvents, Local, Transport};
 use weft_transport_tcp::{Interface, TcpOptions, TcpTransport};
+use weft_transport_testing::limits::limit_descriptors;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 

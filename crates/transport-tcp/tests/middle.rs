@@ -6,11 +6,11 @@ use std::net::{TcpListener, TcpStream};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 
-use weft_transport::conformance::{
-    LinkPair, LinkSide, Received, Subject, TestMemory, deadline, listening,
-};
 use weft_transport::{LinkError, Local, POOL_HEADER, RegionKey, Signal, Submission, Transport};
 use weft_transport_tcp::{Cipher, Encryption, Interface, TcpOptions, TcpTransport};
+use weft_transport_testing::conformance::{
+    LinkPair, LinkSide, Received, Subject, TestMemory, deadline, listening,
+};
 
 /// What a caller sends before its link is one.
 const HELLO_AND_CONFIRMATION: usize = 135 + 18;

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use weft_transport::conformance::{Subject, connect, deadline, listening};
 use weft_transport::{LinkError, Transport};
 use weft_transport_tcp::{Interface, TcpOptions, TcpTransport};
+use weft_transport_testing::conformance::{Subject, connect, deadline, listening};
 
 const SUBJECT: Subject = Subject {
     make: |local| {

@@ -6,11 +6,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use std::{io, thread};
 
-use weft_transport::conformance::{
-    LinkPair, Subject, connect, enter_network, listening, set_loopback,
-};
 use weft_transport::{LinkError, POOL_HEADER, RegionKey, Standing};
 use weft_transport_tcp::{Interface, TcpOptions, TcpTransport};
+use weft_transport_testing::conformance::{LinkPair, Subject, connect, listening};
+use weft_transport_testing::{enter_network, set_loopback};
 
 const PEER_TIMEOUT: Duration = Duration::from_secs(2);
 

@@ -14,8 +14,6 @@
 pub mod claim;
 #[cfg(not(loom))]
 mod clock;
-#[cfg(all(feature = "conformance", not(loom)))]
-pub mod conformance;
 #[cfg(not(loom))]
 mod doorbell;
 #[cfg(not(loom))]
@@ -32,7 +30,7 @@ mod link;
 #[cfg(not(loom))]
 mod local;
 #[cfg(not(loom))]
-mod loopback;
+pub mod loopback;
 #[cfg(not(loom))]
 mod mapped;
 #[cfg(all(test, loom))]

@@ -46,24 +46,24 @@ impl fmt::Debug for EndpointId {
 pub enum TransportKind {
     /// Endpoints within one process.
     Loopback,
-    /// Endpoints within one process, by the rules of RDMA verbs: for tests.
-    Strict,
     /// Shared memory between processes of one host.
     Shm,
     /// TCP.
     Tcp,
     /// RDMA verbs.
     Rdma,
+    /// A transport of the caller's own. An endpoint has at most one.
+    Custom,
 }
 
 impl fmt::Display for TransportKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             TransportKind::Loopback => "loopback",
-            TransportKind::Strict => "strict",
             TransportKind::Shm => "shm",
             TransportKind::Tcp => "tcp",
             TransportKind::Rdma => "rdma",
+            TransportKind::Custom => "custom",
         })
     }
 }

@@ -124,7 +124,7 @@ mod code {
         TransportKind::Loopback,
         TransportKind::Shm,
         TransportKind::Tcp,
-        TransportKind::Strict,
+        TransportKind::Custom,
         TransportKind::Rdma,
     ];
 

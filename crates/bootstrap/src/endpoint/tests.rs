@@ -1,14 +1,14 @@
 use std::sync::Mutex;
 use std::sync::atomic::Ordering;
 
-use weft_transport::conformance::{enter_network, set_loopback};
 use weft_transport::{FlushState, Inbox, RegionKey, Signal, Standing};
+use weft_transport_testing::{enter_network, set_loopback, strict};
 
 use super::*;
 
 const ALL: [(TransportChoice, TransportKind); 4] = [
     (TransportChoice::Loopback, TransportKind::Loopback),
-    (TransportChoice::Strict, TransportKind::Strict),
+    (TransportChoice::Custom(strict), TransportKind::Custom),
     (TransportChoice::Shm, TransportKind::Shm),
     (TransportChoice::Tcp, TransportKind::Tcp),
 ];

@@ -9,6 +9,7 @@ use weft_bootstrap::{MemoryStore, TransportChoice};
 use weft_call::{Call, Counts, Op, Tiling};
 use weft_kernels::DType;
 use weft_schedule::Collective;
+use weft_transport_testing::strict;
 
 use super::tests::endpoint;
 use super::*;
@@ -18,7 +19,7 @@ const TRANSPORTS: [TransportChoice; 4] = [
     TransportChoice::Loopback,
     TransportChoice::Shm,
     TransportChoice::Tcp,
-    TransportChoice::Strict,
+    TransportChoice::Custom(strict),
 ];
 /// On the calling-thread path, where memory is mapped, and in a lane.
 const SIZES: [usize; 2] = [5, 30_000];

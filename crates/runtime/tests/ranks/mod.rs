@@ -68,7 +68,7 @@ impl Setup {
     fn maps(&self) -> bool {
         !matches!(
             self.transport,
-            TransportChoice::Rdma | TransportChoice::Tcp | TransportChoice::Strict
+            TransportChoice::Rdma | TransportChoice::Tcp | TransportChoice::Custom(_)
         )
     }
 

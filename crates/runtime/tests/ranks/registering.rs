@@ -7,7 +7,7 @@ use weft_runtime::{
 };
 use weft_schedule::Collective;
 use weft_transport::TransportKind;
-use weft_transport::conformance::{DeviceMemory, must_take_device_memory};
+use weft_transport_testing::{DeviceMemory, must_take_device_memory};
 
 use super::{Ranks, Setup, all_reduce};
 

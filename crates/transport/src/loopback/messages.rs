@@ -13,14 +13,16 @@ const BROKEN: u8 = 3;
 
 /// How the link that fills a queue ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum QueueEnd {
+pub enum QueueEnd {
+    /// It was closed.
     Left,
+    /// It was dropped without being closed.
     Gone,
 }
 
 /// The link that reads it and the link that fills it share it.
 #[derive(Default)]
-pub(crate) struct MessageQueue {
+pub struct MessageQueue {
     messages: Mutex<VecDeque<Vec<u8>>>,
     /// How the link that fills it stands.
     writer: AtomicU8,
@@ -28,12 +30,13 @@ pub(crate) struct MessageQueue {
 }
 
 impl MessageQueue {
-    pub(crate) fn push(&self, message: Vec<u8>) {
+    /// Adds a message.
+    pub fn push(&self, message: Vec<u8>) {
         locked(&self.messages).push_back(message);
     }
 
     /// Ends it, unless it has ended. True if it has only now.
-    pub(crate) fn end(&self, how: QueueEnd) -> bool {
+    pub fn end(&self, how: QueueEnd) -> bool {
         self.change(match how {
             QueueEnd::Left => LEFT,
             QueueEnd::Gone => GONE,
@@ -41,23 +44,24 @@ impl MessageQueue {
     }
 
     /// Ends it because its filler has broken the rules.
-    pub(crate) fn break_off(&self, breach: String) {
+    pub fn break_off(&self, breach: String) {
         // Only the first one counts.
         let _ = self.breach.set(breach);
         self.change(BROKEN);
     }
 
-    pub(crate) fn is_open(&self) -> bool {
+    /// Whether the link that fills it has not ended.
+    pub fn is_open(&self) -> bool {
         self.writer.load(Ordering::Acquire) == OPEN
     }
 
     /// Whether the link that fills it was closed or dropped: it is used no more.
-    pub(crate) fn is_over(&self) -> bool {
+    pub fn is_over(&self) -> bool {
         matches!(self.writer.load(Ordering::Acquire), LEFT | GONE)
     }
 
     /// An error if the link that fills it has ended.
-    pub(crate) fn check(&self) -> Result<(), LinkError> {
+    pub fn check(&self) -> Result<(), LinkError> {
         match self.writer.load(Ordering::Acquire) {
             OPEN => Ok(()),
             LEFT => Err(LinkError::Left),
@@ -69,7 +73,7 @@ impl MessageQueue {
     }
 
     /// Takes in all messages, then says whether the link that fills it has ended.
-    pub(crate) fn take(&self, inbox: &mut dyn Inbox) -> Result<(), LinkError> {
+    pub fn take(&self, inbox: &mut dyn Inbox) -> Result<(), LinkError> {
         // Looked at first: what was sent before the end is then in the queue.
         let ended = self.check();
         loop {
@@ -90,6 +94,6 @@ impl MessageQueue {
 }
 
 /// Nothing here is left half-done by a panic, so a poisoned lock is as good as any.
-pub(crate) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(super) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

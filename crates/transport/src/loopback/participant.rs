@@ -2,13 +2,17 @@
 
 use std::sync::Arc;
 
-use super::registrations::Registrations;
 use crate::{Local, Regions};
 
 /// One endpoint of this process, and what it exposes.
 #[derive(Clone)]
-pub(crate) struct Participant {
-    pub(crate) local: Local,
-    pub(crate) regions: Arc<Regions>,
-    pub(crate) registrations: Arc<Registrations>,
+pub(super) struct Participant {
+    pub(super) local: Local,
+    pub(super) regions: Arc<Regions>,
+}
+
+impl AsRef<Local> for Participant {
+    fn as_ref(&self) -> &Local {
+        &self.local
+    }
 }

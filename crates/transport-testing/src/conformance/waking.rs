@@ -7,8 +7,10 @@ use std::time::Instant;
 
 use super::memory::{LONG, pattern};
 use super::{LinkPair, LinkSide, Subject};
-use crate::fork::Descriptor;
-use crate::{FlushState, LinkError, POOL_HEADER, RegionKey, Signal, Sleep, Submission, Woken};
+use weft_transport::fork::Descriptor;
+use weft_transport::{
+    FlushState, LinkError, POOL_HEADER, RegionKey, Signal, Sleep, Submission, Woken,
+};
 
 const FLAG: u64 = POOL_HEADER;
 

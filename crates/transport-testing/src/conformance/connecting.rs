@@ -5,7 +5,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use super::{Subject, connect, deadline, listening};
-use crate::{EndpointId, Link, LinkError, LinkEvents, Local, POOL_HEADER, RegionKey, Signal};
+use weft_transport::{
+    EndpointId, Link, LinkError, LinkEvents, Local, POOL_HEADER, RegionKey, Signal,
+};
 
 /// Each side knows the other's identity, and the link's kind is its transport's.
 pub fn both_sides_learn_who_the_peer_is(subject: &Subject) {
@@ -113,7 +115,7 @@ pub fn a_wrong_token_is_refused_unasked(subject: &Subject) {
 }
 
 /// An endpoint that never takes its connections in.
-fn deaf(subject: &Subject) -> (Local, Arc<dyn crate::Transport>) {
+fn deaf(subject: &Subject) -> (Local, Arc<dyn weft_transport::Transport>) {
     let local = Local::create(1 << 20).unwrap();
     let transport = (subject.make)(local.clone());
     (local, transport)

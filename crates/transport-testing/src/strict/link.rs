@@ -1,35 +1,23 @@
-//! A loopback by the rules of RDMA verbs, stricter than the other transports. Code that keeps to
-//! the contract here keeps to it over verbs.
-//!
-//! Nothing is mapped. What operations read and write of the own memory must be registered: with a
-//! region that is exposed, or, where puts read, by itself. A thread of its own (an adapter, so to
-//! speak) carries them out when it gets to it: it reads a put's source long after the call. The
-//! order of the effects is that of the calls; completions come later, and in any order. Each access
-//! is checked against what the peer has granted.
+//! One end of a strict link.
 
-mod adapter;
-mod queue;
-
-use std::io;
 use std::ops::Range;
 use std::os::fd::RawFd;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use crate::loopback::messages::{MessageQueue, QueueEnd, locked};
-use crate::loopback::participant::Participant;
-use crate::loopback::registrations::Registrations;
-use crate::mapped::check_inject;
-use crate::regions::outside;
-use crate::{
-    AtomicOp, Capabilities, EndpointId, FlushState, Grants, Inbox, Iovec, IovecMut, Link,
-    LinkError, MESSAGE_BYTES_MAX, Presence, RegionKey, Regions, Segment, Signal, Stream,
-    Submission, Ticket, TransportKind,
+use weft_transport::loopback::{MessageQueue, QueueEnd};
+use weft_transport::{
+    AtomicOp, Capabilities, EndpointId, FlushState, Grants, INJECT_BYTES_MAX, Inbox, Iovec,
+    IovecMut, Link, LinkError, MESSAGE_BYTES_MAX, Presence, RegionKey, Regions, Segment, Signal,
+    Stream, Submission, Ticket, TransportKind,
 };
-use queue::{Payload, SendQueue, WorkRequest};
+
+use super::queue::{Payload, SendQueue, WorkRequest, invalid};
+use super::registrations::Registrations;
+use super::{Participant, locked};
 
 /// One end of a link.
-pub(crate) struct StrictLink {
+pub(super) struct StrictLink {
     id: EndpointId,
     regions: Arc<Regions>,
     registrations: Arc<Registrations>,
@@ -40,7 +28,7 @@ pub(crate) struct StrictLink {
 }
 
 impl StrictLink {
-    pub(crate) const CAPABILITIES: Capabilities = Capabilities {
+    pub(super) const CAPABILITIES: Capabilities = Capabilities {
         maps: false,
         get: true,
         atomics: true,
@@ -49,7 +37,7 @@ impl StrictLink {
     };
 
     /// Both ends, of endpoints with their queues of messages.
-    pub(crate) fn pair(
+    pub(super) fn pair(
         first: (&Participant, Arc<MessageQueue>),
         second: (&Participant, Arc<MessageQueue>),
     ) -> [StrictLink; 2] {
@@ -124,7 +112,9 @@ impl Stream for StrictLink {
         bytes: &[u8],
         signal: Option<Signal>,
     ) -> Result<(), LinkError> {
-        check_inject(bytes)?;
+        if bytes.len() > INJECT_BYTES_MAX {
+            return Err(invalid());
+        }
         let bytes = Payload::Copied(bytes.to_vec());
         self.post(WorkRequest::write(region, offset, bytes, signal)?)
     }
@@ -150,7 +140,7 @@ impl Link for StrictLink {
     }
 
     fn kind(&self) -> TransportKind {
-        TransportKind::Strict
+        TransportKind::Custom
     }
 
     fn capabilities(&self) -> Capabilities {
@@ -178,7 +168,7 @@ impl Link for StrictLink {
     fn get(&self, region: RegionKey, offset: u64, into: IovecMut) -> Result<Submission, LinkError> {
         self.check_registered(into.start(), into.len())?;
         let end = offset.checked_add(into.len() as u64);
-        let range = offset..end.ok_or_else(outside)?;
+        let range = offset..end.ok_or_else(invalid)?;
         self.post_ticketed(WorkRequest::Read {
             region,
             range,
@@ -195,7 +185,7 @@ impl Link for StrictLink {
     ) -> Result<Submission, LinkError> {
         self.check_registered(into.start(), into.len())?;
         if !offset.is_multiple_of(8) || into.len() != 8 || offset > u64::MAX - 8 {
-            return Err(outside());
+            return Err(invalid());
         }
         self.post_ticketed(WorkRequest::Atomic {
             region,
@@ -220,7 +210,7 @@ impl Link for StrictLink {
 
     fn message(&self, bytes: &[u8]) -> Result<(), LinkError> {
         if bytes.len() > MESSAGE_BYTES_MAX {
-            return Err(LinkError::Io(io::ErrorKind::InvalidInput.into()));
+            return Err(invalid());
         }
         self.post(WorkRequest::Message(bytes.to_vec()))
     }

@@ -2,7 +2,7 @@
 
 use super::memory::pattern;
 use super::{LinkPair, Subject};
-use crate::{FlushState, MESSAGE_BYTES_MAX, POOL_HEADER, RegionKey, Signal};
+use weft_transport::{FlushState, MESSAGE_BYTES_MAX, POOL_HEADER, RegionKey, Signal};
 
 const FLAG: u64 = POOL_HEADER;
 const DATA: u64 = POOL_HEADER + 4096;

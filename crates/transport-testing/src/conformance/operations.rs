@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 
 use super::memory::pattern;
 use super::{LinkPair, Subject, TestMemory};
-use crate::{
+use weft_transport::{
     AtomicOp, Iovec, IovecMut, LinkError, POOL_HEADER, RegionKey, Signal, Submission, Ticket,
 };
 

@@ -2,7 +2,7 @@
 
 use super::memory::pattern;
 use super::{LinkPair, Subject, TestMemory};
-use crate::{FlushState, LinkError, POOL_HEADER, RegionKey, Signal, Submission};
+use weft_transport::{FlushState, LinkError, POOL_HEADER, RegionKey, Signal, Submission};
 
 const FLAG: u64 = POOL_HEADER;
 const DATA: u64 = POOL_HEADER + 4096;

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::memory::pattern;
 use super::{LinkPair, Subject, TestMemory};
-use crate::{POOL_HEADER, Redirection, RegionKey, Signal, Submission};
+use weft_transport::{POOL_HEADER, Redirection, RegionKey, Signal, Submission};
 
 const FLAG: u64 = POOL_HEADER;
 const DATA: u64 = POOL_HEADER + 4096;

@@ -1,9 +1,9 @@
 //! Memory that is registered by itself, for puts to read.
 
-use super::device::{DeviceMemory, must_take_device_memory};
 use super::memory::pattern;
 use super::{LinkPair, Subject};
-use crate::{Iovec, LinkError, POOL_HEADER, RegionKey, RegistrationKey, Signal};
+use crate::{DeviceMemory, must_take_device_memory};
+use weft_transport::{Iovec, LinkError, POOL_HEADER, RegionKey, RegistrationKey, Signal};
 
 const FLAG: u64 = POOL_HEADER;
 const DATA: u64 = POOL_HEADER + 4096;

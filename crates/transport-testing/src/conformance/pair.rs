@@ -6,7 +6,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
 use super::Subject;
-use crate::{
+use weft_transport::{
     EndpointId, Inbox, Iovec, IovecMut, Link, LinkError, LinkEvents, Local, POOL_HEADER, RegionKey,
     Segment, Signal, Submission, Transport,
 };

@@ -1,11 +1,10 @@
 //! The conformance suite over loopback.
-#![cfg(all(feature = "conformance", not(loom)))]
 
 use std::sync::Arc;
 
 use weft_transport::LoopbackTransport;
-use weft_transport::conformance::Subject;
+use weft_transport_testing::conformance::Subject;
 
-weft_transport::conformance_tests!(Subject {
+weft_transport_testing::conformance_tests!(Subject {
     make: |local| Arc::new(LoopbackTransport::new(local)),
 });

@@ -5,12 +5,9 @@
 //! case can see both sides.
 
 pub mod connecting;
-mod device;
 pub mod ending;
-pub mod limits;
 pub mod memory;
 pub mod messages;
-mod network;
 pub mod operations;
 mod pair;
 pub mod redirections;
@@ -20,13 +17,11 @@ pub mod waking;
 
 use std::sync::Arc;
 
-pub use device::{DeviceMemory, must_take_device_memory};
-pub use network::{enter_network, set_loopback};
 pub use pair::{
     Events, LinkPair, LinkSide, Received, TestMemory, bytes_of, connect, deadline, listening,
 };
 
-use crate::{Local, Transport};
+use weft_transport::{Local, Transport};
 
 /// A transport under test.
 pub struct Subject {

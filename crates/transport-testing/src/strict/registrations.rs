@@ -4,13 +4,14 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Mutex;
 
-use crate::fork::Descriptor;
-use crate::loopback::messages::locked;
-use crate::{DmaBuf, Iovec, LinkError, RegistrationKey, Segment};
+use weft_transport::fork::Descriptor;
+use weft_transport::{DmaBuf, Iovec, LinkError, RegistrationKey, Segment};
+
+use super::locked;
 
 /// What is registered now.
 #[derive(Default)]
-pub(crate) struct Registrations(Mutex<Known>);
+pub(super) struct Registrations(Mutex<Known>);
 
 #[derive(Default)]
 struct Known {
@@ -25,12 +26,12 @@ struct Entry {
 }
 
 impl Registrations {
-    pub(crate) fn register(&self, memory: Iovec) -> RegistrationKey {
+    pub(super) fn register(&self, memory: Iovec) -> RegistrationKey {
         self.add(memory, None)
     }
 
     /// Registers memory of a device, which must be a segment's.
-    pub(crate) fn register_device(
+    pub(super) fn register_device(
         &self,
         memory: Iovec,
         file: DmaBuf<'_>,
@@ -52,12 +53,12 @@ impl Registrations {
         key
     }
 
-    pub(crate) fn deregister(&self, key: RegistrationKey) {
+    pub(super) fn deregister(&self, key: RegistrationKey) {
         locked(&self.0).entries.remove(&key);
     }
 
     /// Whether memory lies in what is registered under a key.
-    pub(crate) fn covers(&self, key: RegistrationKey, memory: Iovec) -> bool {
+    pub(super) fn covers(&self, key: RegistrationKey, memory: Iovec) -> bool {
         let memory = range(memory);
         let known = locked(&self.0);
         let entry = known.entries.get(&key);
@@ -67,7 +68,7 @@ impl Registrations {
 
     /// Where the adapter reads a source, which [is registered](Self::covers), as long as `read`
     /// runs.
-    pub(crate) fn read(&self, source: Iovec, read: impl FnOnce(*const u8)) {
+    pub(super) fn read(&self, source: Iovec, read: impl FnOnce(*const u8)) {
         let known = locked(&self.0);
         let entry = source
             .registration()

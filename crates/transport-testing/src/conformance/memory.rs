@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::{LinkPair, Subject, TestMemory};
-use crate::{INJECT_BYTES_MAX, LinkError, POOL_HEADER, RegionKey, Signal, Submission};
+use weft_transport::{INJECT_BYTES_MAX, LinkError, POOL_HEADER, RegionKey, Signal, Submission};
 
 const FLAG: u64 = POOL_HEADER;
 const DATA: u64 = POOL_HEADER + 4096;

@@ -2,7 +2,7 @@
 
 use std::ptr::NonNull;
 
-use crate::{DmaBuf, Segment, TransportKind};
+use weft_transport::{DmaBuf, Segment, TransportKind};
 
 /// Where the memory begins in its file: at a page, as its addresses do.
 const START: u64 = 8192;
@@ -67,7 +67,7 @@ impl Drop for DeviceMemory {
 )]
 pub fn must_take_device_memory(kind: TransportKind) -> bool {
     match kind {
-        TransportKind::Strict => true,
+        TransportKind::Custom => true,
         TransportKind::Rdma => std::env::var_os("TEST_DMA_BUF").is_some(),
         _ => false,
     }

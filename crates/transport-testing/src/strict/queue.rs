@@ -1,17 +1,19 @@
 //! The send queue of one end of a strict link, and the effects of its work at the peer.
 
 use std::collections::VecDeque;
+use std::io;
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use super::adapter::{self, Queue};
-use crate::loopback::messages::{MessageQueue, QueueEnd, locked};
-use crate::loopback::registrations::Registrations;
-use crate::regions::outside;
-use crate::{
+use weft_transport::loopback::{MessageQueue, QueueEnd};
+use weft_transport::{
     AtomicOp, Doorbell, Grants, Iovec, IovecMut, LinkError, RegionKey, Signal, Submission, Ticket,
 };
+
+use super::adapter::{self, Queue};
+use super::locked;
+use super::registrations::Registrations;
 
 /// So many operations with tickets can be under way: few, so that callers meet a full queue.
 const DEPTH: usize = 6;
@@ -61,7 +63,7 @@ impl WorkRequest {
         let end = offset.checked_add(len).filter(|_| aligned);
         Ok(WorkRequest::Write {
             region,
-            range: offset..end.ok_or_else(outside)?,
+            range: offset..end.ok_or_else(invalid)?,
             bytes,
             signal,
         })
@@ -374,4 +376,9 @@ fn change(grants: &Grants, region: RegionKey, offset: u64, op: AtomicOp) -> u64 
         before
     });
     before.unwrap_or_default()
+}
+
+/// An error for arguments that no link takes.
+pub(super) fn invalid() -> LinkError {
+    LinkError::Io(io::ErrorKind::InvalidInput.into())
 }

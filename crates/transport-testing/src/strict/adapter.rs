@@ -4,7 +4,7 @@
 use std::sync::{Arc, Condvar, Mutex, Once, PoisonError};
 use std::thread;
 
-use crate::loopback::messages::locked;
+use super::locked;
 
 /// Work that is carried out in its own order.
 pub(super) trait Queue: Send + Sync {

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use super::memory::pattern;
 use super::{LinkPair, Subject, bytes_of};
-use crate::{LinkError, POOL_HEADER, RegionKey, Segment, Signal};
+use weft_transport::{LinkError, POOL_HEADER, RegionKey, Segment, Signal};
 
 const FLAG: u64 = POOL_HEADER;
 const BYTES: u64 = 100_000;

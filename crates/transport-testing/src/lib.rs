@@ -1,0 +1,13 @@
+//! Tests and doubles of transports: the conformance suite, the strict loopback, device memory.
+//!
+//! Crates use it as a dev-dependency only.
+
+pub mod conformance;
+mod device;
+pub mod limits;
+mod network;
+mod strict;
+
+pub use device::{DeviceMemory, must_take_device_memory};
+pub use network::{enter_network, set_loopback};
+pub use strict::{StrictTransport, strict};

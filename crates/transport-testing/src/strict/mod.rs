@@ -1,0 +1,134 @@
+//! A loopback by the rules of RDMA verbs, stricter than the other transports. Code that keeps to
+//! the contract here keeps to it over verbs.
+//!
+//! Nothing is mapped. What operations read and write of the own memory must be registered: with a
+//! region that is exposed, or, where puts read, by itself. A thread of its own (an adapter, so to
+//! speak) carries them out when it gets to it: it reads a put's source long after the call. The
+//! order of the effects is that of the calls; completions come later, and in any order. Each access
+//! is checked against what the peer has granted.
+
+mod adapter;
+mod link;
+mod queue;
+mod registrations;
+
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use weft_transport::loopback::{Listeners, MessageQueue};
+use weft_transport::{
+    Capabilities, DmaBuf, EndpointId, Iovec, Link, LinkError, LinkEvents, Local, RegionKey,
+    Regions, RegistrationKey, Segment, Transport, TransportKind,
+};
+
+use link::StrictLink;
+use registrations::Registrations;
+
+static LISTENERS: Listeners<Participant> = Listeners::new();
+
+/// The transports of an endpoint that has only this one, in the form that its options take.
+pub fn strict(local: &Local) -> Result<Vec<Arc<dyn Transport>>, LinkError> {
+    Ok(vec![Arc::new(StrictTransport::new(local.clone()))])
+}
+
+/// Joins endpoints of one process by strict links.
+pub struct StrictTransport(Participant);
+
+/// One endpoint of this process, and the memory that it has exposed and registered.
+#[derive(Clone)]
+struct Participant {
+    local: Local,
+    regions: Arc<Regions>,
+    registrations: Arc<Registrations>,
+}
+
+impl AsRef<Local> for Participant {
+    fn as_ref(&self) -> &Local {
+        &self.local
+    }
+}
+
+impl StrictTransport {
+    /// A transport for this endpoint.
+    pub fn new(local: Local) -> StrictTransport {
+        let regions = Regions::new(Arc::clone(&local.pool));
+        StrictTransport(Participant {
+            local,
+            regions,
+            registrations: Arc::default(),
+        })
+    }
+}
+
+impl Transport for StrictTransport {
+    fn kind(&self) -> TransportKind {
+        TransportKind::Custom
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        StrictLink::CAPABILITIES
+    }
+
+    fn address(&self) -> Vec<u8> {
+        self.0.local.token.to_vec()
+    }
+
+    fn expose(&self, segment: &Arc<Segment>) -> Result<RegionKey, LinkError> {
+        Ok(self.0.regions.expose(segment))
+    }
+
+    fn withdraw(&self, region: RegionKey) {
+        self.0.regions.withdraw(region);
+    }
+
+    fn register(&self, memory: Iovec) -> Result<Option<RegistrationKey>, LinkError> {
+        Ok(Some(self.0.registrations.register(memory)))
+    }
+
+    fn register_device(
+        &self,
+        memory: Iovec,
+        file: DmaBuf<'_>,
+    ) -> Result<RegistrationKey, LinkError> {
+        self.0.registrations.register_device(memory, file)
+    }
+
+    fn deregister(&self, key: RegistrationKey) {
+        self.0.registrations.deregister(key);
+    }
+
+    fn listen(&self, events: Arc<dyn LinkEvents>) -> Result<(), LinkError> {
+        LISTENERS.listen(&self.0, events);
+        Ok(())
+    }
+
+    fn connect(
+        &self,
+        peer: EndpointId,
+        address: &[u8],
+        _: Instant,
+        _: &AtomicBool,
+    ) -> Result<Option<Arc<dyn Link>>, LinkError> {
+        LISTENERS.connect(&self.0, peer, address, |here, there| {
+            let [to_here, to_there] = [(); 2].map(|()| Arc::new(MessageQueue::default()));
+            let [ours, theirs] = StrictLink::pair((here, to_here), (there, to_there));
+            Ok([Arc::new(ours), Arc::new(theirs)])
+        })
+    }
+
+    fn close(&self) {
+        LISTENERS.close(self.0.local.id);
+    }
+}
+
+impl Drop for StrictTransport {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+/// Nothing here is left half-done by a panic, so a poisoned lock is as good as any.
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
