@@ -150,9 +150,7 @@ impl Error {
             },
             LinkError::Setup(what) => Error::Config(what),
             LinkError::Cancelled => Error::cancelled(),
-            error @ (LinkError::Unregistered | LinkError::Unsupported(_)) => {
-                Error::Internal(error.to_string())
-            }
+            error @ LinkError::Unregistered => Error::Internal(error.to_string()),
         }
     }
 

@@ -4,11 +4,13 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
-use weft_transport::{DmaBuf, Iovec, LinkError, RegistrationKey, Transport, TransportKind, fork};
+use weft_transport::{
+    DmaBuf, Iovec, LinkError, MemoryRegistration, RegistrationKey, TransportKind, fork,
+};
 
 /// Memory that transports know, until this is dropped.
 pub struct RegisteredMemory {
-    keys: Vec<(Arc<dyn Transport>, RegistrationKey)>,
+    keys: Vec<(Arc<dyn MemoryRegistration>, RegistrationKey)>,
     range: Range<usize>,
     /// It is a device's. See [Note: Memory of devices].
     is_device: bool,
@@ -25,7 +27,7 @@ impl fmt::Debug for RegisteredMemory {
 impl RegisteredMemory {
     /// Registers memory with transports; that of a device by its file.
     pub fn new(
-        transports: &[Arc<dyn Transport>],
+        transports: &[Arc<dyn MemoryRegistration>],
         memory: Iovec,
         file: Option<DmaBuf<'_>>,
     ) -> Result<RegisteredMemory, LinkError> {
@@ -38,10 +40,9 @@ impl RegisteredMemory {
         for transport in transports.iter().filter(|_| !memory.is_empty()) {
             let key = match file {
                 None => transport.register(memory)?,
-                Some(file) => Some(transport.register_device(memory, file)?),
+                Some(file) => transport.register_device(memory, file)?,
             };
-            let key = key.map(|key| (Arc::clone(transport), key));
-            registered.keys.extend(key);
+            registered.keys.push((Arc::clone(transport), key));
         }
         Ok(registered)
     }

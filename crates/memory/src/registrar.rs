@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError, mps
 use std::{io, thread};
 
 use weft_flight::{Stage, StageOf, StageTrace};
-use weft_transport::{Doorbell, Iovec, Transport, TransportKind, failed, fork};
+use weft_transport::{Doorbell, Iovec, MemoryRegistration, TransportKind, failed, fork};
 
 use super::registered::{RegisteredMemory, RegisteredPiece, range_of};
 
@@ -50,7 +50,7 @@ impl Registrar {
     /// Starts the thread, which ends with the last that uses it. `doorbell` is rung when memory has
     /// been registered.
     pub fn start(
-        transports: Vec<Arc<dyn Transport>>,
+        transports: Vec<Arc<dyn MemoryRegistration>>,
         (stages, doorbell): (Arc<StageTrace>, Arc<Doorbell>),
     ) -> io::Result<Arc<Registrar>> {
         let (jobs, asked) = mpsc::channel();
@@ -116,7 +116,7 @@ impl Drop for Registrar {
 }
 
 struct RegistrarThread {
-    transports: Vec<Arc<dyn Transport>>,
+    transports: Vec<Arc<dyn MemoryRegistration>>,
     stages: Arc<StageTrace>,
     doorbell: Arc<Doorbell>,
     refusal: Arc<OnceLock<String>>,
@@ -219,8 +219,8 @@ mod tests {
     use std::time::Instant;
 
     use weft_transport::{
-        Capabilities, EndpointId, Link, LinkError, LinkEvents, Local, RegionKey, RegistrationKey,
-        Segment,
+        Capabilities, DmaBuf, EndpointId, Link, LinkError, LinkEvents, Local, RegionKey,
+        RegistrationKey, Segment, Transport,
     };
     use weft_transport_testing::StrictTransport;
 
@@ -254,16 +254,6 @@ mod tests {
             self.inner.withdraw(region);
         }
 
-        fn register(&self, _: Iovec) -> Result<Option<RegistrationKey>, LinkError> {
-            let next = self.keys.lock().unwrap().recv();
-            let key = next.map_err(|_| LinkError::Unsupported("more memory"))?;
-            Ok(Some(RegistrationKey(key)))
-        }
-
-        fn deregister(&self, key: RegistrationKey) {
-            self.ended.send(key).unwrap();
-        }
-
         fn listen(&self, events: Arc<dyn LinkEvents>) -> Result<(), LinkError> {
             self.inner.listen(events)
         }
@@ -280,6 +270,26 @@ mod tests {
 
         fn close(&self) {
             self.inner.close();
+        }
+    }
+
+    impl MemoryRegistration for Gated {
+        fn register(&self, _: Iovec) -> Result<RegistrationKey, LinkError> {
+            let next = self.keys.lock().unwrap().recv();
+            let key = next.map_err(|_| LinkError::Refused("no more memory".into()))?;
+            Ok(RegistrationKey(key))
+        }
+
+        fn register_device(
+            &self,
+            memory: Iovec,
+            _: DmaBuf<'_>,
+        ) -> Result<RegistrationKey, LinkError> {
+            self.register(memory)
+        }
+
+        fn deregister(&self, key: RegistrationKey) {
+            self.ended.send(key).unwrap();
         }
     }
 

@@ -13,7 +13,9 @@
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 
 use weft_flight::StageTrace;
-use weft_transport::{DmaBuf, Doorbell, Iovec, LinkError, Transport, TransportKind};
+use weft_transport::{
+    DmaBuf, Doorbell, Iovec, LinkError, MemoryRegistration, Transport, TransportKind,
+};
 
 use super::registered::{RegisteredMemory, RegisteredPiece};
 use super::registrar::Registrar;
@@ -31,7 +33,7 @@ pub enum Unregistered {
 /// What users of an endpoint have registered.
 pub struct Registrations {
     /// Those whose links need it.
-    transports: Vec<Arc<dyn Transport>>,
+    transports: Vec<Arc<dyn MemoryRegistration>>,
     known: RwLock<Vec<Arc<RegisteredMemory>>>,
     unregistered: Unregistered,
     stages: Arc<StageTrace>,
@@ -47,9 +49,11 @@ impl Registrations {
         unregistered: Unregistered,
         (stages, doorbell): (&Arc<StageTrace>, &Arc<Doorbell>),
     ) -> Arc<Registrations> {
-        let needs = |transport: &&Arc<dyn Transport>| transport.capabilities().needs_registration;
+        let transports = transports.iter().cloned();
         Arc::new(Registrations {
-            transports: transports.iter().filter(needs).cloned().collect(),
+            transports: transports
+                .filter_map(<dyn Transport>::registration)
+                .collect(),
             known: RwLock::default(),
             unregistered,
             stages: Arc::clone(stages),

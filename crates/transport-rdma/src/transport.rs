@@ -6,13 +6,13 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use weft_transport::{
-    Capabilities, DmaBuf, EndpointId, Iovec, Link, LinkError, LinkEvents, Local, RegionKey,
-    Regions, RegistrationKey, Segment, Transport, TransportKind,
+    Capabilities, DmaBuf, EndpointId, Iovec, Link, LinkError, LinkEvents, Local,
+    MemoryRegistration, RegionKey, Regions, RegistrationKey, Segment, Transport, TransportKind,
 };
 use weft_transport_tcp::{TcpOptions, TcpTransport};
 
 use crate::closing::Goodbyes;
-use crate::link::{RdmaLink, capabilities};
+use crate::link::{CAPABILITIES, RdmaLink};
 use crate::lock::lock;
 use crate::meeting::{Makings, Role};
 use crate::registered::Registered;
@@ -109,8 +109,7 @@ impl Transport for RdmaTransport {
     }
 
     fn capabilities(&self) -> Capabilities {
-        let (_, first) = &self.makings.ports[0];
-        capabilities(first.device().has_atomics())
+        CAPABILITIES
     }
 
     fn address(&self) -> Vec<u8> {
@@ -136,23 +135,8 @@ impl Transport for RdmaTransport {
         }
     }
 
-    fn register(&self, memory: Iovec) -> Result<Option<RegistrationKey>, LinkError> {
-        self.register_by(memory, None).map(Some)
-    }
-
-    fn register_device(
-        &self,
-        memory: Iovec,
-        file: DmaBuf<'_>,
-    ) -> Result<RegistrationKey, LinkError> {
-        self.register_by(memory, Some(file))
-    }
-
-    fn deregister(&self, key: RegistrationKey) {
-        // In a forked child, a lock may be held by a thread that there is not.
-        for (_, registered) in self.devices().filter(|(_, known)| known.device().is_own()) {
-            registered.deregister(key);
-        }
+    fn registration(self: Arc<Self>) -> Option<Arc<dyn MemoryRegistration>> {
+        Some(self)
     }
 
     fn listen(&self, events: Arc<dyn LinkEvents>) -> Result<(), LinkError> {
@@ -195,6 +179,27 @@ impl Transport for RdmaTransport {
         self.makings.goodbyes.wait(timeout);
         self.tcp
             .drain(until.saturating_duration_since(Instant::now()));
+    }
+}
+
+impl MemoryRegistration for RdmaTransport {
+    fn register(&self, memory: Iovec) -> Result<RegistrationKey, LinkError> {
+        self.register_by(memory, None)
+    }
+
+    fn register_device(
+        &self,
+        memory: Iovec,
+        file: DmaBuf<'_>,
+    ) -> Result<RegistrationKey, LinkError> {
+        self.register_by(memory, Some(file))
+    }
+
+    fn deregister(&self, key: RegistrationKey) {
+        // In a forked child, a lock may be held by a thread that there is not.
+        for (_, registered) in self.devices().filter(|(_, known)| known.device().is_own()) {
+            registered.deregister(key);
+        }
     }
 }
 

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use weft_transport::{
     AtomicOp, Capabilities, EndpointId, FlushState, Inbox, Iovec, IovecMut, Link, LinkError,
-    MappedPeer, Presence, RegionKey, Regions, Segment, Signal, Stream, Submission, Ticket,
-    TransportKind,
+    LinkStatus, MappedPeer, PolledMessages, Presence, RegionKey, Regions, RemoteAtomics,
+    RemoteReads, Segment, Signal, Stream, Submission, Ticket, TransportKind,
 };
 
 use crate::connection::ShmConnection;
@@ -95,38 +95,8 @@ impl Link for ShmLink {
         MappedPeer::CAPABILITIES
     }
 
-    fn presence(&self) -> Presence {
-        self.connection.peer().presence()
-    }
-
-    fn peer_has_ended(&self) -> bool {
-        self.connection.peer_has_ended()
-    }
-
     fn memory(&self, region: RegionKey) -> Option<Arc<Segment>> {
         self.connection.peer().regions().with(region, Arc::clone)
-    }
-
-    fn get(&self, region: RegionKey, offset: u64, into: IovecMut) -> Result<Submission, LinkError> {
-        if !self.connection.is_clear()? {
-            return Ok(Submission::Full);
-        }
-        self.connection.peer().get(region, offset, into)?;
-        Ok(Submission::Done)
-    }
-
-    fn atomic(
-        &self,
-        region: RegionKey,
-        offset: u64,
-        op: AtomicOp,
-        into: IovecMut,
-    ) -> Result<Submission, LinkError> {
-        if !self.connection.is_clear()? {
-            return Ok(Submission::Full);
-        }
-        self.connection.peer().atomic(region, offset, op, into)?;
-        Ok(Submission::Done)
     }
 
     /// Operations are done at once or have not begun.
@@ -145,15 +115,6 @@ impl Link for ShmLink {
     fn polled_message(&self, pieces: &[&[u8]]) -> Result<(), LinkError> {
         self.connection.check_open()?;
         self.connection.polled_message(pieces)
-    }
-
-    #[inline]
-    fn has_polled_message(&self) -> bool {
-        self.connection.has_polled_message()
-    }
-
-    fn take_polled_message(&self, inbox: &mut dyn Inbox) -> Result<(), LinkError> {
-        self.connection.take_polled_message(inbox)
     }
 
     fn flush(&self) -> Result<FlushState, LinkError> {
@@ -184,6 +145,65 @@ impl Link for ShmLink {
         if !self.connection.close() {
             self.connection.watch().linger(&self.connection);
         }
+    }
+
+    fn reads(&self) -> Option<&dyn RemoteReads> {
+        Some(self)
+    }
+
+    fn atomics(&self) -> Option<&dyn RemoteAtomics> {
+        Some(self)
+    }
+
+    fn polled_messages(self: Arc<Self>) -> Option<Arc<dyn PolledMessages>> {
+        Some(self)
+    }
+}
+
+impl LinkStatus for ShmLink {
+    fn presence(&self) -> Presence {
+        self.connection.peer().presence()
+    }
+
+    fn peer_has_ended(&self) -> bool {
+        self.connection.peer_has_ended()
+    }
+}
+
+impl RemoteReads for ShmLink {
+    fn get(&self, region: RegionKey, offset: u64, into: IovecMut) -> Result<Submission, LinkError> {
+        if !self.connection.is_clear()? {
+            return Ok(Submission::Full);
+        }
+        self.connection.peer().get(region, offset, into)?;
+        Ok(Submission::Done)
+    }
+}
+
+impl RemoteAtomics for ShmLink {
+    fn atomic(
+        &self,
+        region: RegionKey,
+        offset: u64,
+        op: AtomicOp,
+        into: IovecMut,
+    ) -> Result<Submission, LinkError> {
+        if !self.connection.is_clear()? {
+            return Ok(Submission::Full);
+        }
+        self.connection.peer().atomic(region, offset, op, into)?;
+        Ok(Submission::Done)
+    }
+}
+
+impl PolledMessages for ShmLink {
+    #[inline]
+    fn has_polled_message(&self) -> bool {
+        self.connection.has_polled_message()
+    }
+
+    fn take_polled_message(&self, inbox: &mut dyn Inbox) -> Result<(), LinkError> {
+        self.connection.take_polled_message(inbox)
     }
 }
 

@@ -107,7 +107,7 @@ impl TcpConnection {
         self.sockets.iter().filter_map(Socket::silence).max()
     }
 
-    /// See [`weft_transport::Link::traffic`].
+    /// See [`weft_transport::LinkStatus::traffic`].
     pub(crate) fn traffic(&self) -> Option<TrafficCounts> {
         let mut counts = self.sockets.iter().map(Socket::traffic);
         let first = counts.next()??;

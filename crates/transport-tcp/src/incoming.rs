@@ -125,12 +125,12 @@ impl TcpIncoming {
         self.places.grants.revoke(region, range);
     }
 
-    /// See [`weft_transport::Link::redirect`].
+    /// See [`weft_transport::Redirections::redirect`].
     pub(crate) fn redirect(&mut self, name: Redirection, place: (RegionKey, u64), into: IovecMut) {
         self.places.redirect(name, place, into);
     }
 
-    /// See [`weft_transport::Link::take_back`].
+    /// See [`weft_transport::Redirections::take_back`].
     pub(crate) fn take_back(&mut self, name: Redirection) -> Vec<Range<u64>> {
         self.places.take_back(name)
     }

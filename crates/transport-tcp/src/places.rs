@@ -12,7 +12,7 @@ pub(crate) struct Places {
     redirects: Vec<Redirect>,
 }
 
-/// See [`weft_transport::Link::redirect`].
+/// See [`weft_transport::Redirections::redirect`].
 ///
 /// Invariant: `range` is as long as `into`, and all of `written` lies in it, in the order in which
 /// it was written.

@@ -132,7 +132,8 @@ fn secrets() -> Vec<u8> {
 fn put(pair: &mut LinkPair, payload: &[u8]) -> TestMemory {
     let target = pair.b.memory(&[&vec![0; BYTES]]);
     let place = target.target();
-    pair.b.link.redirect(RegionKey::POOL, DATA, place);
+    let redirections = pair.b.link.redirections().expect("links over TCP redirect");
+    redirections.redirect(RegionKey::POOL, DATA, place);
     let memory = pair.a.memory(&[payload]);
     let signal = Signal {
         offset: FLAG,

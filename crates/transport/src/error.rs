@@ -36,8 +36,6 @@ pub enum LinkError {
     /// What a put was to read, or a get to write, lies in no region of this endpoint's and is not
     /// registered, and the transport needs that.
     Unregistered,
-    /// The transport cannot do this: see [`crate::Capabilities`].
-    Unsupported(&'static str),
     /// The operating system said no.
     Io(io::Error),
 }
@@ -87,7 +85,6 @@ impl fmt::Display for LinkError {
                     "the memory lies in no region of this endpoint's and is not registered"
                 )
             }
-            LinkError::Unsupported(what) => write!(f, "the transport has no {what}"),
             LinkError::Io(error) => write!(f, "{error}"),
         }
     }

@@ -72,8 +72,9 @@ pub use {
     error::{LinkError, Shortage, is_own_limit},
     link::{
         AtomicOp, Capabilities, DmaBuf, EndpointId, FlushState, INJECT_BYTES_MAX, Inbox, Iovec,
-        IovecMut, Link, LinkEvents, MESSAGE_BYTES_MAX, Redirection, Signal, Standing, Stream,
-        Submission, Ticket, TrafficClass, TrafficCounts, Transport, TransportKind,
+        IovecMut, Link, LinkEvents, LinkStatus, MESSAGE_BYTES_MAX, MemoryRegistration,
+        PolledMessages, Redirection, Redirections, RemoteAtomics, RemoteReads, Signal, Standing,
+        Stream, Submission, Ticket, TrafficClass, TrafficCounts, Transport, TransportKind,
     },
     local::Local,
     loopback::LoopbackTransport,

@@ -74,12 +74,8 @@ pub struct Capabilities {
     /// Peers' regions are mapped ([`Link::memory`]). A link that does not map checks each access
     /// against what was granted.
     pub maps: bool,
-    /// [`Link::get`].
-    pub get: bool,
-    /// [`Link::atomic`].
-    pub atomics: bool,
     /// What puts read, and gets and atomics write, must lie in a region that this endpoint has
-    /// exposed; what puts read may also be [registered](Transport::register) by itself.
+    /// exposed; what puts read may also be [registered](MemoryRegistration::register) by itself.
     pub needs_registration: bool,
     /// Nothing moves but by calls: arrivals by [`Link::receive`], what is queued by
     /// [`Link::flush`]. Whoever sleeps watches the [descriptor](Link::descriptor). Otherwise
@@ -143,9 +139,9 @@ impl Iovec {
     /// # Safety
     /// Until each put that it is given to is complete or cancelled, or its link has ended, `len`
     /// bytes from `start` on stay readable. Nobody writes to them, unless ordered behind the put by
-    /// a signal of the peer's. Of a [registration](Transport::register): while it is made, and as
+    /// a signal of the peer's. Of a [registration](MemoryRegistration::register): while it is made, and as
     /// long as puts name it, they stay mapped where they are. [Memory of a
-    /// device](Transport::register_device) need be readable by adapters only.
+    /// device](MemoryRegistration::register_device) need be readable by adapters only.
     pub unsafe fn new(start: *const u8, len: usize) -> Iovec {
         // A slice of no bytes, as links make of it, must not begin at null.
         let start = match len {
@@ -159,7 +155,7 @@ impl Iovec {
         }
     }
 
-    /// The same memory, which lies in what was [registered](Transport::register) under this key.
+    /// The same memory, which lies in what was [registered](MemoryRegistration::register) under this key.
     pub fn registered(self, key: RegistrationKey) -> Iovec {
         Iovec {
             registration: Some(key),
@@ -241,7 +237,7 @@ impl IovecMut {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Ticket(pub u64);
 
-/// Names a [redirection](Link::redirect) of a link.
+/// Names a [redirection](Redirections::redirect) of a link.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Redirection(pub u64);
 
@@ -343,7 +339,7 @@ pub trait Stream: Send + Sync {
 /// A connection between two endpoints, usable from any thread. No call blocks.
 ///
 /// It is its ordinary stream itself, in whose order gets, atomics and messages are too.
-pub trait Link: Stream {
+pub trait Link: Stream + LinkStatus {
     /// The stream of operations that go ahead of what the ordinary one has queued. The same where
     /// nothing is ever queued for long.
     fn urgent(&self) -> &dyn Stream;
@@ -369,46 +365,9 @@ pub trait Link: Stream {
     /// The endpoint at the other end.
     fn peer(&self) -> EndpointId;
 
-    /// Where the peer is, for whoever waits for it.
-    fn presence(&self) -> Presence;
-
-    /// Whether it can be used, for whoever might also make another one. Costs a system call where
-    /// the peer is on another host.
-    fn standing(&self) -> Standing {
-        Standing::Good
-    }
-
-    /// Whether the peer has ended, as is proven: it touches nothing any more. The end of a link
-    /// alone does not prove that.
-    fn peer_has_ended(&self) -> bool {
-        false
-    }
-
     /// A region of the peer's, where loads and stores reach it: the pool, and what was granted
     /// before a message that has come. The mapping outlives the link and the peer.
     fn memory(&self, region: RegionKey) -> Option<Arc<Segment>>;
-
-    /// Reads from a region of the peer's.
-    fn get(
-        &self,
-        _region: RegionKey,
-        _offset: u64,
-        _into: IovecMut,
-    ) -> Result<Submission, LinkError> {
-        Err(LinkError::Unsupported("get"))
-    }
-
-    /// Changes a cell of the peer's, at a multiple of 8, and writes what it held before, as eight
-    /// bytes.
-    fn atomic(
-        &self,
-        _region: RegionKey,
-        _offset: u64,
-        _op: AtomicOp,
-        _into: IovecMut,
-    ) -> Result<Submission, LinkError> {
-        Err(LinkError::Unsupported("atomics"))
-    }
 
     /// Whether an operation is complete. An error if it never will be, as the link has ended before
     /// it was carried out: then its memory is not touched any more either.
@@ -424,20 +383,9 @@ pub trait Link: Stream {
 
     /// Sends a message as [`Link::message`] does, of these pieces, to a peer that asks for it:
     /// unless it sleeps on its doorbell, it is not told, but looks whether it [has
-    /// polled messages](Link::has_polled_message) when it waits for some.
+    /// polled messages](PolledMessages::has_polled_message) when it waits for some.
     fn polled_message(&self, pieces: &[&[u8]]) -> Result<(), LinkError> {
         self.message(&pieces.concat())
-    }
-
-    /// Whether polled messages lie in memory, for [`Link::take_polled_message`]. Costs a load.
-    fn has_polled_message(&self) -> bool {
-        false
-    }
-
-    /// Takes in the polled messages that lie in memory, and what was sent between. As
-    /// [`Link::receive`], but the link's end may go unnoticed.
-    fn take_polled_message(&self, _inbox: &mut dyn Inbox) -> Result<(), LinkError> {
-        Ok(())
     }
 
     /// Sends what is queued, puts included; `Pending` if some remains. Nothing is sent if nothing
@@ -447,11 +395,6 @@ pub trait Link: Stream {
     /// As [`Link::flush`], and sends late signals too.
     fn flush_late(&self) -> Result<FlushState, LinkError> {
         self.flush()
-    }
-
-    /// What has passed over it, where the network counts.
-    fn traffic(&self) -> Option<TrafficCounts> {
-        None
     }
 
     /// What to watch for readability (and, while [`Link::flush`] is `Pending`, for writability), if
@@ -470,23 +413,94 @@ pub trait Link: Stream {
     /// hostile).
     fn revoke(&self, region: RegionKey, range: Range<u64>);
 
-    /// Writes what puts bring from now on for a place in a local region to other memory instead,
-    /// until that is [taken back](Link::take_back), if the link can: what it receives goes through
-    /// its own hands. The place begins at `offset` and is as long as the memory; no two places of
-    /// one link overlap. What the peer may reach is what was granted, as before.
-    fn redirect(&self, _region: RegionKey, _offset: u64, _into: IovecMut) -> Option<Redirection> {
+    /// Cancels what is under way, says goodbye behind what is queued, and closes. Idempotent.
+    fn close(&self);
+
+    /// Its gets, if it has them.
+    fn reads(&self) -> Option<&dyn RemoteReads> {
         None
     }
+
+    /// Its atomics, if it has them.
+    fn atomics(&self) -> Option<&dyn RemoteAtomics> {
+        None
+    }
+
+    /// Its redirections, if it has them.
+    fn redirections(&self) -> Option<&dyn Redirections> {
+        None
+    }
+
+    /// Where its polled messages wait, if not among the others.
+    fn polled_messages(self: Arc<Self>) -> Option<Arc<dyn PolledMessages>> {
+        None
+    }
+}
+
+/// The state of a link and of its peer.
+pub trait LinkStatus {
+    /// Where the peer is, for whoever waits for it.
+    fn presence(&self) -> Presence;
+
+    /// Whether it can be used, for whoever might also make another one. Costs a system call where
+    /// the peer is on another host.
+    fn standing(&self) -> Standing {
+        Standing::Good
+    }
+
+    /// Whether the peer has ended, as is proven: it touches nothing any more. The end of a link
+    /// alone does not prove that.
+    fn peer_has_ended(&self) -> bool {
+        false
+    }
+
+    /// What has passed over it, where the network counts.
+    fn traffic(&self) -> Option<TrafficCounts> {
+        None
+    }
+}
+
+/// Links that read the peer's memory.
+pub trait RemoteReads {
+    /// Reads from a region of the peer's.
+    fn get(&self, region: RegionKey, offset: u64, into: IovecMut) -> Result<Submission, LinkError>;
+}
+
+/// Links that change cells of the peer's memory and return their former values.
+pub trait RemoteAtomics {
+    /// Changes a cell of the peer's, at a multiple of 8, and writes what it held before, as eight
+    /// bytes.
+    fn atomic(
+        &self,
+        region: RegionKey,
+        offset: u64,
+        op: AtomicOp,
+        into: IovecMut,
+    ) -> Result<Submission, LinkError>;
+}
+
+/// Links whose [polled messages](Link::polled_message) wait in memory until they are taken.
+pub trait PolledMessages: Link {
+    /// Whether there are any, for [`PolledMessages::take_polled_message`]. Costs a load.
+    fn has_polled_message(&self) -> bool;
+
+    /// Takes in the polled messages that are in memory, and what was sent between. As
+    /// [`Link::receive`], but the link's end may go unnoticed.
+    fn take_polled_message(&self, inbox: &mut dyn Inbox) -> Result<(), LinkError>;
+}
+
+/// Links that write what they receive themselves, and so can write it elsewhere.
+pub trait Redirections {
+    /// Writes what puts bring from now on for a place in a local region to other memory instead,
+    /// until that is [taken back](Redirections::take_back). The place begins at `offset` and is as
+    /// long as the memory; no two places of one link overlap. What the peer may reach is what was
+    /// granted, as before.
+    fn redirect(&self, region: RegionKey, offset: u64, into: IovecMut) -> Redirection;
 
     /// Ends a redirection, also one of a link that has ended: its memory is not touched any more.
     /// Returns the parts of the place, in any order, whose last bytes are there; the others are in
     /// the region.
-    fn take_back(&self, _redirection: Redirection) -> Vec<Range<u64>> {
-        Vec::new()
-    }
-
-    /// Cancels what is under way, says goodbye behind what is queued, and closes. Idempotent.
-    fn close(&self);
+    fn take_back(&self, redirection: Redirection) -> Vec<Range<u64>>;
 }
 
 /// Decides about incoming connections and takes the links that come of them.
@@ -527,24 +541,10 @@ pub trait Transport: Send + Sync {
     /// mapping of it; whoever has [asked for it](Link::memory) keeps it until dropped.
     fn withdraw(&self, region: RegionKey);
 
-    /// Registers memory of this process for what puts read that [name it](Iovec::registered), until
-    /// [`Transport::deregister`]. None where links read any memory: nothing is to be done there.
-    fn register(&self, _memory: Iovec) -> Result<Option<RegistrationKey>, LinkError> {
-        Ok(None)
+    /// Its registration of memory beside regions, where its links need that.
+    fn registration(self: Arc<Self>) -> Option<Arc<dyn MemoryRegistration>> {
+        None
     }
-
-    /// The same for memory of a device, at an address that nothing else in this process has. It is
-    /// read by that file, and never by the processor.
-    fn register_device(
-        &self,
-        _memory: Iovec,
-        _file: DmaBuf<'_>,
-    ) -> Result<RegistrationKey, LinkError> {
-        Err(LinkError::Unsupported("registration of devices' memory"))
-    }
-
-    /// Ends either. No put that names it is under way any more. In a forked child it does nothing.
-    fn deregister(&self, _key: RegistrationKey) {}
 
     /// Starts taking in connections, on a thread of its own, until [`Transport::close`].
     fn listen(&self, events: Arc<dyn LinkEvents>) -> Result<(), LinkError>;
@@ -585,4 +585,22 @@ pub trait Transport: Send + Sync {
     /// Waits until the goodbyes of all closed links are sent and taken, for so long at most. A
     /// process that ends at once would take them with it, and its peers would see a death.
     fn drain(&self, _timeout: Duration) {}
+}
+
+/// Transports whose links [need registration](Capabilities::needs_registration).
+pub trait MemoryRegistration: Transport {
+    /// Registers memory of this process for what puts read that [name it](Iovec::registered), until
+    /// [`MemoryRegistration::deregister`].
+    fn register(&self, memory: Iovec) -> Result<RegistrationKey, LinkError>;
+
+    /// The same for memory of a device, at an address that nothing else in this process has. It is
+    /// read by that file, and never by the processor.
+    fn register_device(
+        &self,
+        memory: Iovec,
+        file: DmaBuf<'_>,
+    ) -> Result<RegistrationKey, LinkError>;
+
+    /// Ends either. No put that names it is under way any more. In a forked child it does nothing.
+    fn deregister(&self, key: RegistrationKey);
 }

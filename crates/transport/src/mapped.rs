@@ -25,8 +25,6 @@ impl MappedPeer {
     /// What links to mapped peers can do.
     pub const CAPABILITIES: Capabilities = Capabilities {
         maps: true,
-        get: true,
-        atomics: true,
         needs_registration: false,
         manual_progress: false,
     };

@@ -20,7 +20,7 @@ impl RegionKey {
     pub const POOL: RegionKey = RegionKey(0);
 }
 
-/// Names memory that was [registered](crate::Transport::register) by itself. A key that has ended
+/// Names memory that was [registered](crate::MemoryRegistration::register) by itself. A key that has ended
 /// never comes back.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct RegistrationKey(pub u64);

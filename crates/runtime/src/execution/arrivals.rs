@@ -25,8 +25,7 @@ pub(super) struct RedirectedArrival {
 /// A contiguous piece of the output.
 #[derive(Debug)]
 pub(super) struct RedirectedPiece {
-    /// None if the link cannot do that.
-    pub(super) redirection: Option<Redirection>,
+    pub(super) redirection: Redirection,
     /// Where in the pool it would land.
     pub(super) offset: u64,
     pub(super) into: IovecMut,
@@ -36,9 +35,10 @@ impl Arrivals {
     /// Tells the links to stop: nothing is written to the output any more.
     pub(super) fn cancel(&self, links: &[Option<Arc<dyn Link>>]) {
         for arrival in &self.redirected {
-            if let Some(link) = &links[arrival.from as usize] {
-                let redirections = arrival.pieces.iter().filter_map(|piece| piece.redirection);
-                redirections.for_each(|redirection| drop(link.take_back(redirection)));
+            let link = links[arrival.from as usize].as_ref();
+            if let Some(redirections) = link.and_then(|link| link.redirections()) {
+                let pieces = arrival.pieces.iter();
+                pieces.for_each(|piece| drop(redirections.take_back(piece.redirection)));
             }
         }
     }

@@ -12,7 +12,7 @@ use weft_call::Finished;
 use weft_call::RAISE_LIMIT;
 use weft_channel::{ControlMessage, ENVELOPE_BYTES, GrantedPart, Part, PartSet};
 use weft_memory::PieceSize;
-use weft_transport::{EndpointId, Link, LinkError, RegionKey};
+use weft_transport::{EndpointId, Inbox, Link, LinkError, RegionKey};
 
 use super::group_state::GroupState;
 use super::received::ReceivedMessage;
@@ -273,7 +273,8 @@ impl ProgressState {
     ) {
         self.unwatch(key);
         // Where sending failed, what the peer had to say before may still be unread.
-        let _ = self.take_in(link, <dyn Link>::receive, finished);
+        let receive = |inbox: &mut dyn Inbox| link.receive(inbox);
+        let _ = self.take_in(link.peer(), receive, finished);
         let same =
             |other: &Arc<dyn Link>| other.peer() == link.peer() && other.kind() == link.kind();
         match error {
@@ -441,8 +442,8 @@ impl ProgressState {
         };
         let such = (self.links.iter()).filter(|(_, watched)| is_from(watched));
         let keys: Vec<u64> = such.map(|(key, _)| *key).collect();
-        self.take_from(&keys, <dyn Link>::receive, finished);
-        self.take_from(&keys, <dyn Link>::take_polled_message, finished);
+        self.take_from(&keys, finished);
+        self.take_polled_from(&keys, finished);
     }
 
     /// Ends groups with members that there are no links to: whoever of them calls waits in vain,

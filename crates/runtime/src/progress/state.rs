@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use weft_bootstrap::Endpoint;
 use weft_call::Finished;
 use weft_channel::{Part, PartSet};
-use weft_transport::{EndpointId, FlushState, Link, LinkError, Presence};
+use weft_transport::{EndpointId, FlushState, Link, LinkError, PolledMessages, Presence};
 
 use super::early_messages::EarlyMessages;
 use super::group_state::GroupState;
@@ -32,6 +32,8 @@ type Flush = fn(&(dyn Link + 'static)) -> Result<FlushState, LinkError>;
 /// A link as the engine watches it.
 pub(crate) struct WatchedLink {
     pub(crate) link: Arc<dyn Link>,
+    /// The same, if its polled messages wait in memory.
+    pub(super) polled: Option<Arc<dyn PolledMessages>>,
     /// See [`weft_transport::Capabilities::manual_progress`].
     pub(crate) manual: bool,
     /// Something waits for room in it.
@@ -148,6 +150,7 @@ impl ProgressState {
         let manual = link.capabilities().manual_progress;
         self.manual_progress |= manual;
         let watched = WatchedLink {
+            polled: Arc::clone(&link).polled_messages(),
             link,
             manual,
             writing: false,

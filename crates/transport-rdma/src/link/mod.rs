@@ -15,8 +15,8 @@ use std::sync::{Arc, Mutex, Weak};
 
 use weft_transport::{
     AtomicOp, Capabilities, Doorbell, EndpointId, FlushState, Inbox, IovecMut, Link, LinkError,
-    Local, MESSAGE_BYTES_MAX, Presence, RegionKey, Regions, Segment, Standing, Stream, Submission,
-    Ticket, TransportKind, WatchedDescriptors,
+    LinkStatus, Local, MESSAGE_BYTES_MAX, Presence, RegionKey, Regions, RemoteAtomics, RemoteReads,
+    Segment, Standing, Stream, Submission, Ticket, TransportKind, WatchedDescriptors,
 };
 
 use crate::closing;
@@ -30,16 +30,12 @@ use checks::{check_put, invalid};
 use fate::Fate;
 use granted::Granted;
 
-/// What links over verbs can do, by devices that have atomics or not.
-pub(crate) fn capabilities(atomics: bool) -> Capabilities {
-    Capabilities {
-        maps: false,
-        get: true,
-        atomics,
-        needs_registration: true,
-        manual_progress: true,
-    }
-}
+/// What links over verbs can do.
+pub(crate) const CAPABILITIES: Capabilities = Capabilities {
+    maps: false,
+    needs_registration: true,
+    manual_progress: true,
+};
 
 /// Where the number of the rail lies in a ticket.
 const RAIL_SHIFT: u32 = 56;
@@ -249,59 +245,15 @@ impl Link for RdmaLink {
     }
 
     fn capabilities(&self) -> Capabilities {
-        capabilities(self.rails[0].has_atomics())
+        CAPABILITIES
     }
 
     fn peer(&self) -> EndpointId {
         self.peer
     }
 
-    fn presence(&self) -> Presence {
-        self.presence
-    }
-
-    fn standing(&self) -> Standing {
-        match (self.check(), self.control()) {
-            (Err(_), _) => Standing::Ended,
-            (Ok(()), Some(control)) => control.standing(),
-            (Ok(()), None) => Standing::Good,
-        }
-    }
-
-    fn peer_has_ended(&self) -> bool {
-        self.control()
-            .is_some_and(|control| control.peer_has_ended())
-    }
-
     fn memory(&self, _region: RegionKey) -> Option<Arc<Segment>> {
         None
-    }
-
-    fn get(&self, region: RegionKey, offset: u64, into: IovecMut) -> Result<Submission, LinkError> {
-        let own = self.target(into)?;
-        let end = check_put(offset, into.len() as u64, None)?;
-        match own.is_empty() {
-            true => self.check().map(|()| Submission::Done),
-            false => self.start(0, Action::Read, (region, offset..end), own, None),
-        }
-    }
-
-    fn atomic(
-        &self,
-        region: RegionKey,
-        offset: u64,
-        op: AtomicOp,
-        into: IovecMut,
-    ) -> Result<Submission, LinkError> {
-        if !self.rails[0].has_atomics() {
-            return Err(LinkError::Unsupported("atomics"));
-        }
-        let own = self.target(into)?;
-        let end = check_put(offset, 8, None)?;
-        if !offset.is_multiple_of(8) || into.len() != 8 {
-            return Err(invalid("an atomic is of 8 bytes, at a multiple of 8"));
-        }
-        self.start(0, Action::Change(op), (region, offset..end), own, None)
     }
 
     fn completed(&self, ticket: Ticket) -> Result<bool, LinkError> {
@@ -419,6 +371,61 @@ impl Link for RdmaLink {
         if let Some(link) = self.me.upgrade() {
             closing::say_goodbye(&self.closing, link);
         }
+    }
+
+    fn reads(&self) -> Option<&dyn RemoteReads> {
+        Some(self)
+    }
+
+    fn atomics(&self) -> Option<&dyn RemoteAtomics> {
+        self.rails[0].has_atomics().then_some(self as _)
+    }
+}
+
+impl LinkStatus for RdmaLink {
+    fn presence(&self) -> Presence {
+        self.presence
+    }
+
+    fn standing(&self) -> Standing {
+        match (self.check(), self.control()) {
+            (Err(_), _) => Standing::Ended,
+            (Ok(()), Some(control)) => control.standing(),
+            (Ok(()), None) => Standing::Good,
+        }
+    }
+
+    fn peer_has_ended(&self) -> bool {
+        self.control()
+            .is_some_and(|control| control.peer_has_ended())
+    }
+}
+
+impl RemoteReads for RdmaLink {
+    fn get(&self, region: RegionKey, offset: u64, into: IovecMut) -> Result<Submission, LinkError> {
+        let own = self.target(into)?;
+        let end = check_put(offset, into.len() as u64, None)?;
+        match own.is_empty() {
+            true => self.check().map(|()| Submission::Done),
+            false => self.start(0, Action::Read, (region, offset..end), own, None),
+        }
+    }
+}
+
+impl RemoteAtomics for RdmaLink {
+    fn atomic(
+        &self,
+        region: RegionKey,
+        offset: u64,
+        op: AtomicOp,
+        into: IovecMut,
+    ) -> Result<Submission, LinkError> {
+        let own = self.target(into)?;
+        let end = check_put(offset, 8, None)?;
+        if !offset.is_multiple_of(8) || into.len() != 8 {
+            return Err(invalid("an atomic is of 8 bytes, at a multiple of 8"));
+        }
+        self.start(0, Action::Change(op), (region, offset..end), own, None)
     }
 }
 

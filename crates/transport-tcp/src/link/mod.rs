@@ -15,8 +15,9 @@ use std::time::Duration;
 
 use weft_transport::{
     Capabilities, Doorbell, EndpointId, FlushState, INJECT_BYTES_MAX, Inbox, Iovec, IovecMut, Link,
-    LinkError, Local, MESSAGE_BYTES_MAX, Presence, Redirection, RegionKey, Regions, Segment,
-    Signal, Standing, Stream, Submission, Ticket, TrafficCounts, TransportKind, WatchedDescriptors,
+    LinkError, LinkStatus, Local, MESSAGE_BYTES_MAX, Presence, Redirection, Redirections,
+    RegionKey, Regions, Segment, Signal, Standing, Stream, Submission, Ticket, TrafficCounts,
+    TransportKind, WatchedDescriptors,
 };
 
 use crate::carrier::Carrier;
@@ -31,8 +32,6 @@ use crate::socket::Socket;
 /// What links over TCP can do.
 pub(crate) const CAPABILITIES: Capabilities = Capabilities {
     maps: false,
-    get: false,
-    atomics: false,
     needs_registration: false,
     manual_progress: true,
 };
@@ -442,21 +441,6 @@ impl Link for TcpLink {
         CAPABILITIES
     }
 
-    fn presence(&self) -> Presence {
-        Presence::Unknown {
-            round_trip: self.round_trip,
-        }
-    }
-
-    fn standing(&self) -> Standing {
-        let silent = |silence| silence > closing::WATCH_PERIOD;
-        match self.connection.check() {
-            Err(_) => Standing::Ended,
-            Ok(()) if self.connection.silence().is_some_and(silent) => Standing::Silent,
-            Ok(()) => Standing::Good,
-        }
-    }
-
     fn memory(&self, _region: RegionKey) -> Option<Arc<Segment>> {
         None
     }
@@ -497,10 +481,6 @@ impl Link for TcpLink {
         self.flush_all(|_| true)
     }
 
-    fn traffic(&self) -> Option<TrafficCounts> {
-        self.connection.traffic()
-    }
-
     fn descriptor(&self) -> Option<RawFd> {
         Some(match &self.watched {
             Some(watched) => watched.descriptor(),
@@ -537,21 +517,6 @@ impl Link for TcpLink {
         }
     }
 
-    fn redirect(&self, region: RegionKey, offset: u64, into: IovecMut) -> Option<Redirection> {
-        let redirection = Redirection(self.redirections.fetch_add(1, Ordering::Relaxed));
-        for carrier in &self.carriers {
-            lock(&carrier.incoming).redirect(redirection, (region, offset), into);
-        }
-        Some(redirection)
-    }
-
-    fn take_back(&self, redirection: Redirection) -> Vec<Range<u64>> {
-        let carriers = self.carriers.iter();
-        carriers
-            .flat_map(|carrier| lock(&carrier.incoming).take_back(redirection))
-            .collect()
-    }
-
     fn close(&self) {
         if self.closed.swap(true, Ordering::SeqCst) {
             return;
@@ -569,6 +534,48 @@ impl Link for TcpLink {
                 .map(|mut outgoing| std::mem::take(&mut *outgoing));
             closing::say_goodbye(&self.connection, taken);
         }
+    }
+
+    fn redirections(&self) -> Option<&dyn Redirections> {
+        Some(self)
+    }
+}
+
+impl LinkStatus for TcpLink {
+    fn presence(&self) -> Presence {
+        Presence::Unknown {
+            round_trip: self.round_trip,
+        }
+    }
+
+    fn standing(&self) -> Standing {
+        let silent = |silence| silence > closing::WATCH_PERIOD;
+        match self.connection.check() {
+            Err(_) => Standing::Ended,
+            Ok(()) if self.connection.silence().is_some_and(silent) => Standing::Silent,
+            Ok(()) => Standing::Good,
+        }
+    }
+
+    fn traffic(&self) -> Option<TrafficCounts> {
+        self.connection.traffic()
+    }
+}
+
+impl Redirections for TcpLink {
+    fn redirect(&self, region: RegionKey, offset: u64, into: IovecMut) -> Redirection {
+        let redirection = Redirection(self.redirections.fetch_add(1, Ordering::Relaxed));
+        for carrier in &self.carriers {
+            lock(&carrier.incoming).redirect(redirection, (region, offset), into);
+        }
+        redirection
+    }
+
+    fn take_back(&self, redirection: Redirection) -> Vec<Range<u64>> {
+        let carriers = self.carriers.iter();
+        carriers
+            .flat_map(|carrier| lock(&carrier.incoming).take_back(redirection))
+            .collect()
     }
 }
 

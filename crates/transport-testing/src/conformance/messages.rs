@@ -232,17 +232,13 @@ pub fn polled_messages_are_found_where_they_lie(subject: &Subject) {
             .link
             .polled_message(&[&number.to_le_bytes()])
             .unwrap();
-        if pair.b.link.has_polled_message() {
-            pair.b
-                .link
-                .take_polled_message(&mut pair.b.received)
-                .unwrap();
+        if pair.b.take_polled() {
             assert_eq!(
                 pair.b.received.messages.last().unwrap(),
                 &number.to_le_bytes()
             );
         }
-        assert!(!pair.b.link.has_polled_message());
+        assert!(!pair.b.take_polled());
     }
     pair.until("the polled messages", |pair| {
         pair.b.received.messages.len() == 5000

@@ -56,7 +56,7 @@ macro_rules! conformance_tests {
             operations: a_get_reads_what_was_put_before;
             operations: atomics_of_both_sides_add_up;
             operations: a_cell_is_swapped_only_from_what_was_expected;
-            operations: what_cannot_be_done_is_refused;
+            operations: malformed_atomics_are_refused;
             operations: only_registered_memory_is_used_where_that_is_needed;
             operations: nothing_is_touched_once_the_link_has_ended;
             redirections: redirected_bytes_are_there_when_their_signal_is;

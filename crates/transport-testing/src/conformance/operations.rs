@@ -167,7 +167,7 @@ pub fn a_cancelled_put_leaves_the_link_usable(subject: &Subject) {
 /// A get that is called behind a put finds it: the put has arrived.
 pub fn a_get_reads_what_was_put_before(subject: &Subject) {
     let mut pair = LinkPair::new(subject);
-    if !pair.a.link.capabilities().get {
+    if pair.a.link.reads().is_none() {
         return;
     }
     for (round, len) in (1..).zip([8, 100_000, 1, 3000]) {
@@ -177,7 +177,10 @@ pub fn a_get_reads_what_was_put_before(subject: &Subject) {
         let put = pair.a.link.put(POOL, DATA, &source.source(), None);
         let put = put.unwrap();
         assert_ne!(put, Submission::Full);
-        pair.complete("a get", |link| link.get(POOL, DATA, target.target()));
+        pair.complete("a get", |link| {
+            let reads = link.reads().expect("looked at before");
+            reads.get(POOL, DATA, target.target())
+        });
         assert!(target.bytes() == bytes, "round {round}");
         if let Submission::UnderWay(ticket) = put {
             until_complete(&mut pair, &[ticket]);
@@ -189,7 +192,7 @@ pub fn a_get_reads_what_was_put_before(subject: &Subject) {
 pub fn atomics_of_both_sides_add_up(subject: &Subject) {
     const ROUNDS: usize = 200;
     let mut pair = LinkPair::new(subject);
-    if !pair.a.link.capabilities().atomics {
+    if pair.a.link.atomics().is_none() {
         return;
     }
     // A cell of `b`, reached by `b` over another link of its own would go the same way; here `a`
@@ -199,12 +202,9 @@ pub fn atomics_of_both_sides_add_up(subject: &Subject) {
     pair.until("all additions to be taken", |pair| {
         while posted < ROUNDS {
             let add = AtomicOp::FetchAdd(3);
-            match pair
-                .a
-                .link
-                .atomic(POOL, FLAG, add, old[posted].target())
-                .unwrap()
-            {
+            let atomics = pair.a.link.atomics().expect("looked at before");
+            let posted_now = atomics.atomic(POOL, FLAG, add, old[posted].target());
+            match posted_now.unwrap() {
                 Submission::Full => break,
                 Submission::UnderWay(ticket) => tickets.push(ticket),
                 Submission::Done => {}
@@ -223,7 +223,7 @@ pub fn atomics_of_both_sides_add_up(subject: &Subject) {
 /// And otherwise only told.
 pub fn a_cell_is_swapped_only_from_what_was_expected(subject: &Subject) {
     let mut pair = LinkPair::new(subject);
-    if !pair.a.link.capabilities().atomics {
+    if pair.a.link.atomics().is_none() {
         return;
     }
     let (key, region) = pair.b.region(4096);
@@ -231,26 +231,23 @@ pub fn a_cell_is_swapped_only_from_what_was_expected(subject: &Subject) {
     for (expected, new, before, after) in [(4, 9, 5, 5), (5, 7, 5, 7), (5, 8, 7, 7)] {
         let target = pair.a.memory(&[&[0; 8]]);
         let op = AtomicOp::CompareSwap { expected, new };
-        pair.complete("a swap", |link| link.atomic(key, 64, op, target.target()));
+        pair.complete("a swap", |link| {
+            let atomics = link.atomics().expect("looked at before");
+            atomics.atomic(key, 64, op, target.target())
+        });
         assert_eq!(target.bytes(), u64::to_ne_bytes(before));
         assert_eq!(region.word(64).load(Ordering::Acquire), after);
     }
 }
 
-/// What a transport has not got is an error that says so, and so is a cell that is none.
-pub fn what_cannot_be_done_is_refused(subject: &Subject) {
+/// Neither a place that is no cell nor memory without room for a value.
+pub fn malformed_atomics_are_refused(subject: &Subject) {
     let pair = LinkPair::new(subject);
-    let (link, can) = (&pair.a.link, pair.a.link.capabilities());
+    let Some(link) = pair.a.link.atomics() else {
+        return;
+    };
     let memory = pair.a.memory(&[&[0; 8]]);
-    if !can.get {
-        let refused = link.get(POOL, DATA, memory.target());
-        assert!(matches!(refused, Err(LinkError::Unsupported(_))));
-    }
     let add = AtomicOp::FetchAdd(1);
-    if !can.atomics {
-        let refused = link.atomic(POOL, DATA, add, memory.target());
-        return assert!(matches!(refused, Err(LinkError::Unsupported(_))));
-    }
     for offset in [DATA + 4, u64::MAX - 3] {
         assert!(link.atomic(POOL, offset, add, memory.target()).is_err());
     }
@@ -271,7 +268,7 @@ pub fn only_registered_memory_is_used_where_that_is_needed(subject: &Subject) {
         assert!(matches!(refused, Err(LinkError::Unregistered)));
         // SAFETY: as above, and nobody else touches it.
         let target = unsafe { IovecMut::new(bytes.as_mut_ptr(), 8) };
-        if can.get {
+        if let Some(link) = link.reads() {
             let refused = link.get(POOL, DATA, target);
             assert!(matches!(refused, Err(LinkError::Unregistered)));
         }

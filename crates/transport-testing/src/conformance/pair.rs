@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use super::Subject;
 use weft_transport::{
-    EndpointId, Inbox, Iovec, IovecMut, Link, LinkError, LinkEvents, Local, POOL_HEADER, RegionKey,
-    Segment, Signal, Submission, Transport,
+    EndpointId, Inbox, Iovec, IovecMut, Link, LinkError, LinkEvents, Local, POOL_HEADER,
+    PolledMessages, RegionKey, Segment, Signal, Submission, Transport,
 };
 
 /// How long anything in the suite may take.
@@ -140,6 +140,21 @@ impl LinkSide {
     /// The value of a word of the own pool.
     pub fn word(&self, offset: u64) -> u64 {
         self.local.pool.word(offset).load(Ordering::Acquire)
+    }
+
+    /// Takes in polled messages, if there are any in memory: false if there are none.
+    pub fn take_polled(&mut self) -> bool {
+        let Some(polled) = self.polled().filter(|polled| polled.has_polled_message()) else {
+            return false;
+        };
+        let taken = polled.take_polled_message(&mut self.received);
+        taken.expect("a good link");
+        true
+    }
+
+    /// Where its link's polled messages wait, if not among the others.
+    pub fn polled(&self) -> Option<Arc<dyn PolledMessages>> {
+        Arc::clone(&self.link).polled_messages()
     }
 
     /// The bytes of a range of the own pool.

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::memory::pattern;
-use super::{LinkPair, Subject, TestMemory};
+use super::{LinkPair, LinkSide, Subject, TestMemory};
 use weft_transport::{POOL_HEADER, Redirection, RegionKey, Signal, Submission};
 
 const FLAG: u64 = POOL_HEADER;
@@ -20,13 +20,15 @@ const DONE: Option<Signal> = Some(Signal {
 fn redirected(pair: &LinkPair) -> (TestMemory, Option<Redirection>) {
     let bytes = (PLACE.end - PLACE.start) as usize;
     let memory = pair.b.memory(&[&vec![0; bytes]]);
-    let link = &pair.b.link;
-    let redirection = link.redirect(RegionKey::POOL, PLACE.start, memory.target());
+    let redirections = pair.b.link.redirections();
+    let redirection =
+        redirections.map(|link| link.redirect(RegionKey::POOL, PLACE.start, memory.target()));
     (memory, redirection)
 }
 
-fn take_back(pair: &LinkPair, redirection: Option<Redirection>) -> Vec<Range<u64>> {
-    redirection.map_or_else(Vec::new, |redirection| pair.b.link.take_back(redirection))
+fn take_back(side: &LinkSide, redirection: Option<Redirection>) -> Vec<Range<u64>> {
+    let redirected = side.link.redirections().zip(redirection);
+    redirected.map_or_else(Vec::new, |(link, redirection)| link.take_back(redirection))
 }
 
 /// Checks that what was put lies in the region, but for these parts.
@@ -50,7 +52,7 @@ pub fn redirected_bytes_are_there_when_their_signal_is(subject: &Subject) {
         DONE,
     );
     pair.until_signalled(FLAG, 1);
-    let gone = take_back(&pair, redirection);
+    let gone = take_back(&pair.b, redirection);
     check_region(&pair, &sent, &gone);
     let held = memory.bytes();
     for part in gone {
@@ -72,7 +74,7 @@ pub fn memory_may_go_once_its_redirection_is_taken_back(subject: &Subject) {
     pair.until("the first bytes", |pair| {
         pair.b.word(FLAG) == 1 || memory.bytes()[..100] != [0; 100]
     });
-    let gone = take_back(&pair, redirection);
+    let gone = take_back(&pair.b, redirection);
     drop(memory);
     pair.until_signalled(FLAG, 1);
     check_region(&pair, &sent, &gone);
@@ -104,7 +106,7 @@ pub fn a_redirection_is_taken_back_when_the_link_has_ended(subject: &Subject) {
         assert!(std::time::Instant::now() < deadline, "the end is not seen");
         std::thread::yield_now();
     }
-    let gone = redirection.map_or_else(Vec::new, |redirection| b.link.take_back(redirection));
+    let gone = take_back(&b, redirection);
     let first = memory.bytes()[..100] == pattern(7, BYTES as usize)[1000..1100];
     assert_eq!(first, gone.iter().any(|part| part.start == PLACE.start));
     drop(memory);

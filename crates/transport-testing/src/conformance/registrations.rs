@@ -1,9 +1,13 @@
 //! Memory that is registered by itself, for puts to read.
 
+use std::sync::Arc;
+
 use super::memory::pattern;
 use super::{LinkPair, Subject};
 use crate::{DeviceMemory, must_take_device_memory};
-use weft_transport::{Iovec, LinkError, POOL_HEADER, RegionKey, RegistrationKey, Signal};
+use weft_transport::{
+    Iovec, LinkError, MemoryRegistration, POOL_HEADER, RegionKey, RegistrationKey, Signal,
+};
 
 const FLAG: u64 = POOL_HEADER;
 const DATA: u64 = POOL_HEADER + 4096;
@@ -32,15 +36,20 @@ impl Private {
     }
 }
 
-fn register(pair: &LinkPair, memory: Iovec) -> Option<RegistrationKey> {
-    let key = pair.a.transport.register(memory).expect("a registration");
+fn registration(pair: &LinkPair) -> Option<Arc<dyn MemoryRegistration>> {
+    let registration = Arc::clone(&pair.a.transport).registration();
     let needed = pair.a.link.capabilities().needs_registration;
-    assert_eq!(
-        key.is_some(),
-        needed,
-        "a key where there is something to register"
-    );
-    key
+    assert_eq!(registration.is_some(), needed);
+    registration
+}
+
+fn register(pair: &LinkPair, memory: Iovec) -> Option<RegistrationKey> {
+    registration(pair).map(|transport| transport.register(memory).expect("a registration"))
+}
+
+fn deregister(pair: &LinkPair, key: RegistrationKey) {
+    let transport = registration(pair).expect("what has given the key");
+    transport.deregister(key);
 }
 
 /// From any place in it, in pieces, and as it is when the put is called.
@@ -63,8 +72,7 @@ pub fn registered_memory_is_read_where_it_lies(subject: &Subject) {
     pair.until_signalled(FLAG, 2);
     let expected = [&memory.0[4999..5101], &memory.0[77..78]].concat();
     assert_eq!(pair.b.bytes(DATA..DATA + 103), expected);
-    key.into_iter()
-        .for_each(|key| pair.a.transport.deregister(key));
+    key.into_iter().for_each(|key| deregister(&pair, key));
 }
 
 /// Of memory that cannot be written, as an array that is mapped from a file for reading.
@@ -80,8 +88,7 @@ pub fn memory_that_cannot_be_written_is_registered_too(subject: &Subject) {
     });
     pair.until_signalled(FLAG, 1);
     assert_eq!(pair.b.bytes(DATA..DATA + 5000), CONSTANT);
-    key.into_iter()
-        .for_each(|key| pair.a.transport.deregister(key));
+    key.into_iter().for_each(|key| deregister(&pair, key));
 }
 
 /// Neither beyond its ends nor after its end: the put is refused, and the link goes on.
@@ -104,7 +111,7 @@ pub fn a_registration_allows_no_more_than_its_memory(subject: &Subject) {
         link.put(RegionKey::POOL, DATA, &inside, signal(2))
     });
     pair.until_signalled(FLAG, 2);
-    pair.a.transport.deregister(key);
+    deregister(&pair, key);
     refused(&pair, 8192, 8192);
     pair.put(DATA, &[&[3; 8]], signal(3));
     pair.until_signalled(FLAG, 3);
@@ -120,15 +127,15 @@ pub fn registrations_of_the_same_memory_end_one_by_one(subject: &Subject) {
         return;
     };
     assert!(first != second && second != part && part != first);
-    pair.a.transport.deregister(first);
-    pair.a.transport.deregister(part);
+    deregister(&pair, first);
+    deregister(&pair, part);
     let source = [memory.piece(6000, 1000, Some(second))];
     pair.complete("a put", |link| {
         link.put(RegionKey::POOL, DATA, &source, signal(1))
     });
     pair.until_signalled(FLAG, 1);
     assert!(pair.b.bytes(DATA..DATA + 1000) == memory.0[6000..7000]);
-    pair.a.transport.deregister(second);
+    deregister(&pair, second);
 }
 
 /// Memory of a device is read by its file, and by no processor, where adapters take it. Others
@@ -142,18 +149,13 @@ pub fn memory_of_a_device_is_read_by_its_file(subject: &Subject) {
         // SAFETY: adapters read its file, which lives until the case is over.
         unsafe { Iovec::new(device.at(start), len) }
     };
-    let key = pair
-        .a
-        .transport
-        .register_device(piece(0, LEN), device.file());
+    let key = registration(&pair)
+        .map(|transport| transport.register_device(piece(0, LEN), device.file()));
     let key = match key {
-        Ok(key) => key,
-        Err(error) => {
+        Some(Ok(key)) => key,
+        refused => {
             let kind = pair.a.link.kind();
-            assert!(!must_take_device_memory(kind), "{kind}: {error}");
-            let needed = pair.a.link.capabilities().needs_registration;
-            let unsupported = matches!(error, LinkError::Unsupported(_));
-            assert_eq!(unsupported, !needed, "{error}");
+            assert!(!must_take_device_memory(kind), "{kind}: {refused:?}");
             pair.put(DATA, &[&[3; 8]], signal(1));
             return pair.until_signalled(FLAG, 1);
         }
@@ -171,5 +173,5 @@ pub fn memory_of_a_device_is_read_by_its_file(subject: &Subject) {
     let beyond = [piece(LEN - 1, 2).registered(key)];
     let refused = pair.a.link.put(RegionKey::POOL, DATA, &beyond, None);
     assert!(matches!(refused, Err(LinkError::Unregistered)));
-    pair.a.transport.deregister(key);
+    deregister(&pair, key);
 }

@@ -8,8 +8,8 @@ use std::time::Duration;
 use weft_transport::loopback::{MessageQueue, QueueEnd};
 use weft_transport::{
     AtomicOp, Capabilities, EndpointId, FlushState, Grants, INJECT_BYTES_MAX, Inbox, Iovec,
-    IovecMut, Link, LinkError, MESSAGE_BYTES_MAX, Presence, RegionKey, Regions, Segment, Signal,
-    Stream, Submission, Ticket, TransportKind,
+    IovecMut, Link, LinkError, LinkStatus, MESSAGE_BYTES_MAX, Presence, RegionKey, Regions,
+    RemoteAtomics, RemoteReads, Segment, Signal, Stream, Submission, Ticket, TransportKind,
 };
 
 use super::queue::{Payload, SendQueue, WorkRequest, invalid};
@@ -30,8 +30,6 @@ pub(super) struct StrictLink {
 impl StrictLink {
     pub(super) const CAPABILITIES: Capabilities = Capabilities {
         maps: false,
-        get: true,
-        atomics: true,
         needs_registration: true,
         manual_progress: false,
     };
@@ -151,48 +149,8 @@ impl Link for StrictLink {
         self.id
     }
 
-    fn presence(&self) -> Presence {
-        Presence::Unknown {
-            round_trip: Duration::ZERO,
-        }
-    }
-
-    fn peer_has_ended(&self) -> bool {
-        self.incoming.is_over()
-    }
-
     fn memory(&self, _region: RegionKey) -> Option<Arc<Segment>> {
         None
-    }
-
-    fn get(&self, region: RegionKey, offset: u64, into: IovecMut) -> Result<Submission, LinkError> {
-        self.check_registered(into.start(), into.len())?;
-        let end = offset.checked_add(into.len() as u64);
-        let range = offset..end.ok_or_else(invalid)?;
-        self.post_ticketed(WorkRequest::Read {
-            region,
-            range,
-            into,
-        })
-    }
-
-    fn atomic(
-        &self,
-        region: RegionKey,
-        offset: u64,
-        op: AtomicOp,
-        into: IovecMut,
-    ) -> Result<Submission, LinkError> {
-        self.check_registered(into.start(), into.len())?;
-        if !offset.is_multiple_of(8) || into.len() != 8 || offset > u64::MAX - 8 {
-            return Err(invalid());
-        }
-        self.post_ticketed(WorkRequest::Atomic {
-            region,
-            offset,
-            op,
-            into,
-        })
     }
 
     fn completed(&self, ticket: Ticket) -> Result<bool, LinkError> {
@@ -242,6 +200,60 @@ impl Link for StrictLink {
 
     fn close(&self) {
         self.queue.close();
+    }
+
+    fn reads(&self) -> Option<&dyn RemoteReads> {
+        Some(self)
+    }
+
+    fn atomics(&self) -> Option<&dyn RemoteAtomics> {
+        Some(self)
+    }
+}
+
+impl LinkStatus for StrictLink {
+    fn presence(&self) -> Presence {
+        Presence::Unknown {
+            round_trip: Duration::ZERO,
+        }
+    }
+
+    fn peer_has_ended(&self) -> bool {
+        self.incoming.is_over()
+    }
+}
+
+impl RemoteReads for StrictLink {
+    fn get(&self, region: RegionKey, offset: u64, into: IovecMut) -> Result<Submission, LinkError> {
+        self.check_registered(into.start(), into.len())?;
+        let end = offset.checked_add(into.len() as u64);
+        let range = offset..end.ok_or_else(invalid)?;
+        self.post_ticketed(WorkRequest::Read {
+            region,
+            range,
+            into,
+        })
+    }
+}
+
+impl RemoteAtomics for StrictLink {
+    fn atomic(
+        &self,
+        region: RegionKey,
+        offset: u64,
+        op: AtomicOp,
+        into: IovecMut,
+    ) -> Result<Submission, LinkError> {
+        self.check_registered(into.start(), into.len())?;
+        if !offset.is_multiple_of(8) || into.len() != 8 || offset > u64::MAX - 8 {
+            return Err(invalid());
+        }
+        self.post_ticketed(WorkRequest::Atomic {
+            region,
+            offset,
+            op,
+            into,
+        })
     }
 }
 

@@ -18,8 +18,8 @@ use std::time::Instant;
 
 use weft_transport::loopback::{Listeners, MessageQueue};
 use weft_transport::{
-    Capabilities, DmaBuf, EndpointId, Iovec, Link, LinkError, LinkEvents, Local, RegionKey,
-    Regions, RegistrationKey, Segment, Transport, TransportKind,
+    Capabilities, DmaBuf, EndpointId, Iovec, Link, LinkError, LinkEvents, Local,
+    MemoryRegistration, RegionKey, Regions, RegistrationKey, Segment, Transport, TransportKind,
 };
 
 use link::StrictLink;
@@ -82,20 +82,8 @@ impl Transport for StrictTransport {
         self.0.regions.withdraw(region);
     }
 
-    fn register(&self, memory: Iovec) -> Result<Option<RegistrationKey>, LinkError> {
-        Ok(Some(self.0.registrations.register(memory)))
-    }
-
-    fn register_device(
-        &self,
-        memory: Iovec,
-        file: DmaBuf<'_>,
-    ) -> Result<RegistrationKey, LinkError> {
-        self.0.registrations.register_device(memory, file)
-    }
-
-    fn deregister(&self, key: RegistrationKey) {
-        self.0.registrations.deregister(key);
+    fn registration(self: Arc<Self>) -> Option<Arc<dyn MemoryRegistration>> {
+        Some(self)
     }
 
     fn listen(&self, events: Arc<dyn LinkEvents>) -> Result<(), LinkError> {
@@ -119,6 +107,24 @@ impl Transport for StrictTransport {
 
     fn close(&self) {
         LISTENERS.close(self.0.local.id);
+    }
+}
+
+impl MemoryRegistration for StrictTransport {
+    fn register(&self, memory: Iovec) -> Result<RegistrationKey, LinkError> {
+        Ok(self.0.registrations.register(memory))
+    }
+
+    fn register_device(
+        &self,
+        memory: Iovec,
+        file: DmaBuf<'_>,
+    ) -> Result<RegistrationKey, LinkError> {
+        self.0.registrations.register_device(memory, file)
+    }
+
+    fn deregister(&self, key: RegistrationKey) {
+        self.0.registrations.deregister(key);
     }
 }
 

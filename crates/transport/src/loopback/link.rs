@@ -10,8 +10,8 @@ use super::participant::Participant;
 use crate::fork::Descriptor;
 use crate::{
     AtomicOp, Capabilities, EndpointId, FlushState, Inbox, Iovec, IovecMut, Link, LinkError,
-    MESSAGE_BYTES_MAX, MappedPeer, Presence, RegionKey, Segment, Signal, Stream, Submission,
-    Ticket, TransportKind,
+    LinkStatus, MESSAGE_BYTES_MAX, MappedPeer, Presence, RegionKey, RemoteAtomics, RemoteReads,
+    Segment, Signal, Stream, Submission, Ticket, TransportKind,
 };
 
 pub(super) struct LoopbackLink {
@@ -100,34 +100,8 @@ impl Link for LoopbackLink {
         self.id
     }
 
-    fn presence(&self) -> Presence {
-        self.peer.presence()
-    }
-
-    fn peer_has_ended(&self) -> bool {
-        self.incoming.is_over()
-    }
-
     fn memory(&self, region: RegionKey) -> Option<Arc<Segment>> {
         self.peer.regions().with(region, Arc::clone)
-    }
-
-    fn get(&self, region: RegionKey, offset: u64, into: IovecMut) -> Result<Submission, LinkError> {
-        self.check_open()?;
-        self.peer.get(region, offset, into)?;
-        Ok(Submission::Done)
-    }
-
-    fn atomic(
-        &self,
-        region: RegionKey,
-        offset: u64,
-        op: AtomicOp,
-        into: IovecMut,
-    ) -> Result<Submission, LinkError> {
-        self.check_open()?;
-        self.peer.atomic(region, offset, op, into)?;
-        Ok(Submission::Done)
     }
 
     /// Nothing is ever under way.
@@ -168,6 +142,46 @@ impl Link for LoopbackLink {
 
     fn close(&self) {
         self.end(QueueEnd::Left);
+    }
+
+    fn reads(&self) -> Option<&dyn RemoteReads> {
+        Some(self)
+    }
+
+    fn atomics(&self) -> Option<&dyn RemoteAtomics> {
+        Some(self)
+    }
+}
+
+impl LinkStatus for LoopbackLink {
+    fn presence(&self) -> Presence {
+        self.peer.presence()
+    }
+
+    fn peer_has_ended(&self) -> bool {
+        self.incoming.is_over()
+    }
+}
+
+impl RemoteReads for LoopbackLink {
+    fn get(&self, region: RegionKey, offset: u64, into: IovecMut) -> Result<Submission, LinkError> {
+        self.check_open()?;
+        self.peer.get(region, offset, into)?;
+        Ok(Submission::Done)
+    }
+}
+
+impl RemoteAtomics for LoopbackLink {
+    fn atomic(
+        &self,
+        region: RegionKey,
+        offset: u64,
+        op: AtomicOp,
+        into: IovecMut,
+    ) -> Result<Submission, LinkError> {
+        self.check_open()?;
+        self.peer.atomic(region, offset, op, into)?;
+        Ok(Submission::Done)
     }
 }
 

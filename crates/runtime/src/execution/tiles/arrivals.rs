@@ -36,6 +36,7 @@ impl TileDriver<'_> {
 
     fn redirect(&self, number: u32, arrival: &Arrival) -> Option<RedirectedArrival> {
         let link = self.connections.links[arrival.from as usize].as_ref()?;
+        let redirections = link.redirections()?;
         let pieces = self.pieces_of(arrival)?;
         let occupied = |(_, into): &(u64, IovecMut)| {
             let start = into.start() as usize;
@@ -46,7 +47,7 @@ impl TileDriver<'_> {
             return None;
         }
         let redirected = pieces.into_iter().map(|(offset, into)| RedirectedPiece {
-            redirection: link.redirect(RegionKey::POOL, offset, into),
+            redirection: redirections.redirect(RegionKey::POOL, offset, into),
             offset,
             into,
         });
@@ -92,12 +93,13 @@ impl TileDriver<'_> {
             return Ok(());
         };
         let link = self.connections.links[arrival.from as usize].as_ref();
-        let link = link.ok_or_else(|| GroupFailure::internal("an arrival without a link"))?;
+        let redirections = link.and_then(|link| link.redirections());
+        let redirections =
+            redirections.ok_or_else(|| GroupFailure::internal("an arrival without a link"))?;
         let open = self.begin_step(step);
         let mut copied = 0;
         for piece in arrival.pieces {
-            let taken_back = |redirection| link.take_back(redirection);
-            let come = piece.redirection.map_or_else(Vec::new, taken_back);
+            let come = redirections.take_back(piece.redirection);
             copied += copy_rest(self.pool, &piece, come);
         }
         if copied > 0 {
