@@ -15,7 +15,7 @@ struct Listener<P> {
     events: Arc<dyn LinkEvents>,
 }
 
-impl<P: AsRef<Local> + Clone + Send> Listeners<P> {
+impl<P: AsRef<Local> + Clone + Send + 'static> Listeners<P> {
     /// None yet.
     #[expect(clippy::new_without_default, reason = "it is for statics")]
     pub const fn new() -> Self {
