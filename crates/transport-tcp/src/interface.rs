@@ -7,7 +7,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-use weft_transport::fork::Descriptor;
+use weft_transport::fork::{AboveStandardStreams, Descriptor};
 use weft_transport::{LinkError, checked, failed, last_failure};
 
 use crate::lookup::{Lookup, without_brackets};
