@@ -1,9 +1,9 @@
-//! Agreement of a group's ranks on its survivors: a deterministic machine without links, clocks or
-//! threads.
+//! Agreement of a group's ranks on its survivors (Paxos): a deterministic state machine without
+//! links, clocks or threads.
 #![forbid(unsafe_code)]
 
 mod agreement;
-mod words;
+mod messages;
 
-pub use agreement::{Agreement, Words};
-pub use words::{Ranks, ShrinkStep, ShrinkWord};
+pub use agreement::{Agreement, Outbox};
+pub use messages::{Ranks, ShrinkMessage, ShrinkStep};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use weft_agreement::{Ranks, ShrinkStep, ShrinkWord};
+use weft_agreement::{Ranks, ShrinkMessage, ShrinkStep};
 use weft_bootstrap::Formats;
 use weft_call::Error;
 use weft_call::{Fingerprint, mix};
@@ -143,8 +143,8 @@ fn samples() -> Vec<ControlMessage> {
 fn shrink_samples(group: u64) -> impl Iterator<Item = ControlMessage> {
     let (ballot, members) = (15, Ranks::from([16]));
     let steps = [
-        ShrinkStep::Here,
-        ShrinkStep::Heard,
+        ShrinkStep::Join,
+        ShrinkStep::Acknowledge,
         ShrinkStep::Gone,
         ShrinkStep::Prepare { ballot },
         ShrinkStep::Promise {
@@ -161,11 +161,11 @@ fn shrink_samples(group: u64) -> impl Iterator<Item = ControlMessage> {
             members: members.clone(),
         },
     ];
-    steps.into_iter().map(move |what| ControlMessage::Shrink {
+    steps.into_iter().map(move |step| ControlMessage::Shrink {
         group,
-        word: ShrinkWord {
+        word: ShrinkMessage {
             ended: members.clone(),
-            what,
+            step,
         },
     })
 }

@@ -1,7 +1,7 @@
 //! The control messages that endpoints exchange over their links.
 
 use serde::{Deserialize, Serialize};
-use weft_agreement::ShrinkWord;
+use weft_agreement::ShrinkMessage;
 use weft_call::Error;
 use weft_call::Fingerprint;
 
@@ -196,7 +196,7 @@ pub enum ControlMessage {
         /// The group's identity.
         group: u64,
         /// What is said.
-        word: ShrinkWord,
+        word: ShrinkMessage,
     },
     /// What the sender does with symmetric memory of the receiver's, or says in answer.
     OneSided {

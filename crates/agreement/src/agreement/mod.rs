@@ -1,72 +1,74 @@
-//! The agreement of a group's surviving ranks on who of them goes on: one rank's part of it,
-//! without links and clocks.
+//! One rank's part of the agreement on a group's survivors, without links and clocks.
 //!
-//! [Note: Agreement] It is Paxos, decided once for each group, with the set of ranks that go on as
-//! the value. The lowest rank that is not given up leads; everybody else tells it to be here. Once
-//! each rank is here, has ended or is given up, the leader asks all that are here to follow a
-//! *ballot*, and to tell what they have accepted before. It then has them accept those that
-//! answered, or what was accepted in the highest ballot before; with enough acceptances that is
-//! decided. Who knows the decision answers everything with it. A rank that leads anew takes a
-//! higher ballot, so that it finds what may have been decided.
+//! [Note: Agreement] The protocol is Paxos, run once for each group. Its value is the set of ranks
+//! that form the next group. The lowest rank that is not given up leads, and all others send it
+//! `Join`. Once each rank has joined, has ended or is given up, the leader asks all participants to
+//! follow a *ballot* (`Prepare`), and they return what they accepted before (`Promise`). The leader
+//! then proposes the ranks that answered, or the value that was accepted in the highest earlier
+//! ballot (`Accept`). When a quorum has accepted, the value is decided. A rank that knows the
+//! decision answers every message with it. A new leader takes a higher ballot, so that it finds a
+//! value that may have been decided before.
 //!
-//! *Enough* are either more than half of the group's ranks (or half of them, with rank 0), or all
-//! that have not ended. That a rank has ended is a proof: its kernel has said so. That it is given
-//! up is a guess: it was silent for too long. So a part of a group that is cut off goes on only if
-//! it is the greater one, while survivors of proven deaths go on however few they are.
+//! A *quorum* is more than half of the group's ranks (or half of them, with rank 0), or all ranks
+//! that have not ended. The end of a rank is certain: its kernel has reported it. That a rank is
+//! given up is a guess: it was silent for too long. So a part of a group that is cut off by the
+//! network continues only if it is the larger one, but survivors of ended ranks always continue,
+//! even if only one is left.
 //!
-//! Two such sets of ranks have one in common, or all of one have ended: but what those have sent
-//! may still be under way. So words of ranks that have ended are ignored, all words tell who has
-//! ended, and an acceptance counts with what its sender knew of that. Nobody who lives then ever
-//! learns of two decisions. The tests let all interleavings of small groups happen.
+//! Two quorums have a rank in common, or all ranks of one have ended. But messages of ended ranks
+//! may still be in transit. So messages of ranks that are known to have ended are ignored, each
+//! message lists the ranks that its sender knows to have ended, and an acceptance counts only with
+//! that list. Then no two living ranks learn different decisions. The tests explore all
+//! interleavings of small groups.
 
 use std::collections::BTreeMap;
 
-use crate::words::{Ranks, ShrinkStep, ShrinkWord};
+use crate::messages::{Ranks, ShrinkMessage, ShrinkStep};
 
-/// Above the rank that leads it, a ballot has its round.
+/// A ballot's number is its round, shifted by this, and the rank that leads it.
 const ROUND_SHIFT: u32 = 32;
 
-/// Words, and to whom.
-pub type Words = Vec<(u32, ShrinkWord)>;
+/// Messages to send, each with the rank that it is for.
+pub type Outbox = Vec<(u32, ShrinkMessage)>;
 
 /// One rank's part of the agreement.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Agreement {
     rank: u32,
     size: u32,
-    /// This rank takes part now. Otherwise it only listens.
+    /// Whether this rank takes part. Otherwise it only receives.
     calling: bool,
     ended: Ranks,
     given_up: Ranks,
-    /// Other ranks that have taken part.
-    here: Ranks,
+    /// Other ranks that take part.
+    participants: Ranks,
     /// The highest ballot that this rank follows.
     promised: u64,
     accepted: Option<(u64, Ranks)>,
     decided: Option<Ranks>,
     ballot: Option<Ballot>,
-    /// This rank was superseded, and lets the other go first.
+    /// This rank was superseded, and lets the other leader go first.
     yields: bool,
-    /// More ranks have ended than was told with the last words.
-    has_news: bool,
+    /// More ranks have ended than the last messages reported.
+    has_unsent_ends: bool,
 }
 
 /// A ballot that this rank leads.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 struct Ballot {
     number: u64,
-    /// Who follows it.
+    /// The ranks that follow it.
     promises: Ranks,
-    /// What was accepted in the highest ballot before.
+    /// The value that was accepted in the highest earlier ballot.
     earlier: Option<(u64, Ranks)>,
-    /// What is to be accepted.
+    /// The proposed value.
     proposal: Option<Ranks>,
-    /// Who has accepted it, and whom each knew to have ended.
+    /// The ranks that have accepted it, each with the ended ranks that it knew of.
     acceptances: BTreeMap<u32, Ranks>,
 }
 
 impl Agreement {
-    /// The part of a rank in a group of this size, before any message.
+    /// The initial state of a rank in a group of this size.
     pub fn new(rank: u32, size: u32) -> Self {
         Agreement {
             rank,
@@ -74,45 +76,45 @@ impl Agreement {
             calling: false,
             ended: Ranks::new(),
             given_up: Ranks::new(),
-            here: Ranks::new(),
+            participants: Ranks::new(),
             promised: 0,
             accepted: None,
             decided: None,
             ballot: None,
             yields: false,
-            has_news: false,
+            has_unsent_ends: false,
         }
     }
 
-    /// This rank takes part from now on.
+    /// Begins this rank's part.
     pub fn begin(&mut self) {
         self.calling = true;
     }
 
-    /// This rank does not take part any more. What it has accepted stays so.
+    /// Ends this rank's part. Its acceptances stay valid.
     pub fn withdraw(&mut self) {
         self.calling = false;
         self.ballot = None;
     }
 
-    /// Whether this rank has said anything that others may count on.
+    /// Whether this rank has sent anything that others may rely on.
     pub fn has_begun(&self) -> bool {
         self.calling || self.promised > 0
     }
 
-    /// Who goes on, once that is settled.
+    /// The survivors, once they are decided.
     pub fn decided(&self) -> Option<&Ranks> {
         self.decided.as_ref()
     }
 
-    /// A rank has ended, as is proven.
+    /// Records that a rank has ended for certain.
     pub fn note_ended(&mut self, rank: u32) {
         if rank != self.rank && self.ended.insert(rank) {
-            self.has_news = true;
+            self.has_unsent_ends = true;
         }
     }
 
-    /// A rank was silent for too long. It counts again as soon as it says something.
+    /// Gives up a rank that was silent for too long, until its next message.
     pub fn give_up(&mut self, rank: u32) {
         if rank != self.rank {
             self.given_up.insert(rank);
@@ -122,12 +124,12 @@ impl Agreement {
     /// The rank that leads, as far as this one knows.
     pub fn leader(&self) -> u32 {
         (0..self.size)
-            .find(|rank| self.counts(*rank))
+            .find(|rank| self.is_active(*rank))
             .unwrap_or(self.rank)
     }
 
     /// Whether a rank has neither ended nor been given up.
-    fn counts(&self, rank: u32) -> bool {
+    fn is_active(&self, rank: u32) -> bool {
         rank == self.rank || !(self.ended.contains(&rank) || self.given_up.contains(&rank))
     }
 
@@ -135,7 +137,7 @@ impl Agreement {
         self.calling && self.decided.is_none() && self.leader() == self.rank
     }
 
-    /// The ranks that this one waits for a word from.
+    /// The ranks that this one waits for.
     pub fn awaited(&self) -> Ranks {
         if !self.calling || self.decided.is_some() {
             return Ranks::new();
@@ -144,56 +146,58 @@ impl Agreement {
             return Ranks::from([self.leader()]);
         }
         let answered = |rank: &u32| match &self.ballot {
-            None => self.here.contains(rank),
+            None => self.participants.contains(rank),
             Some(ballot) if ballot.proposal.is_none() => {
-                ballot.promises.contains(rank) || !self.here.contains(rank)
+                ballot.promises.contains(rank) || !self.participants.contains(rank)
             }
-            Some(ballot) => ballot.acceptances.contains_key(rank) || !self.here.contains(rank),
+            Some(ballot) => {
+                ballot.acceptances.contains_key(rank) || !self.participants.contains(rank)
+            }
         };
-        let others = (0..self.size).filter(|rank| *rank != self.rank && self.counts(*rank));
+        let others = (0..self.size).filter(|rank| *rank != self.rank && self.is_active(*rank));
         others.filter(|rank| !answered(rank)).collect()
     }
 
-    /// The ranks that are neither here nor known to have ended.
+    /// The ranks that neither take part nor are known to have ended.
     pub fn missing(&self) -> Vec<u32> {
         let knows = |rank: &u32| {
             *rank == self.rank
                 || self.ended.contains(rank)
-                || (self.here.contains(rank) && !self.given_up.contains(rank))
+                || (self.participants.contains(rank) && !self.given_up.contains(rank))
         };
         (0..self.size).filter(|rank| !knows(rank)).collect()
     }
 
-    /// Takes in what another rank says. Returns what to say to that.
-    pub fn hear(&mut self, from: u32, word: &ShrinkWord) -> Words {
-        if from == self.rank || self.ended.contains(&from) || !word.is_among(self.size) {
+    /// Handles a message of another rank. Returns the messages to send.
+    pub fn receive(&mut self, from: u32, message: &ShrinkMessage) -> Outbox {
+        if from == self.rank || self.ended.contains(&from) || !message.is_among(self.size) {
             return Vec::new();
         }
         self.given_up.remove(&from);
-        word.ended.iter().for_each(|rank| self.note_ended(*rank));
+        message.ended.iter().for_each(|rank| self.note_ended(*rank));
         if let (Some(members), false) = (
             &self.decided,
-            matches!(word.what, ShrinkStep::Decided { .. }),
+            matches!(message.step, ShrinkStep::Decided { .. }),
         ) {
             let members = members.clone();
-            return vec![(from, self.word(ShrinkStep::Decided { members }))];
+            return vec![(from, self.message(ShrinkStep::Decided { members }))];
         }
-        let mut words = Vec::new();
-        if let Some(answer) = self.answer(from, word) {
-            words.push((from, self.word(answer)));
+        let mut messages = Vec::new();
+        if let Some(answer) = self.answer(from, message) {
+            messages.push((from, self.message(answer)));
         }
-        words.extend(self.advance());
-        words
+        messages.extend(self.advance());
+        messages
     }
 
-    fn answer(&mut self, from: u32, word: &ShrinkWord) -> Option<ShrinkStep> {
-        match &word.what {
-            ShrinkStep::Here => {
-                self.here.insert(from);
-                self.calling.then_some(ShrinkStep::Heard)
+    fn answer(&mut self, from: u32, message: &ShrinkMessage) -> Option<ShrinkStep> {
+        match &message.step {
+            ShrinkStep::Join => {
+                self.participants.insert(from);
+                self.calling.then_some(ShrinkStep::Acknowledge)
             }
-            ShrinkStep::Heard => {
-                self.here.insert(from);
+            ShrinkStep::Acknowledge => {
+                self.participants.insert(from);
                 None
             }
             ShrinkStep::Gone => {
@@ -201,33 +205,33 @@ impl Agreement {
                 None
             }
             ShrinkStep::Prepare { ballot } => {
-                self.here.insert(from);
+                self.participants.insert(from);
                 self.follow(*ballot, |this| ShrinkStep::Promise {
                     ballot: *ballot,
                     accepted: this.accepted.clone(),
                 })
             }
             ShrinkStep::Accept { ballot, members } => {
-                self.here.insert(from);
+                self.participants.insert(from);
                 self.follow(*ballot, |this| {
                     this.accepted = Some((*ballot, members.clone()));
                     ShrinkStep::Accepted { ballot: *ballot }
                 })
             }
             ShrinkStep::Promise { ballot, accepted } => {
-                self.here.insert(from);
+                self.participants.insert(from);
                 if let Some(mine) = self.ballot_numbered(*ballot)
                     && mine.proposal.is_none()
                 {
                     mine.promises.insert(from);
-                    // Ordered by their ballots first.
+                    // Tuples compare by ballot first.
                     mine.earlier = mine.earlier.take().max(accepted.clone());
                 }
                 None
             }
             ShrinkStep::Accepted { ballot } => {
                 if let Some(mine) = self.ballot_numbered(*ballot) {
-                    mine.acceptances.insert(from, word.ended.clone());
+                    mine.acceptances.insert(from, message.ended.clone());
                 }
                 None
             }
@@ -244,7 +248,7 @@ impl Agreement {
                 None
             }
             ShrinkStep::Decided { members } => {
-                self.settle(members.clone());
+                self.decide(members.clone());
                 None
             }
         }
@@ -254,7 +258,7 @@ impl Agreement {
         self.ballot.as_mut().filter(|mine| mine.number == number)
     }
 
-    /// Follows a ballot, unless it follows a higher one.
+    /// Follows a ballot, unless this rank follows a higher one.
     fn follow(
         &mut self,
         ballot: u64,
@@ -280,39 +284,40 @@ impl Agreement {
         Some(yes(self))
     }
 
-    /// What has to be said again, now and then: words may be lost with their links. Lets a rank
-    /// lead that was superseded before.
-    pub fn repeat(&mut self) -> Words {
+    /// Repeats unanswered messages, which may be lost with their links; call it periodically. Lets
+    /// a superseded rank lead again.
+    pub fn repeat(&mut self) -> Outbox {
         self.yields = false;
-        let mut words = self.advance();
-        if words.is_empty() {
-            words = self.pending();
+        let mut messages = self.advance();
+        if messages.is_empty() {
+            messages = self.pending();
         }
-        words
+        messages
     }
 
-    /// Goes on as far as it can.
-    pub fn advance(&mut self) -> Words {
-        let mut words = Vec::new();
+    /// Advances as far as possible. Returns the messages to send.
+    pub fn advance(&mut self) -> Outbox {
+        let mut messages = Vec::new();
         if !self.leads() {
             self.ballot = None;
         } else if self.ballot.is_none() {
-            words.extend(self.open_ballot());
+            messages.extend(self.open_ballot());
         }
-        words.extend(self.propose());
-        words.extend(self.conclude());
-        if std::mem::take(&mut self.has_news) && words.is_empty() {
-            words = self.pending();
+        messages.extend(self.propose());
+        messages.extend(self.conclude());
+        if std::mem::take(&mut self.has_unsent_ends) && messages.is_empty() {
+            messages = self.pending();
         }
-        words
+        messages
     }
 
-    /// Begins a ballot once each rank is here, has ended or is given up, and those are enough.
-    fn open_ballot(&mut self) -> Words {
+    /// Begins a ballot once each rank takes part, has ended or is given up, and a quorum takes
+    /// part.
+    fn open_ballot(&mut self) -> Outbox {
         let mut present: Ranks = self.present().collect();
         present.insert(self.rank);
-        let all = (0..self.size).all(|rank| present.contains(&rank) || !self.counts(rank));
-        if self.yields || !all || !self.are_enough(&present, &self.ended) {
+        let all = (0..self.size).all(|rank| present.contains(&rank) || !self.is_active(rank));
+        if self.yields || !all || !self.is_quorum(&present, &self.ended) {
             return Vec::new();
         }
         let number = ((self.promised >> ROUND_SHIFT) + 1) << ROUND_SHIFT | u64::from(self.rank);
@@ -327,14 +332,14 @@ impl Agreement {
         self.pending()
     }
 
-    /// Proposes who goes on, once all that are here follow the ballot.
-    fn propose(&mut self) -> Words {
+    /// Proposes the survivors, once all participants follow the ballot.
+    fn propose(&mut self) -> Outbox {
         let Some(ballot) = &self.ballot else {
             return Vec::new();
         };
         if ballot.proposal.is_some()
             || self.present().any(|rank| !ballot.promises.contains(&rank))
-            || !self.are_enough(&ballot.promises, &self.ended)
+            || !self.is_quorum(&ballot.promises, &self.ended)
         {
             return Vec::new();
         }
@@ -352,8 +357,8 @@ impl Agreement {
         self.pending()
     }
 
-    /// Settles it, once enough have accepted.
-    fn conclude(&mut self) -> Words {
+    /// Decides, once a quorum has accepted.
+    fn conclude(&mut self) -> Outbox {
         let Some(Ballot {
             proposal: Some(members),
             acceptances,
@@ -364,7 +369,7 @@ impl Agreement {
         };
         acceptances.insert(self.rank, self.ended.clone());
         let accepted: Ranks = acceptances.keys().copied().collect();
-        // Who has ended, as all know that accepted and live.
+        // Only ends that every living rank that accepted knew of.
         let mut ended = self.ended.clone();
         for (rank, known) in acceptances {
             if !self.ended.contains(rank) {
@@ -372,47 +377,50 @@ impl Agreement {
             }
         }
         let members = members.clone();
-        if !self.are_enough(&accepted, &ended) {
+        if !self.is_quorum(&accepted, &ended) {
             return Vec::new();
         }
-        self.settle(members.clone());
-        let concerned: Ranks = self.here.union(&members).copied().collect();
-        let concerned = concerned.difference(&self.ended).copied();
-        let concerned: Vec<u32> = concerned.filter(|rank| *rank != self.rank).collect();
-        let word = self.word(ShrinkStep::Decided { members });
-        concerned.into_iter().map(|to| (to, word.clone())).collect()
+        self.decide(members.clone());
+        let receivers: Ranks = self.participants.union(&members).copied().collect();
+        let receivers = receivers.difference(&self.ended).copied();
+        let receivers: Vec<u32> = receivers.filter(|rank| *rank != self.rank).collect();
+        let message = self.message(ShrinkStep::Decided { members });
+        receivers
+            .into_iter()
+            .map(|to| (to, message.clone()))
+            .collect()
     }
 
-    fn settle(&mut self, members: Ranks) {
+    fn decide(&mut self, members: Ranks) {
         if self.decided.is_none() {
             self.decided = Some(members);
             self.ballot = None;
         }
     }
 
-    /// What others have been told and not answered yet.
-    fn pending(&self) -> Words {
+    /// Messages to other ranks that are not answered yet.
+    fn pending(&self) -> Outbox {
         if !self.calling || self.decided.is_some() {
             return Vec::new();
         }
         if !self.leads() {
-            return vec![(self.leader(), self.word(ShrinkStep::Here))];
+            return vec![(self.leader(), self.message(ShrinkStep::Join))];
         }
         let others = (0..self.size).filter(|rank| *rank != self.rank);
         let living = others.filter(|rank| !self.ended.contains(rank));
-        let words = living.filter_map(|rank| {
-            // Who takes another for the leader learns that it has ended. Who was given up may speak
-            // again, or know what is decided.
-            let step = match self.here.contains(&rank) && self.counts(rank) {
+        let messages = living.filter_map(|rank| {
+            // A rank with another leader learns that this leader has ended. A rank that was given
+            // up may answer again, or know the decision.
+            let step = match self.participants.contains(&rank) && self.is_active(rank) {
                 true => self.request(rank)?,
-                false => ShrinkStep::Heard,
+                false => ShrinkStep::Acknowledge,
             };
-            Some((rank, self.word(step)))
+            Some((rank, self.message(step)))
         });
-        words.collect()
+        messages.collect()
     }
 
-    /// What a rank that is here has been asked in the ballot under way, and has not answered.
+    /// The request of the current ballot that a participant has not answered.
     fn request(&self, rank: u32) -> Option<ShrinkStep> {
         let Ballot {
             number: ballot,
@@ -430,22 +438,25 @@ impl Agreement {
         (!knows).then_some(ShrinkStep::Accept { ballot, members })
     }
 
-    /// The other ranks that are here and count.
+    /// The other ranks that take part and are neither ended nor given up.
     fn present(&self) -> impl Iterator<Item = u32> {
-        self.here.iter().copied().filter(|rank| self.counts(*rank))
+        self.participants
+            .iter()
+            .copied()
+            .filter(|rank| self.is_active(*rank))
     }
 
-    /// See [Note: Agreement].
-    fn are_enough(&self, ranks: &Ranks, ended: &Ranks) -> bool {
+    /// Whether `ranks` are a quorum. See [Note: Agreement].
+    fn is_quorum(&self, ranks: &Ranks, ended: &Ranks) -> bool {
         let (count, size) = (2 * ranks.len(), self.size as usize);
         let greater = count > size || (count == size && ranks.contains(&0));
         greater || (0..self.size).all(|rank| ranks.contains(&rank) || ended.contains(&rank))
     }
 
-    fn word(&self, what: ShrinkStep) -> ShrinkWord {
-        ShrinkWord {
+    fn message(&self, step: ShrinkStep) -> ShrinkMessage {
+        ShrinkMessage {
             ended: self.ended.clone(),
-            what,
+            step,
         }
     }
 }

@@ -1,24 +1,24 @@
 //! Tests of the agreement: groups whose ranks are cut off, given up and killed at any moment, and
-//! whose words come late, out of order, or never.
+//! whose messages arrive late, out of order, or never.
 
 use std::collections::HashSet;
 
 use super::*;
 
-/// A group, with what is under way between its ranks.
+/// A group, with the messages in transit between its ranks.
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct World {
     ranks: Vec<Agreement>,
-    lives: Vec<bool>,
-    under_way: BTreeMap<(u32, u32), Vec<ShrinkWord>>,
+    alive: Vec<bool>,
+    in_transit: BTreeMap<(u32, u32), Vec<ShrinkMessage>>,
 }
 
 impl World {
     fn new(size: u32) -> Self {
         World {
             ranks: (0..size).map(|rank| Agreement::new(rank, size)).collect(),
-            lives: vec![true; size as usize],
-            under_way: BTreeMap::new(),
+            alive: vec![true; size as usize],
+            in_transit: BTreeMap::new(),
         }
     }
 
@@ -26,21 +26,21 @@ impl World {
         self.ranks.len() as u32
     }
 
-    /// What a rank says is under way from now on; what it says again is under way once.
-    fn send(&mut self, from: u32, words: Words) {
-        for (to, word) in words {
-            let words = self.under_way.entry((from, to)).or_default();
-            if !words.contains(&word) {
-                words.push(word);
-                words.sort();
+    /// Puts messages in transit; a repeated message only once.
+    fn send(&mut self, from: u32, messages: Outbox) {
+        for (to, message) in messages {
+            let messages = self.in_transit.entry((from, to)).or_default();
+            if !messages.contains(&message) {
+                messages.push(message);
+                messages.sort();
             }
         }
     }
 
-    fn act(&mut self, rank: u32, act: impl FnOnce(&mut Agreement) -> Words) {
-        if self.lives[rank as usize] {
-            let words = act(&mut self.ranks[rank as usize]);
-            self.send(rank, words);
+    fn act(&mut self, rank: u32, act: impl FnOnce(&mut Agreement) -> Outbox) {
+        if self.alive[rank as usize] {
+            let messages = act(&mut self.ranks[rank as usize]);
+            self.send(rank, messages);
         }
     }
 
@@ -62,43 +62,49 @@ impl World {
         });
     }
 
-    fn prove(&mut self, rank: u32, ended: u32) {
-        assert!(!self.lives[ended as usize], "only what is true is proven");
+    fn prove_end(&mut self, rank: u32, ended: u32) {
+        assert!(
+            !self.alive[ended as usize],
+            "a living rank cannot be proven to have ended"
+        );
         self.act(rank, |agreement| {
             agreement.note_ended(ended);
             agreement.advance()
         });
     }
 
-    /// A word arrives, whichever was sent first.
+    /// Delivers a message, in any order.
     fn deliver(&mut self, (from, to): (u32, u32), number: usize) {
-        let word = self.lose((from, to), number);
-        self.act(to, |agreement| agreement.hear(from, &word));
+        let message = self.lose((from, to), number);
+        self.act(to, |agreement| agreement.receive(from, &message));
     }
 
-    /// A word never arrives, as its link has ended.
-    fn lose(&mut self, pair: (u32, u32), number: usize) -> ShrinkWord {
-        let words = self.under_way.get_mut(&pair).expect("it is under way");
-        let word = words.remove(number);
-        if words.is_empty() {
-            self.under_way.remove(&pair);
+    /// Loses a message, as its link has ended.
+    fn lose(&mut self, pair: (u32, u32), number: usize) -> ShrinkMessage {
+        let messages = self
+            .in_transit
+            .get_mut(&pair)
+            .expect("a message in transit");
+        let message = messages.remove(number);
+        if messages.is_empty() {
+            self.in_transit.remove(&pair);
         }
-        word
+        message
     }
 
-    /// Everything that can arrive.
+    /// All messages that can arrive.
     fn arrivals(&self) -> Vec<((u32, u32), usize)> {
-        let pairs = self.under_way.iter();
+        let pairs = self.in_transit.iter();
         pairs
-            .flat_map(|(pair, words)| (0..words.len()).map(|number| (*pair, number)))
+            .flat_map(|(pair, messages)| (0..messages.len()).map(|number| (*pair, number)))
             .collect()
     }
 
-    /// No two ranks that live have decided differently.
+    /// Checks that no two living ranks have decided differently.
     fn check(&self) -> Result<(), String> {
         let living = (0..)
             .zip(&self.ranks)
-            .filter(|(rank, _)| self.lives[*rank as usize]);
+            .filter(|(rank, _)| self.alive[*rank as usize]);
         let decided = living.filter_map(|(rank, agreement)| Some((rank, agreement.decided()?)));
         let decided: Vec<(u32, &Ranks)> = decided.collect();
         match decided.iter().find(|(_, members)| *members != decided[0].1) {
@@ -107,13 +113,13 @@ impl World {
         }
     }
 
-    /// From now on everything arrives, and every end is proven to all.
-    fn calm_down(&mut self, rounds: u32) {
+    /// Delivers all messages, and reports every end to all ranks.
+    fn stabilize(&mut self, rounds: u32) {
         for _ in 0..rounds {
             for rank in 0..self.size() {
                 for other in 0..self.size() {
-                    if !self.lives[other as usize] {
-                        self.prove(rank, other);
+                    if !self.alive[other as usize] {
+                        self.prove_end(rank, other);
                     }
                 }
                 self.repeat(rank);
@@ -138,21 +144,21 @@ impl Rng {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;
         self.0 ^= self.0 >> 27;
-        let word = self.0.wrapping_mul(0x2545_f491_4f6c_dd1d);
-        ((u128::from(word) * bound as u128) >> 64) as usize
+        let bits = self.0.wrapping_mul(0x2545_f491_4f6c_dd1d);
+        ((u128::from(bits) * bound as u128) >> 64) as usize
     }
 }
 
-/// Mishaps at random.
-struct Fate {
+/// Random faults and deliveries.
+struct RandomFaults {
     rng: Rng,
     deaths: usize,
-    /// Between ranks on different sides nothing arrives.
+    /// Ranks on different sides receive nothing from each other.
     sides: Vec<usize>,
 }
 
-impl Fate {
-    /// Something that can arrive.
+impl RandomFaults {
+    /// A random message that can arrive.
     fn arrival(&mut self, world: &World) -> Option<((u32, u32), usize)> {
         let mut arrivals = world.arrivals();
         let together =
@@ -164,20 +170,20 @@ impl Fate {
         }
     }
 
-    /// Lets one thing happen.
+    /// Applies one random event.
     fn disturb(&mut self, world: &mut World) {
         let size = world.ranks.len();
         let [rank, other] = [self.rng.below(size) as u32, self.rng.below(size) as u32];
         match self.rng.below(40) {
             0 if self.deaths > 0 => {
                 self.deaths -= 1;
-                world.lives[rank as usize] = false;
+                world.alive[rank as usize] = false;
             }
             1 | 2 if rank != other => world.give_up(rank, other),
             3..=6 if self.sides[rank as usize] != self.sides[other as usize] => {
                 world.give_up(rank, other);
             }
-            7..=9 if !world.lives[other as usize] => world.prove(rank, other),
+            7..=9 if !world.alive[other as usize] => world.prove_end(rank, other),
             10..=14 => world.repeat(rank),
             15 | 16 => world.begin(rank),
             17 => {
@@ -199,52 +205,52 @@ impl Fate {
 }
 
 #[test]
-fn whatever_happens_nobody_goes_on_beside_others_and_all_go_on_in_the_end() {
+fn random_faults_lead_to_one_decision() {
     for seed in 1..=10_000_u64 {
         let mut rng = Rng(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
         let size = 2 + rng.below(5);
         let mut world = World::new(size as u32);
         let (deaths, events) = (rng.below(size), rng.below(300));
         let sides = vec![0; size];
-        let mut fate = Fate { rng, deaths, sides };
+        let mut faults = RandomFaults { rng, deaths, sides };
         for _ in 0..events {
-            fate.disturb(&mut world);
+            faults.disturb(&mut world);
             world.check().unwrap_or_else(|e| panic!("seed {seed}: {e}"));
         }
         (0..size as u32).for_each(|rank| world.begin(rank));
-        world.calm_down(8);
+        world.stabilize(8);
         world.check().unwrap_or_else(|e| panic!("seed {seed}: {e}"));
         for (rank, decided) in world.decisions().iter().enumerate() {
             assert!(
-                decided.is_some() || !world.lives[rank],
-                "seed {seed}: rank {rank} waits"
+                decided.is_some() || !world.alive[rank],
+                "seed {seed}: rank {rank} has not decided"
             );
         }
     }
 }
 
 #[test]
-fn a_whole_group_goes_on_as_it_is() {
+fn group_without_failures_keeps_all_ranks() {
     let mut world = World::new(4);
     (0..4).for_each(|rank| world.begin(rank));
-    world.calm_down(2);
+    world.stabilize(2);
     assert_eq!(world.decisions(), vec![Some(vec![0, 1, 2, 3]); 4]);
 }
 
 #[test]
-fn survivors_of_proven_deaths_go_on_however_few() {
+fn single_survivor_of_ended_ranks_decides() {
     let mut world = World::new(4);
     for rank in 0..3 {
-        world.lives[rank] = false;
+        world.alive[rank] = false;
     }
     world.begin(3);
-    world.calm_down(1);
+    world.stabilize(1);
     assert_eq!(world.decisions()[3], Some(vec![3]));
 }
 
 #[test]
-fn of_a_group_that_is_cut_in_two_the_greater_part_goes_on() {
-    for (size, part, goes_on) in [
+fn larger_part_of_partitioned_group_decides() {
+    for (size, part, decides) in [
         (5, vec![2, 3, 4], true),
         (5, vec![0, 1], false),
         (4, vec![0, 3], true),
@@ -258,8 +264,8 @@ fn of_a_group_that_is_cut_in_two_the_greater_part_goes_on() {
                 world.give_up(*rank, other);
             }
         }
-        world.calm_down(4);
-        let expected = goes_on.then(|| part.clone());
+        world.stabilize(4);
+        let expected = decides.then(|| part.clone());
         assert_eq!(
             world.decisions()[part[0] as usize],
             expected,
@@ -269,20 +275,20 @@ fn of_a_group_that_is_cut_in_two_the_greater_part_goes_on() {
 }
 
 #[test]
-fn who_was_given_up_learns_that_it_is_no_member() {
+fn given_up_rank_learns_the_decision() {
     let mut world = World::new(3);
     [0, 1].into_iter().for_each(|rank| world.begin(rank));
     [0, 1].into_iter().for_each(|rank| world.give_up(rank, 2));
-    world.calm_down(2);
-    // Meanwhile the one has ended that it would ask.
-    world.lives[0] = false;
+    world.stabilize(2);
+    // The leader that it would ask has ended meanwhile.
+    world.alive[0] = false;
     world.begin(2);
-    world.calm_down(2);
+    world.stabilize(2);
     assert_eq!(world.decisions(), vec![Some(vec![0, 1]); 3]);
 }
 
 #[test]
-fn what_the_dead_have_decided_comes_too_late() {
+fn decision_of_ended_ranks_is_ignored() {
     let mut world = World::new(5);
     (0..5).for_each(|rank| world.begin(rank));
     let between = |world: &mut World, ranks: &[u32]| {
@@ -298,10 +304,12 @@ fn what_the_dead_have_decided_comes_too_late() {
     between(&mut world, &[0, 1, 2]);
     assert_eq!(world.decisions()[2], Some(vec![0, 1, 2]));
     for ended in 0..3 {
-        world.lives[ended as usize] = false;
-        [3, 4].into_iter().for_each(|rank| world.prove(rank, ended));
+        world.alive[ended as usize] = false;
+        [3, 4]
+            .into_iter()
+            .for_each(|rank| world.prove_end(rank, ended));
     }
-    // What rank 3 has decided is still on its way to rank 4 as well.
+    // Rank 3's decision is still in transit to rank 4 as well.
     while world.decisions()[3].is_none() {
         let arrivals = world.arrivals().into_iter();
         let mut own = arrivals.filter(|((from, to), _)| *from >= 3 && *to >= 3);
@@ -309,67 +317,67 @@ fn what_the_dead_have_decided_comes_too_late() {
         world.deliver(pair, number);
     }
     assert_eq!(world.decisions()[4], None);
-    assert!(world.under_way.contains_key(&(0, 4)));
+    assert!(world.in_transit.contains_key(&(0, 4)));
     between(&mut world, &[0, 4]);
     between(&mut world, &[3, 4]);
     assert_eq!(world.decisions()[3..], vec![Some(vec![3, 4]); 2]);
 }
 
 #[test]
-fn an_acceptance_counts_with_what_its_sender_knew() {
+fn acceptance_counts_only_with_its_known_ends() {
     let [mut leader, mut other] = [3, 4].map(|rank| {
         let mut agreement = Agreement::new(rank, 7);
         agreement.begin();
         agreement
     });
-    let say = |what| ShrinkWord {
+    let say = |step| ShrinkMessage {
         ended: Ranks::new(),
-        what,
+        step,
     };
     (0..3).for_each(|rank| leader.give_up(rank));
     for rank in 4..7 {
-        leader.hear(rank, &say(ShrinkStep::Here));
+        leader.receive(rank, &say(ShrinkStep::Join));
     }
     let ballot = 1 << ROUND_SHIFT | 3;
-    let promise = other.hear(3, &say(ShrinkStep::Prepare { ballot }));
-    leader.hear(4, &promise[0].1);
+    let promise = other.receive(3, &say(ShrinkStep::Prepare { ballot }));
+    leader.receive(4, &promise[0].1);
     let accepted = None;
-    leader.hear(5, &say(ShrinkStep::Promise { ballot, accepted }));
+    leader.receive(5, &say(ShrinkStep::Promise { ballot, accepted }));
     [0, 1, 2, 6]
         .into_iter()
         .for_each(|rank| leader.note_ended(rank));
-    let of_other = |words: Words| words.into_iter().find(|(to, _)| *to == 4).unwrap().1;
-    let answer = other.hear(3, &of_other(leader.advance()));
-    // What rank 5 has learnt from the others in time, it may have passed on before its end.
+    let of_other = |messages: Outbox| messages.into_iter().find(|(to, _)| *to == 4).unwrap().1;
+    let answer = other.receive(3, &of_other(leader.advance()));
+    // Rank 5 may have passed on what it learned from the others before it ended.
     leader.note_ended(5);
-    leader.hear(4, &answer[0].1);
+    leader.receive(4, &answer[0].1);
     assert_eq!(leader.decided(), None);
-    let answer = other.hear(3, &of_other(leader.repeat()));
-    leader.hear(4, &answer[0].1);
+    let answer = other.receive(3, &of_other(leader.repeat()));
+    leader.receive(4, &answer[0].1);
     assert_eq!(leader.decided(), Some(&Ranks::from([3, 4, 5])));
     let members = Ranks::from([0, 1, 2, 6]);
-    other.hear(5, &say(ShrinkStep::Decided { members }));
+    other.receive(5, &say(ShrinkStep::Decided { members }));
     assert_eq!(other.decided(), None);
 }
 
-/// What is left to happen.
+/// Faults that may still happen.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
-struct Mishaps {
+struct FaultBudget {
     deaths: u32,
     suspicions: u32,
     retries: u32,
 }
 
-/// Goes through every order of everything that can happen. Returns how many states there are.
-fn explore(world: World, mishaps: Mishaps) -> usize {
+/// Explores every order of events. Returns the number of states.
+fn explore(world: World, budget: FaultBudget) -> usize {
     let mut seen = HashSet::new();
-    let mut ahead = vec![(world, mishaps)];
-    while let Some((world, mishaps)) = ahead.pop() {
-        if !seen.insert((world.clone(), mishaps)) {
+    let mut ahead = vec![(world, budget)];
+    while let Some((world, budget)) = ahead.pop() {
+        if !seen.insert((world.clone(), budget)) {
             continue;
         }
         world.check().unwrap_or_else(|error| panic!("{error}"));
-        let mut then = |left: Mishaps, act: &dyn Fn(&mut World)| {
+        let mut then = |left: FaultBudget, act: &dyn Fn(&mut World)| {
             let mut next = world.clone();
             act(&mut next);
             if !seen.contains(&(next.clone(), left)) {
@@ -377,29 +385,28 @@ fn explore(world: World, mishaps: Mishaps) -> usize {
             }
         };
         for (pair, number) in world.arrivals() {
-            then(mishaps, &|next| next.deliver(pair, number));
+            then(budget, &|next| next.deliver(pair, number));
         }
         for rank in 0..world.size() {
-            if let Some(retries) = mishaps.retries.checked_sub(1) {
-                then(Mishaps { retries, ..mishaps }, &|next| next.repeat(rank));
+            if let Some(retries) = budget.retries.checked_sub(1) {
+                then(FaultBudget { retries, ..budget }, &|next| next.repeat(rank));
             }
-            if let (Some(deaths), true) =
-                (mishaps.deaths.checked_sub(1), world.lives[rank as usize])
+            if let (Some(deaths), true) = (budget.deaths.checked_sub(1), world.alive[rank as usize])
             {
-                then(Mishaps { deaths, ..mishaps }, &|next| {
-                    next.lives[rank as usize] = false;
-                    // What was to come to it never does.
-                    next.under_way.retain(|(_, to), _| *to != rank);
+                then(FaultBudget { deaths, ..budget }, &|next| {
+                    next.alive[rank as usize] = false;
+                    // Messages to it never arrive.
+                    next.in_transit.retain(|(_, to), _| *to != rank);
                 });
             }
             for other in (0..world.size()).filter(|other| *other != rank) {
-                if !world.lives[other as usize] {
-                    then(mishaps, &|next| next.prove(rank, other));
-                } else if let Some(suspicions) = mishaps.suspicions.checked_sub(1) {
+                if !world.alive[other as usize] {
+                    then(budget, &|next| next.prove_end(rank, other));
+                } else if let Some(suspicions) = budget.suspicions.checked_sub(1) {
                     then(
-                        Mishaps {
+                        FaultBudget {
                             suspicions,
-                            ..mishaps
+                            ..budget
                         },
                         &|next| next.give_up(rank, other),
                     );
@@ -411,26 +418,26 @@ fn explore(world: World, mishaps: Mishaps) -> usize {
 }
 
 #[test]
-fn every_order_of_events_in_small_groups_holds() {
-    let pair = Mishaps {
+fn every_event_order_in_small_groups_decides_once() {
+    let pair = FaultBudget {
         deaths: 1,
         suspicions: 2,
         retries: 2,
     };
-    let a_death = Mishaps {
+    let death = FaultBudget {
         deaths: 1,
         suspicions: 1,
         retries: 0,
     };
-    let suspicions = Mishaps {
+    let suspicions = FaultBudget {
         deaths: 0,
         suspicions: 2,
         retries: 0,
     };
-    for (size, mishaps) in [(2, pair), (3, a_death), (3, suspicions)] {
+    for (size, budget) in [(2, pair), (3, death), (3, suspicions)] {
         let mut world = World::new(size);
         (0..size).for_each(|rank| world.begin(rank));
-        let states = explore(world, mishaps);
+        let states = explore(world, budget);
         assert!(states > 500, "{states} states");
     }
 }

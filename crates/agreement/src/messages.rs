@@ -1,4 +1,4 @@
-//! What ranks of a group that shrinks say to each other. See `agreement.rs`.
+//! Messages between the ranks of a group that shrinks. See [Note: Agreement].
 
 use std::collections::BTreeSet;
 
@@ -7,64 +7,64 @@ use serde::{Deserialize, Serialize};
 /// A set of ranks.
 pub type Ranks = BTreeSet<u32>;
 
-/// What a rank says to another.
+/// A message from one rank to another.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
-pub struct ShrinkWord {
-    /// The ranks that have ended, as has been proven to the sender or to whom it has it from.
+pub struct ShrinkMessage {
+    /// The ranks that have ended for certain, as the sender knows directly or from others.
     pub ended: Ranks,
-    /// The step of the sender.
-    pub what: ShrinkStep,
+    /// The sender's step.
+    pub step: ShrinkStep,
 }
 
-/// A step of the agreement on who is left.
+/// A step of the agreement.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub enum ShrinkStep {
-    /// The sender takes part, and takes the receiver for the one who leads.
-    Here,
-    /// The sender takes part, and has heard so of the receiver.
-    Heard,
-    /// The sender had closed the group without taking part, and never will.
+    /// The sender takes part, and regards the receiver as the leader.
+    Join,
+    /// The sender takes part, and knows that the receiver does.
+    Acknowledge,
+    /// The sender has closed the group, and will never take part.
     Gone,
-    /// Does the receiver follow this ballot, and none below it?
+    /// A request to follow this ballot and none below it.
     Prepare {
         /// The ballot.
         ballot: u64,
     },
-    /// Yes; and what it has accepted last, in an earlier one.
+    /// The sender follows the ballot.
     Promise {
         /// The ballot that it follows.
         ballot: u64,
-        /// A ballot, and the ranks that it was for.
+        /// The last earlier ballot that the sender accepted, with its members.
         accepted: Option<(u64, Ranks)>,
     },
-    /// These ranks shall go on.
+    /// A request to accept these ranks as the survivors.
     Accept {
         /// The ballot.
         ballot: u64,
         /// The ranks.
         members: Ranks,
     },
-    /// The sender has taken note of that.
+    /// The sender has accepted the ballot's proposal.
     Accepted {
         /// The ballot.
         ballot: u64,
     },
-    /// No: the sender follows a higher ballot, this one.
+    /// The sender rejects the ballot, since it follows a higher one.
     Superseded {
         /// The higher ballot.
         ballot: u64,
     },
-    /// It is settled: these ranks go on.
+    /// These ranks are decided to be the survivors.
     Decided {
         /// The ranks.
         members: Ranks,
     },
 }
 
-impl ShrinkWord {
-    /// Whether it names only ranks of a group of this size.
+impl ShrinkMessage {
+    /// Whether all ranks in the message belong to a group of this size.
     pub fn is_among(&self, size: u32) -> bool {
-        let named = match &self.what {
+        let named = match &self.step {
             ShrinkStep::Accept { members, .. } | ShrinkStep::Decided { members } => Some(members),
             ShrinkStep::Promise { accepted, .. } => accepted.as_ref().map(|(_, members)| members),
             _ => None,
