@@ -1,15 +1,15 @@
-//! The arguments of one call of a collective, and their checks.
+//! Arguments of a collective call, and their checks.
 
 use std::time::Duration;
 
-use weft_flight::{Entry, Kind, NOBODY, short_plan};
+use weft_flight::{Entry, Kind, NO_RANK, short_plan};
 use weft_kernels::{DType, Finish, ReduceOp};
 use weft_schedule::{Collective, WireFormat};
 
 use super::Tiling;
 use crate::Error;
 
-/// How contributions are combined.
+/// A reduction: the operation that combines the ranks' contributions.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Op {
     /// The sum.
@@ -28,7 +28,7 @@ pub enum Op {
     BitOr,
     /// Bitwise exclusive or.
     BitXor,
-    /// The sum, each rank's contribution multiplied by that rank's factor first.
+    /// The sum of the contributions, each multiplied by its rank's factor first.
     PremulSum(f64),
 }
 
@@ -47,7 +47,7 @@ impl Op {
         }
     }
 
-    /// Why elements of this type cannot be combined so, if they cannot: what the kernels have not.
+    /// Returns why elements of this type cannot be combined by this operation; `None` if they can.
     pub fn refusal(self, dtype: DType) -> Option<String> {
         let supported = match self {
             Op::Average => weft_kernels::supports_average(dtype),
@@ -64,7 +64,7 @@ impl Op {
         Some(format!("{name} is defined for {expected}, not for {dtype}"))
     }
 
-    /// What a reduction does at its end; `last`: every rank's contribution is in.
+    /// The last step of a reduction; `last`: every rank's contribution is included.
     pub fn finish(self, last: bool, ranks: u32) -> Finish {
         match self {
             Op::Average if last => Finish::Average(ranks),
@@ -77,7 +77,7 @@ impl Op {
         matches!(self, Op::Sum | Op::Average | Op::PremulSum(_))
     }
 
-    /// The name that users know.
+    /// The name in the public interface.
     pub fn name(self) -> &'static str {
         NAMES[self.index() as usize]
     }
@@ -97,7 +97,7 @@ impl Op {
     }
 }
 
-/// The names of all, by [`Op::index`].
+/// The names of all operations, by [`Op::index`].
 pub const NAMES: [&str; 9] = [
     "sum",
     "avg",
@@ -110,14 +110,14 @@ pub const NAMES: [&str; 9] = [
     "premul_sum",
 ];
 
-/// How much data a call moves, in elements.
+/// The amount of data of a call, in elements.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Counts {
     /// The message (all-reduce, reduce, broadcast), or each rank's block (all others).
     Equal(u64),
     /// Each rank's block, the same list on every rank.
     PerRank(Vec<u64>),
-    /// All-to-all: what this rank sends to each rank and receives from each.
+    /// All-to-all: the blocks that this rank sends to and receives from each rank.
     PerPair {
         /// Elements sent to each rank.
         send: Vec<u64>,
@@ -129,42 +129,48 @@ pub enum Counts {
 /// One call of a collective operation.
 #[derive(Clone, Debug)]
 pub struct Call {
-    /// Which operation.
+    /// The collective operation.
     pub collective: Collective,
     /// The type of the elements.
     pub dtype: DType,
-    /// How contributions are combined, where they are.
+    /// The reduction, for collectives that reduce.
     pub op: Op,
     /// The source. Where the operation works in place, it may equal `output`.
     pub input: *const u8,
     /// The destination.
     pub output: *mut u8,
-    /// How many elements.
+    /// The number of elements.
     pub counts: Counts,
-    /// Operations with a higher priority go first, also past those that were issued before: the
-    /// same on all ranks. Of one priority, the others are held to the order of their calls.
+    /// Operations with a higher priority run first, even before operations that were issued
+    /// earlier. Must be the same on all ranks. Operations of one priority run in the order of their
+    /// calls.
     pub priority: i32,
-    /// How long the operation may take before it fails; the group's timeout if none.
+    /// The time after which the operation fails; the group's timeout if `None`.
     pub timeout: Option<Duration>,
-    /// The name of the algorithm with its parts, if the default is not wanted.
+    /// The full name of the algorithm; the default if `None`.
     pub algorithm: Option<String>,
-    /// How the message is cut, if the default is not wanted.
+    /// The division of the message into tiles.
     pub tiling: Tiling,
-    /// How elements travel between ranks that share no memory; as the group says if none.
+    /// The wire format between ranks that share no memory; the group's if `None`.
     pub wire: Option<WireFormat>,
 }
 
-// SAFETY: the pointers are plain addresses; `Group::issue` says who answers for the memory.
+// SAFETY: the pointers are plain addresses; `Group::issue` states the requirements on the memory.
 unsafe impl Send for Call {}
 
 impl Call {
-    /// Checks everything that can be wrong without knowing what the other ranks call.
+    /// Checks everything that does not depend on the other ranks' calls.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Config`] if an argument is invalid, or does not fit the collective.
     pub fn check(&self, rank: u32, ranks: u32) -> Result<(), Error> {
         let root = self.collective.root();
         if root.is_some_and(|root| root >= ranks) {
             return Err(Error::Config(format!(
-                "{}: the root must be less than the number of ranks ({ranks})",
-                self.collective
+                "{}: no such root: the group has the ranks 0 to {}",
+                self.collective,
+                ranks - 1
             )));
         }
         if self.collective.reduces()
@@ -198,7 +204,7 @@ impl Call {
         })
     }
 
-    /// How many elements this rank has in `input` and in `output`.
+    /// The number of elements that this rank has in `input` and in `output`.
     fn own_elements(&self, rank: u32, ranks: u32) -> (u64, u64) {
         let whole = self.message_elements(ranks);
         let block = match &self.counts {
@@ -223,13 +229,13 @@ impl Call {
         }
     }
 
-    /// Whether it averages 16-bit floats, whose sums in transit may lie beyond their range.
+    /// Whether it averages 16-bit floats, whose sums in transit may exceed their range.
     #[inline]
     pub fn averages_halves(&self) -> bool {
         self.op == Op::Average && matches!(self.dtype, DType::F16 | DType::Bf16)
     }
 
-    /// Checks that the format that was asked for is defined for the call.
+    /// Checks that the requested wire format is defined for the call.
     fn check_wire(&self) -> Result<(), Error> {
         let Some(wire) = self.wire.filter(|wire| *wire != WireFormat::Full) else {
             return Ok(());
@@ -247,9 +253,9 @@ impl Call {
         refused.map_or(Ok(()), |why| Err(Error::Config(why)))
     }
 
-    /// The call in the format that it travels in: its own or, of sums, that of the group. What a
-    /// group says does not round what is only moved, such as parameters.
-    pub fn in_format_of(self, group: WireFormat) -> Call {
+    /// The call with its wire format set: its own or, for sums, the group's. A group's format does
+    /// not apply to data that is only moved, such as parameters, which must not be rounded.
+    pub fn with_wire_format(self, group: WireFormat) -> Call {
         let sums = self.collective.reduces() && self.op.sums() && self.dtype == DType::F32;
         let default = if sums { group } else { WireFormat::Full };
         Call {
@@ -278,7 +284,7 @@ impl Call {
             != (self.collective == Collective::AllToAll && !matches!(self.counts, Counts::Equal(_)))
         {
             return Err(Error::Config(format!(
-                "{}: counts per pair of ranks belong to all-to-all, and only there",
+                "{}: counts per pair of ranks are for all-to-all only, which accepts no counts per rank",
                 self.collective
             )));
         }
@@ -292,9 +298,9 @@ impl Call {
         Ok(())
     }
 
-    /// Whether a rank's vector must be in `Output` before the schedule begins.
+    /// Whether a rank's input must be copied into `Output` before the schedule begins.
     #[inline]
-    pub fn brings_in(&self, rank: u32) -> bool {
+    pub fn copies_input(&self, rank: u32) -> bool {
         match self.collective {
             Collective::AllReduce => true,
             Collective::Reduce { root } | Collective::Broadcast { root } => root == rank,
@@ -302,8 +308,8 @@ impl Call {
         }
     }
 
-    /// The call as schedules see it: who is not the root of a reduction only reads, and its
-    /// contribution stands in for its output.
+    /// The call as schedules see it. A rank that is not the root of a reduction only reads, and its
+    /// input takes the place of its output.
     pub fn for_schedules(self, rank: u32) -> Call {
         match self.collective {
             Collective::Reduce { root } if root != rank => Call {
@@ -314,7 +320,7 @@ impl Call {
         }
     }
 
-    /// What the flight recorder keeps of it, as operation `sequence` of its group.
+    /// The flight recorder's entry for the call, as operation `sequence` of its group.
     #[inline(always)]
     pub fn flight_entry(&self, sequence: u64, plan: u64, ranks: u32) -> Entry {
         let (count, per_rank) = match &self.counts {
@@ -327,7 +333,7 @@ impl Call {
             op: self.op.index(),
             plan: short_plan(plan),
             priority: self.priority,
-            rank: self.collective.root().unwrap_or(NOBODY),
+            rank: self.collective.root().unwrap_or(NO_RANK),
             sequence,
             count,
         }
@@ -351,7 +357,7 @@ impl Call {
     }
 }
 
-/// Whether every rank of a call with counts per rank is given all of them.
+/// Whether every rank knows all counts of a call with counts per rank.
 pub fn knows_all_counts(collective: Collective) -> bool {
     matches!(
         collective,
@@ -382,9 +388,9 @@ mod tests {
     }
 
     #[test]
-    fn elements_without_memory_are_refused_where_a_rank_has_them() {
+    fn null_address_is_refused_where_rank_has_elements() {
         use Collective::*;
-        // On rank 1: whether there may be no input, and no output.
+        // On rank 1: whether the input, and the output, may have no memory.
         for (collective, no_input, no_output) in [
             (AllReduce, false, false),
             (Reduce { root: 1 }, false, false),

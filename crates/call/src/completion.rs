@@ -1,4 +1,4 @@
-//! Completion of an operation, shared by the engine and the handles of the operation.
+//! Completion of an operation, shared by the engine and the operation's handles.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -10,24 +10,24 @@ use weft_flight::Recorded;
 use super::ending::{OperationEnd, RUNNING};
 use crate::Error;
 
-/// Operations that have ended, and how.
+/// Operations that have ended, with their results.
 pub type Finished = Vec<(Arc<Completion>, Result<(), Error>)>;
 
 type Callback = Box<dyn FnOnce(Result<(), Error>) + Send>;
 type Count = Box<dyn FnOnce() + Send>;
 
-/// What the engine and the handles of an operation share.
+/// The state that the engine and the handles of an operation share.
 pub struct Completion {
-    ending: OperationEnd<EndNotice>,
+    ending: OperationEnd<EndCallbacks>,
     /// The rank that a received message came from.
     source: AtomicU32,
-    /// In the flight recorder; not set for what is not recorded.
+    /// The flight recorder's record, if there is one.
     record: OnceLock<Recorded>,
 }
 
-/// What is told of the end, and to whom.
+/// The error of an ended operation, and the callbacks for its end.
 #[derive(Default)]
-struct EndNotice {
+struct EndCallbacks {
     error: Option<Error>,
     count: Option<Count>,
     callbacks: Vec<Callback>,
@@ -42,14 +42,14 @@ impl Completion {
         Self::in_state(RUNNING)
     }
 
-    /// That of an operation that is done already.
+    /// A completion of an operation that has succeeded already.
     pub fn done() -> Arc<Self> {
         Self::in_state(DONE)
     }
 
     fn in_state(state: u8) -> Arc<Self> {
         Arc::new(Completion {
-            ending: OperationEnd::new(state, EndNotice::default()),
+            ending: OperationEnd::new(state, EndCallbacks::default()),
             source: AtomicU32::new(u32::MAX),
             record: OnceLock::new(),
         })
@@ -69,12 +69,13 @@ impl Completion {
         }
     }
 
-    /// Makes it end this record as well. The first record counts.
+    /// Sets the flight record that the completion also ends. Only the first counts.
     pub fn set_record(&self, record: Recorded) {
         let _ = self.record.set(record);
     }
 
-    /// The operation begins; `plan`: by which plan, or 0 if that is known.
+    /// Records that the operation begins; `plan`: the plan that it runs by, or 0 if already
+    /// recorded.
     pub fn begins(&self, plan: u64) {
         if let Some(record) = self.record.get() {
             record.begin(plan);
@@ -99,7 +100,7 @@ impl Completion {
         }
     }
 
-    /// How it has ended, if it has.
+    /// The result, if the operation has ended.
     pub fn result(&self) -> Option<Result<(), Error>> {
         match self.ending.state() {
             RUNNING => None,
@@ -111,7 +112,8 @@ impl Completion {
         }
     }
 
-    /// Sleeps until the operation is over or the time is, unless there is a reason not to.
+    /// Sleeps until the operation has ended or `time` has passed. Returns immediately if `unless`
+    /// is true.
     pub fn park(&self, time: Duration, unless: impl Fn() -> bool) {
         self.ending.park(time, unless);
     }
@@ -122,9 +124,9 @@ impl Completion {
         (rank != u32::MAX).then_some(rank)
     }
 
-    /// Has the operation counted when it ends, before anybody can see that it has; now if it has
-    /// ended. `count` changes counters, and nothing of this operation.
-    pub fn counted_by(&self, count: Count) {
+    /// Calls `count` when the operation ends, before its end is visible; immediately if it has
+    /// ended. `count` may change counters, but nothing of this operation.
+    pub fn count_with(&self, count: Count) {
         self.ending.with(|notice| match self.is_over() {
             true => count(),
             false => notice.count = Some(count),
@@ -163,14 +165,14 @@ mod tests {
     fn counted(completion: &Arc<Completion>) -> Arc<AtomicBool> {
         let (counted, ended) = (Arc::new(AtomicBool::new(false)), completion.clone());
         let seen = counted.clone();
-        completion.counted_by(Box::new(move || {
+        completion.count_with(Box::new(move || {
             seen.store(!ended.is_over(), Ordering::Relaxed);
         }));
         counted
     }
 
     #[test]
-    fn an_operation_is_counted_before_its_end_can_be_seen() {
+    fn operation_is_counted_before_its_end_is_visible() {
         let completion = Completion::new();
         let counted_before_the_end = counted(&completion);
         assert!(!counted_before_the_end.load(Ordering::Relaxed));
@@ -179,11 +181,11 @@ mod tests {
     }
 
     #[test]
-    fn an_operation_that_has_ended_is_counted_at_once() {
+    fn ended_operation_is_counted_immediately() {
         let completion = Completion::done();
         let count = Arc::new(AtomicU32::new(0));
         let counter = count.clone();
-        completion.counted_by(Box::new(move || {
+        completion.count_with(Box::new(move || {
             counter.fetch_add(1, Ordering::Relaxed);
         }));
         completion.finish(Ok(()));

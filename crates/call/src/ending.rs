@@ -1,15 +1,14 @@
-//! The end of an operation, for threads that look whether it has come and threads that sleep until
-//! it does.
+//! End of an operation, for threads that poll it and threads that sleep until it.
 
 use std::sync::PoisonError;
 use std::time::Duration;
 
 use crate::sync::{AtomicU8, Condvar, Mutex, MutexGuard, Ordering};
 
-/// The operation has not ended. How one has is the user's: any other number.
+/// The operation has not ended. Any other state is an end, whose meaning the user defines.
 pub(crate) const RUNNING: u8 = 0;
 
-/// How an operation has ended, once it has, and what goes with that.
+/// The end of an operation, with data that belongs to it.
 pub(crate) struct OperationEnd<T> {
     state: AtomicU8,
     inner: Mutex<EndState<T>>,
@@ -17,22 +16,22 @@ pub(crate) struct OperationEnd<T> {
 }
 
 struct EndState<T> {
-    kept: T,
-    /// Threads that wait to be told: without any, telling would be a system call for nothing.
+    data: T,
+    /// The number of sleeping threads. While it is 0, the end needs no system call.
     parked: usize,
 }
 
 impl<T> OperationEnd<T> {
-    /// Of an operation in this state.
-    pub(crate) fn new(state: u8, kept: T) -> Self {
+    /// The end of an operation in this state.
+    pub(crate) fn new(state: u8, data: T) -> Self {
         OperationEnd {
             state: AtomicU8::new(state),
-            inner: Mutex::new(EndState { kept, parked: 0 }),
+            inner: Mutex::new(EndState { data, parked: 0 }),
             changed: Condvar::new(),
         }
     }
 
-    /// What came before the end is visible to who has seen it.
+    /// The state. A thread that sees the end also sees all writes before it.
     pub(crate) fn state(&self) -> u8 {
         self.state.load(Ordering::Acquire)
     }
@@ -41,15 +40,15 @@ impl<T> OperationEnd<T> {
         self.state() != RUNNING
     }
 
-    /// Ends the operation, and changes what goes with it before anybody can see that. Nothing if it
-    /// has ended before: only the first end counts.
+    /// Ends the operation, after a change of its data that is visible with the end. Returns `None`
+    /// if it has ended before: only the first end counts.
     pub(crate) fn end<R>(&self, state: u8, change: impl FnOnce(&mut T) -> R) -> Option<R> {
         let (result, parked) = {
             let mut inner = self.lock();
             if self.is_over() {
                 return None;
             }
-            let result = change(&mut inner.kept);
+            let result = change(&mut inner.data);
             self.state.store(state, Ordering::Release);
             (result, inner.parked > 0)
         };
@@ -59,12 +58,13 @@ impl<T> OperationEnd<T> {
         Some(result)
     }
 
-    /// Looks at what goes with the operation, or changes it. It does not end meanwhile.
+    /// Reads or changes the data. The operation does not end meanwhile.
     pub(crate) fn with<R>(&self, change: impl FnOnce(&mut T) -> R) -> R {
-        change(&mut self.lock().kept)
+        change(&mut self.lock().data)
     }
 
-    /// Sleeps until the operation is over or the time is, unless there is a reason not to.
+    /// Sleeps until the operation has ended or `time` has passed. Returns immediately if `unless`
+    /// is true.
     pub(crate) fn park(&self, time: Duration, unless: impl Fn() -> bool) {
         let mut inner = self.lock();
         if !self.is_over() && !unless() {

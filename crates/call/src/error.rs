@@ -1,4 +1,4 @@
-//! Errors of a group, with hints about their remedies.
+//! Errors of groups and endpoints, with hints about their remedies.
 
 use std::fmt;
 use std::io;
@@ -7,15 +7,14 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use weft_transport::{LinkError, is_own_limit, os_code};
 
-/// What to do where the operating system lets this process have no more of something.
+/// Hint for errors at a resource limit of this process.
 pub const RAISE_LIMIT: &str = "Raise its limits of descriptors (ulimit -n), threads or memory";
 
-/// What to do where it refuses by a rule, not for want of something.
+/// Hint for calls that a rule of the system refuses.
 const ALLOW_CALL: &str =
     "A seccomp profile or another sandbox refuses it: see Containers in docs/how-to/operations.md";
 
-/// Longer reasons for an abort are cut on their way to other ranks, so that they fit into a
-/// message.
+/// The longest reason for an abort that other ranks receive, so that it fits into a message.
 const REASON_CHARACTERS: usize = 4096;
 
 /// Why an operation, a group or an endpoint failed.
@@ -27,38 +26,37 @@ pub enum Error {
         rank: Option<u32>,
         /// The host that it ran on.
         host: String,
-        /// What was seen of the loss.
+        /// The evidence of the loss.
         detail: String,
     },
-    /// Nothing came before the deadline.
+    /// An operation did not end before its deadline.
     Timeout {
-        /// What was to be done.
+        /// The operation.
         operation: String,
-        /// Whom or what was waited for.
+        /// The rank or event that it waited for.
         waiting_for: String,
-        /// How long was allowed.
+        /// The timeout.
         after: Duration,
     },
-    /// Two ranks called different things.
+    /// Two ranks made different calls.
     Desync {
-        /// Where: "as operation 3 of group ...".
+        /// The operation that differs: "as operation 3 of group ...".
         place: String,
-        /// What they called, by their numbers in the group that the ranks met in, in ascending
-        /// order.
+        /// The two calls, each with its rank in the group of the rendezvous, in ascending order.
         calls: [(u32, String); 2],
     },
     /// The group was aborted, or the attempt cancelled.
     Aborted {
-        /// Why, as the one who aborted said.
+        /// The reason that the caller of abort gave.
         reason: String,
     },
-    /// A setting or an argument is wrong, or settings of two ranks do not fit together.
+    /// A setting or an argument is invalid, or the settings of two ranks do not match.
     Config(String),
     /// A peer could not prove that it belongs to the job.
     Auth(String),
     /// This machine, transport or type cannot do that.
     Unsupported(String),
-    /// A mistake in weft, or a refusal by the operating system that is not expected.
+    /// A defect in weft, or an unexpected refusal by the operating system.
     Internal(String),
 }
 
@@ -77,8 +75,8 @@ impl Error {
         }
     }
 
-    /// The error as other ranks are told of it by `origin`.
-    pub fn told_by(&self, origin: u32) -> Self {
+    /// The error that other ranks get when rank `origin` reports it.
+    pub fn reported_by(&self, origin: u32) -> Self {
         match self.clone() {
             Error::Timeout {
                 operation,
@@ -95,23 +93,23 @@ impl Error {
                     reason: format!("by rank {origin}: {reason}"),
                 }
             }
-            lost @ Error::PeerLost { .. } => lost.with_note(&format!("told by rank {origin}")),
-            as_it_is @ Error::Desync { .. } => as_it_is,
+            lost @ Error::PeerLost { .. } => lost.with_note(&format!("reported by rank {origin}")),
+            desync @ Error::Desync { .. } => desync,
             other => Error::Aborted {
                 reason: format!("rank {origin} failed: {other}"),
             },
         }
     }
 
-    /// The operating system refuses what this process needs to do something.
-    pub fn refused_here(what: &str, error: &io::Error) -> Self {
+    /// The operating system refuses `action` to this process.
+    pub fn refused_here(action: &str, error: &io::Error) -> Self {
         Error::Config(format!(
-            "this process cannot {what}: {error}{}",
+            "this process cannot {action}: {error}{}",
             remedy(error)
         ))
     }
 
-    /// What became of a link to a peer, as an error that names the peer.
+    /// The error for a failed link, with the peer's rank and host.
     pub fn from_link(error: LinkError, rank: Option<u32>, host: &str) -> Self {
         let lost = |detail: String| Error::PeerLost {
             rank,
@@ -122,13 +120,13 @@ impl Error {
             LinkError::Gone(why) => lost(why),
             LinkError::Absent(why) => lost(why),
             LinkError::Left => lost("it closed the connection".into()),
-            LinkError::Protocol(what) => lost(format!("it broke the protocol: {what}")),
-            // The system's text does not say of what there are too many.
+            LinkError::Protocol(detail) => lost(format!("it violated the protocol: {detail}")),
+            // The system's text does not name the exhausted resource.
             LinkError::Io(error) if os_code(&error) == Some(libc::ETOOMANYREFS) => {
-                let whom = name(rank, host);
+                let peer = name(rank, host);
                 Error::Config(format!(
-                    "this process cannot send descriptors to {whom}: too many of this user's lie \
-                     in messages that have not been received. {RAISE_LIMIT}"
+                    "this process cannot send descriptors to {peer}: too many descriptors of this \
+                     user are in messages that have not been received. {RAISE_LIMIT}"
                 ))
             }
             LinkError::Io(error) if is_own_limit(&error) => {
@@ -143,18 +141,18 @@ impl Error {
                 "{} is another user's process: {why}",
                 name(rank, host)
             )),
-            LinkError::TimedOut(what) => Error::Timeout {
+            LinkError::TimedOut(detail) => Error::Timeout {
                 operation: "connecting".into(),
-                waiting_for: format!("{} ({what})", name(rank, host)),
+                waiting_for: format!("{} ({detail})", name(rank, host)),
                 after: Duration::ZERO,
             },
-            LinkError::Setup(what) => Error::Config(what),
+            LinkError::Setup(message) => Error::Config(message),
             LinkError::Cancelled => Error::cancelled(),
             error @ LinkError::Unregistered => Error::Internal(error.to_string()),
         }
     }
 
-    /// The error with a remark, in parentheses.
+    /// Adds a note in parentheses to the error's message.
     pub fn with_note(mut self, note: &str) -> Self {
         let text = match &mut self {
             Error::PeerLost { detail, .. } => detail,
@@ -171,7 +169,7 @@ impl Error {
     }
 }
 
-/// What to do where the operating system has refused something to this process.
+/// Returns a hint, preceded by ". ", for an error of a system call; empty if there is none.
 pub fn remedy(error: &io::Error) -> String {
     match os_code(error) {
         // Threads are refused with EAGAIN.
@@ -218,12 +216,12 @@ impl fmt::Display for Error {
                 calls: [(first, this), (second, that)],
             } => write!(
                 f,
-                "ranks called different things {place}: rank {first} {this}, rank {second} {that}. \
+                "ranks made different calls {place}: rank {first} {this}, rank {second} {that}. \
                  All ranks of a group must make the same calls in the same order"
             ),
             Error::Aborted { reason } => write!(
                 f,
-                "aborted: {reason}. The group stays broken; make a new one to go on"
+                "aborted: {reason}. The group stays broken; make a new one to continue"
             ),
             Error::Config(what) => write!(f, "{what}"),
             Error::Auth(what) => write!(
@@ -243,7 +241,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_limit_of_this_process_is_no_loss_of_the_peer() {
+    fn limit_of_this_process_is_a_config_error() {
         for limit in [libc::EMFILE, libc::ETOOMANYREFS] {
             let full = std::io::Error::from_raw_os_error(limit);
             let error = Error::from_link(LinkError::Io(full), Some(1), "host-a");
@@ -260,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn timeouts_say_the_words_that_scripts_look_for() {
+    fn timeout_message_contains_timed_out() {
         let late = |seconds| Error::Timeout {
             operation: "rendezvous".into(),
             waiting_for: "rank 1 of 2".into(),
@@ -271,10 +269,10 @@ mod tests {
             "rendezvous timed out after 3.0 s, waiting for rank 1 of 2. If it is only slow, \
              pass a longer timeout; otherwise see what it is doing"
         );
-        let at_once = late(0).to_string();
+        let immediate = late(0).to_string();
         assert!(
-            at_once.contains("timed out, waiting for rank 1 of 2."),
-            "{at_once}"
+            immediate.contains("timed out, waiting for rank 1 of 2."),
+            "{immediate}"
         );
     }
 }

@@ -1,4 +1,4 @@
-//! Fingerprints of a rank's calls, in a form that travels with its signals.
+//! Fingerprints of calls, which ranks send with their signals to detect different calls (desync).
 
 use std::fmt;
 
@@ -8,34 +8,33 @@ use weft_schedule::{Collective, WireFormat};
 use super::arguments::{NAMES, knows_all_counts};
 use super::{Call, Counts, mix};
 
-/// What a rank called, in a form that travels with its signals so that ranks that call different
-/// things find out.
+/// A rank's call in a form that is sent with its signals, so that ranks detect different calls.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
 pub struct Fingerprint {
-    /// Elements; for counts that differ between ranks, nothing.
+    /// The number of elements; 0 for counts that differ between ranks.
     pub count: u64,
     /// Collective, dtype, op, level of the priority, root, and wire format.
     pub kind: u64,
-    /// All operations of the group so far, hashed.
+    /// Hash of all earlier operations of the group.
     pub history: u64,
-    /// The hash that names the plan; 0 while that is not settled.
+    /// The hash of the plan; 0 while no plan is chosen.
     pub plan: u64,
 }
 
-/// Where the level of the priority lies in `kind`: see `Order`.
+/// Position of the priority's level in `kind`: see `Order`.
 const LEVEL_SHIFT: u32 = 13;
-/// Of the upper half, what is left of the root.
+/// The bits of the upper half that hold the root.
 const ROOT_MASK: u64 = (1 << 28) - 1;
 const WIRE_SHIFT: u32 = 60;
 
 impl Fingerprint {
-    /// As it travels, word by word.
+    /// The words that are sent.
     #[inline]
     pub fn words(self) -> [u64; 4] {
         [self.count, self.kind, self.history, self.plan]
     }
 
-    /// From the words behind a flag: words 1 to 4 of its line.
+    /// The fingerprint in the words behind a flag: words 1 to 4 of its line.
     #[inline]
     pub fn behind_flag(word: impl Fn(u64) -> u64) -> Self {
         Fingerprint {
@@ -46,7 +45,7 @@ impl Fingerprint {
         }
     }
 
-    /// The fingerprint of a call whose plan is not settled yet.
+    /// The fingerprint of a call whose plan is not chosen yet.
     pub fn new(call: &Call, history: u64, level: usize) -> Self {
         let count = match &call.counts {
             Counts::Equal(n) => *n,
@@ -84,19 +83,19 @@ impl Fingerprint {
         (self.kind >> LEVEL_SHIFT) as usize & 7
     }
 
-    /// The same call by this plan.
+    /// The same call with this plan.
     pub fn with_plan(self, plan: u64) -> Self {
         Fingerprint { plan, ..self }
     }
 
-    /// The collective's name and the hash that names its plan, once that is settled.
+    /// The collective's name and the hash of the plan, once that is chosen.
     pub fn plan(self) -> Option<(&'static str, u64)> {
         let collective = Collective::NAMES.get((self.kind & 15) as usize)?;
         (self.plan != 0).then_some((*collective, self.plan))
     }
 
-    /// As it travels from one rank to another: with the elements of that pair, where they are known
-    /// to these two only.
+    /// The fingerprint that one rank sends to another: with the count of that pair, where only
+    /// these two ranks know it.
     #[inline]
     pub fn between(self, call: &Call, me: u32, from: u32, to: u32) -> Self {
         let count = match (&call.counts, call.collective) {
@@ -113,18 +112,18 @@ impl Fingerprint {
         Fingerprint { count, ..self }
     }
 
-    /// Extends the hash of all operations by this one.
+    /// The hash of all operations, including this one.
     pub fn extended(self) -> u64 {
         mix(mix(self.history, self.kind), self.count)
     }
 
-    /// Detects words of two fingerprints mixed up by an overwrite under way.
+    /// A checksum that detects a mixture of two fingerprints during an overwrite.
     #[inline]
     pub fn checksum(self, g: u64) -> u64 {
         mix(mix(self.extended(), self.plan), g)
     }
 
-    /// Whether the calls agree, and their plans as far as they are settled.
+    /// Whether the calls agree, and their plans if both are chosen.
     pub fn agrees(self, other: Self) -> bool {
         let settled = self.plan != 0 && other.plan != 0;
         let same_plan = !settled || self.plan == other.plan;
@@ -182,7 +181,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn plans_are_told_apart_by_all_their_bits_once_both_are_settled() {
+    fn plans_are_compared_by_all_bits_once_chosen() {
         let call = Fingerprint::behind_flag(|word| word);
         let [first, last] = [1, 1 << 63].map(|plan| call.with_plan(plan));
         assert!(!first.agrees(last));

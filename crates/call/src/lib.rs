@@ -2,7 +2,6 @@
 
 mod arguments;
 mod completion;
-mod due;
 mod ending;
 mod error;
 mod fingerprint;
@@ -10,14 +9,15 @@ mod hash;
 mod order;
 mod sync;
 mod tiling;
+mod time_limit;
 
 pub use arguments::{Call, Counts, Op};
 pub use tiling::Tiling;
 
 pub use arguments::{NAMES as OP_NAMES, knows_all_counts};
 pub use completion::{Completion, Finished};
-pub use due::Due;
 pub use error::{Error, RAISE_LIMIT, remedy};
 pub use fingerprint::Fingerprint;
 pub use hash::mix;
 pub use order::{LEVELS, Order};
+pub use time_limit::TimeLimit;

@@ -1,30 +1,30 @@
-//! The operations of a group in the order of their calls, which is the same on all ranks.
+//! Order of a group's operations: their numbers and fingerprints, the same on all ranks.
 
 use std::collections::VecDeque;
 
 use super::{Call, Fingerprint};
 
-/// So many finished operations are remembered, for peers that ask.
+/// The number of operations that are remembered, for peers that query them.
 const REMEMBERED: usize = 64;
 
-/// So many priorities but 0 have a level of their own; a further one shares that of the nearest
-/// with the same sign, or else has that of 0.
+/// The number of priorities, other than 0, with a separate level. A further priority shares the
+/// level of the nearest one with the same sign, or has that of 0 if there is none.
 pub const LEVELS: usize = 3;
 
-/// Numbers operations, and remembers what they were.
+/// Numbers operations, and remembers their fingerprints.
 #[derive(Default, Debug)]
 pub struct Order {
     next: u64,
     history: u64,
     remembered: VecDeque<(u64, Fingerprint)>,
-    /// The priorities that have levels, from level 1 on, in the order of their first calls: the
-    /// same on all ranks, as the calls are.
+    /// The priorities of the levels from 1 on, in the order of their first calls, which is the same
+    /// on all ranks.
     levels: Vec<i32>,
 }
 
 impl Order {
-    /// The number of the operation that this call becomes, and its fingerprint. `plan` is 0 while
-    /// it is not settled.
+    /// Adds a call. Returns its operation's number and fingerprint. `plan` is 0 while none is
+    /// chosen.
     #[inline]
     pub fn enter(&mut self, call: &Call, plan: u64) -> (u64, Fingerprint) {
         let level = self.level(call.priority);
@@ -39,12 +39,12 @@ impl Order {
         (sequence, fingerprint)
     }
 
-    /// The number of operations that were called.
+    /// The number of operations so far.
     pub fn issued(&self) -> u64 {
         self.next
     }
 
-    /// The level of a priority: 0, or what distinguishes it from others as far as there is room.
+    /// The level of a priority: 0, or one that distinguishes it from others if one is free.
     fn level(&mut self, priority: i32) -> usize {
         if priority == 0 {
             return 0;
@@ -54,13 +54,15 @@ impl Order {
             self.levels.push(priority);
             return self.levels.len();
         }
-        let alike = |index: &usize| self.levels[*index].signum() == priority.signum();
+        let same_sign = |index: &usize| self.levels[*index].signum() == priority.signum();
         let distance = |index: &usize| self.levels[*index].abs_diff(priority);
-        let nearest = (0..self.levels.len()).filter(alike).min_by_key(distance);
+        let nearest = (0..self.levels.len())
+            .filter(same_sign)
+            .min_by_key(distance);
         known.or(nearest).map_or(0, |index| index + 1)
     }
 
-    /// Takes note of the plan of an operation that was entered without.
+    /// Records the plan of an operation that was added without one.
     pub fn settle(&mut self, sequence: u64, fingerprint: Fingerprint) {
         if let Some(entry) = self
             .remembered
@@ -72,19 +74,19 @@ impl Order {
         }
     }
 
-    /// What was called as operation `sequence`, if that is still known.
+    /// The fingerprint of operation `sequence`, if it is still remembered.
     pub fn recall(&self, sequence: u64) -> Option<Fingerprint> {
         let found = self.remembered.iter().find(|(s, _)| *s == sequence);
         found.map(|(_, fingerprint)| *fingerprint)
     }
 
-    /// What was called last, as far as it is known.
+    /// The remembered operations.
     pub fn recent(&self) -> Vec<(u64, Fingerprint)> {
         self.remembered.iter().copied().collect()
     }
 
-    /// The first operation at which this rank and another have called different things, and what
-    /// they called, if both know it still.
+    /// The first operation that differs between this rank and another, with the two calls, if both
+    /// still remember it.
     pub fn first_difference(
         &self,
         theirs: &[(u64, Fingerprint)],
@@ -143,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_difference_is_found_while_both_remember_it() {
+    fn first_difference_is_found_while_both_remember_it() {
         let others = |called: u64| calls((0..called).map(|_| 0)).recent();
         let mine = |called: u64| calls((0..called).map(|n| u32::from(n == 3 || n == 5)));
         let found = mine(10).first_difference(&others(8));

@@ -2,12 +2,11 @@
 
 use serde::{Deserialize, Serialize};
 
-/// How a message is cut, where the default is not wanted. The same on all ranks.
+/// Settings for the division of a message into tiles. Must be the same on all ranks.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub struct Tiling {
-    /// The part of the largest chunk that one tile takes, in bytes; what fits into a slot if that
-    /// is less.
+    /// Bytes of the largest chunk that one tile covers; limited by the size of a slot.
     pub tile_bytes: Option<u64>,
-    /// How many tiles may be under way at once: at most as many as there are slots.
+    /// The number of concurrent tiles, limited by the number of slots.
     pub tiles_in_flight: Option<u32>,
 }

@@ -276,7 +276,7 @@ impl<'a> Exchange<'a> {
         let told = self.wait(topic, &keys);
         if let Err(Error::Timeout { .. }) = told {
             let missing = self.missing(topic, started.elapsed());
-            self.answer(topic, &Answer::Refused(missing.told_by(0)))?;
+            self.answer(topic, &Answer::Refused(missing.reported_by(0)))?;
             return Err(missing);
         }
         let mut values = Vec::with_capacity(keys.len());
