@@ -1,10 +1,10 @@
-//! A directory of this user alone in a place that all users can write to, and its files.
+//! A private directory of this user in a place that all users can write to, and its files.
 //!
-//! [Note: Shared places] Anybody may prepare names in `/tmp`: a link in the place of a file that a
-//! process is about to write lets it overwrite whatever its user may write. So names are random and
-//! made exclusively (`mkdir`, `O_EXCL`), a directory that is there already must belong to this user
-//! and be closed to others, and links are not followed. Everything inside is reached through the
-//! descriptor of the directory that was checked, so that nobody can exchange it afterwards.
+//! [Note: Shared places] Any user may prepare names in `/tmp`: a symbolic link in place of a file
+//! lets a process overwrite any file that its user may write. So names are random and created
+//! exclusively (`mkdir`, `O_EXCL`), an existing directory must belong to this user and be closed to
+//! others, and links are not followed. Everything inside is accessed through the descriptor of the
+//! checked directory, so that it cannot be exchanged afterwards.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, ErrorKind, Write};
@@ -16,7 +16,7 @@ use std::time::{Duration, SystemTime};
 const DIRECTORY_MODE: u32 = 0o700;
 const FILE_MODE: u32 = 0o600;
 const OTHERS: u32 = 0o077;
-/// The times of files advance in such steps at most: a tick of the kernel's clock at 100 Hz.
+/// The resolution of file times: a tick of the kernel's clock at 100 Hz.
 const TIME_STEP: Duration = Duration::from_millis(10);
 
 /// A directory that only this user can read and write.
@@ -29,8 +29,8 @@ pub(super) struct PrivateDirectory {
 impl PrivateDirectory {
     /// This user's directory in `base`: the oldest whose name begins with `prefix`, or a new one.
     ///
-    /// Processes that make one together take the same: the oldest, once it is so old that no other
-    /// can have the same time.
+    /// Processes that create one at the same time all take the oldest, once it is old enough that
+    /// no other can have the same time.
     pub(super) fn of_user(base: &Path, prefix: &str) -> io::Result<Self> {
         fs::create_dir_all(base)?;
         let mut own = None;
@@ -53,7 +53,7 @@ impl PrivateDirectory {
         }
     }
 
-    /// The subdirectory of this name, made if it is missing.
+    /// The subdirectory of this name, created if it is missing.
     pub(super) fn subdirectory(&self, name: &str) -> io::Result<Self> {
         let pinned = self.pinned(name);
         match DirBuilder::new().mode(DIRECTORY_MODE).create(&pinned) {
@@ -66,7 +66,7 @@ impl PrivateDirectory {
         &self.path
     }
 
-    /// Writes a file whole: a reader finds the former one or this, never a half.
+    /// Writes a file atomically: a reader finds the former one or this one.
     pub(super) fn write(&self, name: &str, content: &str) -> io::Result<()> {
         let draft = self.pinned(&format!(".{name}.{}", unpredictable()?));
         let mut options = OpenOptions::new();
@@ -79,8 +79,8 @@ impl PrivateDirectory {
         written.inspect_err(|_| _ = fs::remove_file(&draft))
     }
 
-    /// Removes subdirectories, by when something was last written there, until neither limit is
-    /// exceeded. What another process removes meanwhile is nothing to report.
+    /// Removes the subdirectories with the oldest writes until neither limit is exceeded. Removals
+    /// by other processes are no errors.
     pub(super) fn sweep(&self, count_max: usize, age_max: Duration) -> io::Result<()> {
         let mut found: Vec<(SystemTime, PathBuf)> = Vec::new();
         for entry in fs::read_dir(self.pinned("."))? {
@@ -103,7 +103,7 @@ impl PrivateDirectory {
         Ok(())
     }
 
-    /// The oldest directory of this user's, and when it was made, where the file system tells that.
+    /// The oldest directory of this user, and its creation time where the file system records it.
     fn oldest(base: &Path, prefix: &str) -> io::Result<Option<(SystemTime, Self)>> {
         let mut oldest: Option<(SystemTime, Self)> = None;
         for entry in fs::read_dir(base)? {
@@ -112,7 +112,7 @@ impl PrivateDirectory {
             if !name.is_some_and(|name| name.starts_with(prefix)) {
                 continue;
             }
-            // Other users' directories, and what is no directory, are left alone.
+            // Skips other users' directories, and files.
             let Ok(directory) = Self::open(path.clone(), &path) else {
                 continue;
             };
@@ -126,7 +126,7 @@ impl PrivateDirectory {
         Ok(oldest)
     }
 
-    /// Opens a directory at `place` that people know as `path`.
+    /// Opens a directory at `place`, which messages call `path`.
     fn open(path: PathBuf, place: &Path) -> io::Result<Self> {
         let mut options = OpenOptions::new();
         let flags = libc::O_DIRECTORY | libc::O_NOFOLLOW;
@@ -143,13 +143,13 @@ impl PrivateDirectory {
         Ok(PrivateDirectory { path, opened })
     }
 
-    /// A path by way of the descriptor, whatever has become of the directory's own.
+    /// A path through the descriptor, which stays valid if the directory is moved.
     fn pinned(&self, name: &str) -> PathBuf {
         PathBuf::from(format!("/proc/self/fd/{}/{name}", self.opened.as_raw_fd()))
     }
 }
 
-/// Whether a file may yet be made whose time is the same.
+/// Whether another file with the same time may still be created.
 fn is_recent(made: SystemTime) -> bool {
     SystemTime::now()
         .duration_since(made)
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_have_prepared_is_left_alone() {
+    fn prepared_directories_of_others_are_not_used() {
         let (base, target) = (Directory::new(), Directory::new());
         fs::create_dir_all(&base.0).unwrap();
         fs::create_dir_all(&target.0).unwrap();
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_in_the_place_of_a_file_or_of_a_directory_is_not_followed() {
+    fn links_in_place_of_files_are_not_followed() {
         let (base, target) = (Directory::new(), Directory::new());
         let own = PrivateDirectory::of_user(&base.0, PREFIX).unwrap();
         fs::create_dir_all(&target.0).unwrap();
@@ -222,7 +222,7 @@ mod tests {
         assert_eq!(fs::read_to_string(own.path().join("a")).unwrap(), "mine");
         symlink(&target.0, own.path().join("job")).unwrap();
         own.subdirectory("job").unwrap_err();
-        // The directory that was checked is written to, not one that has come into its place.
+        // Writes go to the checked directory, not to one that has replaced it.
         let moved = base.0.join("moved");
         fs::rename(own.path(), &moved).unwrap();
         symlink(&target.0, own.path()).unwrap();
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_cannot_be_put_into_place_leaves_no_draft() {
+    fn failed_rename_leaves_no_draft() {
         let base = Directory::new();
         let own = PrivateDirectory::of_user(&base.0, PREFIX).unwrap();
         fs::create_dir(own.path().join("a")).unwrap();
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn processes_that_begin_together_share_a_directory() {
+    fn processes_that_start_together_share_a_directory() {
         let base = Directory::new();
         let of_user = || PrivateDirectory::of_user(&base.0, PREFIX).map(|own| own.path);
         let paths = std::thread::scope(|scope| {
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn old_subdirectories_are_swept() {
+    fn old_subdirectories_are_removed() {
         let base = Directory::new();
         let own = PrivateDirectory::of_user(&base.0, PREFIX).unwrap();
         let now = SystemTime::now();

@@ -1,4 +1,4 @@
-//! One group's way to the recorder, and the handle of a recorded operation.
+//! A group's access to the recorder, and the handle of a recorded operation.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ pub struct GroupFlight {
 }
 
 impl GroupFlight {
-    /// Makes a group known.
+    /// Registers a group with the recorder.
     pub fn new(recorder: &Arc<FlightRecorder>, info: GroupInfo) -> Self {
         GroupFlight {
             group: recorder.add_group(info),
@@ -22,34 +22,35 @@ impl GroupFlight {
         }
     }
 
-    /// Records an operation that is issued now; `begins`: and starts at the same moment.
+    /// Records an operation that is issued now and, if `begins`, also begins now. Returns its
+    /// number.
     #[inline(always)]
     pub fn issue(&self, entry: &Entry, begins: bool) -> u64 {
         self.recorder.ring.issue(self.group, entry, begins)
     }
 
     /// Records an operation that begins and ends with its call.
-    pub fn at_once(&self, entry: &Entry) {
+    pub fn immediate(&self, entry: &Entry) {
         self.end(self.issue(entry, true));
     }
 
-    /// Takes note that an operation has ended well.
+    /// Records the successful end of an operation.
     #[inline(always)]
     pub fn end(&self, number: u64) {
         self.recorder.ring.end(number, false);
     }
 
-    /// Takes note that an operation begins; `plan`: by which plan, or 0 if that is known.
+    /// Records that an operation begins; `plan`: its plan, or 0 if already recorded.
     pub fn begin(&self, number: u64, plan: u64) {
         self.recorder.ring.begin(number, short_plan(plan));
     }
 
-    /// Takes note that weft itself calls an operation, before one that the user has called.
+    /// Marks an operation that weft itself calls before one of the user's.
     pub fn mark_internal(&self, number: u64) {
         self.recorder.ring.mark_internal(number);
     }
 
-    /// An operation's handle for its completion.
+    /// The handle of an operation, for its completion.
     pub fn recorded(&self, number: u64) -> Recorded {
         Recorded {
             recorder: self.recorder.clone(),
@@ -57,42 +58,42 @@ impl GroupFlight {
         }
     }
 
-    /// Takes note of the name of a plan.
+    /// Records the name of a plan.
     pub fn name_plan(&self, collective: &'static str, plan: u64, name: &str) {
         self.recorder
             .name_plan(self.group, (collective, short_plan(plan)), name);
     }
 
-    /// Takes note that the group has failed. Where records are written, if they are.
+    /// Records the failure of the group. Returns the directory of the written records, if any.
     pub fn failed(&self, why: &str) -> Option<String> {
         self.recorder.failed(self.group, why)
     }
 
-    /// Takes note that nothing more is called in the group.
+    /// Records that the group is closed.
     pub fn close(&self) {
         self.recorder.close_group(self.group);
     }
 }
 
-/// A recorded operation under way.
+/// A recorded operation that has not ended.
 pub struct Recorded {
     recorder: Arc<FlightRecorder>,
     number: u64,
 }
 
 impl Recorded {
-    /// Takes note that it begins; `plan`: by which plan, or 0 if that is known.
+    /// Records that it begins; `plan`: its plan, or 0 if already recorded.
     pub fn begin(&self, plan: u64) {
         self.recorder.ring.begin(self.number, short_plan(plan));
     }
 
-    /// Takes note of whom a message came from, with which it begins.
+    /// Records the sender of a message, and that its operation begins.
     pub fn matched(&self, peer: u32) {
         self.recorder.ring.set_peer(self.number, peer);
         self.begin(0);
     }
 
-    /// Takes note that it has ended.
+    /// Records that it has ended.
     pub fn end(&self, failed: bool) {
         self.recorder.ring.end(self.number, failed);
     }

@@ -1,12 +1,12 @@
-//! What the recorder of an endpoint knows besides its ring: process, groups, failures.
+//! State of a recorder besides its ring: process, groups and failures.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// In a user's directory, the directory of each job begins with this.
+/// Prefix of the directory of a job in the user's directory.
 const JOB_PREFIX: &str = "job-";
 
-/// What the recorder is told of a group.
+/// A group's description for the recorder.
 #[derive(Clone, Debug)]
 pub struct GroupInfo {
     /// The group's identity.
@@ -21,23 +21,23 @@ pub struct GroupInfo {
     pub timeout: Duration,
 }
 
-/// Which process the records are of.
+/// The process that the records belong to.
 #[derive(Clone, Default, Debug)]
 pub struct ProcessInfo {
     /// The host's name.
     pub host_name: String,
-    /// The boot of the host's kernel, which tells hosts apart.
+    /// The boot identifier of the host's kernel, which distinguishes hosts.
     pub boot_id: String,
-    /// The process.
+    /// The process identifier.
     pub pid: u32,
-    /// The names of reductions, by what [`super::Entry::op`] says.
+    /// The names of reductions, by [`super::Entry::op`].
     pub op_names: &'static [&'static str],
 }
 
-/// A group, as the recorder knows it.
+/// The recorder's state of a group.
 pub(super) struct KnownGroup {
     pub(super) info: GroupInfo,
-    /// The names of plans, by collective and by what fingerprints carry.
+    /// The names of plans, by collective and by [`super::short_plan`] of their hash.
     pub(super) plans: BTreeMap<(&'static str, u16), String>,
     pub(super) closed: bool,
 }
@@ -50,8 +50,8 @@ pub(super) struct Failure {
     pub(super) why: String,
 }
 
-/// What records are of: a first group, and all that are made while a group is open. What a process
-/// does after it has closed all of its groups is another job.
+/// A job: a first group, and all that are made while a group is open. After a process has closed
+/// all of its groups, the next group begins another job.
 #[derive(Clone, Copy, Default, Debug)]
 pub(super) struct RecordedJob {
     /// The first group's identity.
@@ -63,18 +63,18 @@ pub(super) struct RecordedJob {
 }
 
 impl RecordedJob {
-    /// The name of its directory.
+    /// The name of the job's directory.
     pub(super) fn directory(&self) -> String {
         format!("{JOB_PREFIX}{:016x}", self.id)
     }
 }
 
-/// What is known besides the ring.
+/// The state besides the ring.
 #[derive(Default)]
 pub(super) struct RecorderState {
     pub(super) groups: BTreeMap<u32, KnownGroup>,
     pub(super) next_group: u32,
     pub(super) failures: Vec<Failure>,
-    /// The last one.
+    /// The last job.
     pub(super) job: Option<RecordedJob>,
 }

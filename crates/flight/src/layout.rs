@@ -1,8 +1,8 @@
-//! The layout of written records: that of PyTorch's flight recorder, version 2.10, as JSON.
+//! Layout of written records: that of PyTorch's flight recorder, version 2.10, as JSON.
 //!
-//! What it has no place for lies under `weft`, in the file and in every entry. Times are those of
-//! the system's clock; `weft` has what leads from there to the monotonic clock, which all processes
-//! of a host share. `weft trace` reads this (`python/weft/tracing`).
+//! Additional data is under the key `weft`, in the file and in every entry. Times are those of the
+//! system's clock. The file's `weft` has the difference to the monotonic clock, which all processes
+//! of a host share. `weft trace` reads these files (`python/weft/tracing`).
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use weft_schedule::Collective;
 use weft_transport::Timeline;
 
 use super::known::{KnownGroup, ProcessInfo, RecorderState};
-use super::ring::{Kind, NOBODY, OneSidedKind, Record};
+use super::ring::{Kind, NO_RANK, OneSidedKind, Record};
 
 /// The version of the layout that PyTorch's recorder writes.
 const VERSION: &str = "2.10";
@@ -30,11 +30,11 @@ struct File<'a> {
 struct GroupConfig<'a> {
     name: String,
     desc: &'a str,
-    /// A list in text form: the analyzer wants it so.
+    /// A list in text form, as PyTorch's analyzer expects.
     ranks: String,
 }
 
-/// The last collective that has come so far; -1 if there is none.
+/// The last collectives that were issued, begun and ended; -1 if there is none.
 #[derive(Serialize)]
 struct GroupStatus {
     last_enqueued_collective: i64,
@@ -68,8 +68,8 @@ struct WrittenEntry {
 
 #[derive(Serialize)]
 struct Details {
-    /// Elements as the call counts them; bytes of a message. Where ranks have counts of their own,
-    /// what this rank knows of the whole message.
+    /// The call's number of elements, or the bytes of a message. With counts per rank, the elements
+    /// of the whole message as far as this rank knows them.
     count: u64,
     per_rank: bool,
     dtype: &'static str,
@@ -80,10 +80,10 @@ struct Details {
     /// The number of the symmetric buffer of a one-sided operation.
     buffer: Option<u64>,
     algorithm: Option<String>,
-    /// The hash that fingerprints carry of the plan.
+    /// The plan's hash in the record.
     plan: Option<String>,
     priority: i32,
-    /// Called by weft itself, before an operation whose ranks must agree on something.
+    /// Called by weft itself, before an operation that needs an agreement of the ranks.
     internal: bool,
     failed: bool,
 }
@@ -96,7 +96,7 @@ struct Process<'a> {
     boot_id: &'a str,
     pid: u32,
     occasion: &'a str,
-    /// When this was written, on both clocks.
+    /// The time of writing, on both clocks.
     realtime_ns: u64,
     monotonic_ns: u64,
     failures: Vec<Failed>,
@@ -109,7 +109,7 @@ struct Failed {
     error: String,
 }
 
-/// A file's text.
+/// The content of a file.
 pub(super) fn json(
     records: &[Record],
     known: &RecorderState,
@@ -166,7 +166,7 @@ pub(super) fn json(
     serde_json::to_string(&file).unwrap_or_else(|error| format!("{{\"error\": \"{error}\"}}"))
 }
 
-/// A name that no other group of the job has.
+/// A name that is unique among the job's groups.
 fn unique(group: &KnownGroup) -> String {
     format!("{}@{:016x}", group.info.name, group.info.id)
 }
@@ -243,7 +243,7 @@ fn entry(
 fn details(record: &Record, group: &KnownGroup, process: &ProcessInfo, dtype: DType) -> Details {
     let what = &record.entry;
     let is_p2p = !what.kind.is_collective();
-    let rank = Some(what.rank).filter(|rank| *rank != NOBODY);
+    let rank = Some(what.rank).filter(|rank| *rank != NO_RANK);
     let collective = collective(what.kind);
     let plan = || group.plans.get(&(collective?, what.plan)).cloned();
     let reduces =
@@ -265,12 +265,12 @@ fn details(record: &Record, group: &KnownGroup, process: &ProcessInfo, dtype: DT
     }
 }
 
-/// The collective's name as weft has it.
+/// weft's name of the collective.
 fn collective(kind: Kind) -> Option<&'static str> {
     Collective::NAMES.get(usize::from(kind.base().0)).copied()
 }
 
-/// "all_reduce", "send 0->1": as PyTorch names it, and one-sided operations in the same way.
+/// The operation's name in PyTorch's form, "all_reduce" or "send 0->1", also for one-sided ones.
 fn operation(record: &Record, group: &KnownGroup) -> String {
     let (me, peer) = (group.info.rank, record.entry.rank);
     if let Some(kind) = record.entry.kind.as_one_sided() {
@@ -284,7 +284,7 @@ fn operation(record: &Record, group: &KnownGroup) -> String {
     }
     match record.entry.kind.base() {
         Kind::SEND => format!("send {me}->{peer}"),
-        Kind::RECEIVE if peer == NOBODY => format!("recv {me}<-?"),
+        Kind::RECEIVE if peer == NO_RANK => format!("recv {me}<-?"),
         Kind::RECEIVE => format!("recv {me}<-{peer}"),
         kind => {
             let name = collective(kind).unwrap_or("?").replace('-', "_");
@@ -296,8 +296,8 @@ fn operation(record: &Record, group: &KnownGroup) -> String {
     }
 }
 
-/// The elements of the input and the output of this rank. Where ranks have counts of their own, of
-/// the whole message, if all know it, or nothing: the analyzer takes what differs for a mistake.
+/// The elements of this rank's input and output. With counts per rank, those of the whole message
+/// if all ranks know it, otherwise 0: the analyzer reports sizes that differ as mismatches.
 fn sizes(record: &Record, group: &KnownGroup) -> [u64; 2] {
     let count = record.entry.count;
     let all = count.saturating_mul(group.info.global_ranks.len() as u64);
@@ -320,7 +320,7 @@ fn sizes(record: &Record, group: &KnownGroup) -> [u64; 2] {
     }
 }
 
-/// The type as PyTorch's recorder names it.
+/// The type's name in PyTorch's recorder.
 fn torch_name(dtype: DType) -> &'static str {
     match dtype {
         DType::F64 => "Double",

@@ -1,11 +1,11 @@
-//! The flight recorder: the last operations of an endpoint, always recorded, written as JSON when a
-//! group fails, when asked for, or at a signal; and the stages of tiles, recorded while they are
+//! Flight recorder: the last operations of an endpoint, always recorded, and written as JSON when a
+//! group fails, on request, or at a signal; and the stages of tiles, recorded while they are
 //! traced.
 //!
-//! [Note: Cost of a record] A record is one line of the processor's cache in a ring that is made
-//! with the endpoint. An operation takes the next one, stores what it is and reads the clock when
-//! it is issued, and reads it again when it ends. There is no lock and no allocation, and nothing
-//! is formatted before somebody reads it.
+//! [Note: Cost of a record] A record is one cache line in a ring that is made with the endpoint. An
+//! operation takes the next record, stores its description, and reads the clock when it is issued
+//! and when it ends. There is no lock and no allocation, and nothing is formatted before a reader
+//! asks for it.
 
 mod directory;
 mod group;
@@ -23,5 +23,5 @@ pub use stages::{Stage, StageOf, StageSpan};
 pub use group::{GroupFlight, Recorded};
 pub use known::{GroupInfo, ProcessInfo};
 pub use recorder::{FlightRecorder, write_on_signal};
-pub use ring::{Entry, Kind, NOBODY, OneSidedKind, short_plan};
+pub use ring::{Entry, Kind, NO_RANK, OneSidedKind, short_plan};
 pub use stages::{OpenStage, StageTrace};

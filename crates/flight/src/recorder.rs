@@ -1,4 +1,4 @@
-//! The recorder of one endpoint: its ring, what is known of its groups, and the files it writes.
+//! The recorder of an endpoint: its ring, the state of its groups, and the files that it writes.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -16,30 +16,30 @@ use super::known::{Failure, GroupInfo, KnownGroup, ProcessInfo, RecordedJob, Rec
 use super::layout;
 use super::ring::RecordRing;
 
-/// So many closed groups are remembered before those without records are forgotten.
+/// The most closed groups; beyond it, those without records are removed.
 const CLOSED_MAX: usize = 64;
-/// So many failures are remembered.
+/// The number of failures that are remembered.
 const FAILURES_MAX: usize = 16;
-/// So long the news of a failure waits for its record to be written. A disk may be slow.
+/// The longest delay of a failure's report while its record is written, as a disk may be slow.
 const WRITING_MAX: Duration = Duration::from_millis(50);
 
-/// The directory of a user's records begins with this.
+/// Prefix of the directory of a user's records.
 const USER_PREFIX: &str = "weft-flight-";
-/// The records of so many jobs are kept.
+/// The number of jobs whose records are kept.
 const JOBS_MAX: usize = 32;
-/// And of no job whose last record is so old.
+/// The greatest age of a job's last record; older jobs are removed.
 const AGE_MAX: Duration = Duration::from_secs(14 * 24 * 3600);
 
 /// All recorders of this process.
 static RECORDERS: PerProcess<Mutex<Vec<Weak<FlightRecorder>>>> = PerProcess::new(Mutex::default);
 
-/// How far the records of failures are written.
+/// Progress of writing the records of failures.
 #[derive(Default)]
 struct Writing {
-    /// So many failures a thread was started for, the last of them so that it should end by `due`.
-    asked: u64,
+    /// The number of failures for which a thread was started; the last should end by `due`.
+    requested: u64,
     due: Option<Instant>,
-    /// So many are on the disk, or could not be written.
+    /// The number of failures that are on disk, or could not be written.
     done: u64,
 }
 
@@ -49,15 +49,15 @@ pub struct FlightRecorder {
     clock: TickClock,
     made: Moment,
     process: ProcessInfo,
-    /// Where this user's directory is; without it, nothing is written.
+    /// The parent of this user's directory; `None` if nothing is written.
     base: Option<PathBuf>,
-    /// That directory, once it has been found. A file system may be slow, so that is not left to
-    /// the moment of a failure.
+    /// This user's directory, once it has been found. A file system may be slow, so the search does
+    /// not wait for a failure.
     own: Arc<OnceLock<PathBuf>>,
     known: Mutex<RecorderState>,
-    /// How many failures there were, where they are written, and of how many the news is out.
+    /// The number of failures whose records should be written, and of those already reported.
     failures: AtomicU64,
-    told: AtomicU64,
+    reported: AtomicU64,
     writing: Mutex<Writing>,
     written: Condvar,
     /// One file is written at a time.
@@ -65,7 +65,7 @@ pub struct FlightRecorder {
 }
 
 impl FlightRecorder {
-    /// A recorder that writes below `base`, or nowhere.
+    /// A recorder that writes below `base`, or writes nothing if `None`.
     pub fn new(process: ProcessInfo, base: Option<PathBuf>) -> Arc<Self> {
         let clock = TickClock::of_this_machine();
         let recorder = Arc::new(FlightRecorder {
@@ -77,7 +77,7 @@ impl FlightRecorder {
             own: Arc::default(),
             known: Mutex::default(),
             failures: AtomicU64::new(0),
-            told: AtomicU64::new(0),
+            reported: AtomicU64::new(0),
             writing: Mutex::default(),
             written: Condvar::new(),
             file: Mutex::new(()),
@@ -113,7 +113,8 @@ impl FlightRecorder {
         number
     }
 
-    /// Finds this user's directory meanwhile. Where that fails, a failure of the group says why.
+    /// Finds this user's directory in a thread. The error of a failed search is printed when a
+    /// group fails.
     fn find_own_directory(&self) {
         if let (Some(base), None) = (self.base.clone(), self.own.get()) {
             let own = self.own.clone();
@@ -165,8 +166,8 @@ impl FlightRecorder {
         Some(place.display().to_string())
     }
 
-    /// The directory that a job's records go to; only that which the user has named if finding it
-    /// takes longer; None where it cannot be made.
+    /// The directory for a job's records. `base` if finding it takes longer than `time_max`, `None`
+    /// if it cannot be created.
     fn place_within(&self, job: RecordedJob, time_max: Duration) -> Option<PathBuf> {
         if let Some(own) = self.own.get() {
             return Some(own.join(job.directory()));
@@ -188,22 +189,22 @@ impl FlightRecorder {
         None
     }
 
-    /// Lets the records be written if a group has failed since they last were. Whoever is told of
-    /// the failure finds them there, unless that takes long: then the news goes first.
+    /// Writes the records if a group has failed since the last time. Call this before a failure is
+    /// reported, so that its receiver finds them; it waits no longer than a limit.
     #[inline]
     pub fn write_if_due(self: &Arc<Self>) {
         let failures = self.failures.load(Ordering::Acquire);
-        if failures != self.told.load(Ordering::Acquire) {
+        if failures != self.reported.load(Ordering::Acquire) {
             self.write_failures(failures);
-            self.told.fetch_max(failures, Ordering::Release);
+            self.reported.fetch_max(failures, Ordering::Release);
         }
     }
 
     #[cold]
     fn write_failures(self: &Arc<Self>, failures: u64) {
         let mut writing = lock(&self.writing);
-        if writing.asked < failures {
-            writing.asked = failures;
+        if writing.requested < failures {
+            writing.requested = failures;
             writing.due = Some(Instant::now() + WRITING_MAX);
             let recorder = self.clone();
             let thread = std::thread::Builder::new().name("weft-flight".into());
@@ -230,19 +231,19 @@ impl FlightRecorder {
             due.saturating_duration_since(Instant::now())
         });
         let open = |writing: &mut Writing| writing.done < failures;
-        // Poisoned or too late: there is nothing to be done about either.
+        // Nothing can be done if the lock is poisoned or the time is over.
         let _ = self.written.wait_timeout_while(writing, left, open);
     }
 
-    /// Waits for records that are being written, until `due` at most.
+    /// Waits for records that are being written, at most until `due`.
     pub fn end_writing(&self, due: Instant) {
         let writing = lock(&self.writing);
-        let asked = writing.asked;
-        self.wait_written(writing, asked, Some(due));
+        let requested = writing.requested;
+        self.wait_written(writing, requested, Some(due));
     }
 
-    /// Writes the records to the job's directory. What goes wrong is said on standard error: there
-    /// is nobody else to be told.
+    /// Writes the records to the job's directory. Errors are printed on standard error, since no
+    /// caller could handle them.
     fn write(&self, occasion: &str) {
         let _alone = lock(&self.file);
         let (Some(base), Some(job)) = (&self.base, lock(&self.known).job) else {
@@ -270,7 +271,7 @@ impl FlightRecorder {
         lock(&self.known).groups.len()
     }
 
-    /// The records, as a file has them.
+    /// The records as the content of a file.
     pub(super) fn json(&self, occasion: &str) -> String {
         let records = self.ring.records();
         let timeline = Timeline::new(self.made, self.clock.moment());
@@ -290,26 +291,30 @@ fn user_directory(base: &Path) -> io::Result<PrivateDirectory> {
 
 /// The records of all endpoints of this process, as JSON in the layout of the files.
 pub fn records() -> Vec<String> {
-    let all = everyone();
+    let all = all_recorders();
     let with_groups = all
         .iter()
         .filter(|recorder| lock(&recorder.known).job.is_some());
     with_groups.map(|recorder| recorder.json("call")).collect()
 }
 
-/// Lets the records of all endpoints be written whenever this process gets a signal.
+/// Writes the records of all endpoints whenever this process gets a signal.
 ///
-/// The handler that was there before is called too; one that is set later replaces this.
+/// The previous handler is called too; a handler that is set later replaces this one.
+///
+/// # Errors
+///
+/// If the handler or its thread cannot be set up.
 pub fn write_on_signal(signal: i32) -> io::Result<()> {
     let write = || {
-        for recorder in everyone() {
+        for recorder in all_recorders() {
             recorder.write("signal");
         }
     };
     on_posix_signal(signal, Box::new(write))
 }
 
-fn everyone() -> Vec<Arc<FlightRecorder>> {
+fn all_recorders() -> Vec<Arc<FlightRecorder>> {
     let all = lock(RECORDERS.get());
     all.iter().filter_map(Weak::upgrade).collect()
 }

@@ -1,22 +1,22 @@
-//! The ring of the last operations, which every thread writes to without a lock.
+//! Ring of the last operations, which all threads write to without a lock.
 
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 use weft_kernels::DType;
 use weft_transport::TickClock;
 
-/// So many operations are remembered. A power of two.
+/// The number of operations that are remembered. A power of two.
 pub(super) const CAPACITY: usize = 1024;
-/// Marks the end of an operation that has failed, in its time.
+/// Flag in the end time of an operation that failed.
 const FAILED: u64 = 1 << 63;
-/// Where the parts of a word begin that are not a whole one: 8 bits of kind, 4 of type and of
-/// reduction each, 16 of plan, 32 of rank.
+/// Positions in the packed word: 8 bits of kind, 4 of type and of reduction each, 16 of plan, 32 of
+/// rank.
 const DTYPE_SHIFT: u32 = 8;
 const OP_SHIFT: u32 = 12;
 const PLAN_SHIFT: u32 = 16;
 const RANK_SHIFT: u32 = 32;
-/// Stands for a root or peer that there is not, or that is not known.
-pub const NOBODY: u32 = u32::MAX;
+/// A root or peer that does not exist or is not known.
+pub const NO_RANK: u32 = u32::MAX;
 
 /// A one-sided operation on symmetric memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -46,7 +46,7 @@ impl OneSidedKind {
         OneSidedKind::Quiet,
     ];
 
-    /// What records and counters call it.
+    /// The name in records and counters.
     pub fn name(self) -> &'static str {
         match self {
             OneSidedKind::Put => "put",
@@ -59,7 +59,7 @@ impl OneSidedKind {
     }
 }
 
-/// What an operation is: the place of a collective in [`weft_schedule::Collective::NAMES`], a
+/// The kind of an operation: a collective, by its index in [`weft_schedule::Collective::NAMES`], a
 /// message, or a one-sided operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Kind(pub(super) u8);
@@ -73,10 +73,10 @@ impl Kind {
     const ONE_SIDED: u8 = 0x18;
     /// Set for counts that differ between ranks.
     const PER_RANK: u8 = 0x40;
-    /// Set for what weft calls by itself, before an operation.
+    /// Set for operations that weft itself calls.
     const INTERNAL: u8 = 0x80;
 
-    /// A collective, by its place in [`weft_schedule::Collective::NAMES`].
+    /// A collective, by its index in [`weft_schedule::Collective::NAMES`].
     pub fn collective(index: u8) -> Kind {
         Kind(index)
     }
@@ -117,42 +117,42 @@ impl Kind {
     }
 }
 
-/// Of a plan's hash, what there is room for in a record.
+/// The part of a plan's hash that a record stores.
 pub fn short_plan(plan: u64) -> u16 {
     let folded = (plan ^ plan >> 16 ^ plan >> 32 ^ plan >> 48) as u16;
     folded.max(u16::from(plan != 0))
 }
 
-/// What is known of an operation when it is issued.
+/// Description of an operation that is issued.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Entry {
-    /// What it is.
+    /// The kind of operation.
     pub kind: Kind,
     /// The type of its elements, by number.
     pub dtype: u8,
     /// Its reduction, by number.
     pub op: u8,
-    /// The plan, by [`short_plan`]; 0 while it is not settled.
+    /// The plan, by [`short_plan`]; 0 while it is not chosen.
     pub plan: u16,
     /// Its priority.
     pub priority: i32,
-    /// The root of a collective, or the peer of anything else; or [`NOBODY`].
+    /// The root of a collective, or the peer of another operation; or [`NO_RANK`].
     pub rank: u32,
     /// The number among the collectives of the group, the tag of a message, or the number of the
     /// symmetric buffer.
     pub sequence: u64,
-    /// Elements as the call counts them; of the whole message, as far as this rank knows it, where
-    /// ranks have counts of their own; bytes of a message or of a one-sided operation.
+    /// The call's number of elements; with counts per rank, the elements of the whole message as
+    /// far as this rank knows them; the bytes of a message or of a one-sided operation.
     pub count: u64,
 }
 
 impl Entry {
-    /// A one-sided operation of so many bytes on a symmetric buffer, in a rank's part of it.
+    /// A one-sided operation of `bytes` bytes on a rank's part of a symmetric buffer.
     pub fn one_sided(kind: OneSidedKind, peer: u32, buffer: u64, bytes: u64) -> Entry {
         Entry::message(Kind::one_sided(kind), peer, buffer, bytes)
     }
 
-    /// A message of so many bytes to or from a rank.
+    /// A message of `bytes` bytes to or from a rank.
     pub fn message(kind: Kind, peer: u32, tag: u64, bytes: u64) -> Entry {
         Entry {
             kind,
@@ -167,7 +167,7 @@ impl Entry {
     }
 }
 
-/// A record as it was read. Times are ticks, 0 for what has not happened.
+/// A copy of a record. Times are ticks; 0 for events that have not happened.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Record {
     pub(super) number: u64,
@@ -179,16 +179,16 @@ pub(super) struct Record {
     pub(super) failed: bool,
 }
 
-/// A line of the cache. The stamp is the record's number plus 1, or 0 while it is written: who
-/// reads looks at it before and after.
+/// A cache line with a record. The stamp is the record's number plus 1, or 0 while it is written. A
+/// reader checks it before and after reading.
 #[repr(align(64))]
 #[derive(Default)]
 struct RecordSlot {
     stamp: AtomicU64,
     /// The group, and the priority.
-    whose: AtomicU64,
-    /// The rest of an [`Entry`] that is short.
-    what: AtomicU64,
+    group: AtomicU64,
+    /// The small fields of an [`Entry`].
+    packed: AtomicU64,
     sequence: AtomicU64,
     count: AtomicU64,
     issued: AtomicU64,
@@ -198,8 +198,8 @@ struct RecordSlot {
 
 /// The last [`CAPACITY`] operations.
 ///
-/// Two threads write the same slot only if one of them stands still while the other issues
-/// [`CAPACITY`] operations: then that record may be a mixture, which does no harm.
+/// Two threads write the same slot only if one of them is suspended while the other issues
+/// [`CAPACITY`] operations. That record may then be a mixture of both, which does no harm.
 pub(super) struct RecordRing {
     clock: TickClock,
     next: AtomicU64,
@@ -220,7 +220,7 @@ impl RecordRing {
         &self.slots[number as usize % CAPACITY]
     }
 
-    /// Records an operation that is issued now, and perhaps begins at the same moment. Its number.
+    /// Records an operation that is issued now and, if `begins`, begins now. Returns its number.
     #[inline(always)]
     pub(super) fn issue(&self, group: u32, entry: &Entry, begins: bool) -> u64 {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
@@ -230,10 +230,10 @@ impl RecordRing {
         fence(Ordering::Release);
         let store = |word: &AtomicU64, value| word.store(value, Ordering::Relaxed);
         store(
-            &slot.whose,
+            &slot.group,
             u64::from(group) << 32 | u64::from(entry.priority as u32),
         );
-        store(&slot.what, packed(entry));
+        store(&slot.packed, packed(entry));
         store(&slot.sequence, entry.sequence);
         store(&slot.count, entry.count);
         store(&slot.issued, now);
@@ -243,7 +243,7 @@ impl RecordRing {
         number
     }
 
-    /// Takes note that an operation ends now.
+    /// Records that an operation ends now.
     #[inline(always)]
     pub(super) fn end(&self, number: u64, failed: bool) {
         if let Some(slot) = self.still(number) {
@@ -253,8 +253,8 @@ impl RecordRing {
         }
     }
 
-    /// Takes note that an operation begins now, unless it has begun before; and of its plan, if
-    /// that was not settled or is another one.
+    /// Records that an operation begins now, unless it has begun before, and its plan, unless
+    /// `plan` is 0.
     pub(super) fn begin(&self, number: u64, plan: u16) {
         let Some(slot) = self.still(number) else {
             return;
@@ -263,36 +263,37 @@ impl RecordRing {
             slot.begun.store(self.clock.now(), Ordering::Relaxed);
         }
         if plan != 0 {
-            let what = slot.what.load(Ordering::Relaxed) & !(0xffff << PLAN_SHIFT);
-            slot.what
-                .store(what | u64::from(plan) << PLAN_SHIFT, Ordering::Relaxed);
+            let packed = slot.packed.load(Ordering::Relaxed) & !(0xffff << PLAN_SHIFT);
+            slot.packed
+                .store(packed | u64::from(plan) << PLAN_SHIFT, Ordering::Relaxed);
         }
     }
 
-    /// Takes note that weft itself calls an operation.
+    /// Marks an operation that weft itself calls.
     pub(super) fn mark_internal(&self, number: u64) {
         if let Some(slot) = self.still(number) {
-            slot.what.fetch_or(Kind::INTERNAL.into(), Ordering::Relaxed);
+            slot.packed
+                .fetch_or(Kind::INTERNAL.into(), Ordering::Relaxed);
         }
     }
 
-    /// Takes note of the peer of a message that was received from anybody.
+    /// Records the sender of a message that was received from any rank.
     pub(super) fn set_peer(&self, number: u64, peer: u32) {
         if let Some(slot) = self.still(number) {
-            let what = slot.what.load(Ordering::Relaxed) & !(u64::from(u32::MAX) << RANK_SHIFT);
-            slot.what
-                .store(what | u64::from(peer) << RANK_SHIFT, Ordering::Relaxed);
+            let packed = slot.packed.load(Ordering::Relaxed) & !(u64::from(u32::MAX) << RANK_SHIFT);
+            slot.packed
+                .store(packed | u64::from(peer) << RANK_SHIFT, Ordering::Relaxed);
         }
     }
 
-    /// An operation's slot, if no other has it by now.
+    /// An operation's slot, unless a later operation has overwritten it.
     #[inline(always)]
     fn still(&self, number: u64) -> Option<&RecordSlot> {
         let slot = self.slot(number);
         (slot.stamp.load(Ordering::Relaxed) == number + 1).then_some(slot)
     }
 
-    /// What is recorded, in the order of issue. Leaves out what is being written.
+    /// The records, in the order of issue, without those that are being written.
     pub(super) fn records(&self) -> Vec<Record> {
         let next = self.next.load(Ordering::Acquire);
         let first = next.saturating_sub(CAPACITY as u64);
@@ -308,15 +309,15 @@ impl RecordRing {
             return None;
         }
         let load = |word: &AtomicU64| word.load(Ordering::Relaxed);
-        let (whose, what, ended) = (load(&slot.whose), load(&slot.what), load(&slot.ended));
+        let (group, packed, ended) = (load(&slot.group), load(&slot.packed), load(&slot.ended));
         let record = Record {
             number,
-            group: (whose >> 32) as u32,
+            group: (group >> 32) as u32,
             entry: Entry {
-                priority: whose as i32,
+                priority: group as i32,
                 sequence: load(&slot.sequence),
                 count: load(&slot.count),
-                ..unpacked(what)
+                ..unpacked(packed)
             },
             issued: load(&slot.issued),
             begun: load(&slot.begun),
@@ -337,13 +338,13 @@ fn packed(entry: &Entry) -> u64 {
         | u64::from(entry.rank) << RANK_SHIFT
 }
 
-fn unpacked(what: u64) -> Entry {
+fn unpacked(packed: u64) -> Entry {
     Entry {
-        kind: Kind(what as u8),
-        dtype: (what >> DTYPE_SHIFT) as u8 & 15,
-        op: (what >> OP_SHIFT) as u8 & 15,
-        plan: (what >> PLAN_SHIFT) as u16,
-        rank: (what >> RANK_SHIFT) as u32,
+        kind: Kind(packed as u8),
+        dtype: (packed >> DTYPE_SHIFT) as u8 & 15,
+        op: (packed >> OP_SHIFT) as u8 & 15,
+        plan: (packed >> PLAN_SHIFT) as u16,
+        rank: (packed >> RANK_SHIFT) as u32,
         priority: 0,
         sequence: 0,
         count: 0,
@@ -372,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_stored_is_what_is_read() {
+    fn stored_entry_is_read_unchanged() {
         let ring = ring();
         let number = ring.issue(9, &entry(3), false);
         ring.begin(number, 0x1234);
@@ -394,7 +395,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_ones_are_kept_and_the_end_of_an_older_one_changes_nothing() {
+    fn end_of_overwritten_record_changes_nothing() {
         let ring = ring();
         let all = CAPACITY as u64 + 10;
         let numbers: Vec<u64> = (0..all).map(|n| ring.issue(0, &entry(n), true)).collect();
@@ -408,7 +409,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_never_sees_two_records_mixed() {
+    fn reader_never_sees_mixed_records() {
         let ring = ring();
         std::thread::scope(|scope| {
             for _ in 0..2 {
@@ -422,7 +423,7 @@ mod tests {
                 }
             }
         });
-        // A thread that stood still may have put an old record in the place of a newer one.
+        // A suspended thread may have overwritten a newer record with an old one.
         (0..CAPACITY as u64).for_each(|n| _ = ring.issue(1, &entry(n), true));
         assert_eq!(ring.records().len(), CAPACITY);
     }

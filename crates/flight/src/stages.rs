@@ -1,32 +1,32 @@
-//! Stages of tiles, recorded while somebody traces them: what the pipeline of operations does when.
+//! Stages of tiles in the pipeline of operations, recorded while they are traced.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use weft_transport::TickClock;
 
-/// So many are recorded; what comes later is left out.
+/// The most stages of a trace; later ones are dropped.
 const SPANS_MAX: usize = 1 << 17;
 
-/// What is done with a part of a message.
+/// A stage of processing a part of a message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Stage {
-    /// It is registered with adapters.
+    /// Registration with adapters.
     Registration,
-    /// It is copied within this rank's memory: into the pool, or out of it.
+    /// A copy within this rank's memory, into the pool or out of it.
     Copy,
-    /// An adapter or socket sends it, until its memory may change.
+    /// Sending by an adapter or socket, until the memory may change.
     Send,
-    /// It is added to something.
+    /// A reduction.
     Reduction,
-    /// It is waited for, until it is there.
+    /// The wait for data until it arrives.
     Receive,
-    /// Adapters are told to forget it.
+    /// Deregistration from adapters.
     Deregistration,
 }
 
 impl Stage {
-    /// What people call it.
+    /// The name in traces.
     pub fn name(self) -> &'static str {
         match self {
             Stage::Registration => "registration",
@@ -39,28 +39,28 @@ impl Stage {
     }
 }
 
-/// What a stage is recorded for.
+/// The operation and tile of a stage.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct StageOf {
     /// The operation's number in its group.
     pub operation: u64,
     /// The tile's number in the operation; of a registration, that of its first tile.
     pub tile: u64,
-    /// How much it is; 0 if that is not known.
+    /// The number of bytes; 0 if unknown.
     pub bytes: u64,
 }
 
-/// A stage that is over. Times are those of the monotonic clock, which all processes of a host
+/// A stage that has ended. Times are those of the monotonic clock, which all processes of a host
 /// share.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct StageSpan {
-    /// What was done.
+    /// The stage.
     pub stage: Stage,
-    /// With what.
+    /// Its operation and tile.
     pub of: StageOf,
-    /// When it began, in nanoseconds.
+    /// Its begin, in nanoseconds.
     pub begin_ns: u64,
-    /// When it was over, in nanoseconds.
+    /// Its end, in nanoseconds.
     pub end_ns: u64,
 }
 
@@ -73,7 +73,7 @@ pub struct OpenStage {
 }
 
 impl OpenStage {
-    /// The same, of so many bytes.
+    /// The same stage with `bytes` bytes.
     pub fn of_bytes(self, bytes: u64) -> OpenStage {
         OpenStage {
             of: StageOf { bytes, ..self.of },
@@ -90,7 +90,7 @@ pub struct StageTrace {
 }
 
 impl StageTrace {
-    /// Begins or ends to record. What was recorded before is forgotten at the beginning.
+    /// Starts or stops recording. Starting drops earlier records.
     pub fn set(&self, tracing: bool) {
         if tracing {
             self.take();
@@ -98,12 +98,12 @@ impl StageTrace {
         self.tracing.store(tracing, Ordering::Relaxed);
     }
 
-    /// What was recorded, which is then forgotten.
+    /// Removes and returns the records.
     pub fn take(&self) -> Vec<StageSpan> {
         std::mem::take(&mut *self.spans.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// A stage that begins now, if somebody traces.
+    /// Begins a stage, if stages are traced.
     #[inline]
     pub fn begin(&self, stage: Stage, of: impl FnOnce() -> StageOf) -> Option<OpenStage> {
         let tracing = self.tracing.load(Ordering::Relaxed);
@@ -114,7 +114,7 @@ impl StageTrace {
         })
     }
 
-    /// Records a stage that is over now.
+    /// Records that a stage ends now.
     pub fn end(&self, open: Option<OpenStage>) {
         let Some(OpenStage {
             stage,
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn stages_are_recorded_while_somebody_traces() {
+    fn stages_are_recorded_only_while_traced() {
         let trace = StageTrace::default();
         stage(&trace, 0);
         trace.set(true);
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_trace_forgets_the_one_before() {
+    fn new_trace_drops_the_previous_one() {
         let trace = StageTrace::default();
         trace.set(true);
         stage(&trace, 1);

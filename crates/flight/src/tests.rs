@@ -1,4 +1,4 @@
-//! Tests of the recorder: what a file holds, when it is written, and what is forgotten.
+//! Tests of the recorder: the content of files, the occasions of writing, and removal.
 
 use std::fs;
 use std::path::PathBuf;
@@ -11,7 +11,7 @@ use super::*;
 
 const OP_NAMES: [&str; 2] = ["sum", "avg"];
 
-/// A directory that goes with its end.
+/// A directory that is removed on drop.
 pub(super) struct Directory(pub(super) PathBuf);
 
 impl Directory {
@@ -20,7 +20,7 @@ impl Directory {
         Directory(std::env::temp_dir().join(format!("weft-flight-test-{unique:x}")))
     }
 
-    /// What lies in the file of a rank of a job.
+    /// The content of the file of a job's rank.
     fn read(&self, job: u64, rank: u32) -> Option<Value> {
         let own = fs::read_dir(&self.0).ok()?.next()?.ok()?.path();
         let file = own.join(format!("job-{job:016x}/rank{rank}.json"));
@@ -62,7 +62,7 @@ fn collective(index: u8, sequence: u64, count: u64) -> Entry {
         op: 1,
         plan: 0xab,
         priority: 2,
-        rank: NOBODY,
+        rank: NO_RANK,
         sequence,
         count,
     }
@@ -73,17 +73,17 @@ fn read(recorder: &FlightRecorder) -> Value {
 }
 
 #[test]
-fn a_record_has_the_layout_of_pytorchs() {
+fn file_has_the_layout_of_pytorchs_recorder() {
     let recorder = recorder(None);
     let group = group(&recorder, 0x12);
     group.name_plan("all-reduce", 0xab, "ring");
     let number = group.issue(&collective(0, 0, 10), true);
     group.end(number);
     group.issue(&collective(3, 1, 10), false);
-    group.at_once(&Entry::message(Kind::SEND, 2, 99, 64));
-    group.at_once(&Entry::one_sided(OneSidedKind::Put, 0, 5, 4096));
+    group.immediate(&Entry::message(Kind::SEND, 2, 99, 64));
+    group.immediate(&Entry::one_sided(OneSidedKind::Put, 0, 5, 4096));
     group.issue(
-        &Entry::one_sided(OneSidedKind::WaitSignal, NOBODY, 5, 0),
+        &Entry::one_sided(OneSidedKind::WaitSignal, NO_RANK, 5, 0),
         true,
     );
     let found = read(&recorder);
@@ -140,15 +140,15 @@ fn a_record_has_the_layout_of_pytorchs() {
 }
 
 #[test]
-fn a_failure_is_written_once_with_what_was_under_way() {
+fn failure_is_written_once_with_unfinished_operations() {
     let directory = Directory::new();
     let recorder = recorder(Some(directory.0.clone()));
     let (first, second) = (group(&recorder, 1), group(&recorder, 2));
     first.issue(&collective(0, 5, 1), true);
     recorder.write_if_due();
     assert!(directory.read(1, 6).is_none(), "nothing has failed");
-    let told = first.failed("lost rank 2").unwrap();
-    assert!(told.ends_with("/job-0000000000000001"), "{told}");
+    let place = first.failed("lost rank 2").unwrap();
+    assert!(place.ends_with("/job-0000000000000001"), "{place}");
     second.failed("lost rank 2, too");
     recorder.write_if_due();
     let found = directory.read(1, 6).unwrap();
@@ -162,7 +162,7 @@ fn a_failure_is_written_once_with_what_was_under_way() {
 }
 
 #[test]
-fn a_slow_disk_does_not_keep_the_news_of_a_failure() {
+fn slow_disk_does_not_delay_failure_report() {
     let directory = Directory::new();
     let recorder = recorder(Some(directory.0.clone()));
     let group = group(&recorder, 1);
@@ -179,7 +179,7 @@ fn a_slow_disk_does_not_keep_the_news_of_a_failure() {
 }
 
 #[test]
-fn a_place_that_cannot_be_used_keeps_the_records_from_nobody_else() {
+fn unusable_directory_keeps_records_readable() {
     let directory = Directory::new();
     fs::write(&directory.0, "a file").unwrap();
     let recorder = recorder(Some(directory.0.clone()));
@@ -193,7 +193,7 @@ fn a_place_that_cannot_be_used_keeps_the_records_from_nobody_else() {
 }
 
 #[test]
-fn nothing_is_written_without_a_directory() {
+fn recorder_without_directory_writes_nothing() {
     let recorder = recorder(None);
     assert_eq!(group(&recorder, 1).failed("over"), None);
     recorder.write_if_due();
@@ -201,7 +201,7 @@ fn nothing_is_written_without_a_directory() {
 }
 
 #[test]
-fn an_operation_that_failed_is_not_completed() {
+fn failed_operation_is_not_completed() {
     let recorder = recorder(None);
     let group = group(&recorder, 1);
     let record = group.recorded(group.issue(&collective(0, 0, 1), true));
@@ -234,7 +234,7 @@ fn closed_groups_without_records_are_forgotten() {
 }
 
 #[test]
-fn after_all_groups_are_closed_another_job_begins() {
+fn group_after_all_are_closed_begins_another_job() {
     let directory = Directory::new();
     let recorder = recorder(Some(directory.0.clone()));
     let (first, second) = (group(&recorder, 1), group(&recorder, 2));
