@@ -1,10 +1,10 @@
-//! The addresses of a call's user memory.
+//! Addresses of a call's user memory.
 
 use std::sync::Arc;
 
 use weft_call::Call;
 
-/// Where the user's memory lies, on this rank and, where it is symmetric, on all.
+/// The addresses of the user's memory on this rank and, if it is symmetric, on all ranks.
 #[derive(Clone, Debug)]
 pub struct Bases {
     /// This rank's `Input`.
@@ -16,7 +16,7 @@ pub struct Bases {
 }
 
 impl Bases {
-    /// The memory that a call names, reached by this rank alone.
+    /// The memory of a call that only this rank reaches.
     pub fn own(call: &Call) -> Self {
         Bases {
             input: call.input,
@@ -26,5 +26,5 @@ impl Bases {
     }
 }
 
-// SAFETY: plain addresses; whoever dereferences them answers for the access.
+// SAFETY: plain addresses; code that dereferences them states why it may.
 unsafe impl Send for Bases {}

@@ -1,5 +1,4 @@
-//! Memory: the pool, the user's arrays, pieces of symmetric memory, and the one file that touches
-//! message memory.
+//! Memory: the pool, registered and symmetric memory, and all access to message memory.
 
 pub mod access;
 mod bases;
@@ -15,7 +14,7 @@ pub use pool::{Pool, PoolRange};
 pub use bases::Bases;
 pub use region::Region;
 pub use registered::{RegisteredMemory, RegisteredPiece};
-pub use registrar::{Outcome, TemporaryRegistration};
+pub use registrar::{RegistrationOutcome, TemporaryRegistration};
 pub use registrations::Registrations;
 pub use registrations::Unregistered;
 pub use symmetric::{CELL_BYTES, OwnPart, PieceProgress, PieceSize, Pieces};

@@ -13,13 +13,13 @@ use weft_call::Error;
 /// system.
 const PAGE: u64 = 4096;
 
-/// A range of the pool that belongs to whoever holds this value, until it is handed to
+/// A range of the pool that belongs to the holder of this value, until it is passed to
 /// [`Pool::free`].
 #[derive(PartialEq, Eq, Debug)]
 pub struct PoolRange {
     /// The first byte, as an offset in the pool.
     pub offset: u64,
-    /// The length in bytes, a multiple of the page size, at least what was asked for.
+    /// The length in bytes, a multiple of the page size, at least the requested size.
     pub bytes: u64,
 }
 
@@ -38,7 +38,7 @@ impl PoolRange {
 pub struct Pool {
     segment: Arc<Segment>,
     free: Mutex<BTreeMap<u64, u64>>,
-    /// Whether the system never gets memory back.
+    /// Whether freed memory is never returned to the system.
     keeps_memory: bool,
     quarantined: AtomicU64,
     /// The process (counted in forks) that it belongs to.
@@ -46,7 +46,7 @@ pub struct Pool {
 }
 
 impl Pool {
-    /// Everything behind the segment's header is free.
+    /// A pool of which everything after the segment's header is free.
     pub fn new(segment: Arc<Segment>) -> Self {
         let end = segment.len() / PAGE * PAGE;
         let mut free = BTreeMap::new();
@@ -62,8 +62,8 @@ impl Pool {
         }
     }
 
-    /// As [`Pool::new`], for memory that adapters know by its place: what is freed stays where it
-    /// is, or they would go on with pages that the segment has lost.
+    /// As [`Pool::new`], for memory that is registered with adapters. Freed pages stay in the
+    /// segment, as adapters would continue to use pages that it has lost.
     pub fn keeping_memory(segment: Arc<Segment>) -> Self {
         Self {
             keeps_memory: true,
@@ -83,19 +83,22 @@ impl Pool {
         free.values().sum()
     }
 
-    /// The number of allocated bytes that nobody uses, because a peer that is lost, or has not left
-    /// a closed group yet, may still write there.
+    /// The number of allocated bytes in quarantine: a peer that is lost, or has not left a closed
+    /// group yet, may still write there.
     pub fn quarantined(&self) -> u64 {
         self.quarantined.load(Ordering::Relaxed)
     }
 
-    /// Takes note of their number.
+    /// Sets the number of bytes in quarantine.
     pub fn note_quarantined(&self, bytes: u64) {
         self.quarantined.store(bytes, Ordering::Relaxed);
     }
 
-    /// Takes the first range that fits, backed by real memory, filled with zeros. `align` is a
-    /// power of two.
+    /// Allocates the first range that fits, filled with zeros. `align` is a power of two.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Config`] if the pool has no such range, or the system no memory for it.
     pub fn allocate(&self, bytes: u64, align: u64) -> Result<PoolRange, Error> {
         let align = align.max(PAGE);
         let Some(rounded) = bytes.max(1).checked_next_multiple_of(PAGE) else {
@@ -115,8 +118,8 @@ impl Pool {
         Ok(range)
     }
 
-    /// Gives a range back to the pool, and its memory to the system unless that is kept. Not in a
-    /// forked child: there, the memory is the parent's.
+    /// Returns a range to the pool, and its memory to the system unless the pool keeps it. Does
+    /// nothing in a forked child, where the memory belongs to the parent.
     pub fn free(&self, range: PoolRange) {
         if self.generation != fork::generation() {
             return;
@@ -125,8 +128,8 @@ impl Pool {
             true => self.segment.clear(range.range()),
             false => self.segment.release(range.range()),
         };
-        // A range that the system does not take back now stays usable; the next owner would find
-        // old bytes in it, so it is leaked rather than handed out again.
+        // A range that cannot be emptied still has old bytes, so it is leaked instead of being
+        // allocated again.
         if emptied.is_ok() {
             self.put_back(range.offset, range.bytes);
         }
@@ -185,14 +188,14 @@ mod tests {
         Pool::new(Arc::new(Segment::create("pool-test", bytes).unwrap()))
     }
 
-    /// The bytes that the system has given the segment.
+    /// The bytes of the segment that are in memory.
     fn resident(pool: &Pool) -> u64 {
         let file = std::fs::File::from(pool.segment().descriptor().try_clone_to_owned().unwrap());
         std::os::unix::fs::MetadataExt::blocks(&file.metadata().unwrap()) * 512
     }
 
     #[test]
-    fn memory_that_is_kept_stays_and_is_cleared() {
+    fn kept_memory_stays_resident_and_is_cleared() {
         let pool = Pool::keeping_memory(pool(4).segment().clone());
         let range = pool.allocate(2 * PAGE, PAGE).unwrap();
         let word = pool.segment().word(range.offset);
@@ -204,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn ranges_are_disjoint_and_come_back() {
+    fn ranges_are_disjoint_and_can_be_freed() {
         let pool = pool(4);
         let first = pool.allocate(1, 1).unwrap();
         let second = pool.allocate(2 * PAGE, 1).unwrap();
@@ -225,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn exhaustion_says_how_to_raise_the_bound() {
+    fn exhausted_pool_names_the_setting_to_raise() {
         let pool = pool(2);
         for bytes in [3 * PAGE, u64::MAX, u64::MAX - PAGE] {
             let error = pool.allocate(bytes, 1).unwrap_err();
@@ -235,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn freed_memory_comes_back_as_zeros() {
+    fn freed_memory_is_zero_when_allocated_again() {
         let pool = pool(1);
         let range = pool.allocate(PAGE, 1).unwrap();
         let word = |offset| pool.segment().word(offset);

@@ -1,4 +1,4 @@
-//! Regions: memory that peers reach over all transports of an endpoint.
+//! Regions: memory that peers access over all transports of an endpoint.
 
 use std::sync::Arc;
 
@@ -12,7 +12,11 @@ pub struct Region {
 }
 
 impl Region {
-    /// Exposes a segment.
+    /// Exposes a segment over all transports.
+    ///
+    /// # Errors
+    ///
+    /// The error of the first transport that cannot expose it.
     pub fn expose(
         transports: &[Arc<dyn Transport>],
         segment: &Arc<Segment>,
@@ -28,7 +32,7 @@ impl Region {
         Ok(region)
     }
 
-    /// What names it over links of this kind.
+    /// The key of the region for links of this kind.
     pub fn key(&self, kind: TransportKind) -> Option<RegionKey> {
         let mut keys = self.keys.iter();
         let of_kind = keys.find(|(transport, _)| transport.kind() == kind);
@@ -37,8 +41,8 @@ impl Region {
 }
 
 impl Drop for Region {
-    /// In a forked child nothing: the memory and its peers are the parent's, and perhaps a lock
-    /// that nobody will ever open.
+    /// Does nothing in a forked child: the memory and its peers belong to the parent, and a lock
+    /// may be held forever.
     fn drop(&mut self) {
         if self.generation != fork::generation() {
             return;

@@ -1,4 +1,4 @@
-//! Memory that adapters know. See [Note: Registered memory] in `registrations.rs`.
+//! Memory that is registered with adapters. See [Note: Registered memory] in `registrations.rs`.
 
 use std::fmt;
 use std::ops::Range;
@@ -8,11 +8,11 @@ use weft_transport::{
     DmaBuf, Iovec, LinkError, MemoryRegistration, RegistrationKey, TransportKind, fork,
 };
 
-/// Memory that transports know, until this is dropped.
+/// Memory that is registered with transports until this is dropped.
 pub struct RegisteredMemory {
     keys: Vec<(Arc<dyn MemoryRegistration>, RegistrationKey)>,
     range: Range<usize>,
-    /// It is a device's. See [Note: Memory of devices].
+    /// Whether it is memory of a device. See [Note: Memory of devices].
     is_device: bool,
     /// The process (counted in forks) that has registered it.
     generation: u64,
@@ -26,6 +26,10 @@ impl fmt::Debug for RegisteredMemory {
 
 impl RegisteredMemory {
     /// Registers memory with transports; that of a device by its file.
+    ///
+    /// # Errors
+    ///
+    /// The error of the first transport that refuses it.
     pub fn new(
         transports: &[Arc<dyn MemoryRegistration>],
         memory: Iovec,
@@ -47,17 +51,17 @@ impl RegisteredMemory {
         Ok(registered)
     }
 
-    /// Whether it is a device's.
+    /// Whether it is memory of a device.
     pub(super) fn is_device(&self) -> bool {
         self.is_device
     }
 
-    /// The kinds of links that read it where it lies, and would not otherwise.
+    /// The kinds of links that read it in place, and only because it is registered.
     pub fn kinds(&self) -> impl Iterator<Item = TransportKind> {
         self.keys.iter().map(|(transport, _)| transport.kind())
     }
 
-    /// A piece of it as puts over links of this kind name it; None if it is not one.
+    /// A piece of it with the key for puts over links of this kind; `None` if it is not within it.
     pub fn named(&self, kind: TransportKind, piece: Iovec) -> Option<Iovec> {
         let within = range_of(piece);
         if within.start < self.range.start || self.range.end < within.end {
@@ -70,7 +74,7 @@ impl RegisteredMemory {
 }
 
 impl Drop for RegisteredMemory {
-    /// In a forked child nothing: adapters know the parent's memory.
+    /// Does nothing in a forked child: adapters have registered the parent's memory.
     fn drop(&mut self) {
         if self.generation != fork::generation() {
             return;
@@ -86,5 +90,5 @@ pub(super) fn range_of(memory: Iovec) -> Range<usize> {
     start..start + memory.len()
 }
 
-/// A piece that a link reads, and the registration that must stay until it has.
+/// A piece that a link reads, and the registration that must last until then.
 pub type RegisteredPiece = (Iovec, Arc<RegisteredMemory>);

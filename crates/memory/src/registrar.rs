@@ -1,4 +1,4 @@
-//! The registrar: a thread that registers memory for a while, beside the thread that communicates.
+//! Registrar: a thread that registers memory temporarily, next to the thread that communicates.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError, mpsc};
@@ -9,51 +9,55 @@ use weft_transport::{Doorbell, Iovec, MemoryRegistration, TransportKind, failed,
 
 use super::registered::{RegisteredMemory, RegisteredPiece, range_of};
 
-/// Registers and deregisters in the order in which it is asked.
+/// A thread that registers and deregisters memory in the order of requests.
 pub struct Registrar {
-    /// None once it is dropped.
-    jobs: Option<mpsc::Sender<Job>>,
-    /// Why memory could not be registered, the first time that it could not.
+    /// `None` once it is dropped.
+    jobs: Option<mpsc::Sender<RegistrarJob>>,
+    /// The reason of the first failed registration.
     refusal: Arc<OnceLock<String>>,
-    /// The process (counted in forks) that the thread is in.
+    /// The process (counted in forks) of the thread.
     generation: u64,
 }
 
-enum Job {
-    Register(Arc<Asked>),
+enum RegistrarJob {
+    Register(Arc<RegistrationRequest>),
     Deregister(Arc<RegisteredMemory>, StageOf),
 }
 
-/// Memory that somebody wants to be registered.
-struct Asked {
+/// A request to register memory.
+struct RegistrationRequest {
     memory: Iovec,
     of: StageOf,
-    /// Locked by the registrar while it registers, so that whoever ends the registration knows that
-    /// it does not look at the memory any more.
-    state: Mutex<State>,
+    /// Locked by the registrar while it registers, so that the end of the registration waits until
+    /// the registrar no longer uses the memory.
+    state: Mutex<RegistrationState>,
 }
 
-enum State {
+enum RegistrationState {
     Waiting,
     Registered(Arc<RegisteredMemory>),
     Refused,
     Ended,
 }
 
-impl Asked {
-    fn state(&self) -> MutexGuard<'_, State> {
+impl RegistrationRequest {
+    fn state(&self) -> MutexGuard<'_, RegistrationState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Registrar {
-    /// Starts the thread, which ends with the last that uses it. `doorbell` is rung when memory has
-    /// been registered.
+    /// Starts the thread, which ends with the last reference to the registrar. `doorbell` is rung
+    /// after each registration.
+    ///
+    /// # Errors
+    ///
+    /// If the system refuses the thread.
     pub fn start(
         transports: Vec<Arc<dyn MemoryRegistration>>,
         (stages, doorbell): (Arc<StageTrace>, Arc<Doorbell>),
     ) -> io::Result<Arc<Registrar>> {
-        let (jobs, asked) = mpsc::channel();
+        let (jobs, queue) = mpsc::channel();
         let refusal = Arc::new(OnceLock::new());
         let thread = RegistrarThread {
             transports,
@@ -63,7 +67,7 @@ impl Registrar {
         };
         let builder = thread::Builder::new().name("weft-register".into());
         let started =
-            builder.spawn(move || asked.into_iter().for_each(|job| thread.carry_out(job)));
+            builder.spawn(move || queue.into_iter().for_each(|job| thread.carry_out(job)));
         started.map_err(|error| failed("starting the thread weft-register", error))?;
         Ok(Arc::new(Registrar {
             jobs: Some(jobs),
@@ -72,42 +76,42 @@ impl Registrar {
         }))
     }
 
-    /// Asks for memory to be registered until what this returns is dropped; `of` is what traces
-    /// call it.
+    /// Requests the registration of memory, which lasts until the returned value is dropped. `of`
+    /// identifies it in traces.
     pub fn register(self: &Arc<Self>, memory: Iovec, of: StageOf) -> TemporaryRegistration {
-        let asked = Arc::new(Asked {
+        let request = Arc::new(RegistrationRequest {
             memory,
             of,
-            state: Mutex::new(State::Waiting),
+            state: Mutex::new(RegistrationState::Waiting),
         });
-        self.ask(Job::Register(Arc::clone(&asked)));
+        self.submit(RegistrarJob::Register(Arc::clone(&request)));
         TemporaryRegistration {
-            asked,
+            request,
             registrar: Arc::clone(self),
         }
     }
 
-    /// Why memory could not be registered, if that has ever happened.
+    /// The reason of the first failed registration, if any.
     pub fn refusal(&self) -> Option<&str> {
         self.refusal.get().map(String::as_str)
     }
 
-    fn ask(&self, job: Job) {
+    fn submit(&self, job: RegistrarJob) {
         if let Some(jobs) = &self.jobs {
             // The thread ends after the last sender.
             let _ = jobs.send(job);
         }
     }
 
-    /// Whether this is the process that the thread is in, not a forked child.
+    /// Whether this is the thread's process, not a forked child.
     fn is_own(&self) -> bool {
         self.generation == fork::generation()
     }
 }
 
 impl Drop for Registrar {
-    /// In a forked child there is no thread to be told, and a lock of the queue's may be held for
-    /// ever.
+    /// Does nothing in a forked child, which has no such thread, and where the queue's lock may be
+    /// held forever.
     fn drop(&mut self) {
         if !self.is_own() {
             std::mem::forget(self.jobs.take());
@@ -123,28 +127,28 @@ struct RegistrarThread {
 }
 
 impl RegistrarThread {
-    fn carry_out(&self, job: Job) {
-        let asked = match job {
-            Job::Register(asked) => asked,
-            Job::Deregister(memory, of) => {
+    fn carry_out(&self, job: RegistrarJob) {
+        let request = match job {
+            RegistrarJob::Register(request) => request,
+            RegistrarJob::Deregister(memory, of) => {
                 let open = self.stages.begin(Stage::Deregistration, || of);
                 drop(memory);
                 return self.stages.end(open);
             }
         };
-        let mut state = asked.state();
-        if !matches!(*state, State::Waiting) {
+        let mut state = request.state();
+        if !matches!(*state, RegistrationState::Waiting) {
             return;
         }
-        let open = self.stages.begin(Stage::Registration, || asked.of);
-        *state = match RegisteredMemory::new(&self.transports, asked.memory, None) {
+        let open = self.stages.begin(Stage::Registration, || request.of);
+        *state = match RegisteredMemory::new(&self.transports, request.memory, None) {
             Ok(memory) => {
                 self.stages.end(open);
-                State::Registered(Arc::new(memory))
+                RegistrationState::Registered(Arc::new(memory))
             }
             Err(error) => {
                 let _ = self.refusal.set(error.to_string());
-                State::Refused
+                RegistrationState::Refused
             }
         };
         drop(state);
@@ -152,63 +156,64 @@ impl RegistrarThread {
     }
 }
 
-/// Memory that is registered, or will soon be, until this is dropped.
+/// Memory that is or will be registered, until this is dropped.
 pub struct TemporaryRegistration {
-    asked: Arc<Asked>,
+    request: Arc<RegistrationRequest>,
     registrar: Arc<Registrar>,
 }
 
-/// What has become of a registration, for a piece of its memory.
-pub enum Outcome {
-    /// The piece, as puts name it.
+/// The state of a registration, for a piece of its memory.
+pub enum RegistrationOutcome {
+    /// The piece, with its key for puts.
     Registered(RegisteredPiece),
-    /// The registrar has not come to it yet.
+    /// The registrar has not processed it yet.
     Waiting,
     /// It cannot be registered, or not for this kind of link.
     Refused,
 }
 
 impl TemporaryRegistration {
-    /// Whether memory lies in it.
+    /// Whether it contains a piece of memory.
     pub fn covers(&self, piece: Iovec) -> bool {
-        let (all, part) = (range_of(self.asked.memory), range_of(piece));
+        let (all, part) = (range_of(self.request.memory), range_of(piece));
         all.start <= part.start && part.end <= all.end
     }
 
-    /// What has become of it, for a piece of its memory and a kind of link. Does not wait.
-    pub fn outcome(&self, kind: TransportKind, piece: Iovec) -> Outcome {
-        let state = match self.asked.state.try_lock() {
+    /// The state for a piece of its memory and a kind of link. Does not wait.
+    pub fn outcome(&self, kind: TransportKind, piece: Iovec) -> RegistrationOutcome {
+        let state = match self.request.state.try_lock() {
             Ok(state) => state,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-            Err(TryLockError::WouldBlock) => return Outcome::Waiting,
+            Err(TryLockError::WouldBlock) => return RegistrationOutcome::Waiting,
         };
         match &*state {
-            State::Waiting => Outcome::Waiting,
-            State::Registered(memory) => match memory.named(kind, piece) {
-                Some(named) => Outcome::Registered((named, Arc::clone(memory))),
-                None => Outcome::Refused,
+            RegistrationState::Waiting => RegistrationOutcome::Waiting,
+            RegistrationState::Registered(memory) => match memory.named(kind, piece) {
+                Some(named) => RegistrationOutcome::Registered((named, Arc::clone(memory))),
+                None => RegistrationOutcome::Refused,
             },
-            State::Refused | State::Ended => Outcome::Refused,
+            RegistrationState::Refused | RegistrationState::Ended => RegistrationOutcome::Refused,
         }
     }
 }
 
 impl fmt::Debug for TemporaryRegistration {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "to be registered: {:#x?}", range_of(self.asked.memory))
+        write!(f, "to be registered: {:#x?}", range_of(self.request.memory))
     }
 }
 
 impl Drop for TemporaryRegistration {
-    /// Waits only where the memory is being registered just now. In a forked child there is no
-    /// registrar, and locks may be held for ever.
+    /// Waits only while the memory is being registered. Does nothing in a forked child, which has
+    /// no registrar, and where locks may be held forever.
     fn drop(&mut self) {
         if !self.registrar.is_own() {
             return;
         }
-        let state = std::mem::replace(&mut *self.asked.state(), State::Ended);
-        if let State::Registered(memory) = state {
-            self.registrar.ask(Job::Deregister(memory, self.asked.of));
+        let state = std::mem::replace(&mut *self.request.state(), RegistrationState::Ended);
+        if let RegistrationState::Registered(memory) = state {
+            self.registrar
+                .submit(RegistrarJob::Deregister(memory, self.request.of));
         }
     }
 }
@@ -226,7 +231,7 @@ mod tests {
 
     use super::*;
 
-    /// Registers under these keys, one after the other, once it may; then not any more.
+    /// A transport that registers under the keys of a channel, and refuses once it is closed.
     struct Gated {
         inner: StrictTransport,
         keys: Mutex<mpsc::Receiver<u64>>,
@@ -299,7 +304,7 @@ mod tests {
         mpsc::Receiver<RegistrationKey>,
     ) {
         let local = Local::create(1 << 20).unwrap();
-        let ((may, keys), (ended, told)) = (mpsc::channel(), mpsc::channel());
+        let ((may, keys), (ended, deregistered)) = (mpsc::channel(), mpsc::channel());
         let doorbell = Arc::clone(&local.doorbell);
         let gated = Gated {
             inner: StrictTransport::new(local),
@@ -307,12 +312,12 @@ mod tests {
             ended,
         };
         let registrar = Registrar::start(vec![Arc::new(gated)], (Arc::default(), doorbell));
-        (registrar.unwrap(), may, told)
+        (registrar.unwrap(), may, deregistered)
     }
 
     fn memory(start: usize, len: usize) -> Iovec {
         let start = std::ptr::without_provenance(start);
-        // SAFETY: nobody reads or writes it.
+        // SAFETY: nothing reads or writes it.
         unsafe { crate::access::registered(start, len as u64) }
     }
 
@@ -322,54 +327,54 @@ mod tests {
         bytes: 0,
     };
 
-    /// What has become of it once the registrar has come to it.
-    fn settled(registration: &TemporaryRegistration, piece: Iovec) -> Outcome {
+    /// Waits until the registrar has processed a registration.
+    fn settled(registration: &TemporaryRegistration, piece: Iovec) -> RegistrationOutcome {
         loop {
             match registration.outcome(TransportKind::Custom, piece) {
-                Outcome::Waiting => thread::yield_now(),
+                RegistrationOutcome::Waiting => thread::yield_now(),
                 outcome => return outcome,
             }
         }
     }
 
     #[test]
-    fn memory_is_registered_behind_the_call_and_ends_with_its_registration() {
-        let (registrar, may, told) = start();
+    fn registration_is_asynchronous_and_ends_on_drop() {
+        let (registrar, may, deregistered) = start();
         let registration = registrar.register(memory(8000, 1000), OF);
         let piece = memory(8500, 500);
         assert!(registration.covers(piece) && !registration.covers(memory(8500, 501)));
         let early = registration.outcome(TransportKind::Custom, piece);
-        assert!(matches!(early, Outcome::Waiting));
+        assert!(matches!(early, RegistrationOutcome::Waiting));
         may.send(7).unwrap();
-        let Outcome::Registered((named, held)) = settled(&registration, piece) else {
+        let RegistrationOutcome::Registered((named, held)) = settled(&registration, piece) else {
             panic!("it is registered");
         };
         assert_eq!(named.registration(), Some(RegistrationKey(7)));
         let elsewhere = registration.outcome(TransportKind::Tcp, piece);
-        assert!(matches!(elsewhere, Outcome::Refused));
-        // Whoever reads there holds it.
+        assert!(matches!(elsewhere, RegistrationOutcome::Refused));
+        // A link that reads the memory holds the registration.
         drop(registration);
         may.send(8).unwrap();
         let other = registrar.register(memory(4096, 8), OF);
         assert!(matches!(
             settled(&other, memory(4096, 8)),
-            Outcome::Registered(_)
+            RegistrationOutcome::Registered(_)
         ));
-        assert!(told.try_recv().is_err(), "it is held");
+        assert!(deregistered.try_recv().is_err(), "it is held");
         drop(held);
-        assert_eq!(told.recv().unwrap(), RegistrationKey(7));
+        assert_eq!(deregistered.recv().unwrap(), RegistrationKey(7));
         drop(other);
-        assert_eq!(told.recv().unwrap(), RegistrationKey(8));
+        assert_eq!(deregistered.recv().unwrap(), RegistrationKey(8));
         assert_eq!(registrar.refusal(), None);
     }
 
     #[test]
-    fn what_cannot_be_registered_is_told_and_the_first_reason_kept() {
-        let (registrar, may, _told) = start();
+    fn failed_registration_keeps_the_first_reason() {
+        let (registrar, may, _deregistered) = start();
         drop(may);
         let registration = registrar.register(memory(8000, 1000), OF);
         let outcome = settled(&registration, memory(8000, 1000));
-        assert!(matches!(outcome, Outcome::Refused));
+        assert!(matches!(outcome, RegistrationOutcome::Refused));
         assert_eq!(
             registrar.refusal(),
             Some("the transport has no more memory")

@@ -1,14 +1,15 @@
-//! Registrations: memory of the caller's that adapters know, which links read where it lies.
+//! Registrations: memory of the caller that is registered with adapters, so that links read it in
+//! place.
 //!
 //! [Note: Registered memory] A link that needs registration sends ordinary memory from a copy in
-//! the pool, unless it is registered. What a put reads is named by the key of its registration, not
-//! found by its address: memory that was given back and handed out again has the address of before,
-//! and an adapter would send the pages of before. A registration stays as long as a put that names
-//! it is under way, whoever ends it meanwhile.
+//! the pool, unless it is registered. A put names its source by the key of the registration, not by
+//! the address: memory that was freed and allocated again may have the same address, and an adapter
+//! would send the former pages. A registration lasts as long as any put that uses it, even if it is
+//! ended meanwhile.
 //!
-//! [Note: Memory of devices] No processor reaches it, so it is never copied into the pool: what is
-//! sent from it holds its registration from the call on, and a link that does not read it is told
-//! to the caller before anything has begun.
+//! [Note: Memory of devices] The processor cannot read it, so it is never copied into the pool. An
+//! operation that sends from it holds its registration from the call on. If a link cannot read it,
+//! the call fails before anything has begun.
 
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 
@@ -20,30 +21,30 @@ use weft_transport::{
 use super::registered::{RegisteredMemory, RegisteredPiece};
 use super::registrar::Registrar;
 
-/// What is done with memory that nobody has registered, where links need it to be.
+/// The treatment of memory that is not registered, where links need registration.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Unregistered {
     /// It is copied into the pool.
     #[default]
     Copied,
-    /// What is large is registered while it is sent, part by part; the rest is copied.
+    /// Large memory is registered part by part while it is sent; the rest is copied.
     Pipelined,
 }
 
-/// What users of an endpoint have registered.
+/// The memory that users of an endpoint have registered.
 pub struct Registrations {
-    /// Those whose links need it.
+    /// The transports whose links need registration.
     transports: Vec<Arc<dyn MemoryRegistration>>,
     known: RwLock<Vec<Arc<RegisteredMemory>>>,
     unregistered: Unregistered,
     stages: Arc<StageTrace>,
     doorbell: Arc<Doorbell>,
-    /// Since it was first needed, or why it cannot be started.
+    /// Started when it is first needed; the reason if it cannot be started.
     registrar: OnceLock<Result<Arc<Registrar>, String>>,
 }
 
 impl Registrations {
-    /// Nothing yet, with these transports.
+    /// An empty set for these transports.
     pub fn new(
         transports: &[Arc<dyn Transport>],
         unregistered: Unregistered,
@@ -62,7 +63,7 @@ impl Registrations {
         })
     }
 
-    /// What registers memory while it is sent, if that is to be done.
+    /// The registrar for memory that is registered while it is sent, if that is enabled.
     pub fn registrar(&self) -> Option<&Arc<Registrar>> {
         if self.unregistered == Unregistered::Copied || self.transports.is_empty() {
             return None;
@@ -75,7 +76,7 @@ impl Registrations {
         self.registrar.get_or_init(start).as_ref().ok()
     }
 
-    /// Why memory that is to be registered while it is sent is copied, if some was.
+    /// The reason if memory was copied instead of registered while it is sent.
     pub fn refusal(&self) -> Option<&str> {
         match self.registrar.get()? {
             Ok(registrar) => registrar.refusal(),
@@ -83,8 +84,12 @@ impl Registrations {
         }
     }
 
-    /// Registers memory, for links to read until [`Registrations::end`]; that of a device by its
-    /// file.
+    /// Registers memory until [`Registrations::end`], so that links read it in place; that of a
+    /// device by its file.
+    ///
+    /// # Errors
+    ///
+    /// The error of the first transport that refuses it.
     pub fn register(
         &self,
         memory: Iovec,
@@ -96,13 +101,13 @@ impl Registrations {
         Ok(registered)
     }
 
-    /// Names it no more.
+    /// Ends a registration, once no put uses it any more.
     pub fn end(&self, registered: &Arc<RegisteredMemory>) {
         let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
         known.retain(|other| !Arc::ptr_eq(other, registered));
     }
 
-    /// A piece of memory as puts over links of this kind name it, if it is registered.
+    /// A piece of memory with its key for puts over links of this kind, if it is registered.
     pub fn find(&self, kind: TransportKind, piece: Iovec) -> Option<RegisteredPiece> {
         let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
         known.iter().find_map(|registered| {
@@ -111,7 +116,7 @@ impl Registrations {
         })
     }
 
-    /// A piece of a device's memory, if puts over links of this kind read it where it lies.
+    /// A piece of a device's memory, if puts over links of this kind read it in place.
     pub fn find_device(&self, kind: TransportKind, piece: Iovec) -> Option<RegisteredPiece> {
         let found = self.find(kind, piece);
         found.filter(|(_, registered)| registered.is_device())

@@ -1,5 +1,5 @@
-//! Pieces of symmetric memory: the parts announced by the ranks, and the location of a call's
-//! memory in them.
+//! Pieces of symmetric memory: the ranks' parts of them, and the position of a call's memory in
+//! them.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -14,32 +14,32 @@ use weft_transport::{LinkError, RegionKey, Segment};
 
 use super::{Bases, Region};
 
-/// Peers may have announced so many parts of pieces that this rank has not made yet, together.
+/// The most parts that peers may announce, together, of pieces that this rank has not made yet.
 const AHEAD_PARTS_MAX: u64 = 1 << 20;
-/// So many pieces at least, however many ranks there are.
+/// The least number of such pieces for any number of ranks.
 const AHEAD_MIN: u64 = 1024;
 
-/// Signals begin at a multiple of so many bytes behind the data.
+/// Signals begin after the data, at a multiple of this number of bytes.
 const SIGNALS_ALIGN: u64 = 64;
 /// The size of a cell, and so of a signal, in bytes.
 pub const CELL_BYTES: u64 = 8;
 
-/// What every rank has a part of in a piece: data, and signals behind them.
+/// The size of each rank's part of a piece: data, followed by signals.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PieceSize {
     /// The bytes of data.
     pub bytes: u64,
-    /// How many signals there are.
+    /// The number of signals.
     pub signals: u32,
 }
 
 impl PieceSize {
-    /// Where signals begin, in bytes.
+    /// The offset of the signals, in bytes.
     pub fn signals_at(self) -> u64 {
         self.bytes.next_multiple_of(SIGNALS_ALIGN)
     }
 
-    /// The bytes of a part; nothing if that is more than there can be.
+    /// The bytes of a part; `None` if that overflows.
     pub fn total(self) -> Option<u64> {
         match self.signals {
             0 => Some(self.bytes),
@@ -57,51 +57,51 @@ impl fmt::Display for PieceSize {
     }
 }
 
-/// One piece of symmetric memory, as this rank sees it.
+/// This rank's state of one piece of symmetric memory.
 pub(crate) struct SymmetricPiece {
-    /// What this rank asks for; another rank, until it does.
+    /// The size that this rank requests, or another rank until this one does.
     size: PieceSize,
-    /// Every rank's part, as mapped here; nothing for ranks on other hosts.
+    /// Every rank's part, as mapped here; `None` for ranks on other hosts.
     parts: Vec<Option<Arc<Segment>>>,
-    /// What names every other rank's part over the link to it.
+    /// The key of every other rank's part for the link to that rank.
     regions: Vec<Option<RegionKey>>,
-    /// The ranks whose announcement has come.
+    /// The ranks whose announcement has arrived.
     announced: Vec<bool>,
-    /// This rank's part, as others reach it, once it is there.
+    /// This rank's exposed part, once it is made.
     region: Option<Arc<Region>>,
-    /// The ranks that have let go.
+    /// The ranks that have freed the piece.
     released: Arc<[AtomicBool]>,
-    /// Another size that some rank asks for.
+    /// A different size that some rank requests.
     other_size: Option<PieceSize>,
-    /// Why some rank could not make its part.
+    /// The error of a rank that could not make its part.
     failure: Option<Error>,
 }
 
-/// This rank's part of a piece that a peer names.
+/// This rank's part of a piece.
 pub enum OwnPart {
-    /// There never was such a piece.
+    /// No such piece was made.
     Unknown,
-    /// This rank has let go of it.
+    /// This rank has freed it.
     Freed,
     /// Its memory.
-    There(Arc<Segment>),
+    Present(Arc<Segment>),
 }
 
-/// How ranks' parts of a piece are reached, for whoever made it.
+/// Access to the ranks' parts of a piece.
 pub struct PieceParts {
     /// Every rank's part, as mapped here.
     pub mapped: Vec<Option<Arc<Segment>>>,
-    /// The ranks that have let go.
+    /// The ranks that have freed the piece.
     pub released: Arc<[AtomicBool]>,
 }
 
-/// How far the making of a piece is.
+/// The progress of making a piece.
 pub enum PieceProgress {
     /// Some rank has not announced its part yet.
     Waiting,
     /// All ranks have announced their parts.
     Complete,
-    /// Some rank asks for this size instead.
+    /// Some rank requests this size instead.
     OtherSize(PieceSize),
     /// Some rank could not make its part.
     Failed(Error),
@@ -134,7 +134,7 @@ impl SymmetricPiece {
         }
     }
 
-    /// Where an address lies within this rank's part, if it does.
+    /// The offset of memory in this rank's part, if it is within it.
     fn offset(&self, rank: u32, address: *const u8, bytes: u64) -> Option<u64> {
         let part = self.parts[rank as usize].as_ref()?;
         let offset = (address as u64).checked_sub(part.base().as_ptr() as u64)?;
@@ -142,15 +142,15 @@ impl SymmetricPiece {
     }
 }
 
-/// A group's symmetric memory. Operations on the latency path look here without asking the engine.
+/// A group's symmetric memory. Operations on the calling-thread path use it without the engine.
 #[derive(Default)]
 pub struct Pieces {
-    /// How many pieces this rank has ever made. The same on all ranks between two calls.
+    /// The number of pieces that this rank has made. The same on all ranks between two calls.
     made: AtomicU64,
     pieces: Mutex<HashMap<u64, SymmetricPiece>>,
 }
 
-/// Where a call's memory lies, if it is symmetric.
+/// The position of a call's symmetric memory.
 struct Located<'a> {
     output: (u64, &'a SymmetricPiece, u64),
     input: (u64, &'a SymmetricPiece, u64),
@@ -159,7 +159,7 @@ struct Located<'a> {
 }
 
 impl Pieces {
-    /// Whether there is or was any.
+    /// Whether any piece was made.
     #[inline]
     pub fn made(&self) -> bool {
         self.made.load(Ordering::Acquire) > 0
@@ -169,7 +169,7 @@ impl Pieces {
         self.pieces.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes note of a new piece, and of this rank's part of it, if it has one; returns the piece's
+    /// Adds a new piece, with this rank's part of it if it could be made. Returns the piece's
     /// number.
     pub fn announce(
         &self,
@@ -193,7 +193,11 @@ impl Pieces {
         piece
     }
 
-    /// Takes note of a peer's part of a piece.
+    /// Records a peer's part of a piece.
+    ///
+    /// # Errors
+    ///
+    /// [`LinkError::Protocol`] for a piece that cannot exist.
     pub fn arrived(
         &self,
         rank: u32,
@@ -203,7 +207,7 @@ impl Pieces {
         (region, part): (Option<RegionKey>, Option<Arc<Segment>>),
     ) -> Result<(), LinkError> {
         let mut pieces = self.lock();
-        let shared = self.told_of(&mut pieces, ranks, piece, size)?;
+        let shared = self.announced_piece(&mut pieces, ranks, piece, size)?;
         shared.announced[rank as usize] = true;
         if shared.size != size {
             shared.other_size = Some(size);
@@ -214,9 +218,9 @@ impl Pieces {
         Ok(())
     }
 
-    /// A piece that a peer speaks of. It may be ahead of this rank, but not by any number, and not
-    /// speak of one that all have let go of.
-    fn told_of<'a>(
+    /// A piece that a peer announces. The peer may be ahead of this rank by a limited number of
+    /// pieces, and may not name a piece that all ranks have freed.
+    fn announced_piece<'a>(
         &self,
         pieces: &'a mut HashMap<u64, SymmetricPiece>,
         ranks: u32,
@@ -231,13 +235,13 @@ impl Pieces {
                 Ok(new.insert(SymmetricPiece::new(size, ranks)))
             }
             Entry::Vacant(_) => Err(LinkError::Protocol(format!(
-                "symmetric memory number {piece}, while this rank has made {made} and others may \
-                 announce {ahead} more"
+                "an announcement of symmetric memory number {piece}, while this rank has made {made} \
+                 and peers may be at most {ahead} ahead"
             ))),
         }
     }
 
-    /// How the parts of a piece are reached, unless all have let go of it.
+    /// Access to the parts of a piece, unless all ranks have freed it.
     pub fn parts(&self, piece: u64) -> Option<PieceParts> {
         let pieces = self.lock();
         let shared = pieces.get(&piece)?;
@@ -247,12 +251,12 @@ impl Pieces {
         })
     }
 
-    /// What names a rank's part of a piece over the link to it.
+    /// The key of a rank's part of a piece for the link to it.
     pub fn region(&self, piece: u64, rank: u32) -> Option<RegionKey> {
         self.lock().get(&piece)?.regions[rank as usize]
     }
 
-    /// This rank's part of a piece that a peer names.
+    /// This rank's part of a piece.
     pub fn own_part(&self, piece: u64, rank: u32) -> OwnPart {
         if piece >= self.made.load(Ordering::Acquire) {
             return OwnPart::Unknown;
@@ -261,19 +265,23 @@ impl Pieces {
         let shared = pieces.get(&piece);
         let there = shared.filter(|shared| !shared.released[rank as usize].load(Ordering::Acquire));
         match there.and_then(|shared| shared.parts[rank as usize].clone()) {
-            Some(part) => OwnPart::There(part),
+            Some(part) => OwnPart::Present(part),
             None => OwnPart::Freed,
         }
     }
 
-    /// Whether memory lies in this rank's part of some piece, and so in a region.
+    /// Whether memory is within this rank's part of a piece, and so in a region.
     pub fn covers(&self, rank: u32, address: *const u8, bytes: u64) -> bool {
         let pieces = self.lock();
         let mut pieces = pieces.values().filter(|piece| piece.region.is_some());
         pieces.any(|piece| piece.offset(rank, address, bytes).is_some())
     }
 
-    /// Takes note of why a peer could not make its part of a piece.
+    /// Records that a peer could not make its part of a piece.
+    ///
+    /// # Errors
+    ///
+    /// [`LinkError::Protocol`] for a piece that cannot exist.
     pub fn failed(
         &self,
         ranks: u32,
@@ -282,13 +290,12 @@ impl Pieces {
         error: Error,
     ) -> Result<(), LinkError> {
         let mut pieces = self.lock();
-        let shared = self.told_of(&mut pieces, ranks, piece, size)?;
+        let shared = self.announced_piece(&mut pieces, ranks, piece, size)?;
         shared.failure.get_or_insert(error);
         Ok(())
     }
 
-    /// A rank has let go of a piece. Once all have, nobody can call anything on it any more, and it
-    /// is unmapped.
+    /// Records that a rank has freed a piece, which is unmapped once all ranks have.
     pub fn released(&self, rank: u32, piece: u64) {
         let mut pieces = self.lock();
         if let Some(shared) = pieces.get_mut(&piece) {
@@ -301,13 +308,17 @@ impl Pieces {
     }
 
     /// Makes this rank's parts private: see [`Segment::make_private`].
+    ///
+    /// # Errors
+    ///
+    /// If the system refuses it.
     pub fn make_private(&self, rank: u32) -> std::io::Result<()> {
         let pieces = self.lock();
         let mut own = (pieces.values()).filter_map(|piece| piece.parts[rank as usize].as_ref());
         own.try_for_each(|part| part.make_private())
     }
 
-    /// How far the making of a piece is.
+    /// The progress of making a piece.
     pub fn progress_of(&self, piece: u64) -> PieceProgress {
         let pieces = self.lock();
         match pieces.get(&piece) {
@@ -316,7 +327,8 @@ impl Pieces {
         }
     }
 
-    /// Where a call's memory lies, as one number, and every rank's addresses. See [`Pieces::find`].
+    /// The position of a call's memory as a number, and every rank's addresses. See
+    /// [`Pieces::find`].
     pub fn bases(&self, call: &Call, rank: u32, ranks: u32) -> Option<(u64, Bases)> {
         let mut buffers = vec![(std::ptr::null(), std::ptr::null_mut()); ranks as usize];
         let place = self.find(call, rank, &mut buffers)?;
@@ -328,9 +340,9 @@ impl Pieces {
         Some((place, bases))
     }
 
-    /// Which piece a call's memory lies in and where in it, as one number, and every rank's `Input`
-    /// and `Output`. The number is the same on all ranks that pass the same piece at the same
-    /// place, and not 0.
+    /// Finds the piece and offset of a call's memory. Returns them as one number, which is not 0
+    /// and the same on all ranks that pass the same piece and offset, and stores every rank's
+    /// `Input` and `Output` in `buffers`.
     #[inline]
     pub fn find(
         &self,
@@ -370,8 +382,8 @@ impl<'a> Located<'a> {
             true => output,
             false => own(call.input, input_bytes)?,
         };
-        // Every rank's own block of an all-gather may lie where it ends up: at another place on
-        // each rank.
+        // Each rank's input of an all-gather may be its block of the output, at a different offset
+        // on each rank.
         let own_block = u64::from(rank) * input_bytes;
         let gathers_in_place = matches!(call.collective, Collective::AllGather)
             && (input.0, input.2) == (output.0, output.2 + own_block);
@@ -438,7 +450,7 @@ mod tests {
     };
 
     #[test]
-    fn signals_lie_behind_the_data() {
+    fn signals_follow_the_data() {
         let size = |bytes, signals| PieceSize { bytes, signals };
         assert_eq!(size(100, 0).total(), Some(100));
         assert_eq!(
@@ -451,21 +463,21 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_may_be_ahead_by_so_many_pieces_and_no_more() {
+    fn peer_may_be_ahead_by_a_limited_number() {
         for (ranks, most) in [(2, 1 << 19), (512, 2048), (10_000, 1024)] {
             let pieces = Pieces::default();
-            let told = |piece| pieces.arrived(1, ranks, piece, DATA, (None, None));
-            told(most - 1).unwrap();
-            let error = told(most).unwrap_err().to_string();
+            let announce = |piece| pieces.arrived(1, ranks, piece, DATA, (None, None));
+            announce(most - 1).unwrap();
+            let error = announce(most).unwrap_err().to_string();
             assert!(error.contains("while this rank has made 0"), "{error}");
-            assert!(told(u64::MAX).is_err());
+            assert!(announce(u64::MAX).is_err());
             assert_eq!(pieces.announce(0, ranks, None, DATA), 0);
-            told(most).unwrap();
+            announce(most).unwrap();
         }
     }
 
     #[test]
-    fn a_piece_that_all_have_let_go_of_does_not_come_back() {
+    fn piece_freed_by_all_ranks_is_not_recreated() {
         let pieces = Pieces::default();
         assert_eq!(pieces.announce(0, 2, None, DATA), 0);
         pieces.arrived(1, 2, 0, DATA, (None, None)).unwrap();
