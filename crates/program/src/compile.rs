@@ -1,4 +1,4 @@
-//! The compiler: from a schedule to a program for the links of a group.
+//! Compiler from a schedule to a program for the links of a group.
 
 use std::collections::BTreeSet;
 use std::sync::OnceLock;
@@ -12,10 +12,11 @@ use super::arrivals::{Arrival, ArrivalSteps, arrivals, output_first};
 use super::instruction::{Instruction, Kernel, LocalStep, Location, Operand, Operands, Program};
 
 impl Program {
-    /// Compiles a schedule. `mapped` says which ranks' memory this rank reaches.
+    /// Compiles a schedule. `mapped` returns whether this rank maps the memory of another.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] where the kernels lack a conversion between its element encodings.
+    ///
+    /// [`Error::Unsupported`] if the kernels lack a conversion between its element encodings.
     pub fn compile(schedule: &Schedule, mapped: &dyn Fn(Rank) -> bool) -> Result<Program, Error> {
         let rank = schedule.rank;
         let reached = |other: Rank| other == rank || mapped(other);
@@ -44,7 +45,7 @@ impl Program {
             Buffer::Receive { from, .. } if slice.rank == rank => Some(from),
             _ => None,
         });
-        let told = schedule.steps.iter().filter_map(|step| match step {
+        let signalled = schedule.steps.iter().filter_map(|step| match step {
             Step::Signal { to, .. } => Some(*to),
             Step::Wait { from, .. } => Some(*from),
             _ => None,
@@ -52,7 +53,7 @@ impl Program {
         let touched = slices().map(|slice| slice.rank);
         let claimants = schedule.steps.iter().filter_map(claim_of);
         let claimants = claimants.flat_map(|claim| claim.by.iter().copied());
-        let involved = told.chain(touched).chain(claimants);
+        let involved = signalled.chain(touched).chain(claimants);
         let claimable = |instruction: &Instruction| match instruction {
             Instruction::Claimable { claim, owner, .. } => Some((*claim, *owner)),
             _ => None,
@@ -108,7 +109,7 @@ struct Compiled {
 impl Compiler<'_> {
     fn compile(mut self, expected: &[ArrivalSteps]) -> Compiled {
         let mut arrivals: Vec<Arrival> = Vec::with_capacity(expected.len());
-        // By step: how many instructions lie before it.
+        // By step: the number of instructions before it.
         let mut starts = Vec::with_capacity(self.schedule.steps.len());
         for (at, step) in self.schedule.steps.iter().enumerate() {
             starts.push(self.instructions.len());
@@ -162,7 +163,7 @@ impl Compiler<'_> {
         }
     }
 
-    /// Splits a copy into what memory reaches and what links must carry.
+    /// Splits a copy into its part in mapped memory and its parts over links.
     fn copy(&mut self, dsts: &[Slice], src: &Slice, claim: Option<&Claim>) {
         let reached = |dst: &Slice| (self.reached)(dst.rank);
         let (near, far): (Vec<Slice>, Vec<Slice>) = dsts.iter().cloned().partition(reached);
@@ -175,11 +176,11 @@ impl Compiler<'_> {
             };
             self.instructions.push(put);
         }
-        // One pass for each encoding; of a step that may be claimed there is only one.
+        // One pass for each encoding; a step that may be claimed has only one.
         let mut near = near.as_slice();
         while let Some(first) = near.first() {
-            let alike = near.iter().take_while(|dst| dst.encoding == first.encoding);
-            let (dsts, rest) = near.split_at(alike.count());
+            let same_encoding = near.iter().take_while(|dst| dst.encoding == first.encoding);
+            let (dsts, rest) = near.split_at(same_encoding.count());
             let kernel = match first.encoding == src.encoding {
                 true => Kernel::Copy,
                 false => Kernel::Convert,
@@ -189,15 +190,15 @@ impl Compiler<'_> {
         }
     }
 
-    /// Who may claim a step maps all of its operands. Claims that there is no word for are not
-    /// taken over: their owner executes the step.
+    /// Adds a step in mapped memory. The ranks that may claim it map all of its operands. A claim
+    /// without a word for it is dropped: its owner executes the step.
     fn local(&mut self, kernel: Kernel, dsts: &[Slice], srcs: &[Slice], claim: Option<&Claim>) {
         let first = self.operands.len() as u32;
         for slice in dsts.iter().chain(srcs) {
             self.add(slice);
         }
         let end = self.operands.len() as u32;
-        // A copy is as long as its source; all operands of a reduction are.
+        // The source determines the length of a copy; any operand that of a reduction.
         let (destinations, is_user) = (dsts.len() as u32, |i: &u32| {
             self.operands[*i as usize].is_user()
         });
@@ -230,7 +231,7 @@ impl Compiler<'_> {
         self.instructions.push(instruction);
     }
 
-    /// Lets a put carry the signal that follows it.
+    /// Adds a signal, to the preceding put if there is one.
     fn signal(&mut self, to: Rank, id: u32) {
         match self.instructions.last_mut() {
             Some(Instruction::Put {
@@ -250,7 +251,7 @@ impl Compiler<'_> {
             ..
         } = self.schedule;
         let rank = slice.rank;
-        // A buffer of one block begins at the rank's own.
+        // A buffer of one block begins at the rank's block.
         let block = |is_block: bool| match is_block {
             true => rank * (grid.chunks() / ranks),
             false => 0,
@@ -276,8 +277,8 @@ impl Compiler<'_> {
     }
 }
 
-/// Refuses what the kernels have no conversion for, and puts that would have to convert: links
-/// carry bytes as they are. Both drivers of a program take all others.
+/// Rejects encodings that the kernels cannot convert, and puts that would have to convert, since
+/// links carry bytes unchanged. Both drivers of a program support everything else.
 fn check_encodings(schedule: &Schedule, reached: &dyn Fn(Rank) -> bool) -> Result<(), Error> {
     let known = |step: &Step| match step {
         Step::Copy { dsts, src, claim } => {

@@ -1,5 +1,5 @@
-//! Compiled programs: one rank's instructions in a collective, with operands resolved as far as the
-//! links of its group allow.
+//! Compiled programs: one rank's instructions in a collective, with operands resolved for the links
+//! of its group.
 
 use std::ops::Range;
 use std::sync::OnceLock;
@@ -10,7 +10,7 @@ use weft_schedule::{Encoding, Rank, Schedule, SignalId, sums_in_transit};
 
 use super::Arrival;
 
-/// Which memory an operand lies in.
+/// The memory that holds an operand.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Location {
     /// A rank's source memory.
@@ -40,26 +40,26 @@ pub enum Location {
     },
 }
 
-/// Some chunks of a message, and where they lie.
+/// Some chunks of a message, and their location.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Operand {
     /// The memory.
     pub location: Location,
     /// The chunks.
     pub chunks: Range<u32>,
-    /// The chunk that lies at the location's beginning.
+    /// The chunk at the location's beginning.
     pub origin: u32,
-    /// How elements are represented there.
+    /// The encoding of the elements there.
     pub encoding: Encoding,
 }
 
 impl Operand {
-    /// Whether it lies in the caller's memory, where chunks lie as in the message.
+    /// Whether it is in the caller's memory, where chunks are laid out as in the message.
     pub fn is_user(&self) -> bool {
         matches!(self.location, Location::Input(_) | Location::Output(_))
     }
 
-    /// How its elements are represented in a call of so many ranks.
+    /// The representation of its elements in a call of `ranks` ranks.
     pub fn representation(&self, call: &Call, ranks: u32) -> Representation {
         match self.encoding {
             Encoding::Native => Representation::Plain(call.dtype),
@@ -80,7 +80,7 @@ pub struct Operands {
     pub(super) end: u32,
 }
 
-/// How a step makes its destinations of its sources.
+/// The computation of a step.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kernel {
     /// Copies the one source.
@@ -89,32 +89,32 @@ pub enum Kernel {
     Convert,
     /// Combines the sources.
     Reduce {
-        /// Whether every contribution is now in.
+        /// Whether the result includes every contribution.
         is_final: bool,
         /// Whether all operands are elements of the message's own type.
         native: bool,
     },
 }
 
-/// What a rank does within memory that it reaches.
+/// A step in memory that the rank reaches.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LocalStep {
-    /// What it executes.
+    /// The computation.
     pub kernel: Kernel,
     /// The destinations, then the sources.
     pub operands: Operands,
-    /// How many of them are destinations.
+    /// The number of destinations.
     pub destinations: u32,
-    /// The operand that tells how many elements: one in the caller's memory, if there is any.
+    /// The operand that determines the number of elements: one in the caller's memory, if any.
     pub measured: u32,
 }
 
-/// One thing that a rank does: a step of the schedule, bound to the links of a group.
+/// A step of the schedule, bound to the links of a group.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Instruction {
     /// Copies or reduces.
     Local(LocalStep),
-    /// Copies what has not come to the output already, of the arrival with this number.
+    /// Copies the bytes of an arrival that are not in the output already.
     Arrive {
         /// The number of the arrival.
         arrival: u32,
@@ -146,7 +146,7 @@ pub enum Instruction {
         /// Its number at the sender.
         id: SignalId,
     },
-    /// Copies or reduces, unless another of the ranks that may do so has: see
+    /// Copies or reduces, unless another of the ranks that may do so already has: see
     /// `execution/tiles/claims.rs`.
     Claimable {
         /// The number of the claim.
@@ -166,16 +166,16 @@ pub struct Program {
     pub(super) operands: Vec<Operand>,
     /// The sources of each reduction of the schedule, in order.
     pub(super) reductions: Vec<Operands>,
-    /// By operand: whether it is a source that holds a sum in transit. What averages of 16-bit
-    /// floats need, and nothing else.
+    /// By operand: whether it is a source that holds a sum in transit. Only averages of 16-bit
+    /// floats need this.
     pub(super) sums: OnceLock<Vec<bool>>,
-    /// What may come to the output: see [Note: Arrivals].
+    /// Data that links may receive directly into the output: see [Note: Arrivals].
     pub arrivals: Vec<Arrival>,
-    /// The schedule without its steps: how the message and temporary memory are divided.
+    /// The schedule without its steps: the division of the message and of temporary memory.
     pub shape: Schedule,
-    /// The other ranks that it exchanges anything with.
+    /// The other ranks that it communicates with.
     pub neighbours: Vec<Rank>,
-    /// The steps that others may take over from this rank.
+    /// The steps of this rank that others may take over.
     pub claims: Vec<u32>,
     /// Whether this rank may take over steps from others.
     pub helps: bool,
@@ -199,8 +199,12 @@ impl Program {
             .any(|operand| operand.encoding.is_scaled())
     }
 
-    /// Finds out which sources hold sums in transit, from the schedules of all ranks, unless that
+    /// Determines which sources hold sums in transit, from the schedules of all ranks, unless that
     /// is known.
+    ///
+    /// # Errors
+    ///
+    /// The error of `schedules`.
     pub fn find_sums(
         &self,
         schedules: impl FnOnce() -> Result<Vec<Schedule>, Error>,
@@ -217,7 +221,7 @@ impl Program {
         Ok(())
     }
 
-    /// Which of some operands hold sums in transit, if that has been found out.
+    /// Whether each of some operands holds a sum in transit, if that has been determined.
     pub fn sums(&self, some: Operands) -> &[bool] {
         let known = self.sums.get();
         known.map_or(&[], |sums| &sums[some.first as usize..some.end as usize])

@@ -1,4 +1,4 @@
-//! Programs: schedules compiled for the links of a group, and the position of their operands.
+//! Programs: schedules compiled for the links of a group, and the positions of their operands.
 
 mod arrivals;
 mod compile;

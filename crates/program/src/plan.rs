@@ -1,24 +1,23 @@
-//! Plans: compiled programs with their memory class, tile limits and identifying hash.
+//! Plans: compiled programs with their memory class, tile limits and hash.
 
 use weft_algorithms::MemoryClass;
 use weft_schedule::Encoding;
 
 use super::Program;
 
-/// What an operation in a lane runs by.
+/// The plan of an operation in a lane.
 #[derive(Debug)]
 pub struct Plan {
     /// The compiled schedule.
     pub program: Program,
-    /// The memory that it is for.
+    /// The class of memory that it is for.
     pub memory: MemoryClass,
-    /// The part of a fingerprint that names it: a hash, the same on all ranks that mean the same.
-    /// Never 0.
+    /// The plan's hash in fingerprints, the same on all ranks with this plan. Never 0.
     pub identity: u64,
-    /// The part of the largest chunk that one tile takes, in bytes, if it shall be less than fits.
+    /// Bytes of the largest chunk that one tile covers; as many as fit if `None`.
     pub tile_bytes: Option<u64>,
-    /// The encoding in which elements travel.
+    /// The encoding of elements on the wire.
     pub wire: Encoding,
-    /// The most tiles that may be under way.
+    /// The most concurrent tiles.
     pub tiles_in_flight: usize,
 }

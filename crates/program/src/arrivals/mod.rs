@@ -1,29 +1,30 @@
-//! Arrivals: what peers send over links to become a part of this rank's output, unchanged.
+//! Arrivals: data from links that becomes a part of this rank's output unchanged.
 //!
-//! [Note: Arrivals] A put lands in a receive buffer, and the step that waits for it copies it to
-//! the output. A link that receives with its own hands can write to the output itself, once nothing
-//! else touches that part of it: behind the last instruction before the copy that reads or writes
-//! there, and when no put under way reads there. So every such copy becomes an instruction of its
-//! own, which copies what has not come to the output already, and the compiler notes how far a tile
-//! must be before the link may be told. What a rank passes on, it passes on from its output.
+//! [Note: Arrivals] A put arrives in a receive buffer, and the step that waits for it copies it to
+//! the output. A link whose data this process reads itself (TCP) can write to the output
+//! directly, once nothing else uses that part of it: after the last instruction before the copy
+//! that reads or writes there, and when no put in transit reads there. So the compiler makes every
+//! such copy a separate instruction, which copies only bytes that are not in the output already.
+//! It also records which instructions must be complete before the link may be redirected to the
+//! output. Data that a rank forwards is sent from its output.
 //!
-//! Between that and the copy nobody but the link writes there: the caller leaves its output alone
-//! while the operation runs, other tiles have other elements, and other ranks reach the output only
-//! if it is symmetric, of which nothing is redirected. The link is told to stop before the tile
-//! goes on behind the copy, and when the operation fails.
+//! Between the redirection and the copy, only the link writes there: the caller does not use its
+//! output while the operation runs, other tiles have other elements, and other ranks reach the
+//! output only if it is symmetric, in which case nothing is redirected. The redirection ends before
+//! the tile continues after the copy, and when the operation fails.
 
 use std::ops::Range;
 
 use weft_schedule::{Buffer, Encoding, Rank, Schedule, Slice, Step};
 
-/// A copy of what one peer has put into a receive buffer, to the output.
+/// A copy to the output of data that a peer has put into a receive buffer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Arrival {
     /// The sender.
     pub from: Rank,
-    /// So many instructions must be done before it may come to the output.
+    /// The number of instructions that must be complete before it may arrive in the output.
     pub after: usize,
-    /// The instruction that copies the rest.
+    /// The instruction that copies the rest of it.
     pub at: usize,
 }
 
@@ -35,8 +36,8 @@ pub(super) struct ArrivalSteps {
     pub(super) at: usize,
 }
 
-/// A schedule whose copies from receive buffers to the output are steps of their own, before the
-/// same bytes are copied anywhere else.
+/// The schedule with copies from receive buffers to the output as separate steps, before the same
+/// bytes are copied anywhere else.
 pub(super) fn output_first(schedule: &Schedule, linked: &dyn Fn(Rank) -> bool) -> Schedule {
     let mut schedule = schedule.clone();
     let mut at = 0;
@@ -49,7 +50,7 @@ pub(super) fn output_first(schedule: &Schedule, linked: &dyn Fn(Rank) -> bool) -
     schedule
 }
 
-/// The copies of such a schedule for which links can be told where the bytes belong.
+/// The copies of such a schedule for which links can be redirected to the output.
 pub(super) fn arrivals(schedule: &Schedule, linked: &dyn Fn(Rank) -> bool) -> Vec<ArrivalSteps> {
     let arrival = |at: usize| {
         let (landed, output) = landing(schedule, &schedule.steps[at], linked)?;
@@ -59,21 +60,20 @@ pub(super) fn arrivals(schedule: &Schedule, linked: &dyn Fn(Rank) -> bool) -> Ve
         let (before, behind) = (&schedule.steps[..at], &schedule.steps[at + 1..]);
         let touching = |step: &Step| touches(schedule, step, &landed, &output);
         let after = before.iter().rposition(touching).map_or(0, |last| last + 1);
-        // What has come before its place was free has come to the receive buffer.
+        // Data that arrived before its place was free is in the receive buffer.
         let awaited = |step: &Step| matches!(step, Step::Wait { from: peer, .. } if *peer == from);
-        let may_come = before[after..].iter().any(awaited);
+        let may_arrive = before[after..].iter().any(awaited);
         let read_again = behind
             .iter()
             .flat_map(Step::slices)
             .any(|slice| is_same_entry(slice, &landed) && overlap(&slice.chunks, &landed.chunks));
         let alone = matches!(&schedule.steps[at], Step::Copy { dsts, .. } if dsts.len() == 1);
-        (may_come && alone && !read_again).then_some(ArrivalSteps { from, after, at })
+        (may_arrive && alone && !read_again).then_some(ArrivalSteps { from, after, at })
     };
     (0..schedule.steps.len()).filter_map(arrival).collect()
 }
 
-/// The slices of a copy from a receive buffer to the output, if a step is one: where it landed and
-/// where it belongs.
+/// The source and destination of a step, if it copies from a receive buffer to the output.
 fn landing(
     schedule: &Schedule,
     step: &Step,
@@ -94,23 +94,23 @@ fn landing(
     Some((src.clone(), output.clone()))
 }
 
-/// Moves the copy to the output before what is copied from the same place, as far as no step
-/// between waits or touches either, and has the others copy from the output. Returns how many steps
-/// were added.
+/// Moves the copy to the output before other copies from the same source, if no step between them
+/// waits or uses either slice, and lets those copy from the output. Returns the number of added
+/// steps.
 fn bring_forward(schedule: &mut Schedule, at: usize, landed: &Slice, output: &Slice) -> usize {
-    let passes_on = |step: &Step| {
+    let forwards = |step: &Step| {
         matches!(step, Step::Copy { src, claim: None, .. } if src == landed)
             && !writes(schedule, step, landed, output)
     };
     let stops = |step: &Step| {
         matches!(step, Step::Wait { .. })
-            || (!passes_on(step) && touches(schedule, step, landed, output))
+            || (!forwards(step) && touches(schedule, step, landed, output))
     };
     let before = &schedule.steps[..at];
     let moved_over = before.iter().rev().take_while(|step| !stops(step)).count();
     let mut place = at;
     for index in (at - moved_over..at).rev() {
-        if passes_on(&schedule.steps[index]) {
+        if forwards(&schedule.steps[index]) {
             place = index;
         }
     }
@@ -135,7 +135,7 @@ fn bring_forward(schedule: &mut Schedule, at: usize, landed: &Slice, output: &Sl
     usize::from(left)
 }
 
-/// Whether a step reads or writes what has landed or where it belongs.
+/// Whether a step reads or writes the received data or its place in the output.
 fn touches(schedule: &Schedule, step: &Step, landed: &Slice, output: &Slice) -> bool {
     step.slices()
         .any(|slice| touches_either(schedule, slice, landed, output))
@@ -165,8 +165,7 @@ fn touches_either(schedule: &Schedule, slice: &Slice, landed: &Slice, output: &S
     }
 }
 
-/// Whether two slices lie in the same entry of a receive buffer, in which chunks lie as their slice
-/// says.
+/// Whether two slices are in the same entry of a receive buffer, with the same layout of chunks.
 fn is_same_entry(a: &Slice, b: &Slice) -> bool {
     let entry = |slice: &Slice| match slice.buffer {
         Buffer::Receive { from, entry, .. } => Some((slice.rank, from, entry)),

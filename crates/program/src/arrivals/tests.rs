@@ -4,7 +4,7 @@ use weft_schedule::{Collective, parse};
 use super::*;
 use crate::{Instruction, Location, Operand, Program};
 
-/// Every rank is on a host of its own.
+/// A schedule in which every rank is on a separate host.
 fn schedule(collective: Collective, name: &str, ranks: u32, rank: u32) -> Schedule {
     let hosts: Vec<u32> = (0..ranks).collect();
     let request = ScheduleRequest {
@@ -23,7 +23,7 @@ fn compiled(schedule: &Schedule) -> Program {
     Program::compile(schedule, &|_| false).unwrap()
 }
 
-/// Where an arrival belongs and where it lands.
+/// The destination and the source of an arrival's copy.
 fn operands<'a>(program: &'a Program, arrival: &Arrival) -> (&'a Operand, &'a Operand) {
     let Instruction::Arrive { step, .. } = program.instructions[arrival.at] else {
         panic!("{:?}", program.instructions[arrival.at]);
@@ -32,9 +32,9 @@ fn operands<'a>(program: &'a Program, arrival: &Arrival) -> (&'a Operand, &'a Op
     (&operands[0], &operands[1])
 }
 
-/// The chunks of every arrival, the peer, and the instruction behind which it may come.
-fn told(program: &Program) -> Vec<(Range<u32>, Rank, Option<Instruction>)> {
-    let told = |arrival: &Arrival| {
+/// The chunks of every arrival, the peer, and the instruction after which it may arrive.
+fn described(program: &Program) -> Vec<(Range<u32>, Rank, Option<Instruction>)> {
+    let describe = |arrival: &Arrival| {
         let (output, landed) = operands(program, arrival);
         assert_eq!(output.location, Location::Output(program.shape.rank));
         assert!(matches!(landed.location, Location::Receive { from, .. } if from == arrival.from));
@@ -42,10 +42,10 @@ fn told(program: &Program) -> Vec<(Range<u32>, Rank, Option<Instruction>)> {
         let last = before.map(|before| program.instructions[before]);
         (output.chunks.clone(), arrival.from, last)
     };
-    program.arrivals.iter().map(told).collect()
+    program.arrivals.iter().map(describe).collect()
 }
 
-/// The chunks that an instruction puts, and from where.
+/// The source operand of a put.
 fn put_from(program: &Program, instruction: Option<Instruction>) -> Option<&Operand> {
     match instruction {
         Some(Instruction::Put { src, .. }) => Some(program.operand(src)),
@@ -53,7 +53,7 @@ fn put_from(program: &Program, instruction: Option<Instruction>) -> Option<&Oper
     }
 }
 
-/// The instructions that copy a received part by themselves.
+/// The number of plain copies from receive buffers to the output.
 fn plain_copies(program: &Program) -> usize {
     let plain = |instruction: &&Instruction| match instruction {
         Instruction::Local(step) => {
@@ -68,17 +68,17 @@ fn plain_copies(program: &Program) -> usize {
     program.instructions.iter().filter(plain).count()
 }
 
-/// Every part of an all-reduce that comes back finished may come as soon as what this rank has sent
-/// of it is gone.
+/// Every finished part of an all-reduce may arrive as soon as this rank has sent its contribution
+/// from there.
 #[test]
-fn finished_chunks_of_an_all_reduce_come_to_the_output() {
+fn finished_chunks_arrive_in_the_output() {
     for (name, ranks) in [("ring", 3), ("ring", 4), ("two-shot", 3), ("two-shot", 4)] {
         for rank in 0..ranks {
             let program = compiled(&schedule(Collective::AllReduce, name, ranks, rank));
-            let told = told(&program);
-            assert_eq!(told.len(), ranks as usize - 1, "{name}, rank {rank}");
+            let arrivals = described(&program);
+            assert_eq!(arrivals.len(), ranks as usize - 1, "{name}, rank {rank}");
             assert_eq!(plain_copies(&program), 0);
-            for (chunks, _, last) in told {
+            for (chunks, _, last) in arrivals {
                 let sent = put_from(&program, last).unwrap();
                 assert_eq!(sent.location, Location::Output(rank));
                 assert!(overlap(&sent.chunks, &chunks), "{name} {chunks:?}");
@@ -87,9 +87,9 @@ fn finished_chunks_of_an_all_reduce_come_to_the_output() {
     }
 }
 
-/// Where entries of receive buffers are used again, and where blocks are halved.
+/// Also where receive buffers are reused, and where blocks are halved.
 #[test]
-fn no_finished_chunk_is_left_to_be_copied() {
+fn every_finished_chunk_is_an_arrival() {
     for (name, ranks) in [("ring", 9), ("halving-doubling", 8)] {
         for rank in 0..ranks {
             let program = compiled(&schedule(Collective::AllReduce, name, ranks, rank));
@@ -100,7 +100,7 @@ fn no_finished_chunk_is_left_to_be_copied() {
 }
 
 #[test]
-fn what_comes_to_untouched_output_may_come_from_the_beginning() {
+fn unused_output_may_be_written_from_the_beginning() {
     for (collective, name) in [
         (Collective::AllGather, "ring"),
         (Collective::AllGather, "direct"),
@@ -109,7 +109,7 @@ fn what_comes_to_untouched_output_may_come_from_the_beginning() {
     ] {
         let program = compiled(&schedule(collective, name, 4, 3));
         assert!(!program.arrivals.is_empty(), "{collective} {name}");
-        for (chunks, _, last) in told(&program) {
+        for (chunks, _, last) in described(&program) {
             assert_eq!(last, None, "{collective} {name} {chunks:?}");
         }
     }
@@ -117,7 +117,7 @@ fn what_comes_to_untouched_output_may_come_from_the_beginning() {
 
 /// The caller's input may be the memory of the output: every block that is sent must be gone.
 #[test]
-fn blocks_of_an_all_to_all_come_behind_what_reads_the_input() {
+fn all_to_all_blocks_arrive_after_input_is_read() {
     for name in ["direct", "pairwise"] {
         let program = compiled(&schedule(Collective::AllToAll, name, 4, 1));
         for arrival in &program.arrivals {
@@ -133,9 +133,9 @@ fn blocks_of_an_all_to_all_come_behind_what_reads_the_input() {
     }
 }
 
-/// What is passed on would have to be in the receive buffer.
+/// Otherwise forwarded data would have to be in the receive buffer.
 #[test]
-fn what_is_passed_on_is_passed_on_from_the_output() {
+fn forwarded_data_is_sent_from_the_output() {
     for (collective, name) in [
         (Collective::AllReduce, "ring"),
         (Collective::AllGather, "ring"),
@@ -170,8 +170,8 @@ fn of_lines(lines: &str) -> Program {
 }
 
 #[test]
-fn nothing_comes_while_anything_touches_its_place() {
-    // Between the copy and the wait something reads or writes the output, or what has landed.
+fn used_output_has_no_arrival() {
+    // A step between the wait and the copy uses the output or the received data.
     for lines in [
         "  wait 1 #0\n  copy scratch(0)[0] <- output[0]\n  copy output[0] <- receive(1:0)[0]\n",
         "  wait 1 #0\n  reduce output[0] <- output[0] + receive(1:1)[0]\n  copy output[0] <- receive(1:0)[0]\n",
@@ -185,11 +185,11 @@ fn nothing_comes_while_anything_touches_its_place() {
 }
 
 #[test]
-fn other_chunks_are_not_in_the_way() {
+fn steps_on_other_chunks_allow_an_arrival() {
     let program = of_lines(
         "  copy 1.receive(0:0)[0] <- output[0]\n  signal 1 #0\n  wait 1 #0\n  reduce output[1] <- output[1] + receive(1:0)[1]\n  wait 1 #1\n  copy output[0] <- receive(1:1)[0]\n",
     );
-    // Behind the put, which carries the signal.
+    // After the put, which carries the signal.
     let [
         Arrival {
             from: 1,
@@ -203,7 +203,7 @@ fn other_chunks_are_not_in_the_way() {
 }
 
 #[test]
-fn nothing_comes_where_memory_is_mapped() {
+fn mapped_memory_has_no_arrivals() {
     let schedule = schedule(Collective::AllReduce, "ring", 4, 0);
     let program = Program::compile(&schedule, &|_| true).unwrap();
     assert_eq!(program.arrivals, []);

@@ -1,4 +1,4 @@
-//! Geometry of one operation: the elements of its chunks and tiles, and their position in each
+//! Geometry of an operation: the elements of its chunks and tiles, and their position in each
 //! location.
 
 use std::ops::Range;
@@ -13,17 +13,17 @@ use weft_schedule::{Encoding, Grid, Schedule, TemporaryEntries, TileLimits};
 
 use super::instruction::{Location, Operand, Program};
 
-/// What has room in a small slot.
+/// The limits of a small slot.
 const SMALL_LIMITS: TileLimits = TileLimits {
     receive_bytes: SMALL_RECEIVE,
     scratch_bytes: SMALL_SCRATCH,
     chunk_bytes: u64::MAX,
 };
-/// So many boundaries of chunks are computed once: divisions are what a short call would spend its
-/// time with.
+/// The number of chunk boundaries that are computed in advance, as divisions dominate the time of
+/// a short call.
 const FEW: usize = INLINE_RANKS + 1;
 
-/// How chunks map to elements and bytes.
+/// The mapping of chunks to elements and bytes.
 ///
 /// Without `tiled` it is one tile whose neighbouring chunks are contiguous, and costs no
 /// allocation.
@@ -33,30 +33,31 @@ pub struct Geometry {
     few: [u64; FEW],
     elements: u64,
     element_bytes: u64,
-    /// The elements of the largest part of a chunk that a tile takes.
+    /// The elements of the largest part of a chunk in one tile.
     largest: u64,
-    /// What lies in a slot before the entries of a receive buffer.
+    /// Bytes of a slot before the entries of a receive buffer.
     header: u64,
-    /// Bytes of the widest element that temporary entries have room for.
+    /// Bytes of the widest element in temporary entries.
     widest: u64,
-    /// The elements that neither chunks nor tiles divide: those that share a scale, or one.
+    /// Elements of a block, which neither chunks nor tiles divide: those that share a scale, or 1.
     block: u64,
     tiled: Option<Box<Tiled>>,
     /// The number of tiles.
     pub tiles: u64,
 }
 
-/// What a message in lanes needs besides.
+/// Additional data for a message in lanes.
 #[derive(Debug)]
 struct Tiled {
-    /// The elements at which chunks begin and the last one ends, where counts are told one by one;
-    /// in the message or what this rank receives, and in what it sends where that is another list.
-    told: Option<Vec<u64>>,
-    told_input: Option<Vec<u64>>,
-    /// Where the entries of receive buffers and of scratch memory begin.
+    /// The elements at which chunks begin and the last one ends, where a call lists its counts: in
+    /// the message, or in the data that this rank receives.
+    chunk_starts: Option<Vec<u64>>,
+    /// The same in the data that this rank sends, where it has a list of its own.
+    input_starts: Option<Vec<u64>>,
+    /// The offsets of the entries of receive buffers and of scratch memory.
     receive: Vec<u64>,
     scratch: Vec<u64>,
-    /// Whether those of a tile have room in small slots.
+    /// Whether the entries of a tile fit into small slots.
     small: bool,
 }
 
@@ -68,8 +69,8 @@ fn starts_of_counts(counts: &[u64]) -> Vec<u64> {
     starts
 }
 
-/// The elements at which the chunks of a message begin and the last one ends, where none but that
-/// ends within a block.
+/// The elements at which the chunks of a message begin and the last one ends, where only the last
+/// chunk may end within a block.
 fn starts_of_blocks(grid: &Grid, elements: u64, block: u64) -> Vec<u64> {
     let chunks = 0..grid.chunks();
     let starts = chunks.map(|chunk| grid_start(grid, elements, chunk) / block * block);
@@ -109,10 +110,14 @@ fn grid_largest(grid: &Grid, elements: u64) -> u64 {
 }
 
 impl Geometry {
-    /// Lays out a call in tiles. `largest_chunk` is the largest chunk on any rank, where this rank
-    /// cannot know it. `tile_bytes` is the part of the largest chunk that a tile takes, if it shall
-    /// be less than fits. `wire`: the encoding in which elements travel. Its blocks are not
-    /// divided; where ranks have blocks of their own, they are counted from the beginning of each.
+    /// Divides a call into tiles. `largest_chunk` is the largest chunk on any rank, if this rank
+    /// cannot know it. `tile_bytes` limits the bytes of the largest chunk in one tile. `wire` is
+    /// the encoding on the wire; its blocks are not divided, and are counted from the beginning of
+    /// each rank's block.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unsupported`] if the algorithm's temporary memory does not fit into the slots.
     pub fn tiled(
         call: &Call,
         shape: &Schedule,
@@ -123,7 +128,7 @@ impl Geometry {
     ) -> Result<Self, Error> {
         let block = wire.block();
         let elements = call.message_elements(shape.ranks);
-        let (told, told_input) = match &call.counts {
+        let (chunk_starts, input_starts) = match &call.counts {
             Counts::Equal(_) if block > 1 && call.collective.in_place() => {
                 (Some(starts_of_blocks(&shape.grid, elements, block)), None)
             }
@@ -137,13 +142,15 @@ impl Geometry {
         let element_bytes = call.dtype.size() as u64;
         let mut limits = layout.limits;
         limits.chunk_bytes = limits.chunk_bytes.min(tile_bytes.unwrap_or(u64::MAX));
-        let largest_told = told
+        let largest_listed = chunk_starts
             .iter()
-            .chain(&told_input)
+            .chain(&input_starts)
             .map(|starts| largest_of(starts))
             .max();
         let largest_here = || grid_largest(&shape.grid, elements);
-        let largest_chunk = largest_chunk.or(largest_told).unwrap_or_else(largest_here);
+        let largest_chunk = largest_chunk
+            .or(largest_listed)
+            .unwrap_or_else(largest_here);
         let Some(tiles) = limits.tiles(shape, largest_chunk, element_bytes, wire) else {
             return Err(Error::Unsupported(format!(
                 "this algorithm for {} with {} ranks: its temporary memory does not fit",
@@ -154,8 +161,8 @@ impl Geometry {
         let starts = |entries: TemporaryEntries| entries.starts(largest, element_bytes);
         let in_small_slots = SMALL_LIMITS.tiles(shape, largest, element_bytes, wire);
         let tiled = Tiled {
-            told,
-            told_input,
+            chunk_starts,
+            input_starts,
             receive: starts(TemporaryEntries::receive(shape, wire)),
             scratch: starts(TemporaryEntries::scratch(shape, wire)),
             small: in_small_slots == Some(1),
@@ -173,7 +180,7 @@ impl Geometry {
         })
     }
 
-    /// Lays out a message of so many elements as one tile behind the header of its slots.
+    /// Lays out a message of `elements` elements as one tile after the header of its slots.
     #[inline]
     pub fn whole(program: &Program, elements: u64, element_bytes: u64, widest: u64) -> Self {
         let grid = &program.shape.grid;
@@ -183,7 +190,7 @@ impl Geometry {
             elements,
             element_bytes,
             largest,
-            // A small payload lies in the header's own cache line.
+            // A small payload is in the header's cache line.
             header: match largest * element_bytes < INLINE_LINE {
                 true => INLINE_HEADER as u64,
                 false => (INLINE_HEADER as u64).next_multiple_of(INLINE_LINE),
@@ -195,20 +202,20 @@ impl Geometry {
         }
     }
 
-    /// Whether the temporary entries of a tile have room in small slots: all ranks find the same.
+    /// Whether the temporary entries of a tile fit into small slots; the same on all ranks.
     #[inline]
     pub fn is_small(&self) -> bool {
         self.tiled.as_ref().is_some_and(|tiled| tiled.small)
     }
 
-    /// The largest part of a chunk that a tile takes, in bytes.
+    /// Bytes of the largest part of a chunk in one tile.
     pub fn tile_bytes(&self) -> u64 {
         self.largest * self.element_bytes
     }
 
-    /// The number of pieces in which the operands of a step are contiguous, told by the one that
-    /// measures it: neighbouring chunks are, where one tile has the whole of them and no chunk ends
-    /// with a part of a block.
+    /// The number of contiguous pieces of a step's operands, from the one that determines its
+    /// length. Neighbouring chunks are one piece if one tile covers them and no chunk ends within a
+    /// block.
     #[inline]
     pub fn pieces(&self, measured: &Operand) -> u32 {
         match self.joins_chunks() {
@@ -229,12 +236,12 @@ impl Geometry {
         match &self.tiled {
             None => self.start(shape, end) - self.start(shape, start),
             Some(tiled) => {
-                let told = tiled.of(measured);
-                let at = |chunk| self.start_told(told, shape, chunk);
+                let starts = tiled.starts_of(measured);
+                let at = |chunk| self.start_of(starts, shape, chunk);
                 if self.joins_chunks() {
                     return at(end) - at(start);
                 }
-                let (start, end) = self.cut(told, shape, start + piece, tile);
+                let (start, end) = self.cut(starts, shape, start + piece, tile);
                 end - start
             }
         }
@@ -287,8 +294,8 @@ impl Geometry {
         chunk: u32,
         tile: u64,
     ) -> u64 {
-        let told = tiled.of(operand);
-        let at = |chunk| self.start_told(told, shape, chunk);
+        let starts = tiled.starts_of(operand);
+        let at = |chunk| self.start_of(starts, shape, chunk);
         let from_origin = |start: u64| {
             let elements = start.wrapping_sub(at(operand.origin));
             elements.wrapping_mul(self.width(operand.encoding))
@@ -297,16 +304,16 @@ impl Geometry {
             return from_origin(at(chunk));
         }
         if operand.is_user() {
-            return from_origin(self.cut(told, shape, chunk, tile).0);
+            return from_origin(self.cut(starts, shape, chunk, tile).0);
         }
         let lengths = (operand.origin..chunk).map(|chunk| {
-            let (start, end) = self.cut(told, shape, chunk, tile);
+            let (start, end) = self.cut(starts, shape, chunk, tile);
             self.bytes(operand.encoding, end - start)
         });
         lengths.sum()
     }
 
-    /// The bytes of so many elements in an encoding.
+    /// The bytes of `elements` elements in an encoding.
     #[inline]
     pub fn bytes(&self, encoding: Encoding, elements: u64) -> u64 {
         encoding.bytes(elements, self.element_bytes)
@@ -341,16 +348,16 @@ impl Geometry {
         grid_start(&shape.grid, self.elements, chunk)
     }
 
-    fn start_told(&self, told: Option<&[u64]>, shape: &Schedule, chunk: u32) -> u64 {
-        match told {
+    fn start_of(&self, starts: Option<&[u64]>, shape: &Schedule, chunk: u32) -> u64 {
+        match starts {
             Some(starts) => starts[chunk as usize],
             None => self.start(shape, chunk),
         }
     }
 
-    /// The elements of a chunk that belong to a tile: the first, and the one behind the last.
-    fn cut(&self, told: Option<&[u64]>, shape: &Schedule, chunk: u32, tile: u64) -> (u64, u64) {
-        let at = |chunk| self.start_told(told, shape, chunk);
+    /// The elements of a chunk that belong to a tile: the first, and the one after the last.
+    fn cut(&self, starts: Option<&[u64]>, shape: &Schedule, chunk: u32, tile: u64) -> (u64, u64) {
+        let at = |chunk| self.start_of(starts, shape, chunk);
         let (start, end) = (at(chunk), at(chunk + 1));
         let blocks = u128::from((end - start).div_ceil(self.block));
         let part = |tile: u64| {
@@ -360,12 +367,13 @@ impl Geometry {
         (part(tile), part(tile + 1))
     }
 
-    /// The elements of the message's chunk that belong to a tile: the first, and the one behind the
+    /// The elements of the message's chunk that belong to a tile: the first, and the one after the
     /// last.
     #[inline]
     pub fn chunk(&self, shape: &Schedule, chunk: u32, tile: u64) -> (u64, u64) {
-        let told = self.tiled.as_ref().and_then(|tiled| tiled.told.as_deref());
-        self.cut(told, shape, chunk, tile)
+        let tiled = self.tiled.as_ref();
+        let starts = tiled.and_then(|tiled| tiled.chunk_starts.as_deref());
+        self.cut(starts, shape, chunk, tile)
     }
 
     /// The size of an element of the call.
@@ -376,11 +384,11 @@ impl Geometry {
 }
 
 impl Tiled {
-    /// Where the chunks of an operand begin, if that was told.
-    fn of(&self, operand: &Operand) -> Option<&[u64]> {
-        match (&self.told_input, operand.location) {
+    /// The elements at which the chunks of an operand begin, if the call lists its counts.
+    fn starts_of(&self, operand: &Operand) -> Option<&[u64]> {
+        match (&self.input_starts, operand.location) {
             (Some(input), Location::Input(_)) => Some(input),
-            _ => self.told.as_deref(),
+            _ => self.chunk_starts.as_deref(),
         }
     }
 }
@@ -395,8 +403,8 @@ fn few_starts(grid: &Grid, elements: u64) -> [u64; FEW] {
 }
 
 impl Program {
-    /// In which slots of the calling-thread path the temporary entries of a message of so many
-    /// elements have room, if in any.
+    /// The smallest slots of the calling-thread path that the temporary entries of a message of
+    /// `elements` elements fit into, if any.
     pub fn room_on_calling_thread(&self, elements: u64, widest: u64) -> Option<Room> {
         let largest = grid_largest(&self.shape.grid, elements);
         let total = |widths: &[u32]| -> u64 {
@@ -409,7 +417,7 @@ impl Program {
         [Room::Small, Room::Large].into_iter().find(fits)
     }
 
-    /// What a run in a lane uses of channels and scratch memory.
+    /// The parts of channels and scratch memory that a run in a lane uses.
     pub fn parts(&self, lane: usize, small: bool) -> PartSet {
         let tiles = match small {
             true => Part::SMALL_TILES,

@@ -100,7 +100,7 @@ fn blocks_are_not_divided() {
 }
 
 #[test]
-fn chunks_lie_alike_whether_their_boundaries_are_few_or_many() {
+fn chunk_layout_does_not_depend_on_their_number() {
     for chunks in [3, 16, 17, 40] {
         let grid = Grid::Equal(chunks);
         let shape = shape(grid.clone(), vec![]);

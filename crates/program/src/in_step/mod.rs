@@ -1,5 +1,5 @@
-//! Programs on the calling thread: suitability, programs that keep ranks in step, and the rest of a
-//! program after all ranks have entered.
+//! Programs for the calling thread: their suitability, whether they keep ranks in step, and the
+//! rest of a program after all ranks have entered.
 
 use weft_channel::INLINE_RANKS;
 use weft_schedule::Rank;
@@ -7,9 +7,9 @@ use weft_schedule::Rank;
 use super::instruction::{Instruction, Program};
 
 impl Program {
-    /// Whether the calling-thread path can run it: nothing to claim, no link that must carry
-    /// anything, no tiles that must be whole blocks, and no step with more operands than there can
-    /// be ranks.
+    /// Whether the calling-thread path can run it: it has no claims, sends nothing over links,
+    /// needs no tiles of whole blocks, and no step has more operands than the most ranks of the
+    /// path.
     pub fn suits_calling_thread(&self) -> bool {
         let mut instructions = self.instructions.iter();
         !self.is_scaled()
@@ -21,8 +21,7 @@ impl Program {
                     );
                     dsts.max(all - dsts) <= INLINE_RANKS
                 }
-                // Flag words have 16 bits for the numbers of signals, and one more may go before
-                // them.
+                // Flag words have 16 bits for signal numbers, and one more signal may precede them.
                 Instruction::Signal { id, .. } => *id < u32::from(u16::MAX) - 1,
                 Instruction::Wait { .. } => true,
                 Instruction::Arrive { .. }
@@ -31,7 +30,7 @@ impl Program {
             })
     }
 
-    /// Whether the rank signals to every other and waits for every other. If all ranks do, none
+    /// Whether the rank signals to every other and waits for every other. If all ranks do, no rank
     /// ends before all have begun.
     pub fn is_in_step(&self) -> bool {
         let first = |instruction: &&Instruction| {
@@ -44,7 +43,7 @@ impl Program {
         self.instructions.iter().filter(first).count() == 2 * others
     }
 
-    /// Whom the first signal tells no more than that this rank has entered.
+    /// The ranks to which the first signal reports only that this rank has entered.
     pub fn entries(&self) -> Vec<Rank> {
         let entry = |instruction: &Instruction| match instruction {
             Instruction::Signal { to, id: 0 } => Some(*to),
@@ -53,8 +52,8 @@ impl Program {
         self.instructions.iter().map_while(entry).collect()
     }
 
-    /// What is left of a rank's program if all have told each other that they have entered, by a
-    /// signal before the others. `entries` are those of every rank.
+    /// The rest of a rank's program after all ranks have reported their entry to each other by a
+    /// separate signal. `entries` are those of every rank.
     pub fn after_entry(self, entries: &[Vec<Rank>]) -> Program {
         let rank = self.shape.rank;
         let entry = |from: Rank, to: Rank| entries[from as usize].contains(&to);

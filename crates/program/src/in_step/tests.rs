@@ -28,7 +28,7 @@ fn compiled(collective: Collective, name: &str, ranks: u32, memory: MemoryClass)
 }
 
 #[test]
-fn direct_schedules_keep_ranks_in_step_but_towards_a_root() {
+fn direct_schedules_without_root_keep_ranks_in_step() {
     for ranks in 2..9 {
         for (collective, in_step) in [
             (Collective::AllReduce, true),
@@ -43,7 +43,7 @@ fn direct_schedules_keep_ranks_in_step_but_towards_a_root() {
 }
 
 #[test]
-fn ranks_that_do_not_talk_to_all_others_are_not_in_step() {
+fn ranks_without_signals_to_all_are_not_in_step() {
     let barrier = compiled(
         Collective::Barrier,
         "dissemination",
@@ -56,7 +56,7 @@ fn ranks_that_do_not_talk_to_all_others_are_not_in_step() {
 }
 
 #[test]
-fn on_symmetric_memory_the_first_signals_are_entries() {
+fn first_signals_are_entries_on_symmetric_memory() {
     for (collective, name) in [
         (Collective::AllReduce, "slice-reduce"),
         (Collective::AllGather, "mapped"),
@@ -69,12 +69,12 @@ fn on_symmetric_memory_the_first_signals_are_entries() {
 }
 
 #[test]
-fn what_was_told_before_is_left_out() {
+fn program_after_entry_omits_entry_signals() {
     let barrier = compiled(Collective::Barrier, "direct", 3, MemoryClass::Ordinary);
     let entries = [vec![1, 2], vec![0, 2], vec![0, 1]];
     assert_eq!(barrier.after_entry(&entries).instructions, []);
-    // The root of a scatter tells that its blocks are there, before it has done anything; the last
-    // rank that it has read.
+    // The root of a scatter first signals that its blocks are ready; the last rank, that it has
+    // read them.
     let collective = Collective::Scatter { root: 0 };
     let scatter = compiled(collective, "linear", 3, MemoryClass::Symmetric);
     let [
@@ -94,7 +94,7 @@ fn what_was_told_before_is_left_out() {
 }
 
 #[test]
-fn entries_lie_one_behind_the_other_within_their_slots() {
+fn entries_are_consecutive_within_their_slots() {
     for (elements, size) in [(0, 4), (1, 4), (3, 8), (1000, 2), (5000, 1), (65_536, 4)] {
         let program = compiled(
             Collective::AllReduce,
@@ -126,7 +126,7 @@ fn entries_lie_one_behind_the_other_within_their_slots() {
 }
 
 #[test]
-fn a_small_payload_shares_the_line_of_its_flag() {
+fn small_payload_shares_the_cache_line_of_its_flag() {
     let program = compiled(Collective::AllReduce, "direct", 2, MemoryClass::Ordinary);
     let received = program.operands.iter().find(|operand| {
         operand.chunks == (0..1) && operand.location == Location::Receive { from: 0, entry: 0 }
