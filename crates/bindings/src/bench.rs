@@ -15,29 +15,29 @@ use weft_bench::{
 
 use crate::call::dtype;
 use crate::error::argument_error;
-use crate::group::Group;
+use crate::group::PyGroup;
 use crate::request::{CallKeywords, Request};
 
 /// The page that measuring processes share.
-#[pyclass(frozen, module = "weft._weft")]
-pub(crate) struct ControlBlock {
+#[pyclass(name = "ControlBlock", frozen, module = "weft._weft")]
+pub(crate) struct PyControlBlock {
     inner: weft_bench::ControlBlock,
 }
 
 #[pymethods]
-impl ControlBlock {
+impl PyControlBlock {
     #[new]
     fn new(path: PathBuf, rank: usize, ranks: usize, spin: bool) -> PyResult<Self> {
         let inner = weft_bench::ControlBlock::open(&path, rank, ranks, spin)?;
         Ok(Self { inner })
     }
 
-    /// The most calls that can be timed at once.
+    /// The most calls that can be timed in one turn.
     #[classattr]
     const SAMPLES_MAX: usize = weft_bench::SAMPLES_MAX;
 
-    /// The slowest rank's seconds of each of so many calls. Before each, `pattern` is written all
-    /// over the memory.
+    /// The slowest rank's seconds of each call. Before each call, the memory is filled with
+    /// `pattern`.
     fn time(
         &self,
         py: Python<'_>,
@@ -48,10 +48,15 @@ impl ControlBlock {
         calls: usize,
     ) -> PyResult<Vec<f64>> {
         if calls > weft_bench::SAMPLES_MAX || pattern.is_empty() {
-            let text = format!("calls={calls} with a pattern of {} bytes", pattern.len());
+            let text = format!(
+                "calls={calls} with a pattern of {} bytes is not allowed: expected at most {} calls \
+                 and a pattern of at least 1 byte",
+                pattern.len(),
+                weft_bench::SAMPLES_MAX
+            );
             return Err(argument_error(py, text));
         }
-        let rewrite = Start(Rewrite {
+        let rewrite = SendRewrite(Rewrite {
             start: pointer as *mut u8,
             bytes: nbytes,
             pattern,
@@ -59,14 +64,14 @@ impl ControlBlock {
         let times = py.detach(|| {
             let rewrite = rewrite;
             let mut operation = timed.inner.lock().unwrap_or_else(PoisonError::into_inner);
-            // SAFETY: Python's side gives memory that `timed` holds.
+            // SAFETY: the Python caller passes memory that `timed` holds.
             unsafe { self.inner.time(&mut **operation, &rewrite.0, calls) }
         });
         times.map_err(PyRuntimeError::new_err)
     }
 
-    /// What so many calls cost, made one behind another: seconds that passed, seconds of this
-    /// process's threads, seconds of the machine's cores.
+    /// The cost of consecutive calls: elapsed seconds, seconds of this process's threads, and
+    /// seconds of the machine's cores.
     fn cost(&self, py: Python<'_>, timed: &Timed, calls: u64) -> PyResult<(f64, f64, f64)> {
         let cost = py.detach(|| {
             let mut operation = timed.inner.lock().unwrap_or_else(PoisonError::into_inner);
@@ -83,19 +88,19 @@ impl ControlBlock {
     }
 }
 
-/// What is rewritten, on its way to the thread that has let go of the interpreter.
-struct Start(Rewrite);
+/// A rewrite that is passed to code without the interpreter lock.
+struct SendRewrite(Rewrite);
 
 // SAFETY: a plain address, used by the same thread.
-unsafe impl Send for Start {}
+unsafe impl Send for SendRewrite {}
 
-/// Something that can be timed.
+/// An operation that can be timed.
 #[pyclass(frozen, module = "weft._weft")]
 pub(crate) struct Timed {
     inner: Mutex<Box<dyn TimedOperation>>,
-    /// Where the memory begins that the operation brings along.
+    /// The address of the operation's own memory, if it has any.
     pointer: usize,
-    /// Who owns the memory that it does not bring.
+    /// The owner of the memory that the operation does not own.
     _hold: Py<PyAny>,
 }
 
@@ -111,21 +116,21 @@ impl Timed {
 
 #[pymethods]
 impl Timed {
-    /// A blocking collective of a group. Memory at these addresses, of so many bytes, is registered
-    /// for each call.
+    /// A blocking collective of a group. Memory at these addresses, with these lengths, is
+    /// registered for each call.
     #[staticmethod]
-    #[pyo3(signature = (group, request, hold, registered=Vec::new(), **how))]
+    #[pyo3(signature = (group, request, hold, registered=Vec::new(), **keywords))]
     fn group(
         py: Python<'_>,
-        group: &Group,
+        group: &PyGroup,
         request: &Request,
         hold: Py<PyAny>,
         registered: Vec<(usize, u64)>,
-        how: Option<&Bound<'_, PyDict>>,
+        keywords: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Self> {
-        let call = request.call(CallKeywords::of(py, request.collective, None, how)?);
-        // SAFETY: Python's side gives addresses of memory that `hold` owns and that has the sizes
-        // which the call says.
+        let call = request.call(CallKeywords::of(py, request.collective, None, keywords)?);
+        // SAFETY: the Python caller passes addresses of memory that `hold` owns and that has the
+        // sizes of the call.
         let operation = unsafe { GroupCall::new(Arc::clone(&group.inner), call, registered) };
         Ok(Self::new(operation, hold))
     }
@@ -133,7 +138,7 @@ impl Timed {
     /// A message to another rank of a group and one back; nothing without a partner.
     #[staticmethod]
     fn ping_pong(
-        group: &Group,
+        group: &PyGroup,
         partner: Option<u32>,
         source: usize,
         target: usize,
@@ -160,7 +165,7 @@ impl Timed {
         if function == 0 {
             return Err(argument_error(py, "the function is at address 0".into()));
         }
-        // SAFETY: Python's side gives the address of such a function.
+        // SAFETY: the Python caller passes the address of such a function.
         let function = unsafe { std::mem::transmute::<usize, Function>(function) };
         // SAFETY: as for `group`.
         let operation =
@@ -264,21 +269,21 @@ impl Timed {
         Ok(Self::new(operation, py.None()))
     }
 
-    /// Where the prototype's buffer begins; 0 for everything else.
+    /// The address of the prototype's buffer; 0 for all other operations.
     #[getter]
     fn pointer(&self) -> usize {
         self.pointer
     }
 }
 
-/// A socket of Python's, which keeps its own descriptor.
+/// A duplicate of a Python socket, which keeps its own descriptor.
 fn duplicate(socket: RawFd) -> PyResult<TcpStream> {
-    // SAFETY: Python's side gives the descriptor of a socket that is open during this call.
+    // SAFETY: the Python caller passes the descriptor of a socket that is open during this call.
     let borrowed = unsafe { BorrowedFd::borrow_raw(socket) };
     Ok(borrowed.try_clone_to_owned()?.into())
 }
 
-/// A Python function, timed with what it takes to call it.
+/// A Python function, timed with the cost of calling it.
 struct Callable(Py<PyAny>);
 
 impl TimedOperation for Callable {

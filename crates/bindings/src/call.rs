@@ -7,8 +7,8 @@ use weft_schedule::{Collective, WireFormat};
 
 use crate::error::argument_error;
 
-/// Raises `ArgumentError` for bytes at no address: those of an array whose memory is elsewhere,
-/// such as a tensor of the device "meta".
+/// Raises `ArgumentError` for bytes at address 0: an array whose memory is elsewhere, such as a
+/// tensor of the device "meta".
 pub(crate) fn check_address(py: Python<'_>, pointer: usize, nbytes: u64) -> PyResult<()> {
     if pointer != 0 || nbytes == 0 {
         return Ok(());
@@ -20,7 +20,7 @@ pub(crate) fn check_address(py: Python<'_>, pointer: usize, nbytes: u64) -> PyRe
     Err(argument_error(py, text))
 }
 
-/// How many elements, as Python says it: a number, a list with one per rank, or two such lists.
+/// Counts of elements from Python: a number, a list with one per rank, or two such lists.
 #[derive(FromPyObject, IntoPyObject)]
 pub(crate) enum CountsArgument {
     Equal(u64),
@@ -49,7 +49,7 @@ impl From<Counts> for CountsArgument {
 }
 
 impl CountsArgument {
-    /// Counts of elements, each of which is moved as `factor` smaller ones.
+    /// Counts of elements that are each moved as `factor` smaller ones.
     pub(crate) fn scaled(mut self, factor: u64) -> Self {
         match &mut self {
             CountsArgument::Equal(count) => *count *= factor,
@@ -64,7 +64,7 @@ impl CountsArgument {
     }
 }
 
-/// The operations that a name alone says.
+/// The reductions that are identified by their name alone.
 pub(crate) const OPS: [Op; 8] = [
     Op::Sum,
     Op::Average,
@@ -76,7 +76,7 @@ pub(crate) const OPS: [Op; 8] = [
     Op::BitXor,
 ];
 
-/// The operation with this name.
+/// The reduction with this name.
 pub(crate) fn op(name: &str) -> Option<Op> {
     OPS.into_iter().find(|op| op.name() == name)
 }
@@ -93,26 +93,26 @@ pub(crate) fn dtype(py: Python<'_>, name: &str) -> PyResult<DType> {
         .ok_or_else(|| argument_error(py, format!("there is no element type {name:?}")))
 }
 
-/// The wire format that Python names; none for None.
+/// The wire format with a name from Python; `None` for None.
 pub(crate) fn wire_format(name: &Bound<'_, PyAny>) -> PyResult<Option<WireFormat>> {
     let known =
         |text: String| WireFormat::named(&text).map_err(|why| argument_error(name.py(), why));
     name.extract::<Option<String>>()?.map(known).transpose()
 }
 
-/// The wire formats that there are.
+/// The names of all wire formats.
 #[pyfunction]
 pub(crate) fn wire_formats() -> Vec<&'static str> {
     WireFormat::ALL.map(WireFormat::name).to_vec()
 }
 
-/// The names of the operations that reductions know, besides `weft.PremulSum`.
+/// The names of all reductions except `weft.PremulSum`.
 #[pyfunction]
 pub(crate) fn operations() -> Vec<&'static str> {
     OPS.map(Op::name).to_vec()
 }
 
-/// The element types that reductions know, and their lengths in bytes.
+/// The element types of reductions, and their lengths in bytes.
 #[pyfunction]
 pub(crate) fn element_types() -> Vec<(&'static str, usize)> {
     DType::ALL

@@ -8,20 +8,20 @@ use weft_runtime::LinkTraffic;
 /// (endpoint, host, transport, bytes sent, bytes received, packets sent again).
 pub(crate) type TrafficRow = (u128, String, String, u64, u64, u64);
 
-/// What a group counts; stays when the group is closed.
-#[pyclass(frozen, module = "weft._weft")]
-pub(crate) struct Counters {
+/// The counters of a group, which stay valid after it is closed.
+#[pyclass(name = "Counters", frozen, module = "weft._weft")]
+pub(crate) struct PyCounters {
     inner: Arc<weft_runtime::Counters>,
 }
 
-impl Counters {
+impl PyCounters {
     pub(crate) fn new(inner: Arc<weft_runtime::Counters>) -> Self {
         Self { inner }
     }
 }
 
 #[pymethods]
-impl Counters {
+impl PyCounters {
     /// For each kind of operation: (name, calls that have ended, bytes, seconds).
     fn totals(&self) -> Vec<(&'static str, u64, u64, f64)> {
         let totals = self.inner.totals();
@@ -30,7 +30,7 @@ impl Counters {
             .collect()
     }
 
-    /// The number of operations under way.
+    /// The number of operations that have not ended.
     #[getter]
     fn in_flight(&self) -> u64 {
         self.inner.in_flight()

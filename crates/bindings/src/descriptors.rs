@@ -1,4 +1,4 @@
-//! Descriptors that Python code of weft's opens.
+//! Descriptors that weft's Python code opens.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -7,12 +7,12 @@ use pyo3::types::PyTuple;
 
 use weft_runtime as runtime;
 
-/// A `with` block in which nothing that is opened gets a descriptor from 0 to 2.
-#[pyclass(frozen, module = "weft._weft")]
-pub(crate) struct AboveStandardStreams(Mutex<Option<runtime::AboveStandardStreams>>);
+/// A `with` block in which opened files get no descriptor from 0 to 2.
+#[pyclass(name = "AboveStandardStreams", frozen, module = "weft._weft")]
+pub(crate) struct PyAboveStandardStreams(Mutex<Option<runtime::AboveStandardStreams>>);
 
 #[pymethods]
-impl AboveStandardStreams {
+impl PyAboveStandardStreams {
     #[new]
     fn new() -> Self {
         Self(Mutex::new(None))
@@ -29,7 +29,7 @@ impl AboveStandardStreams {
     }
 }
 
-impl AboveStandardStreams {
+impl PyAboveStandardStreams {
     fn set(&self, kept: Option<runtime::AboveStandardStreams>) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = kept;
     }

@@ -1,4 +1,4 @@
-//! Reader of DLPack capsules, of the first version of the protocol and of the second.
+//! Reader of DLPack capsules of both versions of the protocol.
 
 use std::ffi::{CStr, c_void};
 use std::ptr::NonNull;
@@ -11,7 +11,7 @@ use pyo3::types::{PyCapsule, PyTuple};
 const UNVERSIONED: &CStr = c"dltensor";
 const VERSIONED: &CStr = c"dltensor_versioned";
 const FLAG_READ_ONLY: u64 = 1;
-/// Newer major versions may lay the structure out differently.
+/// The newest supported major version; later ones may have another layout.
 const MAJOR_MAX: u32 = 1;
 
 #[repr(C)]
@@ -29,7 +29,7 @@ struct DataType {
     lanes: u16,
 }
 
-/// `DLTensor`; also how `DLManagedTensor` begins.
+/// `DLTensor`, which is also the beginning of `DLManagedTensor`.
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct Tensor {
@@ -42,7 +42,7 @@ struct Tensor {
     byte_offset: u64,
 }
 
-/// `DLManagedTensorVersioned`, up to what is read here.
+/// The beginning of `DLManagedTensorVersioned`, as far as it is read here.
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct VersionedTensor {
@@ -54,9 +54,9 @@ struct VersionedTensor {
     tensor: Tensor,
 }
 
-/// What a DLPack capsule says; keeps the memory alive.
+/// The tensor in a DLPack capsule, whose memory this keeps alive.
 ///
-/// The capsule is held, not consumed: its own destructor tells the producer when it is dropped.
+/// The capsule is held, not consumed: its own destructor notifies the producer when it is dropped.
 #[pyclass(frozen, module = "weft._weft")]
 pub(crate) struct DlpackTensor {
     pointer: usize,
@@ -103,14 +103,15 @@ impl DlpackTensor {
         PyTuple::new(py, &self.shape)
     }
 
-    /// In elements.
+    /// The strides, in elements.
     #[getter]
     fn strides<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         PyTuple::new(py, &self.strides)
     }
 
-    /// Whether the memory must not be written, or the producer does not say that it may be: the
-    /// first version of DLPack cannot, and arrays that never change are given away by it (JAX).
+    /// Whether the memory must not be written. Also true if the producer cannot say so: the first
+    /// version of DLPack has no such flag, and some producers export immutable arrays with it
+    /// (JAX).
     #[getter]
     fn read_only(&self) -> bool {
         self.read_only
@@ -123,7 +124,7 @@ impl DlpackTensor {
     }
 }
 
-/// The tensor in a capsule, and whether it is read-only, as it is for NumPy too unless the capsule
+/// The tensor in a capsule, and whether it is read-only. As for NumPy, it is unless the capsule
 /// says otherwise.
 fn read(capsule: &Bound<'_, PyCapsule>) -> PyResult<(Tensor, bool)> {
     if capsule.is_valid_checked(Some(VERSIONED)) {
@@ -132,8 +133,9 @@ fn read(capsule: &Bound<'_, PyCapsule>) -> PyResult<(Tensor, bool)> {
         // SAFETY: every version of the structure begins with its major version.
         let major = unsafe { major.read() };
         if major > MAJOR_MAX {
-            let text =
-                format!("DLPack version {major} is not known; the newest known is {MAJOR_MAX}");
+            let text = format!(
+                "DLPack version {major} is not supported; the newest supported version is {MAJOR_MAX}"
+            );
             return Err(PyBufferError::new_err(text));
         }
         // SAFETY: a capsule of this name, not consumed yet, holds such a structure of a major
@@ -152,7 +154,8 @@ fn read(capsule: &Bound<'_, PyCapsule>) -> PyResult<(Tensor, bool)> {
 fn layout(tensor: &Tensor) -> PyResult<(Vec<i64>, Vec<i64>)> {
     let dimensions = usize::try_from(tensor.dimensions)
         .map_err(|_| PyBufferError::new_err("a DLPack tensor with fewer than 0 dimensions"))?;
-    // SAFETY: DLPack says that `shape` and `strides`, if not null, have one number per dimension.
+    // SAFETY: DLPack requires that `shape` and `strides`, if not null, have one number per
+    // dimension.
     let shape = unsafe { list(tensor.shape, dimensions) };
     if dimensions > 0 && shape.is_empty() {
         return Err(PyBufferError::new_err("a DLPack tensor without a shape"));
@@ -167,16 +170,16 @@ fn layout(tensor: &Tensor) -> PyResult<(Vec<i64>, Vec<i64>)> {
 }
 
 /// # Safety
-/// If the address is not null, as many numbers lie there.
+/// If the address is not null, `len` numbers are there.
 unsafe fn list(first: *const i64, len: usize) -> Vec<i64> {
     if first.is_null() || len == 0 {
         return Vec::new();
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: as this function requires.
     unsafe { slice::from_raw_parts(first, len) }.to_vec()
 }
 
-/// The strides of a contiguous tensor, which the first version of DLPack allows to leave out.
+/// The strides of a contiguous tensor, which the first version of DLPack may omit.
 fn contiguous(shape: &[i64]) -> Vec<i64> {
     let mut strides = vec![1; shape.len()];
     for i in (1..shape.len()).rev() {

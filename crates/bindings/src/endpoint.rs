@@ -7,16 +7,16 @@ use pyo3::prelude::*;
 use weft_runtime::{Cipher, Encryption, EndpointOptions, TransportChoice, Unregistered};
 
 use crate::error::{argument_error, checked};
-use crate::interrupt::{duration, ending};
+use crate::interrupt::{duration, wait_interruptibly};
 
 /// A participant: a pool of memory and the connections to other participants.
-#[pyclass(frozen, module = "weft._weft")]
-pub(crate) struct Endpoint {
+#[pyclass(name = "Endpoint", frozen, module = "weft._weft")]
+pub(crate) struct PyEndpoint {
     pub(crate) inner: Arc<weft_runtime::Endpoint>,
 }
 
 #[pymethods]
-impl Endpoint {
+impl PyEndpoint {
     #[new]
     #[pyo3(signature = (*, transport, pool_bytes, peer_timeout, interface=None, tcp_congestion="auto", tcp_connections=None, rdma_devices=None, rdma_gid_index=None, rdma_traffic_class=None, registration="pool", encrypt="0", require_shared_memory=false, route_to=None, flight_dir=None, flight_signal=None))]
     #[expect(clippy::too_many_arguments, reason = "keywords of a Python call")]
@@ -67,10 +67,10 @@ impl Endpoint {
         (bound - pool.available(), pool.quarantined(), bound)
     }
 
-    /// Waits until everything that was issued in the groups of this endpoint has ended, as
-    /// `Group.finish` does.
+    /// Waits until all operations in the groups of this endpoint have ended, as `Group.finish`
+    /// does.
     fn finish(&self, py: Python<'_>) -> PyResult<()> {
-        ending(py, |interrupted| {
+        wait_interruptibly(py, |interrupted| {
             weft_runtime::finish_all(&self.inner, interrupted)
         })
         .map(drop)
@@ -82,20 +82,21 @@ impl Endpoint {
     }
 }
 
-/// The ciphers that links can have. The one that is faster on this machine comes first.
+/// The ciphers that links can have, beginning with the faster one on this machine.
 #[pyfunction]
 pub(crate) fn ciphers() -> Vec<&'static str> {
     Cipher::by_speed().map(Cipher::name).to_vec()
 }
 
-/// The ports of this machine's RDMA devices: for each its name, what it is like, and whether it can
-/// be used; or why there are none.
+/// The ports of this machine's RDMA devices: for each its name, a description, and whether it can
+/// be used; or the reason why there are none.
 #[pyfunction]
 pub(crate) fn rdma_ports(py: Python<'_>) -> PyResult<Vec<(String, String, bool)>> {
     let ports = py.detach(weft_runtime::rdma_ports);
-    let told = |port: &weft_runtime::RdmaPort| (port.name(), port.describe(), port.is_usable());
+    let described =
+        |port: &weft_runtime::RdmaPort| (port.name(), port.describe(), port.is_usable());
     match ports {
-        Ok(ports) => Ok(ports.iter().map(told).collect()),
+        Ok(ports) => Ok(ports.iter().map(described).collect()),
         Err(why) => Err(argument_error(py, why)),
     }
 }

@@ -1,9 +1,9 @@
-//! Errors of the runtime as exceptions of `weft.errors`.
+//! Conversion of the runtime's errors to exceptions of `weft.errors`.
 
 use pyo3::prelude::*;
 use weft_runtime::Error;
 
-/// The exception that stands for an error of the runtime.
+/// The exception for an error of the runtime.
 pub(crate) fn exception(py: Python<'_>, error: &Error) -> PyErr {
     build(py, error).unwrap_or_else(|failure| failure)
 }

@@ -12,58 +12,60 @@ use weft_runtime::{
 
 use crate::call::CountsArgument;
 use crate::call::{self, check_address, collective, dtype};
-use crate::counters::{self, Counters, TrafficRow};
-use crate::endpoint::Endpoint;
+use crate::counters::{self, PyCounters, TrafficRow};
+use crate::endpoint::PyEndpoint;
 use crate::error::{checked, exception};
-use crate::interrupt::{Cancellation, ending, interruptible, optional_duration, waiting};
+use crate::interrupt::{
+    Cancellation, call_interruptibly, interruptible, optional_duration, wait_interruptibly,
+};
 use crate::options::Options;
 use crate::plain::{PlainCall, PlainMessage};
-use crate::registration::{Registration, dma_buf};
-use crate::request::{CallKeywords, Operation, Request};
-use crate::selection::{Explanation, UserSchedule};
+use crate::registration::{PyRegistration, dma_buf};
+use crate::request::{CallKeywords, PyOperation, Request};
+use crate::selection::{PyExplanation, PyUserSchedule};
 use crate::store;
-use crate::symmetric::Symmetric;
-use crate::work::Work;
+use crate::symmetric::PySymmetric;
+use crate::work::PyWork;
 
 /// Ranks that communicate with each other.
-#[pyclass(frozen, weakref, module = "weft._weft")]
-pub(crate) struct Group {
+#[pyclass(name = "Group", frozen, weakref, module = "weft._weft")]
+pub(crate) struct PyGroup {
     pub(crate) inner: Arc<weft_runtime::Group>,
 }
 
-impl Group {
+impl PyGroup {
     /// A rank, if the group has it.
     fn rank_in(&self, rank: &Bound<'_, PyAny>) -> Option<u32> {
         let rank = rank.extract().ok();
         rank.filter(|rank| *rank < self.inner.size())
     }
 
-    /// Starts a call. Whoever waits keeps its memory until it has ended.
+    /// Starts a call. The waiting caller keeps its memory until the operation has ended.
     fn start(
         &self,
         py: Python<'_>,
         request: &Request,
-        how: CallKeywords,
+        keywords: CallKeywords,
         background: bool,
     ) -> PyResult<weft_runtime::Work> {
-        let call = request.call(how);
-        waiting(py, || {
-            // SAFETY: Python's side gives addresses of memory that has the sizes which the request
-            // says, and is kept by whoever waits until the operation is over.
+        let call = request.call(keywords);
+        call_interruptibly(py, || {
+            // SAFETY: the Python caller passes addresses of memory with the sizes of the request,
+            // and keeps it until the operation has ended.
             unsafe { self.inner.issue(call, background) }
         })
     }
 }
 
 #[pymethods]
-impl Group {
+impl PyGroup {
     /// Meets the other ranks through the store.
     #[staticmethod]
     #[pyo3(signature = (*, endpoint, store, rank, size, name, prefix, cancel, global_ranks = None, **options))]
     #[expect(clippy::too_many_arguments, reason = "keywords of a Python call")]
     fn create(
         py: Python<'_>,
-        endpoint: &Endpoint,
+        endpoint: &PyEndpoint,
         store: &Bound<'_, PyAny>,
         rank: u32,
         size: u32,
@@ -95,8 +97,8 @@ impl Group {
         self.inner.size()
     }
 
-    /// What errors call the group.
-    /// The same on all ranks, and unlike that of any other group.
+    /// The group's name in error messages.
+    /// A number that identifies the group, the same on all ranks.
     #[getter]
     fn identity(&self) -> u64 {
         self.inner.identity()
@@ -123,27 +125,27 @@ impl Group {
         self.inner.host_names()
     }
 
-    /// How this rank reaches another: `shm`, `tcp` or `loopback`; None for itself.
+    /// The transport to another rank: `shm`, `tcp` or `loopback`; None for this rank.
     fn transport(&self, rank: u32) -> Option<String> {
         self.inner.transport(rank).map(|kind| kind.to_string())
     }
 
-    /// Pairs of ranks that run on one machine and share no memory: who tried, the other, why it
-    /// failed, and whether they are apart on purpose, such as in containers.
+    /// Pairs of ranks on one machine that share no memory: the rank that tried, the other rank, why
+    /// it failed, and whether they are separated intentionally, such as in containers.
     fn unshared(&self) -> Vec<(u32, u32, String, bool)> {
-        let told = |one: &Unshared| (one.rank, one.other, one.why.clone(), one.apart);
-        self.inner.unshared().iter().map(told).collect()
+        let row = |one: &Unshared| (one.rank, one.other, one.why.clone(), one.apart);
+        self.inner.unshared().iter().map(row).collect()
     }
 
-    /// What encrypts all between this rank and another: `aes-gcm` or `chacha20-poly1305`; None
-    /// where they share memory, or nothing is encrypted.
+    /// The cipher between this rank and another: `aes-gcm` or `chacha20-poly1305`; None if they
+    /// share memory, or links are not encrypted.
     fn cipher(&self, rank: u32) -> Option<&'static str> {
         self.inner.cipher(rank)
     }
 
     /// Starts a collective. `hold`, which owns the memory, is kept until it has ended. Without
-    /// `background`, the caller waits for it at once.
-    #[pyo3(signature = (request, hold, background, timeout=None, **how))]
+    /// `background`, the caller must wait for it.
+    #[pyo3(signature = (request, hold, background, timeout=None, **keywords))]
     fn issue(
         &self,
         py: Python<'_>,
@@ -151,65 +153,65 @@ impl Group {
         hold: Py<PyAny>,
         background: bool,
         timeout: Option<f64>,
-        how: Option<&Bound<'_, PyDict>>,
-    ) -> PyResult<Work> {
-        let how = CallKeywords::of(py, request.collective, timeout, how)?;
-        let started = self.start(py, request, how, background);
-        started.map(|work| Work::new(work, Some(hold)))
+        keywords: Option<&Bound<'_, PyDict>>,
+    ) -> PyResult<PyWork> {
+        let keywords = CallKeywords::of(py, request.collective, timeout, keywords)?;
+        let started = self.start(py, request, keywords, background);
+        started.map(|work| PyWork::new(work, Some(hold)))
     }
 
-    /// Carries out a collective; the arguments are those of `issue`.
-    #[pyo3(signature = (request, hold, timeout=None, **how))]
+    /// Executes a collective; the arguments are those of `issue`.
+    #[pyo3(signature = (request, hold, timeout=None, **keywords))]
     fn run(
         &self,
         py: Python<'_>,
         request: &Request,
         hold: &Bound<'_, PyAny>,
         timeout: Option<f64>,
-        how: Option<&Bound<'_, PyDict>>,
+        keywords: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<()> {
-        let how = CallKeywords::of(py, request.collective, timeout, how)?;
-        let work = self.start(py, request, how, false)?;
+        let keywords = CallKeywords::of(py, request.collective, timeout, keywords)?;
+        let work = self.start(py, request, keywords, false)?;
         ended(py, work, || Ok(hold.clone().unbind()))
     }
 
     /// `issue`, in the background, of an operation in place on elements at an address.
-    #[pyo3(signature = (operation, count, address, hold, timeout=None, **how))]
+    #[pyo3(signature = (operation, count, address, hold, timeout=None, **keywords))]
     #[expect(clippy::too_many_arguments, reason = "arguments of a Python call")]
     fn issue_in_place(
         &self,
         py: Python<'_>,
-        operation: &Operation,
+        operation: &PyOperation,
         count: u64,
         address: usize,
         hold: Py<PyAny>,
         timeout: Option<f64>,
-        how: Option<&Bound<'_, PyDict>>,
-    ) -> PyResult<Work> {
+        keywords: Option<&Bound<'_, PyDict>>,
+    ) -> PyResult<PyWork> {
         let request = operation.on(CountsArgument::Equal(count), None, Some(address));
-        self.issue(py, &request, hold, true, timeout, how)
+        self.issue(py, &request, hold, true, timeout, keywords)
     }
 
     /// `run` of an operation in place on elements at an address.
-    #[pyo3(signature = (operation, count, address, hold, timeout=None, **how))]
+    #[pyo3(signature = (operation, count, address, hold, timeout=None, **keywords))]
     #[expect(clippy::too_many_arguments, reason = "arguments of a Python call")]
     fn run_in_place(
         &self,
         py: Python<'_>,
-        operation: &Operation,
+        operation: &PyOperation,
         count: u64,
         address: usize,
         hold: &Bound<'_, PyAny>,
         timeout: Option<f64>,
-        how: Option<&Bound<'_, PyDict>>,
+        keywords: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<()> {
         let request = operation.on(CountsArgument::Equal(count), None, Some(address));
-        self.run(py, &request, hold, timeout, how)
+        self.run(py, &request, hold, timeout, keywords)
     }
 
-    /// Carries out a collective of plain arrays, if it can be done like this, and tells whether it
-    /// was: see [Note: The short way]. Without `source` it works in place, or on nothing at all
-    /// without `target` too.
+    /// Executes a collective on plain arrays, if that is possible, and returns whether it did: see
+    /// [Note: Fast path]. Without `source` it works in place, and without `target` too it has no
+    /// data.
     fn run_plain(
         &self,
         py: Python<'_>,
@@ -237,8 +239,8 @@ impl Group {
         Ok(true)
     }
 
-    /// Sends a plain array to a rank, if it can be done like this, and tells whether it was: see
-    /// [Note: The short way].
+    /// Sends a plain array to a rank, if that is possible, and returns whether it did: see
+    /// [Note: Fast path].
     fn send_plain(
         &self,
         py: Python<'_>,
@@ -252,8 +254,8 @@ impl Group {
             return Ok(false);
         };
         let (address, bytes) = (message.address(), message.bytes());
-        let sent = waiting(py, || {
-            // SAFETY: the array has so many bytes; `Work` keeps it until the operation is over.
+        let sent = call_interruptibly(py, || {
+            // SAFETY: the array has this many bytes; `Work` keeps it until the operation has ended.
             unsafe {
                 self.inner
                     .send(to, tag, address as *const u8, bytes, None, false)
@@ -263,8 +265,8 @@ impl Group {
         Ok(true)
     }
 
-    /// Receives into a plain array from a rank, or from any, if it can be done like this: then from
-    /// whom.
+    /// Receives into a plain array from a rank, or from any rank, if that is possible. Returns the
+    /// sender if it did.
     fn receive_plain(
         &self,
         py: Python<'_>,
@@ -286,7 +288,7 @@ impl Group {
                     .receive(from.flatten(), tag, address as *mut u8, bytes, None, false)
             }
         });
-        let work = Work::new(checked(py, received)?, Some(x.clone().unbind()));
+        let work = PyWork::new(checked(py, received)?, Some(x.clone().unbind()));
         work.wait(py, None)?;
         work.source(py).map(Some)
     }
@@ -304,20 +306,20 @@ impl Group {
         timeout: Option<f64>,
         hold: Option<Py<PyAny>>,
         background: bool,
-    ) -> PyResult<Work> {
+    ) -> PyResult<PyWork> {
         check_address(py, pointer, nbytes)?;
         let timeout = optional_duration(py, timeout)?;
-        let sent = waiting(py, || {
+        let sent = call_interruptibly(py, || {
             // SAFETY: as for `issue`.
             unsafe {
                 self.inner
                     .send(to, tag, pointer as *const u8, nbytes, timeout, background)
             }
         });
-        sent.map(|work| Work::new(work, hold))
+        sent.map(|work| PyWork::new(work, hold))
     }
 
-    /// Starts receiving bytes from a rank, or from any.
+    /// Starts receiving bytes from a rank, or from any rank.
     #[pyo3(signature = (source, tag, pointer, nbytes, timeout=None, hold=None, background=true))]
     #[expect(clippy::too_many_arguments, reason = "arguments of a Python call")]
     fn receive(
@@ -330,7 +332,7 @@ impl Group {
         timeout: Option<f64>,
         hold: Option<Py<PyAny>>,
         background: bool,
-    ) -> PyResult<Work> {
+    ) -> PyResult<PyWork> {
         check_address(py, pointer, nbytes)?;
         let timeout = optional_duration(py, timeout)?;
         let received = py.detach(|| {
@@ -340,7 +342,7 @@ impl Group {
                     .receive(source, tag, pointer as *mut u8, nbytes, timeout, background)
             }
         });
-        checked(py, received).map(|work| Work::new(work, hold))
+        checked(py, received).map(|work| PyWork::new(work, hold))
     }
 
     /// A group of some ranks, in this order; None on other ranks.
@@ -359,24 +361,24 @@ impl Group {
             waits,
             ..Options::of(options)?.of_split(py)?
         };
-        let made = waiting(py, || self.inner.split(&ranks, name, options))?;
+        let made = call_interruptibly(py, || self.inner.split(&ranks, name, options))?;
         Ok(made.map(|inner| Self { inner }))
     }
 
-    /// A group of the ranks that are left. Every one of them calls it.
+    /// A group of the surviving ranks. Every one of them calls it.
     #[pyo3(signature = (name, timeout=None))]
     fn shrink(&self, py: Python<'_>, name: &str, timeout: Option<f64>) -> PyResult<Self> {
         let timeout = optional_duration(py, timeout)?;
-        let inner = waiting(py, || self.inner.shrink(name, timeout))?;
+        let inner = call_interruptibly(py, || self.inner.shrink(name, timeout))?;
         Ok(Self { inner })
     }
 
-    /// The numbers that the ranks of another group have in this one.
+    /// The ranks in this group of another group's members.
     fn ranks_of(&self, other: &Self) -> Vec<u32> {
         self.inner.ranks_of(&other.inner)
     }
 
-    /// What a call would run by, and why: `nbytes` of the whole message, root 0.
+    /// Explains the choice for a call: `nbytes` of the whole message, root 0.
     fn explain(
         &self,
         py: Python<'_>,
@@ -384,7 +386,7 @@ impl Group {
         nbytes: u64,
         dtype: &str,
         symmetric: bool,
-    ) -> PyResult<Explanation> {
+    ) -> PyResult<PyExplanation> {
         let collective = self::collective(py, collective, 0)?;
         let dtype = self::dtype(py, dtype)?;
         let memory = match symmetric {
@@ -392,10 +394,10 @@ impl Group {
             false => MemoryClass::Ordinary,
         };
         let explained = py.detach(|| self.inner.explain(collective, nbytes, dtype, memory));
-        checked(py, explained).map(Explanation::from)
+        checked(py, explained).map(PyExplanation::from)
     }
 
-    /// What calls of a collective run by, by size: (largest in bytes, algorithm, who chose it).
+    /// The choices for a collective, by size: (largest in bytes, algorithm, origin of the choice).
     fn choices(
         &self,
         py: Python<'_>,
@@ -407,7 +409,7 @@ impl Group {
         Ok(choices.into_iter().map(row).collect())
     }
 
-    /// How many pairs of ranks are joined by each transport.
+    /// The number of pairs of ranks that each transport connects.
     fn pairs(&self) -> BTreeMap<String, u64> {
         let pairs = self.inner.pairs().into_iter();
         pairs
@@ -428,19 +430,19 @@ impl Group {
         }));
     }
 
-    /// What the group counts from now on.
-    fn counters(&self) -> Counters {
-        Counters::new(self.inner.counters())
+    /// The group's counters, which count from the first call on.
+    fn counters(&self) -> PyCounters {
+        PyCounters::new(self.inner.counters())
     }
 
-    /// What has passed over the links to other ranks, for all groups, where the network counts:
-    /// (endpoint, host, transport, bytes sent, bytes received, packets sent again).
+    /// The traffic over the links to other ranks, for all groups, where the network counts it:
+    /// (endpoint, host, transport, bytes sent, bytes received, packets retransmitted).
     fn traffic(&self, py: Python<'_>) -> PyResult<Vec<TrafficRow>> {
         let links = checked(py, py.detach(|| self.inner.traffic()))?;
         Ok(links.into_iter().map(counters::traffic_row).collect())
     }
 
-    /// Lets calls name these schedules, in text form, as their algorithm.
+    /// Adds schedules in text form, which calls can then name as their algorithm.
     fn add_schedule(&self, py: Python<'_>, name: &str, text: &str) -> PyResult<()> {
         let schedules = weft_schedule::parse(text).map_err(|error| {
             exception(
@@ -452,14 +454,14 @@ impl Group {
         checked(py, added)
     }
 
-    /// The user's own schedules that the group knows.
-    fn schedules(&self, py: Python<'_>) -> PyResult<Vec<UserSchedule>> {
+    /// The group's user schedules.
+    fn schedules(&self, py: Python<'_>) -> PyResult<Vec<PyUserSchedule>> {
         let known = checked(py, py.detach(|| self.inner.schedules()))?;
-        Ok(known.into_iter().map(UserSchedule::from).collect())
+        Ok(known.into_iter().map(PyUserSchedule::from).collect())
     }
 
-    /// Memory that the ranks of this host reach directly, and all ranks by one-sided operations,
-    /// with so many signals.
+    /// Makes symmetric memory with `signals` signals: the ranks of this host access it directly,
+    /// and all ranks by one-sided operations.
     #[pyo3(signature = (nbytes, signals=0, name=""))]
     fn symmetric(
         &self,
@@ -467,30 +469,32 @@ impl Group {
         nbytes: u64,
         signals: u32,
         name: &str,
-    ) -> PyResult<Symmetric> {
-        let made = waiting(py, || {
+    ) -> PyResult<PySymmetric> {
+        let made = call_interruptibly(py, || {
             (self.inner).symmetric_with_signals(nbytes, signals, name)
         });
-        made.map(Symmetric::new)
+        made.map(PySymmetric::new)
     }
 
-    /// Lets adapters read memory where it lies, which `hold` keeps alive.
+    /// Registers memory, which `hold` keeps alive, so that adapters read it in place.
     fn register(
         &self,
         py: Python<'_>,
         pointer: usize,
         nbytes: u64,
         hold: Py<PyAny>,
-    ) -> PyResult<Registration> {
+    ) -> PyResult<PyRegistration> {
         check_address(py, pointer, nbytes)?;
-        let registered = waiting(py, || {
-            // SAFETY: `hold` owns so many bytes there, and is kept as long as they are registered.
+        let registered = call_interruptibly(py, || {
+            // SAFETY: `hold` owns this many bytes there, and is kept as long as they are
+            // registered.
             unsafe { self.inner.register(pointer as *const u8, nbytes) }
         });
-        registered.map(|inner| Registration::new(inner, hold))
+        registered.map(|inner| PyRegistration::new(inner, hold))
     }
 
-    /// Lets adapters read memory of a device where it lies, by a file that is open meanwhile.
+    /// Registers memory of a device by a file, which is open meanwhile, so that adapters read it in
+    /// place.
     fn register_device(
         &self,
         py: Python<'_>,
@@ -499,18 +503,18 @@ impl Group {
         file: RawFd,
         offset: u64,
         hold: Py<PyAny>,
-    ) -> PyResult<Registration> {
+    ) -> PyResult<PyRegistration> {
         check_address(py, pointer, nbytes)?;
-        let registered = waiting(py, || {
+        let registered = call_interruptibly(py, || {
             let file = dma_buf(file, offset);
-            // SAFETY: as for `register`; devices' memory has addresses of its own.
+            // SAFETY: as for `register`; memory of devices has separate addresses.
             unsafe { (self.inner).register_device(pointer as *const u8, nbytes, file) }
         });
-        registered.map(|inner| Registration::new(inner, hold))
+        registered.map(|inner| PyRegistration::new(inner, hold))
     }
 
-    /// Starts sending registered memory of a device to a rank, where the link reads it; otherwise
-    /// None, and nothing is sent.
+    /// Starts sending registered memory of a device to a rank. Returns None, and sends nothing, if
+    /// the link cannot read it.
     #[pyo3(signature = (to, tag, pointer, nbytes, timeout=None, hold=None, background=true))]
     #[expect(clippy::too_many_arguments, reason = "arguments of a Python call")]
     fn send_from_device(
@@ -523,15 +527,15 @@ impl Group {
         timeout: Option<f64>,
         hold: Option<Py<PyAny>>,
         background: bool,
-    ) -> PyResult<Option<Work>> {
+    ) -> PyResult<Option<PyWork>> {
         check_address(py, pointer, nbytes)?;
         let timeout = optional_duration(py, timeout)?;
-        let sent = waiting(py, || {
+        let sent = call_interruptibly(py, || {
             let start = pointer as *const u8;
             // SAFETY: as for `issue`.
             unsafe { (self.inner).send_from_device(to, tag, start, nbytes, timeout, background) }
         });
-        sent.map(|work| work.map(|work| Work::new(work, hold)))
+        sent.map(|work| work.map(|work| PyWork::new(work, hold)))
     }
 
     /// Whether `send_from_device` would send now.
@@ -540,23 +544,23 @@ impl Group {
         checked(py, self.inner.reads_device(to, start, nbytes))
     }
 
-    /// Why memory that was to be registered while it is sent was copied, if some was.
+    /// The reason if memory was copied instead of registered while it was sent.
     fn registration_refusal(&self) -> Option<String> {
         self.inner.registration_refusal()
     }
 
-    /// How many bytes were copied into the pool before they were sent.
+    /// The number of bytes that were copied into the pool before they were sent.
     #[getter]
     fn staged_bytes(&self) -> u64 {
         self.inner.staged_bytes()
     }
 
-    /// Begins or ends to record what is done with tiles.
+    /// Starts or stops recording the stages of tiles.
     fn trace_stages(&self, tracing: bool) {
         self.inner.trace_stages(tracing);
     }
 
-    /// What was recorded: (stage, operation, tile, bytes, begin and end in ns of the monotonic
+    /// The recorded stages: (stage, operation, tile, bytes, begin and end in ns of the monotonic
     /// clock).
     fn take_stages(&self) -> Vec<(&'static str, u64, u64, u64, u64, u64)> {
         let row = |span: StageSpan| {
@@ -571,13 +575,13 @@ impl Group {
         self.inner.take_stages().into_iter().map(row).collect()
     }
 
-    /// How many operations ran on symmetric memory as such.
+    /// The number of operations that worked directly on symmetric memory.
     #[getter]
     fn symmetric_operations(&self) -> u64 {
         self.inner.symmetric_operations()
     }
 
-    /// How many steps of other ranks this rank has executed.
+    /// The number of steps that this rank has executed for others.
     #[getter]
     fn steps_helped(&self) -> u64 {
         self.inner.steps_helped()
@@ -588,15 +592,15 @@ impl Group {
         py.detach(|| self.inner.abort(reason));
     }
 
-    /// Breaks the group on all ranks. Operations that all of them have issued go on.
+    /// Breaks the group on all ranks. Operations that all ranks have issued continue.
     fn fail(&self, py: Python<'_>, reason: &str) {
         py.detach(|| self.inner.fail(reason));
     }
 
-    /// Waits until everything that was issued has ended, well or badly, except for receives that
-    /// match no message yet. Whether the group is good.
+    /// Waits until all operations have ended, with or without an error, except for receives that
+    /// match no message yet. Returns whether the group is unbroken.
     fn finish(&self, py: Python<'_>) -> PyResult<bool> {
-        ending(py, |interrupted| self.inner.finish(interrupted))?;
+        wait_interruptibly(py, |interrupted| self.inner.finish(interrupted))?;
         Ok(py.detach(|| self.inner.broken()).is_none())
     }
 
@@ -606,15 +610,15 @@ impl Group {
     }
 }
 
-/// Waits for an operation that the caller does itself. `hold`, which owns its memory, is made only
-/// if it is not over yet.
+/// Waits for a blocking operation. `hold`, which owns its memory, is created only if the operation
+/// has not ended yet.
 fn ended(
     py: Python<'_>,
     work: weft_runtime::Work,
     hold: impl FnOnce() -> PyResult<Py<PyAny>>,
 ) -> PyResult<()> {
     if !work.is_done() || work.error().is_some() {
-        Work::new(work, Some(hold()?)).wait(py, None)?;
+        PyWork::new(work, Some(hold()?)).wait(py, None)?;
     }
     Ok(())
 }

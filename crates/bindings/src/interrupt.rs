@@ -1,4 +1,4 @@
-//! Long blocking calls: release of the interpreter lock, and interruption by Ctrl-C or another
+//! Long blocking calls: release of the interpreter lock, and interruption by Ctrl-C or by another
 //! thread.
 
 use std::cell::Cell;
@@ -15,7 +15,7 @@ use crate::error::{argument_error, checked};
 
 const SIGNAL_POLL: Duration = Duration::from_millis(50);
 
-/// Longer times mean "for ever"; `Instant` could not take them.
+/// Longer times mean "forever", as `Instant` could overflow.
 const SECONDS_MAX: f64 = 1e9;
 
 /// Ends a meeting of ranks from another thread.
@@ -30,7 +30,7 @@ impl Cancellation {
         Self(Arc::new(AtomicBool::new(false)))
     }
 
-    /// The meetings that were given this fail with `weft.Aborted`.
+    /// Makes the meetings with this object fail with `weft.Aborted`.
     fn cancel(&self) {
         self.0.store(true, Ordering::Relaxed);
     }
@@ -42,9 +42,9 @@ impl Cancellation {
     }
 }
 
-/// Runs `blocking` on a thread of its own without the interpreter lock. A signal whose Python
-/// handler raises sets the flag that `blocking` is given, and is raised here once `blocking` has
-/// come back.
+/// Runs `blocking` on a new thread without the interpreter lock. A signal whose Python handler
+/// raises sets the flag that `blocking` receives, and its exception is raised here after `blocking`
+/// has returned.
 pub(crate) fn interruptible<T: Send>(
     py: Python<'_>,
     cancel: &Cancellation,
@@ -54,7 +54,7 @@ pub(crate) fn interruptible<T: Send>(
     let task = Mutex::new(Some(blocking));
     let run = || {
         let task = task.lock().unwrap_or_else(PoisonError::into_inner).take();
-        task.expect("it runs once, there or here")(flag)
+        task.expect("it runs only once")(flag)
     };
     let (signal, result) = py.detach(|| {
         thread::scope(|scope| {
@@ -67,7 +67,7 @@ pub(crate) fn interruptible<T: Send>(
             });
             let worker = match worker {
                 Ok(worker) => worker,
-                // A process that may start no thread can still report that.
+                // Without a thread, it runs here and cannot be interrupted.
                 Err(_) => return (None, Ok(run())),
             };
             let mut signal = None;
@@ -90,13 +90,13 @@ pub(crate) fn interruptible<T: Send>(
 }
 
 thread_local! {
-    /// What a signal's handler has raised during the call that this thread is in.
+    /// The exception of a signal handler during the current call of this thread.
     static RAISED: Cell<Option<PyErr>> = const { Cell::new(None) };
 }
 
-/// Waits for ends of operations, without the interpreter lock. A signal whose Python handler raises
-/// ends the wait, and is raised here. How it ended where none did.
-pub(crate) fn ending(
+/// Waits for operations without the interpreter lock. A signal whose Python handler raises ends the
+/// wait, and its exception is raised here. Returns how the wait ended otherwise.
+pub(crate) fn wait_interruptibly(
     py: Python<'_>,
     wait: impl FnOnce(&mut dyn FnMut() -> bool) -> Result<Waited, Error> + Send,
 ) -> PyResult<Waited> {
@@ -114,9 +114,9 @@ pub(crate) fn ending(
     }
 }
 
-/// Runs a call that may wait for other ranks, without the interpreter lock. A signal whose Python
-/// handler raises ends the wait, and is raised here.
-pub(crate) fn waiting<T: Send>(
+/// Runs a call that may wait for other ranks without the interpreter lock. A signal whose Python
+/// handler raises ends the wait, and its exception is raised here.
+pub(crate) fn call_interruptibly<T: Send>(
     py: Python<'_>,
     call: impl FnOnce() -> Result<T, Error> + Send,
 ) -> PyResult<T> {
@@ -137,7 +137,7 @@ fn signalled() -> bool {
     }
 }
 
-/// Seconds as Python gives them.
+/// A duration in seconds from Python.
 pub(crate) fn duration(py: Python<'_>, seconds: f64) -> PyResult<Duration> {
     if seconds.is_nan() || seconds < 0.0 {
         let text = format!("timeout={seconds} is not allowed: expected seconds of at least 0");

@@ -1,4 +1,4 @@
-//! Group options from Python, declared once for groups of all ranks and for split groups.
+//! Options of groups from Python, for groups of all ranks and for split groups.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use crate::call::wire_format;
 use crate::interrupt::optional_duration;
 use crate::selection::{ProfileArgument, profiles};
 
-/// What is given; what is missing is as by default, or as in the group that is split.
+/// The given options. Missing ones have their defaults, or the values of the parent group.
 #[derive(Default)]
 pub(crate) struct Options {
     timeout: Option<f64>,
@@ -28,7 +28,7 @@ pub(crate) struct Options {
 }
 
 impl Options {
-    /// The keywords of a call.
+    /// Reads the keywords of a call.
     pub(crate) fn of(keywords: Option<&Bound<'_, PyDict>>) -> PyResult<Self> {
         let mut options = Self::default();
         for (keyword, value) in keywords.into_iter().flatten() {
@@ -52,7 +52,7 @@ impl Options {
         Ok(options)
     }
 
-    /// For a group of all ranks.
+    /// The options for a group of all ranks.
     pub(crate) fn of_group(
         self,
         py: Python<'_>,
@@ -82,7 +82,7 @@ impl Options {
         })
     }
 
-    /// For a group of some ranks of another.
+    /// The options for a group of some ranks of another.
     pub(crate) fn of_split(self, py: Python<'_>) -> PyResult<SplitOptions> {
         Ok(SplitOptions {
             timeout: optional_duration(py, self.timeout)?,

@@ -1,11 +1,10 @@
 //! Plain arrays: contiguous NumPy arrays with memory and element type exposed by the buffer
 //! protocol.
 //!
-//! [Note: The short way] Most calls are blocking ones on plain arrays, without a keyword. For these
-//! the binding looks up the memory itself, so that nothing is made on Python's side, where a
-//! handful of objects takes longer than a small operation. Whatever is not like that, every mistake
-//! included, is left to the long way (`staging.py`), which stages what has to be staged, and says
-//! what is wrong.
+//! [Note: Fast path] Most calls are blocking calls on plain arrays, without keywords. For these the
+//! binding looks up the memory directly, so that no Python objects are created, as a few objects
+//! take longer than a small operation. All other calls, including invalid ones, take the general
+//! path (`staging.py`), which stages data where necessary and reports errors.
 
 use std::ops::Range;
 
@@ -26,7 +25,7 @@ struct Plain {
 }
 
 impl Plain {
-    /// `x`, if it is one.
+    /// `x`, if it is a plain array.
     fn of(x: &Bound<'_, PyAny>) -> Option<Self> {
         if !is_plain_class(x).ok()? {
             return None;
@@ -36,7 +35,7 @@ impl Plain {
         buffer.is_c_contiguous().then_some(Self { buffer, dtype })
     }
 
-    /// As [`Plain::of`], of an array that can be written.
+    /// As [`Plain::of`], for an array that can be written.
     fn writable(x: &Bound<'_, PyAny>) -> Option<Self> {
         Self::of(x).filter(|plain| !plain.buffer.readonly())
     }
@@ -49,7 +48,7 @@ impl Plain {
         self.buffer.item_count() as u64
     }
 
-    /// Whether both have elements of one type, and no memory in common.
+    /// Whether both have elements of the same type, and do not overlap.
     fn matches(&self, other: &Self) -> bool {
         let (mine, theirs) = (self.addresses(), other.addresses());
         let apart = mine.end <= theirs.start || theirs.end <= mine.start;
@@ -70,12 +69,12 @@ impl Plain {
 pub(crate) struct PlainMessage(Plain);
 
 impl PlainMessage {
-    /// To send from.
+    /// A message to send.
     pub(crate) fn source(x: &Bound<'_, PyAny>) -> Option<Self> {
         Plain::of(x).map(Self)
     }
 
-    /// To receive into.
+    /// A message to receive.
     pub(crate) fn target(x: &Bound<'_, PyAny>) -> Option<Self> {
         Plain::writable(x).map(Self)
     }
@@ -89,7 +88,7 @@ impl PlainMessage {
     }
 }
 
-/// A blocking call on plain arrays, which it keeps as they are.
+/// A blocking call on plain arrays, which it holds.
 pub(crate) struct PlainCall {
     pub(crate) request: Request,
     _arrays: [Option<Plain>; 2],
@@ -203,8 +202,8 @@ fn dtype(buffer: &PyUntypedBuffer) -> Option<DType> {
     })
 }
 
-/// Whether it is of NumPy's class, or of weft's for symmetric memory. Other subclasses go the long
-/// way.
+/// Whether it is of NumPy's class, or of weft's for symmetric memory. Other subclasses take the
+/// general path.
 fn is_plain_class(x: &Bound<'_, PyAny>) -> PyResult<bool> {
     static NDARRAY: PyOnceLock<Py<PyType>> = PyOnceLock::new();
     static SYMMETRIC: PyOnceLock<Py<PyType>> = PyOnceLock::new();

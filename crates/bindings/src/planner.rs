@@ -9,8 +9,8 @@ use weft_runtime::Error;
 
 use crate::error::{argument_error, exception};
 
-/// Makes a Python function of each question.
-macro_rules! questions {
+/// Defines a Python function for each kind of request.
+macro_rules! requests {
     ($($(#[$about:meta])* $name:ident,)+) => {
         $(
             $(#[$about])*
@@ -20,7 +20,7 @@ macro_rules! questions {
             }
         )+
 
-        /// Adds all questions to the module.
+        /// Adds all functions to the module.
         pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
             $(module.add_function(wrap_pyfunction!($name, module)?)?;)+
             module.add_function(wrap_pyfunction!(algorithms, module)?)
@@ -28,16 +28,16 @@ macro_rules! questions {
     };
 }
 
-questions! {
+requests! {
     /// The names of the algorithms that a group can use.
     family,
-    /// The schedule of an algorithm for a group, and what the verifier says of it.
+    /// The schedule of an algorithm for a group, and the verifier's report.
     plan,
-    /// What calls take on machines, by the simulator.
+    /// Times of calls on machines, by the simulator.
     price,
     /// Times of calls on a machine that need not exist, by algorithm and size.
     simulate,
-    /// What the verifier says of schedules in text form.
+    /// The verifier's report on schedules in text form.
     verify,
 }
 
@@ -47,9 +47,9 @@ fn algorithms(py: Python<'_>) -> PyResult<String> {
     answered(py, "null", |(): &()| weft_planner::algorithms())
 }
 
-/// Reads a request, answers it, and writes the answer.
+/// Reads a request, and returns its answer.
 ///
-/// A request that makes no sense becomes an `ArgumentError`, a panic an `InternalError`.
+/// An invalid request raises an `ArgumentError`, a panic an `InternalError`.
 fn answered<Q, A>(
     py: Python<'_>,
     request: &str,

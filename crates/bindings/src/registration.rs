@@ -1,4 +1,4 @@
-//! The class `Registration`, and whether adapters take a device's memory.
+//! The class `Registration`, and the check whether adapters accept a device's memory.
 
 use std::os::fd::{BorrowedFd, RawFd};
 use std::sync::{Mutex, PoisonError};
@@ -6,15 +6,15 @@ use std::sync::{Mutex, PoisonError};
 use pyo3::prelude::*;
 use weft_runtime::DmaBuf;
 
-/// Memory that links read where it lies.
-#[pyclass(frozen, module = "weft._weft")]
-pub(crate) struct Registration {
-    /// Before what keeps its memory alive.
+/// Memory that links read in place.
+#[pyclass(name = "Registration", frozen, module = "weft._weft")]
+pub(crate) struct PyRegistration {
+    /// Before `hold`, so that it is dropped first.
     inner: weft_runtime::Registration,
     hold: Mutex<Option<Py<PyAny>>>,
 }
 
-impl Registration {
+impl PyRegistration {
     pub(crate) fn new(inner: weft_runtime::Registration, hold: Py<PyAny>) -> Self {
         Self {
             inner,
@@ -24,8 +24,8 @@ impl Registration {
 }
 
 #[pymethods]
-impl Registration {
-    /// Ends it, if it has not ended yet.
+impl PyRegistration {
+    /// Ends the registration. Idempotent.
     fn deregister(&self, py: Python<'_>) {
         py.detach(|| self.inner.deregister());
         let held = self
@@ -36,15 +36,15 @@ impl Registration {
         drop(held);
     }
 
-    /// The transports whose links read the memory where it lies, and would not without.
+    /// The transports whose links read the memory in place only because it is registered.
     fn transports(&self) -> Vec<String> {
         let kinds = self.inner.kinds().into_iter();
         kinds.map(|kind| kind.to_string()).collect()
     }
 }
 
-/// Why an RDMA device does not take memory of another device, which lies at `pointer` and in a
-/// file; None: it does.
+/// Returns why an RDMA device refuses memory of another device at `pointer` and in a file; None if
+/// it accepts it.
 #[pyfunction]
 pub(crate) fn try_device_memory(
     py: Python<'_>,
@@ -61,7 +61,7 @@ pub(crate) fn try_device_memory(
 
 /// The file of a device's memory, which the caller keeps open meanwhile.
 pub(crate) fn dma_buf<'a>(file: RawFd, offset: u64) -> DmaBuf<'a> {
-    // SAFETY: the caller has it open until the call is over.
+    // SAFETY: the caller keeps it open until the call returns.
     let file = unsafe { BorrowedFd::borrow_raw(file) };
     DmaBuf { file, offset }
 }

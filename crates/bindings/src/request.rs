@@ -1,5 +1,5 @@
-//! Collective calls from Python: one request for every adapter, and the keywords common to all
-//! collectives.
+//! Requests of collective calls from Python, the same for all adapters, and the keywords common to
+//! all collectives.
 
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
@@ -12,20 +12,20 @@ use crate::call::{self, CountsArgument, OPS};
 use crate::error::{argument_error, unsupported};
 use crate::interrupt::optional_duration;
 
-/// A collective, its root, element type and reduction: what calls of one kind share.
-#[pyclass(frozen, module = "weft._weft")]
-pub(crate) struct Operation {
+/// A collective with its root, element type and reduction, which calls of one kind share.
+#[pyclass(name = "Operation", frozen, module = "weft._weft")]
+pub(crate) struct PyOperation {
     collective: Collective,
     dtype: DType,
     op: Op,
-    /// How many elements of `dtype` a caller's element is moved as.
+    /// The number of elements of `dtype` in one element of the caller.
     factor: u64,
 }
 
 #[pymethods]
-impl Operation {
-    /// `dtype` is the name of the elements' type and `itemsize` their length in bytes: types that
-    /// weft does not compute with are moved as bytes.
+impl PyOperation {
+    /// `dtype` is the name of the elements' type and `itemsize` their length in bytes. Types that
+    /// weft cannot reduce are moved as bytes.
     #[new]
     #[pyo3(signature = (collective, dtype, itemsize, op=None, root=0))]
     fn new(
@@ -55,8 +55,9 @@ impl Operation {
     }
 }
 
-impl Operation {
-    /// A call of it; without `source`, a collective that works in place reads its target.
+impl PyOperation {
+    /// A call of the operation. Without `source`, a collective that works in place reads its
+    /// target.
     pub(crate) fn on(
         &self,
         counts: CountsArgument,
@@ -82,7 +83,7 @@ impl Operation {
     }
 }
 
-/// One call of a collective: what is combined or moved, and the addresses of its memory.
+/// A call of a collective, with the addresses of its memory.
 #[pyclass(frozen, module = "weft._weft")]
 #[derive(Clone)]
 pub(crate) struct Request {
@@ -100,7 +101,7 @@ impl Request {
     #[new]
     #[pyo3(signature = (operation, counts, source=None, target=None))]
     fn new(
-        operation: &Operation,
+        operation: &PyOperation,
         counts: CountsArgument,
         source: Option<usize>,
         target: Option<usize>,
@@ -108,7 +109,7 @@ impl Request {
         operation.on(counts, source, target)
     }
 
-    /// What it says, by name; `counts` are elements of `dtype`.
+    /// Its fields, by name; `counts` are elements of `dtype`.
     fn stated<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let stated = PyDict::new(py);
         stated.set_item("collective", self.collective.name())?;
@@ -126,8 +127,8 @@ impl Request {
 }
 
 impl Request {
-    /// As the runtime takes it.
-    pub(crate) fn call(&self, how: CallKeywords) -> Call {
+    /// The call for the runtime.
+    pub(crate) fn call(&self, keywords: CallKeywords) -> Call {
         Call {
             collective: self.collective,
             dtype: self.dtype,
@@ -135,16 +136,16 @@ impl Request {
             input: self.input as *const u8,
             output: self.output as *mut u8,
             counts: self.counts.clone(),
-            priority: how.priority,
-            timeout: how.timeout,
-            algorithm: how.algorithm,
-            tiling: how.tiling,
-            wire: how.wire,
+            priority: keywords.priority,
+            timeout: keywords.timeout,
+            algorithm: keywords.algorithm,
+            tiling: keywords.tiling,
+            wire: keywords.wire,
         }
     }
 }
 
-/// The operation that Python names, if it is defined for elements of this type.
+/// The reduction that Python names, if it is defined for elements of this type.
 fn operation(py: Python<'_>, op: Option<&Bound<'_, PyAny>>, dtype: DType) -> PyResult<Op> {
     let Some(op) = op else {
         return Ok(Op::Sum);
@@ -167,14 +168,14 @@ fn operation(py: Python<'_>, op: Option<&Bound<'_, PyAny>>, dtype: DType) -> PyR
         );
         argument_error(py, text)
     })?;
-    // The kernels cut an integer's product towards zero: too silently for what Python users call.
+    // The kernels truncate an integer's product, which Python users would not notice.
     let fractional = matches!(found, Op::PremulSum(_)) && !dtype.is_float();
     let integers = || format!("PremulSum is defined for floating-point elements, not for {dtype}");
     let refused = fractional.then(integers).or_else(|| found.refusal(dtype));
     refused.map_or(Ok(found), |text| Err(unsupported(py, text)))
 }
 
-/// How a call is carried out: the keywords that every collective takes.
+/// The keywords that every collective accepts.
 #[derive(Default)]
 pub(crate) struct CallKeywords {
     priority: i32,
@@ -188,31 +189,32 @@ impl CallKeywords {
     /// The keywords of [`CallKeywords::of`].
     const KEYWORDS: &str = "priority, timeout, algorithm, wire, tile_bytes, tiles_in_flight";
 
-    /// What the keywords of a call say.
+    /// Reads the keywords of a call.
     ///
     /// # Errors
-    /// `TypeError` names a keyword that there is not, and those that there are.
+    ///
+    /// `TypeError` names an unknown keyword, and all allowed ones.
     pub(crate) fn of(
         py: Python<'_>,
         collective: Collective,
         timeout: Option<f64>,
         keywords: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Self> {
-        let mut how = Self {
+        let mut found = Self {
             timeout: optional_duration(py, timeout)?,
             ..Self::default()
         };
         for (keyword, value) in keywords.into_iter().flatten() {
             match keyword.extract::<&str>()? {
-                "priority" => how.priority = value.extract()?,
-                "algorithm" => how.algorithm = value.extract()?,
-                "wire" => how.wire = call::wire_format(&value)?,
-                "tile_bytes" => how.tiling.tile_bytes = value.extract()?,
-                "tiles_in_flight" => how.tiling.tiles_in_flight = value.extract()?,
+                "priority" => found.priority = value.extract()?,
+                "algorithm" => found.algorithm = value.extract()?,
+                "wire" => found.wire = call::wire_format(&value)?,
+                "tile_bytes" => found.tiling.tile_bytes = value.extract()?,
+                "tiles_in_flight" => found.tiling.tiles_in_flight = value.extract()?,
                 other => return Err(Self::unexpected(collective, other)),
             }
         }
-        Ok(how)
+        Ok(found)
     }
 
     fn unexpected(collective: Collective, keyword: &str) -> PyErr {

@@ -1,4 +1,4 @@
-//! Python types of algorithm selection: profiles, user schedules and explanations.
+//! Python classes of algorithm selection: profiles, user schedules and explanations.
 
 use std::collections::BTreeMap;
 
@@ -43,35 +43,35 @@ pub(crate) fn profiles(arguments: Vec<ProfileArgument>) -> Vec<Profile> {
     arguments.into_iter().map(profile).collect()
 }
 
-/// What a call would run by.
-#[pyclass(frozen, get_all, module = "weft._weft")]
-pub(crate) struct Explanation {
+/// The explanation of the choice for a call.
+#[pyclass(name = "Explanation", frozen, get_all, module = "weft._weft")]
+pub(crate) struct PyExplanation {
     /// The algorithm's name, with its parts.
     algorithm: String,
-    /// The tile size that was asked for, in bytes; None for as large as fits.
+    /// The requested tile size in bytes; None for the largest that fits.
     asked_tile_bytes: Option<u64>,
-    /// The number of tiles under way that was asked for; None for as many as possible.
+    /// The requested number of concurrent tiles; None for as many as possible.
     asked_tiles_in_flight: Option<u32>,
-    /// The part of the largest chunk that one tile takes, in bytes.
+    /// Bytes of the largest chunk in one tile.
     tile_bytes: u64,
     /// The number of tiles.
     tiles: u64,
-    /// How many of them may be under way at once.
+    /// The most concurrent tiles.
     tiles_in_flight: u32,
-    /// Tells plans apart.
+    /// The plan's hash.
     hash: u64,
-    /// All ranks' programs in text form, where it is a user schedule.
+    /// All ranks' programs in text form, for a user schedule.
     schedule: Option<String>,
-    /// What was considered, and why it was chosen or not.
+    /// The reasons for or against each candidate.
     why: Vec<String>,
 }
 
-impl From<weft_runtime::Explanation> for Explanation {
+impl From<weft_runtime::Explanation> for PyExplanation {
     fn from(explanation: weft_runtime::Explanation) -> Self {
-        Explanation {
+        PyExplanation {
             algorithm: explanation.algorithm,
-            asked_tile_bytes: explanation.asked.tile_bytes,
-            asked_tiles_in_flight: explanation.asked.tiles_in_flight,
+            asked_tile_bytes: explanation.requested.tile_bytes,
+            asked_tiles_in_flight: explanation.requested.tiles_in_flight,
             tile_bytes: explanation.tile_bytes,
             tiles: explanation.tiles,
             tiles_in_flight: explanation.tiles_in_flight,
@@ -82,26 +82,26 @@ impl From<weft_runtime::Explanation> for Explanation {
     }
 }
 
-/// A user schedule, as a group knows it.
-#[pyclass(frozen, get_all, module = "weft._weft")]
-pub(crate) struct UserSchedule {
-    /// How calls name it.
+/// A user schedule of a group.
+#[pyclass(name = "UserSchedule", frozen, get_all, module = "weft._weft")]
+pub(crate) struct PyUserSchedule {
+    /// The name in calls.
     name: String,
-    /// What it carries out.
+    /// The collective.
     collective: String,
-    /// The root that it is for; None where there is none.
+    /// The root; None if the collective has none.
     root: Option<u32>,
-    /// Whether it runs on symmetric memory only.
+    /// Whether it needs symmetric memory.
     symmetric: bool,
-    /// Whether it combines every element's contributions at once, in the order of ranks.
+    /// Whether it combines each element's contributions in one step, in the order of ranks.
     reproducible: bool,
     /// All ranks' programs in text form.
     text: String,
 }
 
-impl From<weft_runtime::UserScheduleText> for UserSchedule {
+impl From<weft_runtime::UserScheduleText> for PyUserSchedule {
     fn from(own: weft_runtime::UserScheduleText) -> Self {
-        UserSchedule {
+        PyUserSchedule {
             name: own.name,
             collective: own.collective.name().to_owned(),
             root: own.collective.root(),

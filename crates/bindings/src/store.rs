@@ -1,4 +1,4 @@
-//! Stores: the runtime's stores as Python classes, and Python stores as stores of the runtime.
+//! Stores: the runtime's stores as Python classes, and adapters for stores written in Python.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -15,19 +15,18 @@ use weft_runtime::{
 use crate::error::checked;
 use crate::interrupt::{Cancellation, duration, interruptible};
 
-/// How long a store written in Python may keep `get`, before the runtime looks whether it shall
-/// give up.
+/// The longest `get` of a store written in Python before the runtime checks whether to give up.
 const SLICE: Duration = Duration::from_millis(40);
 
-/// As many keys a store written in Python is asked for at once.
+/// The most keys in one request to a store written in Python.
 const KEYS_AT_ONCE: usize = 1024;
 
 /// A store within one process.
-#[pyclass(frozen, module = "weft._weft")]
-pub(crate) struct MemoryStore(Arc<weft_runtime::MemoryStore>);
+#[pyclass(name = "MemoryStore", frozen, module = "weft._weft")]
+pub(crate) struct PyMemoryStore(Arc<weft_runtime::MemoryStore>);
 
 #[pymethods]
-impl MemoryStore {
+impl PyMemoryStore {
     #[new]
     fn new() -> Self {
         Self(Arc::new(weft_runtime::MemoryStore::new()))
@@ -50,14 +49,14 @@ impl MemoryStore {
 }
 
 /// A store that one process serves to others over TCP.
-#[pyclass(frozen, module = "weft._weft")]
-pub(crate) struct TcpStore {
+#[pyclass(name = "TcpStore", frozen, module = "weft._weft")]
+pub(crate) struct PyTcpStore {
     client: Arc<weft_runtime::TcpStore>,
     server: Option<TcpStoreServer>,
 }
 
 #[pymethods]
-impl TcpStore {
+impl PyTcpStore {
     #[new]
     #[pyo3(signature = (host, port, serve, timeout, cancel, secret=None, insecure=false, tls=None, on_delay=None))]
     #[expect(clippy::too_many_arguments, reason = "they are arguments in Python")]
@@ -96,8 +95,8 @@ impl TcpStore {
         Ok(Self { client, server })
     }
 
-    /// Whether this process serves it, at all its addresses, because the one asked for is none of
-    /// its host's.
+    /// Whether this process serves it at all addresses, because the requested one is not one of its
+    /// host.
     #[getter]
     fn listens_everywhere(&self) -> bool {
         (self.server.as_ref()).is_some_and(TcpStoreServer::listens_everywhere)
@@ -127,7 +126,7 @@ fn access(
     Ok(match (secret, tls) {
         (Some(_), Some(_)) => {
             return Err(Error::Config(
-                "a secret and certificates: expected one of both".into(),
+                "a secret and certificates were given: expected only one of them".into(),
             ));
         }
         (Some(secret), None) => StoreAccess::Secret(Secret::new(secret)?),
@@ -174,7 +173,8 @@ fn get<'py>(
     }
 }
 
-/// Ends the meeting of a rank that cannot come to it, for this reason: the others get it at once.
+/// Ends a meeting that this rank cannot join, and reports the reason to the other ranks
+/// immediately.
 #[pyfunction]
 pub(crate) fn fail_meeting(
     py: Python<'_>,
@@ -193,12 +193,12 @@ pub(crate) fn fail_meeting(
     })
 }
 
-/// The store that a Python object is: one of the above, or any object with `set` and `get`.
+/// The store of a Python object: one of the above, or any object with `set` and `get`.
 pub(crate) fn of_python(object: &Bound<'_, PyAny>) -> Arc<dyn Store> {
-    if let Ok(store) = object.cast::<MemoryStore>() {
+    if let Ok(store) = object.cast::<PyMemoryStore>() {
         return store.get().0.clone();
     }
-    if let Ok(store) = object.cast::<TcpStore>() {
+    if let Ok(store) = object.cast::<PyTcpStore>() {
         return store.get().client.clone();
     }
     Arc::new(PythonStore(object.clone().unbind()))
@@ -217,7 +217,7 @@ impl Store for PythonStore {
     }
 
     fn get(&self, key: &str, deadline: Instant, cancel: &AtomicBool) -> Result<Vec<u8>, Error> {
-        ask("get", key, deadline, cancel, |time| {
+        poll("get", key, deadline, cancel, |time| {
             self.get_within(key, time)
         })
     }
@@ -235,18 +235,18 @@ impl Store for PythonStore {
         }
         let mut values = Vec::with_capacity(keys.len());
         for some in keys.chunks(KEYS_AT_ONCE) {
-            let what = format!("{} to {}", some[0], some[some.len() - 1]);
-            let told = ask("multi_get", &what, deadline, cancel, |time| {
+            let range = format!("{} to {}", some[0], some[some.len() - 1]);
+            let found = poll("multi_get", &range, deadline, cancel, |time| {
                 self.multi_get_within(some, time)
             })?;
-            if told.len() != some.len() {
+            if found.len() != some.len() {
                 return Err(Error::Config(format!(
-                    "the store's multi_get gave {} values for {} keys",
-                    told.len(),
+                    "the store's multi_get returned {} values for {} keys",
+                    found.len(),
                     some.len()
                 )));
             }
-            values.extend(told);
+            values.extend(found);
         }
         Ok(values)
     }
@@ -262,15 +262,15 @@ impl PythonStore {
 
     fn multi_get_within(&self, keys: &[String], time: Duration) -> PyResult<Option<Vec<Vec<u8>>>> {
         Python::attach(|py| {
-            let asked = (keys.to_vec(), time.as_secs_f64());
-            let values = self.0.call_method1(py, "multi_get", asked)?;
+            let arguments = (keys.to_vec(), time.as_secs_f64());
+            let values = self.0.call_method1(py, "multi_get", arguments)?;
             values.extract(py)
         })
     }
 }
 
-/// Asks a store written in Python again and again, until it answers or that is not wanted any more.
-fn ask<V>(
+/// Calls a store written in Python repeatedly, until it returns a value or the call is cancelled.
+fn poll<V>(
     method: &str,
     key: &str,
     deadline: Instant,

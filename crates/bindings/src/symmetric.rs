@@ -2,20 +2,20 @@
 
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use weft_runtime::{CellOp, Compare, HowLong, MappedPart, SignalUpdate};
+use weft_runtime::{CellOp, Compare, MappedPart, OneSidedOptions, SignalUpdate};
 
 use crate::call::check_address;
 use crate::error::{argument_error, checked};
 use crate::interrupt::optional_duration;
-use crate::work::Work;
+use crate::work::PyWork;
 
-/// Memory that the ranks of one host reach directly; NumPy takes it as an array of bytes.
-#[pyclass(frozen, module = "weft._weft")]
-pub(crate) struct Symmetric {
+/// Memory that the ranks of one host access directly; NumPy reads it as an array of bytes.
+#[pyclass(name = "Symmetric", frozen, module = "weft._weft")]
+pub(crate) struct PySymmetric {
     inner: weft_runtime::Symmetric,
 }
 
-impl Symmetric {
+impl PySymmetric {
     pub(crate) fn new(inner: weft_runtime::Symmetric) -> Self {
         Self { inner }
     }
@@ -25,32 +25,32 @@ impl Symmetric {
 type SignalArgument = (u32, String, u64);
 
 #[pymethods]
-impl Symmetric {
+impl PySymmetric {
     /// Its length.
     #[getter]
     fn nbytes(&self) -> u64 {
         self.inner.bytes()
     }
 
-    /// What errors call it.
+    /// The name in error messages.
     #[getter]
     fn name(&self) -> &str {
         self.inner.name()
     }
 
-    /// How many signals it has, and where they begin in each part, in bytes.
+    /// The number of signals, and their offset in each part, in bytes.
     #[getter]
     fn signals(&self) -> (u32, u64) {
         self.inner.signals()
     }
 
-    /// How NumPy finds it. Arrays keep this object, and so the memory, alive.
+    /// NumPy's description of the memory. Arrays keep this object, and so the memory, alive.
     #[getter]
     fn __array_interface__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         interface(py, self.inner.base(), self.inner.bytes())
     }
 
-    /// Starts writing bytes to a place in a rank's part, and then changing a signal there.
+    /// Starts writing bytes to a rank's part, and then changing a signal there.
     #[pyo3(signature = (peer, offset, pointer, nbytes, hold, signal=None, timeout=None, background=false))]
     #[expect(clippy::too_many_arguments, reason = "arguments of a Python call")]
     fn put(
@@ -64,19 +64,19 @@ impl Symmetric {
         signal: Option<SignalArgument>,
         timeout: Option<f64>,
         background: bool,
-    ) -> PyResult<Work> {
+    ) -> PyResult<PyWork> {
         check_address(py, pointer, nbytes)?;
-        let how = how(py, timeout, background)?;
+        let options = options(py, timeout, background)?;
         let signal = signal.map(|signal| update(py, &signal)).transpose()?;
         let put = py.detach(|| {
-            // SAFETY: the caller keeps the memory by `hold` until the operation is over.
-            unsafe { (self.inner).put(peer, offset, pointer as *const u8, nbytes, signal, how) }
+            // SAFETY: the caller keeps the memory by `hold` until the operation has ended.
+            unsafe { (self.inner).put(peer, offset, pointer as *const u8, nbytes, signal, options) }
         });
-        checked(py, put).map(|work| Work::new(work, Some(hold)))
+        checked(py, put).map(|work| PyWork::new(work, Some(hold)))
     }
 
-    /// As `put`, from registered memory of a device, where the link reads it; otherwise None, and
-    /// nothing is written.
+    /// As `put`, from registered memory of a device. Returns None, and writes nothing, if the link
+    /// cannot read it.
     #[pyo3(signature = (peer, offset, pointer, nbytes, hold, signal=None, timeout=None, background=false))]
     #[expect(clippy::too_many_arguments, reason = "arguments of a Python call")]
     fn put_from_device(
@@ -90,19 +90,19 @@ impl Symmetric {
         signal: Option<SignalArgument>,
         timeout: Option<f64>,
         background: bool,
-    ) -> PyResult<Option<Work>> {
+    ) -> PyResult<Option<PyWork>> {
         check_address(py, pointer, nbytes)?;
-        let how = how(py, timeout, background)?;
+        let options = options(py, timeout, background)?;
         let signal = signal.map(|signal| update(py, &signal)).transpose()?;
         let put = py.detach(|| {
             let start = pointer as *const u8;
             // SAFETY: as in `put`.
-            unsafe { (self.inner).put_from_device(peer, offset, start, nbytes, signal, how) }
+            unsafe { (self.inner).put_from_device(peer, offset, start, nbytes, signal, options) }
         });
-        checked(py, put).map(|work| work.map(|work| Work::new(work, Some(hold))))
+        checked(py, put).map(|work| work.map(|work| PyWork::new(work, Some(hold))))
     }
 
-    /// Starts reading bytes from a place in a rank's part.
+    /// Starts reading bytes from a rank's part.
     #[pyo3(signature = (peer, offset, pointer, nbytes, hold, timeout=None, background=false))]
     #[expect(clippy::too_many_arguments, reason = "arguments of a Python call")]
     fn get(
@@ -115,18 +115,18 @@ impl Symmetric {
         hold: Py<PyAny>,
         timeout: Option<f64>,
         background: bool,
-    ) -> PyResult<Work> {
+    ) -> PyResult<PyWork> {
         check_address(py, pointer, nbytes)?;
-        let how = how(py, timeout, background)?;
+        let options = options(py, timeout, background)?;
         let got = py.detach(|| {
             // SAFETY: as in `put`.
-            unsafe { (self.inner).get(peer, offset, pointer as *mut u8, nbytes, how) }
+            unsafe { (self.inner).get(peer, offset, pointer as *mut u8, nbytes, options) }
         });
-        checked(py, got).map(|work| Work::new(work, Some(hold)))
+        checked(py, got).map(|work| PyWork::new(work, Some(hold)))
     }
 
-    /// Starts adding to a cell of a rank's, by its offset in bytes; the handle has its value
-    /// before.
+    /// Starts adding to a cell of a rank, by its offset in bytes. The handle returns its previous
+    /// value.
     #[pyo3(signature = (peer, offset, value, timeout=None, background=false))]
     fn fetch_add(
         &self,
@@ -136,17 +136,17 @@ impl Symmetric {
         value: u64,
         timeout: Option<f64>,
         background: bool,
-    ) -> PyResult<Work> {
+    ) -> PyResult<PyWork> {
         self.update_cell(
             py,
             peer,
             offset,
             CellOp::Add(value),
-            how(py, timeout, background)?,
+            options(py, timeout, background)?,
         )
     }
 
-    /// As `fetch_add`, but stores `new` if the cell holds what is expected.
+    /// As `fetch_add`, but stores `new` if the cell has the expected value.
     #[pyo3(signature = (peer, offset, expected, new, timeout=None, background=false))]
     #[expect(clippy::too_many_arguments, reason = "arguments of a Python call")]
     fn compare_swap(
@@ -158,12 +158,12 @@ impl Symmetric {
         new: u64,
         timeout: Option<f64>,
         background: bool,
-    ) -> PyResult<Work> {
+    ) -> PyResult<PyWork> {
         let op = CellOp::CompareSwap { expected, new };
-        self.update_cell(py, peer, offset, op, how(py, timeout, background)?)
+        self.update_cell(py, peer, offset, op, options(py, timeout, background)?)
     }
 
-    /// Starts changing a signal of a rank's.
+    /// Starts changing a signal of a rank.
     #[pyo3(signature = (peer, signal, timeout=None, background=false))]
     fn signal(
         &self,
@@ -172,13 +172,13 @@ impl Symmetric {
         signal: SignalArgument,
         timeout: Option<f64>,
         background: bool,
-    ) -> PyResult<Work> {
-        let (signal, how) = (update(py, &signal)?, how(py, timeout, background)?);
-        let signalled = py.detach(|| self.inner.signal(peer, signal, how));
-        checked(py, signalled).map(|work| Work::new(work, None))
+    ) -> PyResult<PyWork> {
+        let (signal, options) = (update(py, &signal)?, options(py, timeout, background)?);
+        let signalled = py.detach(|| self.inner.signal(peer, signal, options));
+        checked(py, signalled).map(|work| PyWork::new(work, None))
     }
 
-    /// Starts waiting until a signal of this rank's compares with a value as it shall.
+    /// Starts waiting until a signal of this rank meets a condition.
     #[pyo3(signature = (signal, compare, value, timeout=None, background=false))]
     fn wait_signal(
         &self,
@@ -188,63 +188,63 @@ impl Symmetric {
         value: u64,
         timeout: Option<f64>,
         background: bool,
-    ) -> PyResult<Work> {
-        let how = how(py, timeout, background)?;
+    ) -> PyResult<PyWork> {
+        let options = options(py, timeout, background)?;
         let mut all = Compare::ALL.into_iter();
         let Some(compare) = all.find(|known| known.to_string() == compare) else {
             let all = Compare::ALL.map(|known| known.to_string()).join(", ");
             let text = format!("compare={compare:?} is not allowed: expected one of {all}");
             return Err(argument_error(py, text));
         };
-        let waited = py.detach(|| self.inner.wait_signal(signal, compare, value, how));
-        checked(py, waited).map(|work| Work::new(work, None))
+        let waited = py.detach(|| self.inner.wait_signal(signal, compare, value, options));
+        checked(py, waited).map(|work| PyWork::new(work, None))
     }
 
-    /// What a signal of this rank's is now.
+    /// The current value of a signal of this rank.
     fn signal_value(&self, py: Python<'_>, signal: u32) -> PyResult<u64> {
         checked(py, self.inner.signal_value(signal))
     }
 
-    /// Orders what this rank has written to each rank before what it writes there afterwards.
+    /// Orders this rank's earlier writes to each rank before its later ones.
     fn fence(&self, py: Python<'_>) -> PyResult<()> {
         checked(py, self.inner.fence())
     }
 
-    /// Starts waiting until everything that this rank has written is there.
+    /// Starts waiting until all writes of this rank are complete.
     #[pyo3(signature = (timeout=None, background=false))]
-    fn quiet(&self, py: Python<'_>, timeout: Option<f64>, background: bool) -> PyResult<Work> {
-        let how = how(py, timeout, background)?;
-        let quiet = py.detach(|| self.inner.quiet(how));
-        checked(py, quiet).map(|work| Work::new(work, None))
+    fn quiet(&self, py: Python<'_>, timeout: Option<f64>, background: bool) -> PyResult<PyWork> {
+        let options = options(py, timeout, background)?;
+        let quiet = py.detach(|| self.inner.quiet(options));
+        checked(py, quiet).map(|work| PyWork::new(work, None))
     }
 
-    /// A rank's part, where it is mapped here: data and signals.
+    /// A rank's part if it is mapped here: data and signals.
     fn at(&self, py: Python<'_>, peer: u32) -> PyResult<Option<SymmetricPart>> {
         let part = checked(py, self.inner.at(peer))?;
         Ok(part.map(|inner| SymmetricPart { inner }))
     }
 
-    /// Lets go of it, while arrays in it stay readable here.
+    /// Frees it. Arrays in it stay readable here.
     fn free(&self, py: Python<'_>) {
         py.detach(|| self.inner.free());
     }
 }
 
-impl Symmetric {
+impl PySymmetric {
     fn update_cell(
         &self,
         py: Python<'_>,
         peer: u32,
         offset: u64,
         op: CellOp,
-        how: HowLong,
-    ) -> PyResult<Work> {
-        let fetched = py.detach(|| self.inner.update_cell(peer, offset, op, how));
-        checked(py, fetched).map(Work::fetching)
+        options: OneSidedOptions,
+    ) -> PyResult<PyWork> {
+        let fetched = py.detach(|| self.inner.update_cell(peer, offset, op, options));
+        checked(py, fetched).map(PyWork::fetching)
     }
 }
 
-/// A rank's part of symmetric memory, as mapped here; NumPy takes it as an array of bytes.
+/// A mapped part of a rank's symmetric memory; NumPy reads it as an array of bytes.
 #[pyclass(frozen, module = "weft._weft")]
 pub(crate) struct SymmetricPart {
     inner: MappedPart,
@@ -252,7 +252,7 @@ pub(crate) struct SymmetricPart {
 
 #[pymethods]
 impl SymmetricPart {
-    /// How NumPy finds it. Arrays keep this object, and so the mapping, alive.
+    /// NumPy's description of the memory. Arrays keep this object, and so the mapping, alive.
     #[getter]
     fn __array_interface__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         interface(py, self.inner.base(), self.inner.bytes())
@@ -268,9 +268,9 @@ fn interface(py: Python<'_>, base: *mut u8, bytes: u64) -> PyResult<Bound<'_, Py
     Ok(interface)
 }
 
-fn how(py: Python<'_>, timeout: Option<f64>, background: bool) -> PyResult<HowLong> {
+fn options(py: Python<'_>, timeout: Option<f64>, background: bool) -> PyResult<OneSidedOptions> {
     let timeout = optional_duration(py, timeout)?;
-    Ok(HowLong {
+    Ok(OneSidedOptions {
         timeout,
         background,
     })
