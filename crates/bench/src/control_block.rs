@@ -1,4 +1,4 @@
-//! Control block of the measuring processes of one library: start barrier and times.
+//! Control block of the processes that measure one library: start barrier and times.
 
 use std::io;
 use std::path::Path;
@@ -12,27 +12,26 @@ use crate::processor::{self, ProcessorCost, ProcessorMoment};
 /// The most calls of one turn.
 pub const SAMPLES_MAX: usize = 16384;
 
-/// Flags lie this far apart: processors fetch pairs of cache lines.
+/// The distance of flags: processors fetch pairs of cache lines.
 pub(crate) const FLAG_BYTES: usize = 128;
 
-/// How often a flag is looked at before the core is offered to others: somebody has been taken off
-/// its own.
-pub(crate) const LOOKS: u32 = 1 << 13;
+/// Polls of a flag before the thread yields its core: another rank may have lost its own.
+pub(crate) const POLLS: u32 = 1 << 13;
 
-/// How long after the last arrival the ranks start, if all of them have a core: until then the last
-/// one's flag has been seen by everybody.
+/// The time from the last arrival to the start, if every rank has a core: all ranks see the last
+/// one's flag within it.
 const LEAD_NS: u64 = 2000;
 
-/// How often who waits asleep looks.
+/// The interval of checks of a rank that sleeps while it waits.
 const NAP: Duration = Duration::from_micros(200);
 
-/// One rank's view of the page. Every word has one writer.
+/// A rank's view of the page. Every word has one writer.
 ///
-/// [Note: Start] Whoever comes last to a barrier leaves it first, by the time that its flag takes
-/// to the others. That time, which is longer than the smallest operations, would be added to every
-/// sample. So every rank also tells when it came, by the clock that all processes of a host share,
-/// and all start when some time has passed since the last one did. Where ranks outnumber cores they
-/// cannot run at the same moment, and start as they leave the barrier.
+/// [Note: Start] The last rank to arrive at a barrier leaves it first, as its flag takes time to
+/// reach the others. That time is longer than the smallest operations, and would be added to every
+/// sample. So every rank also publishes its arrival time, by the clock that all processes of a host
+/// share, and all ranks start a fixed time after the last arrival. If there are more ranks than
+/// cores, they cannot run at the same moment, and start when they leave the barrier.
 pub struct ControlBlock {
     mapping: Mapping,
     rank: usize,
@@ -41,28 +40,29 @@ pub struct ControlBlock {
     barriers: AtomicU64,
 }
 
-/// What every rank writes before every call: its whole input, as a training step does.
+/// The rewriting of a rank's whole input before every call, as a training step does.
 pub struct Rewrite {
-    /// Where the input begins.
+    /// The first byte of the input.
     pub start: *mut u8,
-    /// Its length.
+    /// The length of the input, in bytes.
     pub bytes: usize,
-    /// What is written there, again and again.
+    /// The bytes that are written there repeatedly.
     pub pattern: Vec<u8>,
 }
 
 impl Rewrite {
-    /// Writes it.
+    /// Writes the input.
     ///
     /// # Safety
-    /// The input can be written, and nobody else touches it meanwhile.
+    ///
+    /// The input can be written, and nothing else uses it meanwhile.
     unsafe fn write(&self) {
         let mut done = 0;
         while done < self.bytes {
             let piece = self.pattern.len().min(self.bytes - done);
             let to = self.start.wrapping_add(done);
-            // SAFETY: the caller's promise; the piece lies within the input, which is apart from
-            // the pattern.
+            // SAFETY: as this function requires; the piece is within the input, which does not
+            // overlap the pattern.
             unsafe { to.copy_from_nonoverlapping(self.pattern.as_ptr(), piece) };
             done += piece;
         }
@@ -70,8 +70,12 @@ impl Rewrite {
 }
 
 impl ControlBlock {
-    /// Opens the page in a file. `spin`: there is a core for every rank, so that waiting ranks need
-    /// not step aside.
+    /// Opens the page in a file. `spin`: there is a core for every rank, so that waiting ranks do
+    /// not have to yield.
+    ///
+    /// # Errors
+    ///
+    /// If the file cannot be opened or mapped.
     pub fn open(path: &Path, rank: usize, ranks: usize, spin: bool) -> io::Result<Self> {
         let mapping = Mapping::open(path, times_at(0, ranks) + ranks * SAMPLES_MAX * 8)?;
         Ok(Self {
@@ -83,20 +87,23 @@ impl ControlBlock {
         })
     }
 
-    /// Times calls, each after a rewrite and a start barrier: for every call the seconds of the
-    /// slowest rank.
+    /// Times calls, each after a rewrite and a start barrier. Returns the seconds of the slowest
+    /// rank for every call.
     ///
     /// Every rank calls it with the same number of calls, at most [`SAMPLES_MAX`].
     ///
     /// # Errors
-    /// What the operation says; the other ranks then wait for ever, and whoever started them has to
-    /// end them.
+    ///
+    /// The error of the operation. The other ranks then wait forever, and the process that started
+    /// them must end them.
     ///
     /// # Panics
+    ///
     /// If there are too many calls, or the pattern is empty.
     ///
     /// # Safety
-    /// Nobody else touches what is rewritten meanwhile.
+    ///
+    /// Nothing else uses the rewritten memory meanwhile.
     pub unsafe fn time(
         &self,
         operation: &mut dyn TimedOperation,
@@ -105,7 +112,7 @@ impl ControlBlock {
     ) -> Result<Vec<f64>, String> {
         assert!(calls <= SAMPLES_MAX && !rewrite.pattern.is_empty());
         for call in 0..calls {
-            // SAFETY: the caller's promise.
+            // SAFETY: as this function requires.
             unsafe { rewrite.write() };
             self.start();
             let begin = Instant::now();
@@ -118,14 +125,15 @@ impl ControlBlock {
         Ok(slowest)
     }
 
-    /// What calls cost that are made one behind another, with nothing between them: no barrier and
-    /// no rewriting, which would be added to the processor time. `wall` and `busy` last until the
-    /// slowest rank has ended; who waits for it sleeps.
+    /// Measures the cost of consecutive calls, without barriers and rewriting, which would be added
+    /// to the processor time. `wall` and `busy` last until the slowest rank has ended; ranks that
+    /// wait for it sleep.
     ///
     /// Every rank calls it with the same number of calls.
     ///
     /// # Errors
-    /// What the operation says, as for [`ControlBlock::time`]; or the times cannot be read.
+    ///
+    /// The error of the operation, as for [`ControlBlock::time`], or of reading the times.
     pub fn cost(
         &self,
         operation: &mut dyn TimedOperation,
@@ -141,8 +149,8 @@ impl ControlBlock {
         begin.since(process).map_err(|error| error.to_string())
     }
 
-    /// Seconds of a round trip from rank 0 to rank 1 and back, over one flag for each way: the mean
-    /// of `count`.
+    /// The mean time in seconds of `count` round trips between ranks 0 and 1, over one flag for
+    /// each direction.
     pub fn round_trip(&self, count: u64) -> f64 {
         let flags = [0, 1].map(|rank| self.mapping.word(ping_at(rank)));
         self.barrier();
@@ -184,7 +192,7 @@ impl ControlBlock {
         self.meet(|flag, number| self.await_flag(flag, number));
     }
 
-    /// As `barrier`, where waiting must not take processor time.
+    /// As `barrier`, without using processor time while waiting.
     fn barrier_asleep(&self) {
         self.meet(|flag, number| {
             while flag.load(Ordering::Acquire) < number {
@@ -204,7 +212,7 @@ impl ControlBlock {
     }
 
     fn await_flag(&self, flag: &AtomicU64, number: u64) {
-        await_flag(flag, number, if self.spin { LOOKS } else { 0 });
+        await_flag(flag, number, if self.spin { POLLS } else { 0 });
     }
 
     fn note(&self, call: usize, time: Duration) {
@@ -222,18 +230,18 @@ impl ControlBlock {
     }
 }
 
-/// Looks at a flag until it has come to a number.
-pub(crate) fn await_flag(flag: &AtomicU64, number: u64, looks: u32) {
+/// Polls a flag until it has reached a number.
+pub(crate) fn await_flag(flag: &AtomicU64, number: u64, polls: u32) {
     let mut looked = 0;
     while flag.load(Ordering::Acquire) < number {
-        match looked < looks {
+        match looked < polls {
             true => looked += 1,
             false => std::thread::yield_now(),
         }
     }
 }
 
-/// Nanoseconds of the clock that all processes of the host read alike.
+/// Nanoseconds of the clock that all processes of the host share.
 fn now_ns() -> u64 {
     processor::clock(libc::CLOCK_MONOTONIC).as_nanos() as u64
 }

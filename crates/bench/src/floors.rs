@@ -11,14 +11,16 @@ pub struct Copy {
     bytes: usize,
 }
 
-// SAFETY: the pointers are plain addresses; `Copy::new` says who answers for the memory.
+// SAFETY: the pointers are plain addresses; `Copy::new` states the requirements on the memory.
 unsafe impl Send for Copy {}
 
 impl Copy {
     /// A copy.
     ///
     /// # Safety
-    /// As long as this is called, both ranges are there, apart, and nobody else's.
+    ///
+    /// As long as this is called, both ranges are valid, do not overlap, and nothing else uses
+    /// them.
     pub unsafe fn new(dst: *mut u8, src: *const u8, bytes: usize) -> Self {
         Self { dst, src, bytes }
     }
@@ -26,7 +28,7 @@ impl Copy {
 
 impl TimedOperation for Copy {
     fn call(&mut self) -> Result<(), String> {
-        // SAFETY: the promise made to `new`.
+        // SAFETY: as `new` requires.
         unsafe { weft_kernels::copy(&[self.dst], self.src, self.bytes) };
         Ok(())
     }
@@ -40,14 +42,16 @@ pub struct Add {
     elements: usize,
 }
 
-// SAFETY: the pointers are plain addresses; `Add::new` says who answers for the memory.
+// SAFETY: the pointers are plain addresses; `Add::new` states the requirements on the memory.
 unsafe impl Send for Add {}
 
 impl Add {
     /// An addition.
     ///
     /// # Safety
-    /// As long as this is called, the vectors are there, apart, and nobody else's.
+    ///
+    /// As long as this is called, the vectors are valid, do not overlap, and nothing else uses
+    /// them.
     pub unsafe fn new(vectors: Vec<*mut u8>, dtype: DType, elements: usize) -> Self {
         let sources = vectors.iter().map(|vector| vector.cast_const()).collect();
         Self {
@@ -61,7 +65,7 @@ impl Add {
 
 impl TimedOperation for Add {
     fn call(&mut self) -> Result<(), String> {
-        // SAFETY: the promise made to `new`.
+        // SAFETY: as `new` requires.
         unsafe {
             weft_kernels::reduce(
                 self.dtype,

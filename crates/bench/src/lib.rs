@@ -1,10 +1,10 @@
-//! Measurement core of `weft bench`: one timing loop for every library, and the floors that a
-//! library cannot go below.
+//! Measurement core of `weft bench`: one timing loop for all libraries, and floors (lower bounds)
+//! for their times.
 //!
-//! The processes that measure share a page ([`ControlBlock`]): a start barrier on bare flags, and
-//! the times of all ranks. Between the barrier and the reading of the clock there is nothing but
-//! the [`TimedOperation`]: a call of weft's own runtime, of a C function of another library, or a
-//! floor. Nothing here knows which library it times.
+//! The measuring processes share a page ([`ControlBlock`]) with a start barrier on bare flags and
+//! the times of all ranks. Only the [`TimedOperation`] runs between the barrier and the reading of
+//! the clock: a call of weft's runtime, of a C function of another library, or a floor. The loop
+//! does not depend on the library.
 
 mod control_block;
 mod floors;

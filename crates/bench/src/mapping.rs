@@ -1,5 +1,4 @@
-//! A file mapped by several processes, the one thing that all measuring processes share across
-//! libraries.
+//! A file that all measuring processes map, regardless of the library.
 
 use std::fs::File;
 use std::io;
@@ -8,25 +7,29 @@ use std::path::Path;
 use std::ptr::NonNull;
 use std::sync::atomic::AtomicU64;
 
-/// A file, mapped for reading and writing by everybody who opens it.
+/// A file that is mapped for reading and writing.
 ///
-/// Invariants: the mapping covers `len` bytes, begins on a page, and stays where it is until the
-/// value is dropped. Nobody shortens the file meanwhile.
+/// Invariants: the mapping covers `len` bytes, begins on a page, and does not move until the value
+/// is dropped. The file is not shortened meanwhile.
 #[derive(Debug)]
 pub struct Mapping {
     base: NonNull<u8>,
     len: usize,
 }
 
-// SAFETY: the mapping is valid for all threads; what lies in it is reached by atomics, or by raw
-// pointers whose users answer for it.
+// SAFETY: the mapping is valid for all threads; its content is accessed by atomics, or by raw
+// pointers whose users state why they may.
 unsafe impl Send for Mapping {}
 // SAFETY: as above.
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// Maps a file, and makes it at least `len` bytes long. Whoever comes first makes it; new bytes
-    /// are zero.
+    /// Maps a file, which is created if it does not exist, and extends it to at least `len` bytes
+    /// with zeros.
+    ///
+    /// # Errors
+    ///
+    /// If the file cannot be opened, extended or mapped.
     pub fn open(path: &Path, len: usize) -> io::Result<Self> {
         let file = File::options()
             .read(true)
@@ -54,14 +57,15 @@ impl Mapping {
             return Err(io::Error::last_os_error());
         }
         let base =
-            NonNull::new(base.cast()).expect("the kernel never maps at address zero unasked");
+            NonNull::new(base.cast()).expect("the kernel does not map at address zero by itself");
         Ok(Self { base, len })
     }
 
     /// The byte at this offset.
     ///
     /// # Panics
-    /// If it lies behind the mapping's end.
+    ///
+    /// If it is beyond the mapping's end.
     pub fn at(&self, offset: usize) -> *mut u8 {
         assert!(offset <= self.len, "{offset} of {} bytes", self.len);
         self.base.as_ptr().wrapping_add(offset)
@@ -70,7 +74,8 @@ impl Mapping {
     /// The 64-bit word at this offset.
     ///
     /// # Panics
-    /// If it does not lie within the mapping or is not aligned.
+    ///
+    /// If it is not within the mapping, or not aligned.
     pub fn word(&self, offset: usize) -> &AtomicU64 {
         assert!(
             offset.is_multiple_of(8) && offset + 8 <= self.len,

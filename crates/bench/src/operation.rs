@@ -1,4 +1,4 @@
-//! Operations to be timed: weft's collectives and messages, and functions of other libraries.
+//! Timed operations: weft's collectives and messages, and functions of other libraries.
 
 use std::ffi::c_int;
 use std::sync::Arc;
@@ -6,18 +6,22 @@ use std::time::Duration;
 
 use weft_runtime::{Call, Error, Group, Registration, Waited, Work};
 
-/// One operation, ready to be called again and again on the same memory.
+/// An operation that can be called repeatedly on the same memory.
 pub trait TimedOperation: Send {
-    /// Does it once, to the end.
+    /// Executes it once.
+    ///
+    /// # Errors
+    ///
+    /// The error of the operation.
     fn call(&mut self) -> Result<(), String>;
 
-    /// What of the last call's time counts: all of it, unless the operation says otherwise.
+    /// The part of the last call's time that counts; all of it by default.
     fn counted(&self, whole: Duration) -> Duration {
         whole
     }
 }
 
-/// A collective of weft's, as a Rust user calls it.
+/// A collective of weft, called as from Rust.
 pub struct GroupCall {
     group: Arc<Group>,
     call: Call,
@@ -26,11 +30,13 @@ pub struct GroupCall {
 }
 
 impl GroupCall {
-    /// A blocking call. For each one, memory at these addresses, of so many bytes, is registered
-    /// before and deregistered afterwards.
+    /// A blocking call. Memory at these addresses, with these lengths, is registered before each
+    /// call and deregistered afterwards.
     ///
     /// # Safety
-    /// As long as this is called, what [`Group::issue`] and [`Group::register`] ask for holds.
+    ///
+    /// As long as this is called, the requirements of [`Group::issue`] and [`Group::register`]
+    /// hold.
     pub unsafe fn new(group: Arc<Group>, call: Call, registered: Vec<(usize, u64)>) -> Self {
         Self {
             group,
@@ -41,7 +47,7 @@ impl GroupCall {
 
     fn register(&self) -> Result<Vec<Registration>, String> {
         let registered = self.registered.iter().map(|(start, bytes)| {
-            // SAFETY: the promise made to `new`.
+            // SAFETY: as `new` requires.
             let registered = unsafe { self.group.register(*start as *const u8, *bytes) };
             registered.map_err(|error| error.to_string())
         });
@@ -52,14 +58,14 @@ impl GroupCall {
 impl TimedOperation for GroupCall {
     fn call(&mut self) -> Result<(), String> {
         let registered = self.register()?;
-        // SAFETY: the promise made to `new`.
+        // SAFETY: as `new` requires.
         let result = ended(unsafe { self.group.issue(self.call.clone(), false) });
         drop(registered);
         result
     }
 }
 
-/// A message of weft's to another rank and one back, as a Rust user sends them.
+/// A message of weft to another rank and one back, sent as from Rust.
 pub struct PingPong {
     group: Arc<Group>,
     /// A rank without one does nothing.
@@ -69,15 +75,16 @@ pub struct PingPong {
     bytes: u64,
 }
 
-// SAFETY: the pointers are plain addresses; `PingPong::new` says who answers for the memory.
+// SAFETY: the pointers are plain addresses; `PingPong::new` states the requirements on the memory.
 unsafe impl Send for PingPong {}
 
 impl PingPong {
     /// Blocking calls. The lower rank of two sends first.
     ///
     /// # Safety
-    /// As long as this is called, `sent` can be read and `received` written for so many bytes, and
-    /// nobody else touches them.
+    ///
+    /// As long as this is called, `sent` can be read and `received` written for `bytes` bytes, and
+    /// nothing else uses them.
     pub unsafe fn new(
         group: Arc<Group>,
         partner: Option<u32>,
@@ -95,7 +102,7 @@ impl PingPong {
     }
 
     fn send(&self, to: u32) -> Result<(), String> {
-        // SAFETY: the promise made to `new`.
+        // SAFETY: as `new` requires.
         ended(unsafe { self.group.send(to, 0, self.sent, self.bytes, None, false) })
     }
 
@@ -125,7 +132,7 @@ impl TimedOperation for PingPong {
     }
 }
 
-/// Waits for something that was issued.
+/// Waits for the end of an issued operation.
 fn ended(issued: Result<Work, Error>) -> Result<(), String> {
     match issued.and_then(|work| work.wait(None, &mut || false)) {
         Ok(Waited::Done) => Ok(()),
@@ -134,8 +141,8 @@ fn ended(issued: Result<Work, Error>) -> Result<(), String> {
     }
 }
 
-/// A collective of another library, behind a C function: from, to, number of elements; 0 if it went
-/// well.
+/// A C function with a collective of another library: source, destination, number of elements; it
+/// returns 0 on success.
 pub type Function = unsafe extern "C" fn(*const u8, *mut u8, usize) -> c_int;
 
 /// A call of a [`Function`].
@@ -146,7 +153,8 @@ pub struct LibraryCall {
     count: usize,
 }
 
-// SAFETY: the pointers are plain addresses; `LibraryCall::new` says who answers for the memory.
+// SAFETY: the pointers are plain addresses; `LibraryCall::new` states the requirements on the
+// memory.
 unsafe impl Send for LibraryCall {}
 
 impl LibraryCall {
@@ -167,7 +175,7 @@ impl LibraryCall {
 
 impl TimedOperation for LibraryCall {
     fn call(&mut self) -> Result<(), String> {
-        // SAFETY: the promise made to `new`.
+        // SAFETY: as `new` requires.
         match unsafe { (self.function)(self.input, self.output, self.count) } {
             0 => Ok(()),
             code => Err(format!("the library returned {code}")),

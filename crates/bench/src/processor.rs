@@ -1,18 +1,18 @@
-//! Processor time: of this process, and of the whole machine.
+//! Processor time of this process and of the whole machine.
 
 use std::io;
 use std::time::{Duration, Instant};
 
-/// What some calls, made one behind another, took.
+/// The cost of consecutive calls.
 #[derive(Debug, Clone, Copy)]
 pub struct ProcessorCost {
-    /// Time that passed.
+    /// Elapsed time.
     pub wall: Duration,
     /// User and system time of all threads of this process.
     pub process: Duration,
-    /// Time that the machine's cores spent neither idle nor on other machines: every process, the
-    /// kernel's threads and interrupts included, whoever they are billed to. The kernel tells it in
-    /// steps of some 10 ms a core.
+    /// Time that the machine's cores spent neither idle nor on other machines: for all processes,
+    /// the kernel's threads and interrupts, regardless of their accounting. The kernel reports it
+    /// in steps of about 10 ms per core.
     pub busy: Duration,
 }
 
@@ -27,7 +27,8 @@ impl ProcessorMoment {
     /// Reads the clocks.
     ///
     /// # Errors
-    /// `/proc/stat` cannot be read, or is not as it should be.
+    ///
+    /// If `/proc/stat` cannot be read, or has an unknown format.
     pub(crate) fn now() -> io::Result<Self> {
         Ok(Self {
             unused: unused(&std::fs::read_to_string("/proc/stat")?)?,
@@ -36,14 +37,15 @@ impl ProcessorMoment {
         })
     }
 
-    /// What this process has used since, before others are waited for.
+    /// The processor time of this process since then, before it waits for others.
     pub(crate) fn process_since(&self) -> Duration {
         clock(libc::CLOCK_PROCESS_CPUTIME_ID) - self.process
     }
 
-    /// What happened since.
+    /// The cost since then.
     ///
     /// # Errors
+    ///
     /// As for [`ProcessorMoment::now`].
     pub(crate) fn since(&self, process: Duration) -> io::Result<ProcessorCost> {
         let unused = unused(&std::fs::read_to_string("/proc/stat")?)?;
@@ -51,13 +53,13 @@ impl ProcessorMoment {
         Ok(ProcessorCost {
             wall,
             process,
-            // Waiting for a disk may be counted back.
+            // The kernel may decrease the time of waiting for a disk.
             busy: (wall * cores()).saturating_sub(unused.saturating_sub(self.unused)),
         })
     }
 }
 
-/// The time of all cores that nobody used: idle, waiting for a disk, taken by the hypervisor.
+/// The unused time of all cores: idle, waiting for a disk, taken by the hypervisor.
 fn unused(stat: &str) -> io::Result<Duration> {
     // cpu user nice system idle iowait irq softirq steal ...
     const FIELDS: [usize; 3] = [4, 5, 8];
@@ -80,13 +82,13 @@ fn cores() -> u32 {
     unsafe { libc::sysconf(libc::_SC_NPROCESSORS_ONLN) as u32 }
 }
 
-/// What a clock of the system says.
+/// The time of a clock of the system.
 pub(crate) fn clock(which: libc::clockid_t) -> Duration {
     let mut time = libc::timespec {
         tv_sec: 0,
         tv_nsec: 0,
     };
-    // SAFETY: the call writes to nothing but `time`. The clocks asked for are always there.
+    // SAFETY: the call only writes `time`. The requested clocks always exist.
     unsafe { libc::clock_gettime(which, &mut time) };
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
@@ -103,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn a_busy_thread_costs_what_it_runs() {
+    fn busy_thread_costs_its_running_time() {
         let begin = ProcessorMoment::now().unwrap();
         while begin.now.elapsed() < Duration::from_millis(50) {}
         let cost = begin.since(begin.process_since()).unwrap();

@@ -1,5 +1,5 @@
-//! Bare prototype of an all-reduce of two ranks on symmetric memory: the floor for comparison,
-//! without the work that a library adds.
+//! Bare prototype of an all-reduce of two ranks on symmetric memory: a floor without the work that
+//! a library adds.
 
 use std::io;
 use std::path::Path;
@@ -8,12 +8,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use weft_kernels::{DType, Finish, ReduceOp};
 
 use crate::TimedOperation;
-use crate::control_block::{FLAG_BYTES, LOOKS, await_flag};
+use crate::control_block::{FLAG_BYTES, POLLS, await_flag};
 use crate::mapping::Mapping;
 
 const PAGE: usize = 4096;
 
-/// Two processes, two flags. Each adds its half of both buffers, and writes the sum to both.
+/// An all-reduce of two processes with two flags. Each adds its half of both buffers, and writes
+/// the sum to both.
 pub struct Prototype {
     mapping: Mapping,
     rank: usize,
@@ -23,18 +24,19 @@ pub struct Prototype {
 }
 
 impl Prototype {
-    /// Opens the memory that both share, in a file that pairs may use one after another. `rank` is
-    /// 0 or 1.
+    /// Opens the shared memory in a file, which pairs of processes may use one after another.
+    /// `rank` is 0 or 1.
     ///
     /// # Errors
-    /// The file cannot be mapped, or there is no such rank.
+    ///
+    /// If the file cannot be mapped, or `rank` is invalid.
     pub fn open(path: &Path, rank: usize, dtype: DType, elements: usize) -> io::Result<Self> {
         if rank > 1 {
             let text = format!("rank {rank}: the prototype has two");
             return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
         }
         let mapping = Mapping::open(path, PAGE + 2 * stride(dtype, elements))?;
-        // Both flags say the same once nobody is under way: how often a pair has met.
+        // Between calls both flags are equal: the number of meetings so far.
         let number = mapping.word(rank * FLAG_BYTES).load(Ordering::Acquire);
         Ok(Self {
             mapping,
@@ -45,7 +47,7 @@ impl Prototype {
         })
     }
 
-    /// Where this rank's buffer begins.
+    /// The first byte of this rank's buffer.
     pub fn buffer(&self) -> *mut u8 {
         self.buffer_of(self.rank)
     }
@@ -55,11 +57,11 @@ impl Prototype {
             .at(PAGE + rank * stride(self.dtype, self.elements))
     }
 
-    /// Tells the other rank that this one is here, and waits for it.
+    /// Notifies the other rank that this one has arrived, and waits for it.
     fn meet(&mut self) {
         self.number += 1;
         self.flag(self.rank).store(self.number, Ordering::Release);
-        await_flag(self.flag(1 - self.rank), self.number, LOOKS);
+        await_flag(self.flag(1 - self.rank), self.number, POLLS);
     }
 
     fn flag(&self, rank: usize) -> &AtomicU64 {
@@ -78,9 +80,8 @@ impl TimedOperation for Prototype {
         let both = [0, 1].map(|rank| self.buffer_of(rank).wrapping_add(offset));
         let sources = both.map(|buffer| buffer.cast_const());
         self.meet();
-        // SAFETY: the halves lie within the mapping. Both ranks have entered, none has left: of
-        // these elements the other one reads and writes nothing, and rewrites them only after the
-        // second meeting.
+        // SAFETY: the halves are within the mapping. Both ranks have entered and none has left: the
+        // other rank does not access these elements before the second meeting.
         unsafe {
             weft_kernels::reduce(
                 self.dtype,

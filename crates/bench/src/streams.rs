@@ -1,5 +1,5 @@
-//! Bare all-reduce over TCP: what a program must do that moves the fewest bytes and adds them,
-//! without the work that a library adds.
+//! Bare all-reduce over TCP: a floor that moves the fewest bytes and adds them, without the work
+//! that a library adds.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::TcpStream;
@@ -10,15 +10,15 @@ use weft_kernels::{DType, Finish, ReduceOp};
 
 use crate::TimedOperation;
 
-/// What is received at once to be added: it stays in the nearer caches.
+/// The most bytes that are received before they are added, so that they stay in the near caches.
 const STAGING: usize = 128 << 10;
 
-/// One stream to every other rank, all of them at once, on one thread that sleeps in `poll`.
+/// One stream to every other rank, all served by one thread that sleeps in `poll`.
 ///
-/// Every rank adds one block of the message. A stream carries two things: the sender's part of the
-/// receiver's block, which is added as it comes, and then the sender's block, which goes out as far
-/// as every rank's part has been added. So `2 (P - 1) / P` of the message leave and reach a rank.
-/// The order of additions is that of arrival.
+/// Every rank adds one block of the message. A stream carries two parts: the sender's part of the
+/// receiver's block, which is added when it arrives, and then the sender's block, which is sent as
+/// far as every rank's part has been added. So each rank sends and receives `2 (P - 1) / P` of the
+/// message. The order of additions is that of arrival.
 pub struct Streams {
     peers: Vec<Peer>,
     buffer: *mut u8,
@@ -26,30 +26,32 @@ pub struct Streams {
     dtype: DType,
 }
 
-/// One stream, and how far this call has come on it.
+/// A stream, and its progress in the current call.
 struct Peer {
     stream: TcpStream,
     /// The block that its rank adds.
     block: Range<usize>,
     sent: usize,
-    /// Bytes that have been added, or lie in their place.
+    /// Bytes that have been added, or received into their place.
     received: usize,
     staging: Vec<u8>,
     /// Bytes of the staging memory that are not a whole element yet.
     staged: usize,
 }
 
-// SAFETY: the pointer is a plain address; `Streams::new` says who answers for the memory.
+// SAFETY: the pointer is a plain address; `Streams::new` states the requirements on the memory.
 unsafe impl Send for Streams {}
 
 impl Streams {
-    /// `streams` are the connections to the other ranks, in their order; `rank` is this one's.
+    /// An all-reduce over the connections to the other ranks, in their order; `rank` is this rank.
     ///
     /// # Errors
-    /// A socket does not take its options.
+    ///
+    /// If a socket rejects its options.
     ///
     /// # Safety
-    /// As long as this is called, the buffer has so many elements, and nobody else touches it.
+    ///
+    /// As long as this is called, the buffer has `elements` elements, and nothing else uses it.
     pub unsafe fn new(
         streams: Vec<TcpStream>,
         rank: usize,
@@ -67,7 +69,7 @@ impl Streams {
             let other = place + usize::from(place >= rank);
             peers.push(Peer::new(stream, block(other)));
         }
-        // Each begins with the next rank: nobody is sent to by all others first.
+        // Each rank begins with the next one, so that no rank receives from all others first.
         peers.rotate_left(rank);
         let own = block(rank);
         Ok(Self {
@@ -78,7 +80,8 @@ impl Streams {
         })
     }
 
-    /// Sends and receives what can be without waiting; whether all is done.
+    /// Sends and receives as much as possible without waiting. Returns whether the call is
+    /// complete.
     fn advance(&mut self) -> io::Result<bool> {
         for peer in &mut self.peers {
             peer.receive(self.buffer, &self.own, self.dtype)?;
@@ -92,13 +95,13 @@ impl Streams {
         Ok(done)
     }
 
-    /// How far every rank's part of the own block has been added.
+    /// The number of bytes of the own block to which every rank's part has been added.
     fn added(&self) -> usize {
         let parts = self.peers.iter().map(|peer| peer.received);
         parts.min().unwrap_or(0).min(self.own.len())
     }
 
-    /// Sleeps until a stream can go on.
+    /// Sleeps until a stream can continue.
     fn wait(&self) -> io::Result<()> {
         let added = self.added();
         let interest = |peer: &Peer| libc::pollfd {
@@ -146,7 +149,7 @@ impl Peer {
         self.sent == all && self.received == all
     }
 
-    /// What this stream waits for.
+    /// The events that this stream waits for.
     fn events(&self, own: &Range<usize>, added: usize) -> libc::c_short {
         let mut events = 0;
         if self.received < self.block.len() + own.len() {
@@ -158,7 +161,7 @@ impl Peer {
         events
     }
 
-    /// Sends this rank's part of the other's block, then of the own block what has been added.
+    /// Sends this rank's part of the other's block, then the completed bytes of the own block.
     fn send(&mut self, buffer: *mut u8, own: &Range<usize>, added: usize) -> io::Result<()> {
         loop {
             let (start, bytes) = match self.block.len().checked_sub(self.sent) {
@@ -172,7 +175,7 @@ impl Peer {
                 return Ok(());
             }
             let from = buffer.wrapping_add(start);
-            // SAFETY: the range lies within the buffer, and nothing writes to it meanwhile.
+            // SAFETY: the range is within the buffer, and nothing writes to it meanwhile.
             let bytes = unsafe { std::slice::from_raw_parts(from, bytes) };
             match self.stream.write(bytes) {
                 Ok(count) => self.sent += count,
@@ -182,7 +185,7 @@ impl Peer {
         }
     }
 
-    /// Adds the other's part of the own block, then takes its block.
+    /// Adds the other's part of the own block, then receives its block.
     fn receive(&mut self, buffer: *mut u8, own: &Range<usize>, dtype: DType) -> io::Result<()> {
         while self.received < own.len() {
             let left = own.len() - self.received;
@@ -197,8 +200,8 @@ impl Peer {
             let place = self.block.start + self.received - own.len();
             let into = buffer.wrapping_add(place);
             let left = self.block.end - place;
-            // SAFETY: the range lies within the buffer; what is there has been sent, or the other
-            // rank could not have its sum.
+            // SAFETY: the range is within the buffer, and its old content has been sent, since the
+            // other rank has its sum.
             let into = unsafe { std::slice::from_raw_parts_mut(into, left) };
             match read(&mut self.stream, into)? {
                 0 => return Ok(()),
@@ -208,12 +211,11 @@ impl Peer {
         Ok(())
     }
 
-    /// Adds the whole elements that have come.
+    /// Adds the complete elements that have arrived.
     fn add(&mut self, to: *mut u8, dtype: DType) {
         let elements = self.staged / dtype.size();
         let bytes = elements * dtype.size();
-        // SAFETY: so many elements lie in the staging memory, and in the own block, which is apart
-        // from it.
+        // SAFETY: the staging memory and the own block have this many elements, and do not overlap.
         unsafe {
             weft_kernels::reduce(
                 dtype,
@@ -230,7 +232,7 @@ impl Peer {
     }
 }
 
-/// Reads what is there: 0 bytes if nothing is yet.
+/// Reads available bytes; returns 0 if there are none yet.
 fn read(stream: &mut TcpStream, into: &mut [u8]) -> io::Result<usize> {
     match stream.read(into) {
         Ok(0) => Err(ErrorKind::UnexpectedEof.into()),

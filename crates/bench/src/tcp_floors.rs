@@ -6,22 +6,23 @@ use std::time::{Duration, Instant};
 
 use crate::TimedOperation;
 
-/// A piece that is written or read at once: it stays in the nearer caches.
+/// The bytes of one write or read, which stay in the near caches.
 const PIECE: usize = 256 << 10;
 
 /// One byte to the other rank and one back.
 pub struct TcpRoundTrip {
-    /// Nobody at ranks that look on.
+    /// `None` on ranks that do not take part.
     peer: Option<TcpStream>,
     first: bool,
 }
 
 impl TcpRoundTrip {
-    /// Over a connection of its own. `first`: this rank sends first. `polling`: it looks again and
-    /// again whether the byte is there, else it sleeps in the system call.
+    /// A round trip over a separate connection. `first`: this rank sends first. `polling`: it polls
+    /// for the byte instead of sleeping in the system call.
     ///
     /// # Errors
-    /// The socket does not take its options.
+    ///
+    /// If the socket rejects its options.
     pub fn new(peer: Option<TcpStream>, first: bool, polling: bool) -> io::Result<Self> {
         if let Some(stream) = &peer {
             stream.set_nodelay(true)?;
@@ -57,8 +58,8 @@ fn awaited(stream: &mut TcpStream) -> io::Result<()> {
 
 /// Bytes over one connection, in one direction, counted where they arrive.
 ///
-/// The first ones do not count: an idle line lets a burst pass, and an idle connection starts
-/// slowly.
+/// The first bytes do not count: an idle line transmits a burst faster, and an idle connection
+/// starts slowly.
 pub struct OneStream {
     peer: Option<TcpStream>,
     sends: bool,
@@ -69,11 +70,12 @@ pub struct OneStream {
 }
 
 impl OneStream {
-    /// `sends`: this rank sends `uncounted` bytes and then `counted` ones, the other one receives
-    /// them.
+    /// A stream of `uncounted` bytes followed by `counted` ones. `sends`: this rank sends, and the
+    /// other one receives.
     ///
     /// # Errors
-    /// The socket does not take its options.
+    ///
+    /// If the socket rejects its options.
     pub fn new(
         peer: Option<TcpStream>,
         sends: bool,
@@ -120,7 +122,7 @@ impl TimedOperation for OneStream {
         Ok(())
     }
 
-    /// What has been sent has not arrived yet: the receiver's time counts.
+    /// Only the receiver's time counts, as sent bytes may not have arrived yet.
     fn counted(&self, _whole: Duration) -> Duration {
         match self.sends {
             true => Duration::ZERO,

@@ -1,4 +1,4 @@
-//! Tests of the control block, the prototype and the floors between threads in place of processes.
+//! Tests of the control block, the prototype and the floors, between threads instead of processes.
 
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use weft_bench::{
 };
 use weft_kernels::DType;
 
-/// A file name of its own, gone at the end.
+/// A unique file name; the file is removed on drop.
 struct Scratch(PathBuf);
 
 impl Scratch {
@@ -25,12 +25,12 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        // A test that fails before has made none.
+        // A test that fails earlier has not created it.
         let _ = std::fs::remove_file(&self.0);
     }
 }
 
-/// Fails unless everybody has come as far.
+/// An operation that fails unless all ranks have made the same number of calls.
 struct Counted<'a> {
     arrived: &'a AtomicUsize,
     ranks: usize,
@@ -59,7 +59,7 @@ fn rewrite(memory: &mut [f32], value: f32) -> Rewrite {
 }
 
 #[test]
-fn calls_start_together_and_the_slowest_counts() {
+fn calls_start_together_and_report_the_slowest_rank() {
     let file = Scratch::new("control-block");
     let arrived = AtomicUsize::new(0);
     let ranks = 3;
@@ -69,14 +69,14 @@ fn calls_start_together_and_the_slowest_counts() {
             scope.spawn(move || {
                 let control_block = ControlBlock::open(file, rank, ranks, false).unwrap();
                 let mut memory = vec![0.0; 100];
-                let what = rewrite(&mut memory, rank as f32);
+                let rewrite = rewrite(&mut memory, rank as f32);
                 let mut operation = Counted {
                     arrived,
                     ranks,
                     calls: 0,
                 };
-                // SAFETY: the memory is this thread's.
-                let times = unsafe { control_block.time(&mut operation, &what, 200) }.unwrap();
+                // SAFETY: only this thread uses the memory.
+                let times = unsafe { control_block.time(&mut operation, &rewrite, 200) }.unwrap();
                 assert!(memory.iter().all(|value| *value == rank as f32));
                 times
             })
@@ -128,23 +128,23 @@ fn adds(file: &Path, start: &Path, rank: usize, elements: usize) {
     let control_block = ControlBlock::open(start, rank, 2, false).unwrap();
     let mut prototype = Prototype::open(file, rank, DType::F32, elements).unwrap();
     let buffer = prototype.buffer();
-    let what = Rewrite {
+    let rewrite = Rewrite {
         start: buffer,
         bytes: elements * 4,
         pattern: (1.0 + rank as f32).to_ne_bytes().into(),
     };
-    // SAFETY: the buffer is this rank's.
-    unsafe { control_block.time(&mut prototype, &what, 20) }.unwrap();
-    // SAFETY: the buffer has so many elements, and nobody writes any more.
+    // SAFETY: only this rank uses the buffer.
+    unsafe { control_block.time(&mut prototype, &rewrite, 20) }.unwrap();
+    // SAFETY: the buffer has this many elements, and nothing writes to it any more.
     let sums = unsafe { std::slice::from_raw_parts(buffer.cast::<f32>(), elements) };
     assert!(sums.iter().all(|sum| *sum == 3.0));
 }
 
 #[test]
-fn floors_do_what_they_are_timed_for() {
+fn floors_copy_and_add_correctly() {
     let (mut a, mut b, mut c) = (vec![1.0_f32; 100], vec![2.0_f32; 100], vec![0.0_f32; 100]);
     let vectors = vec![a.as_mut_ptr().cast(), b.as_mut_ptr().cast()];
-    // SAFETY: the vectors are apart, and this thread's.
+    // SAFETY: the vectors do not overlap, and only this thread uses them.
     let mut add = unsafe { Add::new(vectors, DType::F32, 100) };
     add.call().unwrap();
     // SAFETY: as above.
@@ -155,7 +155,7 @@ fn floors_do_what_they_are_timed_for() {
 
 extern "C" fn doubled(input: *const u8, output: *mut u8, count: usize) -> i32 {
     for index in 0..count {
-        // SAFETY: the test's vectors are that long.
+        // SAFETY: the test's vectors have this length.
         let value = unsafe { *input.wrapping_add(index) };
         // SAFETY: as above.
         unsafe { *output.wrapping_add(index) = 2 * value };
@@ -164,9 +164,9 @@ extern "C" fn doubled(input: *const u8, output: *mut u8, count: usize) -> i32 {
 }
 
 #[test]
-fn functions_of_libraries_are_called_and_their_errors_told() {
+fn library_functions_are_called_and_their_errors_returned() {
     let (input, mut output) = ([1, 2, 3], [0; 3]);
-    // SAFETY: the arrays have three elements and live on.
+    // SAFETY: the arrays have three elements and outlive the call.
     let mut call = unsafe { LibraryCall::new(doubled, input.as_ptr(), output.as_mut_ptr(), 3) };
     call.call().unwrap();
     assert_eq!(output, [2, 4, 6]);
@@ -183,7 +183,7 @@ fn connection() -> (TcpStream, TcpStream) {
 }
 
 #[test]
-fn calls_that_are_counted_follow_each_other() {
+fn counted_calls_are_consecutive() {
     let file = Scratch::new("cost");
     let control_block = ControlBlock::open(&file.0, 0, 1, true).unwrap();
     let arrived = AtomicUsize::new(0);
@@ -200,7 +200,7 @@ fn calls_that_are_counted_follow_each_other() {
 }
 
 #[test]
-fn bare_streams_add_what_all_ranks_bring() {
+fn bare_streams_add_all_contributions() {
     for (ranks, elements) in [(2, 1), (2, 300_001), (3, 2), (4, 100_003)] {
         let mut streams: Vec<Vec<TcpStream>> = (0..ranks).map(|_| Vec::new()).collect();
         for high in 0..ranks {
@@ -215,7 +215,7 @@ fn bare_streams_add_what_all_ranks_bring() {
                 scope.spawn(move || {
                     let mut memory = vec![0.0_f32; elements];
                     let buffer = memory.as_mut_ptr();
-                    // SAFETY: the memory outlives the operation, and is this thread's.
+                    // SAFETY: the memory outlives the operation, and only this thread uses it.
                     let made =
                         unsafe { Streams::new(streams, rank, buffer.cast(), DType::F32, elements) };
                     let mut operation = made.unwrap();
@@ -245,7 +245,7 @@ fn bare_streams_add_what_all_ranks_bring() {
 }
 
 #[test]
-fn a_byte_returns_over_sockets_that_block_and_such_that_are_polled() {
+fn byte_returns_over_blocking_and_polled_sockets() {
     for polling in [false, true] {
         let (one, other) = connection();
         thread::scope(|scope| {
@@ -264,7 +264,7 @@ fn a_byte_returns_over_sockets_that_block_and_such_that_are_polled() {
 }
 
 #[test]
-fn of_a_stream_only_the_receivers_time_behind_the_start_counts() {
+fn only_receivers_counted_time_of_a_stream_counts() {
     let (one, other) = connection();
     let whole = Duration::from_secs(1000);
     let counted = thread::scope(|scope| {

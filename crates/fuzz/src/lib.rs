@@ -1,7 +1,8 @@
-//! Fuzz targets: every reader of bytes that strangers, peers or files hand to weft.
+//! Fuzz targets: all readers of untrusted bytes from strangers, peers or files.
 //!
 //! `cargo test` runs each on the corpus and on inputs near it; `make fuzz` runs each under
-//! libFuzzer, by the binaries in `fuzz/`. A new reader of foreign bytes gets a line in [`TARGETS`].
+//! libFuzzer, by the binaries in `fuzz/`. A new reader of untrusted bytes gets a line in
+//! [`TARGETS`].
 #![forbid(unsafe_code)]
 
 use weft_runtime::fuzzing as runtime;
@@ -10,7 +11,7 @@ use weft_transport_rdma::fuzzing as rdma;
 use weft_transport_shm::fuzzing as shm;
 use weft_transport_tcp::fuzzing as tcp;
 
-/// Takes any bytes, and panics where a promise does not hold.
+/// A function that accepts any bytes, and panics if an invariant does not hold.
 pub type Target = fn(&[u8]);
 
 /// The targets, by the names of their corpora.
@@ -35,7 +36,7 @@ pub const TARGETS: [(&str, Target); 18] = [
     ("tcp-records", tcp::records),
 ];
 
-/// The text of schedules, which users write: what can be read prints as text that reads the same.
+/// The text of schedules. A schedule that can be parsed must survive printing and parsing.
 fn schedule_text(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else {
         return;
@@ -49,7 +50,8 @@ fn schedule_text(bytes: &[u8]) {
 /// Runs the target of this name.
 ///
 /// # Panics
-/// If there is none, and where the target does.
+///
+/// If there is none, and if the target panics.
 pub fn run(name: &str, bytes: &[u8]) {
     let target = TARGETS.iter().find(|(known, _)| *known == name);
     let (_, target) = target.unwrap_or_else(|| panic!("there is no fuzz target {name}"));

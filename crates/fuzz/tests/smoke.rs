@@ -1,4 +1,4 @@
-//! Every fuzz target on its corpus, and on many inputs near it.
+//! Runs of every fuzz target on its corpus, and on many inputs near it.
 
 use std::fs;
 use std::path::PathBuf;
@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use proptest::prelude::*;
 use weft_fuzz::TARGETS;
 
-/// The kept inputs of a target.
+/// The recorded inputs of a target.
 fn corpus(target: &str) -> Vec<Vec<u8>> {
     let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR"))
         .join("../../fuzz/corpus")
@@ -20,7 +20,7 @@ fn corpus(target: &str) -> Vec<Vec<u8>> {
     inputs
 }
 
-/// What is done to an input.
+/// A change of an input.
 #[derive(Clone, Debug)]
 enum Change {
     Set(prop::sample::Index, u8),
@@ -63,14 +63,14 @@ fn apply(bytes: &mut Vec<u8>, change: &Change) {
 }
 
 #[test]
-fn the_corpus_holds() {
+fn corpus_inputs_pass() {
     for (name, target) in TARGETS {
         corpus(name).iter().for_each(|input| target(input));
     }
 }
 
 #[test]
-fn inputs_near_the_corpus_hold() {
+fn inputs_near_the_corpus_pass() {
     for (name, target) in TARGETS {
         let inputs = prop::sample::select(corpus(name));
         let mut runner = prop::test_runner::TestRunner::new(ProptestConfig::with_cases(10_000));
