@@ -1,16 +1,17 @@
-//! Broken groups: which of their operations are still carried out, and which fail.
+//! Broken groups: the operations that still complete, and those that fail.
 //!
-//! [Note: Failures are ordered] A failure does not overtake what was complete before it. A rank
-//! that learns that a group is broken issues nothing more in it, and reports how many collective
-//! operations it has issued, its *limit*, with the message that the group is broken. The least
-//! limit of all ranks counts: operations below it have been issued everywhere and go on, those from
-//! it on fail. A rank that cannot complete an operation below the limit, because it needs a process
-//! that has ended or left, or because nothing has moved for [`QUIET`], lowers the limit to that
-//! operation, and reports that too. Each rank lowers its limit a few times at most, so the reports
-//! end.
+//! [Note: Failures are ordered] A failure does not overtake operations that were complete before
+//! it. A rank that learns that a group is broken issues nothing more in it. With its report that
+//! the group is broken, it sends its *limit*: the number of collective operations that it has
+//! issued. The lowest limit of all ranks counts. Operations below it were issued by every rank and
+//! continue; the others fail. A rank may be unable to complete an operation below the limit: the
+//! operation needs a process that has ended or left, or nothing has moved for [`QUIET`]. It then
+//! lowers the limit to that operation, and reports that too. Each rank lowers its limit only a few
+//! times, so the reports end.
 //!
-//! While operations go on, peers may write into symmetric memory of this rank; what has failed is
-//! only reported once that is over and the memory is private, as its owner may then use it again.
+//! While operations continue, peers may write into this rank's symmetric memory. So failed
+//! operations are reported to their callers only after all operations have ended and the memory is
+//! private: a caller may reuse its memory then.
 
 use std::time::{Duration, Instant};
 
@@ -20,36 +21,37 @@ use weft_channel::ControlMessage;
 use super::group_state::GroupState;
 use crate::Error;
 
-/// Ranks that can still report something do so within this time.
+/// A broken group gives up an operation in which nothing has moved for this long.
 const QUIET: Duration = Duration::from_millis(500);
 
 impl GroupState {
-    /// Breaks the group and reports that to all members that there are links to. Operations that
-    /// all ranks have issued go on.
-    pub(crate) fn fail_and_tell(&mut self, error: &Error, finished: &mut Finished) {
+    /// Breaks the group, and reports that to all members that have links to this rank. Operations
+    /// that all ranks have issued continue.
+    pub(crate) fn fail_and_notify(&mut self, error: &Error, finished: &mut Finished) {
         self.fail_from(u64::MAX, error, finished);
     }
 
-    /// As [`GroupState::fail_and_tell`], over what has happened in an operation: those before it go
-    /// on.
+    /// As [`GroupState::fail_and_notify`], because operation `sequence` failed: those before it
+    /// continue.
     pub(super) fn fail_from(&mut self, sequence: u64, error: &Error, finished: &mut Finished) {
         if self.broken.is_some() {
             return self.lower_limit(sequence, finished);
         }
         let own = self.connections.rank;
-        let report = (error.told_by(self.name.rank(own)), Some(own));
+        let report = (error.reported_by(self.name.rank(own)), Some(own));
         self.break_from(sequence, self.explained(error), report, finished);
     }
 
-    /// Breaks the group here and on the other ranks; nothing that is incomplete here goes on.
+    /// Breaks the group here and on the other ranks. All incomplete operations of this rank fail.
     pub(crate) fn abort(&mut self, error: &Error, finished: &mut Finished) {
-        self.remainder.aborted = true;
+        self.wind_down.aborted = true;
         let incomplete = self.executor.operations.iter().map(|op| op.sequence);
         self.fail_from(incomplete.min().unwrap_or(u64::MAX), error, finished);
     }
 
-    /// Another rank reports that the group is broken, and its limit: passes it on as it is.
-    pub(crate) fn told_broken(
+    /// Breaks the group as another rank reports it, with that rank's limit. The report is passed on
+    /// unchanged.
+    pub(crate) fn break_as_reported(
         &mut self,
         error: Error,
         origin: Option<u32>,
@@ -59,11 +61,11 @@ impl GroupState {
         if self.broken.is_some() {
             return self.lower_limit(limit, finished);
         }
-        let here = self.explained(&self.as_heard_here(error.clone(), origin));
+        let here = self.explained(&self.as_seen_here(error.clone(), origin));
         self.break_from(limit, here, (error, origin), finished);
     }
 
-    /// The error with what is known of it here. The flight recorder takes note of it.
+    /// Adds what this rank knows about an error, and records the failure in the flight recorder.
     fn explained(&self, error: &Error) -> Error {
         let error = self.name.explained(self.matching.explained(error));
         match self.flight.failed(&error.to_string()) {
@@ -82,61 +84,61 @@ impl GroupState {
         self.suspicion = None;
         self.broken = Some(error.clone());
         finished.push((self.end.clone(), Err(error)));
-        // From here on no call gets a number.
+        // No later call gets a number.
         let issued = self.executor.end_issue();
-        self.remainder.report = Some(report);
-        self.remainder.since = Some(Instant::now());
-        self.remainder.limit = limit.min(issued);
+        self.wind_down.report = Some(report);
+        self.wind_down.since = Some(Instant::now());
+        self.wind_down.limit = limit.min(issued);
         self.report_limit();
-        self.cut(finished);
+        self.end_failed(finished);
     }
 
-    /// A broken group cannot complete this operation.
+    /// Fails operation `limit` of a broken group and all after it.
     pub(super) fn lower_limit(&mut self, limit: u64, finished: &mut Finished) {
-        if limit < self.remainder.limit {
-            self.remainder.limit = limit;
+        if limit < self.wind_down.limit {
+            self.wind_down.limit = limit;
             self.report_limit();
-            self.cut(finished);
+            self.end_failed(finished);
         }
     }
 
-    /// Why the group is broken, as it was reported to the other ranks.
+    /// The error that this rank reported to the others.
     pub(crate) fn reported(&self) -> Option<Error> {
-        let report = self.remainder.report.as_ref();
+        let report = self.wind_down.report.as_ref();
         report.map(|(error, _)| error.clone())
     }
 
     fn report_limit(&self) {
-        if let Some((error, origin)) = self.remainder.report.clone() {
+        if let Some((error, origin)) = self.wind_down.report.clone() {
             self.connections.tell_all(&ControlMessage::Broken {
                 group: self.id,
                 error,
                 origin,
-                limit: self.remainder.limit,
+                limit: self.wind_down.limit,
             });
         }
     }
 
-    /// Ends what fails.
-    fn cut(&mut self, finished: &mut Finished) {
+    /// Ends the operations from the limit on, all messages and one-sided operations.
+    fn end_failed(&mut self, finished: &mut Finished) {
         let Some(error) = self.broken.clone() else {
             return;
         };
-        let (limit, held) = (self.remainder.limit, &mut self.remainder.held);
+        let (limit, held) = (self.wind_down.limit, &mut self.wind_down.held);
         (self.executor).fail_from(limit, &self.connections, &error, held);
         (self.matching).fail(&self.connections.links, &error, held);
         (self.one_sided).fail(&self.connections, &error, held);
         self.report_failed(finished);
     }
 
-    /// Reports what has failed, as soon as nobody writes into its memory any more.
+    /// Reports failed operations to their callers, once no peer writes into their memory any more.
     pub(super) fn report_failed(&mut self, finished: &mut Finished) {
-        let goes_on = !self.executor.operations.is_empty();
-        if self.broken.is_none() || (goes_on && self.executor.symmetric.made()) {
+        let continues = !self.executor.operations.is_empty();
+        if self.broken.is_none() || (continues && self.executor.symmetric.made()) {
             return;
         }
-        let mut held = std::mem::take(&mut self.remainder.held);
-        let private = goes_on || std::mem::replace(&mut self.remainder.private, true);
+        let mut held = std::mem::take(&mut self.wind_down.held);
+        let private = continues || std::mem::replace(&mut self.wind_down.private, true);
         if !private && let Err(refusal) = self.keep_symmetric_memory() {
             let note = format!("ranks may still write into symmetric memory: {refusal}");
             for (_, result) in &mut held {
@@ -146,16 +148,16 @@ impl GroupState {
         finished.append(&mut held);
     }
 
-    /// An operation that a calling thread has begun goes on, or it fails.
-    pub(super) fn check_goes_on(
+    /// Checks whether an operation that began on the calling thread may continue.
+    pub(super) fn check_continues(
         &mut self,
         sequence: u64,
         finished: &mut Finished,
     ) -> Result<(), Error> {
-        let (Some(error), remainder) = (self.broken.clone(), &self.remainder) else {
+        let (Some(error), wind_down) = (self.broken.clone(), &self.wind_down) else {
             return Ok(());
         };
-        if !remainder.aborted && sequence < remainder.limit {
+        if !wind_down.aborted && sequence < wind_down.limit {
             return Ok(());
         }
         self.lower_limit(sequence, finished);
@@ -164,7 +166,7 @@ impl GroupState {
 
     /// Gives up an operation of a broken group in which nothing moves.
     pub(super) fn give_up_quiet_operations(&mut self, now: Instant, finished: &mut Finished) {
-        let Some(since) = self.remainder.since else {
+        let Some(since) = self.wind_down.since else {
             return;
         };
         let quiet = self.executor.front().filter(|operation| {
@@ -176,9 +178,9 @@ impl GroupState {
         }
     }
 
-    /// Ends the group for this rank, which leaves it. Others cannot complete what is under way.
+    /// Ends the group for this rank, which leaves it. Its incomplete operations fail on all ranks.
     pub(crate) fn leave(&mut self, error: &Error, finished: &mut Finished) {
-        self.remainder.aborted = true;
+        self.wind_down.aborted = true;
         let incomplete = self.executor.operations.iter().map(|op| op.sequence);
         match (incomplete.min(), &self.broken) {
             (Some(sequence), Some(_)) => self.lower_limit(sequence, finished),
@@ -191,27 +193,27 @@ impl GroupState {
         }
     }
 
-    /// What others report of this rank where it leaves with operations under way.
+    /// The error on other ranks if this rank leaves during an operation.
     fn left_early(&self) -> Error {
         let own = self.connections.rank;
         Error::PeerLost {
             rank: Some(own),
             host: self.connections.host_name(own).into(),
-            detail: "it left the group with operations under way".into(),
+            detail: "it left the group before all operations had ended".into(),
         }
     }
 
-    /// Ends messages and one-sided operations here; the others notice that this rank leaves.
+    /// Ends messages and one-sided operations here. The others detect that this rank leaves.
     fn end_alone(&mut self, error: &Error, finished: &mut Finished) {
         self.suspicion = None;
-        self.remainder.private = self.pending() == 0;
+        self.wind_down.private = self.pending() == 0;
         self.broken = Some(error.clone());
         self.executor.end_issue();
-        self.cut(finished);
+        self.end_failed(finished);
     }
 
-    /// Keeps what is written to this rank's symmetric memory from now on, whatever ranks do there
-    /// that have not learned yet that the group is broken.
+    /// Makes this rank's symmetric memory private, so that ranks that do not know yet that the
+    /// group is broken cannot change it.
     fn keep_symmetric_memory(&self) -> std::io::Result<()> {
         let connections = &self.connections;
         let maps = |rank: &u32| {
@@ -225,16 +227,16 @@ impl GroupState {
         }
     }
 
-    /// If a peer reports this rank lost, that peer is lost to this rank.
-    pub(crate) fn as_heard_here(&self, error: Error, origin: Option<u32>) -> Error {
+    /// If a peer reports this rank as lost, treats that peer as lost.
+    pub(crate) fn as_seen_here(&self, error: Error, origin: Option<u32>) -> Error {
         match (error, origin) {
-            (Error::PeerLost { rank, detail, .. }, Some(teller))
-                if rank == Some(self.connections.rank) && teller < self.size() =>
+            (Error::PeerLost { rank, detail, .. }, Some(reporter))
+                if rank == Some(self.connections.rank) && reporter < self.size() =>
             {
                 Error::PeerLost {
                     rank: origin,
-                    host: self.connections.host_name(teller).into(),
-                    detail: format!("it has given up this rank: {detail}"),
+                    host: self.connections.host_name(reporter).into(),
+                    detail: format!("it reported this rank as lost: {detail}"),
                 }
             }
             (error, _) => error,

@@ -1,4 +1,4 @@
-//! Handling of messages for groups that this rank has not made yet. See `early_messages.rs`.
+//! Handling of early messages: those for groups that this rank has not made yet.
 
 use weft_call::Finished;
 use weft_channel::ControlMessage;
@@ -10,11 +10,11 @@ use super::state::ProgressState;
 use crate::Error;
 
 impl ProgressState {
-    /// Keeps a message for a group that is not made yet. Who grants memory to a group that is
-    /// closed here, or cannot be made any more, or asks whether it is, is told so.
-    pub(super) fn keep(&mut self, received: ReceivedMessage<'_>, finished: &mut Finished) {
+    /// Keeps a message for a group that is not made yet. If the group is closed here, or cannot be
+    /// made any more, answers senders that grant it memory or ask for an answer.
+    pub(super) fn keep_early(&mut self, received: ReceivedMessage<'_>, finished: &mut Finished) {
         let group = received.message.group();
-        let asks = matches!(
+        let expects_answer = matches!(
             received.message,
             ControlMessage::Grant { .. } | ControlMessage::Detach { asks: true, .. }
         );
@@ -32,22 +32,23 @@ impl ProgressState {
             None => None,
         };
         match answer {
-            Some(answer) if asks => self.tell(received.from, &answer),
+            Some(answer) if expects_answer => self.send_to(received.from, &answer),
             Some(_) => {}
             None => {
                 if let Some(overrun) = self.early.keep(group, received.into_owned()) {
                     let error = self.explain(&overrun);
-                    self.call_off(overrun.group, &error, finished);
+                    self.cancel_group(overrun.group, &error, finished);
                 }
             }
         }
     }
 
-    /// A group cannot be made here any more, or not go on: tells who has sent something for it.
-    pub(crate) fn call_off(&mut self, id: u64, error: &Error, finished: &mut Finished) {
+    /// Ends a group that cannot be made or continued here, and notifies the ranks that have sent
+    /// messages for it.
+    pub(crate) fn cancel_group(&mut self, id: u64, error: &Error, finished: &mut Finished) {
         let senders = self.early.fail(id, error.clone());
         for sender in senders {
-            self.tell(
+            self.send_to(
                 sender,
                 &ControlMessage::Broken {
                     group: id,
@@ -58,23 +59,23 @@ impl ProgressState {
             );
         }
         if let Some(group) = self.groups.get_mut(&id) {
-            group.told_broken(error.clone(), None, 0, finished);
+            group.break_as_reported(error.clone(), None, 0, finished);
         }
     }
 
-    /// Hands a group that has just been made what came for it before.
-    pub(super) fn hand_over_early(&mut self, id: u64, finished: &mut Finished) {
+    /// Delivers the messages that arrived for a group before it was made.
+    pub(super) fn deliver_early(&mut self, id: u64, finished: &mut Finished) {
         if let (Some(error), Some(group)) = (self.early.failure(id), self.groups.get_mut(&id)) {
-            group.told_broken(error.clone(), None, 0, finished);
+            group.break_as_reported(error.clone(), None, 0, finished);
         }
         for received in self.early.take(id).messages {
-            self.handle(received, finished);
+            self.on_message(received, finished);
         }
     }
 
-    /// A link is gone, and what was under way on it: groups that the peer has sent something for
-    /// cannot be made any more.
-    pub(super) fn forget_early(&mut self, peer: EndpointId, detail: &str) {
+    /// Handles the loss of a peer: groups that it has sent messages for cannot be made any more,
+    /// since further messages may be lost.
+    pub(super) fn fail_early_groups(&mut self, peer: EndpointId, detail: &str) {
         for group in self.early.groups_of(peer) {
             let (host, _) = self.place_of(peer);
             let lost = Error::PeerLost {
@@ -82,15 +83,15 @@ impl ProgressState {
                 host,
                 detail: detail.into(),
             };
-            let error = self.early.told(group, peer).unwrap_or(lost);
+            let error = self.early.reported_error(group, peer).unwrap_or(lost);
             self.early.fail(group, error);
         }
     }
 
     /// Sends a message to an endpoint, if there is a link.
-    pub(super) fn tell(&self, endpoint: EndpointId, message: &ControlMessage) {
+    pub(super) fn send_to(&self, endpoint: EndpointId, message: &ControlMessage) {
         if let Some(link) = self.any_link_to(endpoint) {
-            // A link that fails is noticed when it is read.
+            // A broken link is detected when it is read.
             let _ = link.message(&message.encode());
         }
     }
@@ -105,8 +106,8 @@ impl ProgressState {
         };
         Error::Aborted {
             reason: format!(
-                "{sender} sent more than {} KiB of messages for groups that process {} on {} had not made yet: \
-                 let all ranks make a group, and pass a barrier, before so much is sent",
+                "{sender} sent more than {} KiB of messages for groups that process {} on {} had not made yet. \
+                 Send large messages only after all ranks have made the group and passed a barrier",
                 overrun.bound >> 10,
                 mine.pid,
                 mine.host_name
@@ -114,7 +115,7 @@ impl ProgressState {
         }
     }
 
-    /// The host of an endpoint and its process, as far as a group tells.
+    /// The host and process of an endpoint, as far as a group knows them.
     fn place_of(&self, endpoint: EndpointId) -> (String, Option<u32>) {
         let members = (self.groups.values()).flat_map(|group| &group.connections.meeting.members);
         let mut addresses = members.map(|member| &member.address);

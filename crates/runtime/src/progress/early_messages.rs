@@ -1,8 +1,9 @@
-//! Messages for groups that this rank has not made yet, and why it cannot make some any more.
+//! Queue of messages for groups that this rank has not made yet, and of groups that it cannot make
+//! any more.
 //!
-//! They are bounded by bytes, for each sender and in total. Where a bound is reached, one group
-//! ends: the one that most is kept of, so that those beside it go on. Nothing is dropped without an
-//! error: the making of such a group fails here, and who has sent something is told.
+//! The queue is bounded by bytes, for each sender and in total. When a bound is reached, the group
+//! with the most bytes ends, so that others can continue. Nothing is dropped without an error: the
+//! making of that group fails here, and its senders are notified.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -12,27 +13,27 @@ use weft_transport::EndpointId;
 use super::received::ReceivedMessage;
 use crate::Error;
 
-/// What is kept of one sender at most, in bytes.
+/// The most bytes that are kept of one sender.
 const SENDER_BYTES: usize = 8 << 20;
-/// What is kept of all senders at most, in bytes.
+/// The most bytes that are kept of all senders.
 const TOTAL_BYTES: usize = 128 << 20;
-/// So many groups are remembered that cannot be made any more.
+/// The number of failed groups that are remembered.
 const FAILED: usize = 1024;
 
-/// What is kept for one group.
+/// The messages for one group.
 #[derive(Default)]
 pub(super) struct EarlyGroup {
     pub(super) messages: Vec<ReceivedMessage<'static>>,
     senders: HashMap<EndpointId, Sender>,
-    /// Groups that came first have smaller numbers.
+    /// Earlier groups have smaller numbers.
     number: u64,
 }
 
-/// Who has sent something for a group.
+/// A sender of messages for a group.
 #[derive(Default)]
 struct Sender {
     bytes: usize,
-    /// It has left the group, or closed its endpoint. What it has sent still counts.
+    /// It has left the group, or closed its endpoint. Its messages stay valid.
     gone: bool,
 }
 
@@ -41,7 +42,7 @@ impl EarlyGroup {
         self.senders.values().map(|sender| sender.bytes).sum()
     }
 
-    /// Whether nobody is left who would miss it.
+    /// Whether all senders have left.
     fn deserted(&self) -> bool {
         self.senders.values().all(|sender| sender.gone)
     }
@@ -50,22 +51,22 @@ impl EarlyGroup {
 /// Messages for groups that are not made yet.
 pub(crate) struct EarlyMessages {
     groups: HashMap<u64, EarlyGroup>,
-    /// What is kept of each sender.
+    /// Bytes kept of each sender.
     bytes: HashMap<EndpointId, usize>,
     failed: VecDeque<(u64, Error)>,
-    /// Groups so far.
+    /// The number of groups so far.
     seen: u64,
     sender_bytes: usize,
     total_bytes: usize,
 }
 
-/// A group that has to end, since more was sent than can be kept.
+/// A group that must end, since a bound was reached.
 #[derive(PartialEq, Debug)]
 pub(super) struct Overrun {
     pub(super) group: u64,
     /// The bound that was reached, in bytes.
     pub(super) bound: usize,
-    /// Who has reached it, if it was one sender.
+    /// The sender that reached it; `None` for the total.
     pub(super) by: Option<EndpointId>,
 }
 
@@ -87,13 +88,13 @@ impl EarlyMessages {
         }
     }
 
-    /// Why a group cannot be made any more, if so.
+    /// The error of a group that cannot be made any more.
     pub(super) fn failure(&self, group: u64) -> Option<&Error> {
         let mut failed = self.failed.iter();
         failed.find_map(|(id, error)| (*id == group).then_some(error))
     }
 
-    /// Keeps a message. Tells which group must end, if it was one too many.
+    /// Keeps a message. If that exceeds a bound, returns the group that must end.
     pub(super) fn keep(
         &mut self,
         group: u64,
@@ -137,7 +138,7 @@ impl EarlyMessages {
         None
     }
 
-    /// What was kept for a group, in its order.
+    /// Removes and returns the messages for a group, in their order.
     pub(super) fn take(&mut self, group: u64) -> EarlyGroup {
         let early = self.groups.remove(&group).unwrap_or_default();
         for (endpoint, sender) in &early.senders {
@@ -151,7 +152,7 @@ impl EarlyMessages {
         early
     }
 
-    /// A group cannot be made any more: forgets what was kept for it. Returns who has sent that.
+    /// Marks a group as failed, and drops its messages. Returns their senders.
     pub(super) fn fail(&mut self, group: u64, error: Error) -> Vec<EndpointId> {
         if self.failure(group).is_none() {
             self.failed.push_back((group, error));
@@ -162,15 +163,15 @@ impl EarlyMessages {
         self.take(group).senders.into_keys().collect()
     }
 
-    /// The groups that an endpoint has sent something for.
+    /// The groups that an endpoint has sent messages for.
     pub(super) fn groups_of(&self, endpoint: EndpointId) -> Vec<u64> {
         let sent = |early: &EarlyGroup| early.senders.contains_key(&endpoint);
         let groups = self.groups.iter().filter(|(_, early)| sent(early));
         groups.map(|(group, _)| *group).collect()
     }
 
-    /// Why an endpoint has ended a group, if it has said so.
-    pub(super) fn told(&self, group: u64, endpoint: EndpointId) -> Option<Error> {
+    /// The error with which an endpoint has broken a group, if it has sent one.
+    pub(super) fn reported_error(&self, group: u64, endpoint: EndpointId) -> Option<Error> {
         let mut messages = self.groups.get(&group)?.messages.iter();
         messages.find_map(|received| match &received.message {
             ControlMessage::Broken { error, .. } if received.from == endpoint => {
@@ -180,9 +181,8 @@ impl EarlyMessages {
         })
     }
 
-    /// An endpoint has said goodbye. What it has sent before still counts, as long as there is
-    /// room.
-    pub(super) fn left(&mut self, endpoint: EndpointId) {
+    /// Records that an endpoint has left. Its messages stay valid, but are the first to be dropped.
+    pub(super) fn on_goodbye(&mut self, endpoint: EndpointId) {
         for early in self.groups.values_mut() {
             if let Some(sender) = early.senders.get_mut(&endpoint) {
                 sender.gone = true;
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_comes_in_its_order() {
+    fn messages_are_returned_in_their_order() {
         let mut early = EarlyMessages::bounded(1 << 20, 1 << 20);
         for tag in 0..100 {
             let (from, group) = (u128::from(tag % 3), tag % 2);
@@ -234,11 +234,11 @@ mod tests {
     }
 
     #[test]
-    fn a_flood_ends_the_group_that_most_is_kept_of() {
+    fn sender_over_its_bound_ends_its_largest_group() {
         let mut early = EarlyMessages::bounded(10_000, 100_000);
         assert_eq!(keep(&mut early, 1, 7, 3000), None);
         assert_eq!(keep(&mut early, 1, 8, 7000), None);
-        // Another sender's is counted by itself.
+        // Each sender is counted separately.
         assert_eq!(keep(&mut early, 2, 7, 9000), None);
         let overrun = Overrun {
             group: 8,
@@ -253,12 +253,12 @@ mod tests {
     }
 
     #[test]
-    fn all_together_are_bounded_and_what_nobody_misses_goes_first() {
+    fn total_bound_ends_deserted_groups_first() {
         let mut early = EarlyMessages::bounded(10_000, 30_000);
         for (group, from) in [(5, 1), (6, 2), (7, 3)] {
             assert_eq!(keep(&mut early, from, group, 8000 + from as usize), None);
         }
-        early.left(EndpointId(2));
+        early.on_goodbye(EndpointId(2));
         let ended = |overrun: Option<Overrun>| overrun.map(|overrun| (overrun.group, overrun.by));
         let fourth = keep(&mut early, 4, 8, 9000);
         assert_eq!(ended(fourth), Some((6, None)));
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn so_many_failures_are_remembered() {
+    fn failures_are_remembered_up_to_a_limit() {
         let mut early = EarlyMessages::default();
         for group in 0..FAILED as u64 + 1 {
             early.fail(group, aborted());

@@ -1,12 +1,13 @@
 //! The progress engine, with one driver at a time per endpoint: a waiting caller or the progress
 //! thread.
 //!
-//! [Note: Driving] Whoever holds the right to drive runs passes over the state until what it waits
-//! for is over, and is the only one to sleep on the doorbell. A blocking call takes the right if it
-//! is free, so that a small operation never leaves the calling thread. The progress thread takes it
-//! whenever something is under way and nobody else drives; between operations it sleeps on the
-//! links' descriptors, so that news of a death travels through idle ranks too. Threads that find
-//! the right taken park on their operation's completion. See [Note: Handing over].
+//! [Note: Driving] The driver is the thread that holds the right to drive. It runs passes over the
+//! state until the operation that it waits for has ended, and only the driver sleeps on the
+//! doorbell. A blocking call takes the right if it is free, so that a small operation never leaves
+//! the calling thread. The progress thread takes it while operations are unfinished and no other
+//! thread drives. Between operations it sleeps on the links' descriptors, so that idle ranks pass
+//! on reports of failures too. A thread that finds the right taken parks on its operation's
+//! completion. See [Note: Handing over].
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -22,28 +23,28 @@ use super::state::ProgressState;
 use crate::Error;
 use crate::execution::SpinPolicy;
 
-/// How a wait ended, where the operation did not fail.
+/// The end of a wait.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Waited {
-    /// The operation is done.
+    /// The operation has ended.
     Done,
-    /// The time given to the wait is over; the operation goes on.
+    /// The wait timed out; the operation continues.
     NotYet,
-    /// The caller's `interrupted` returned true; the operation goes on.
+    /// The caller's `interrupted` returned true; the operation continues.
     Interrupted,
 }
 
-/// How often a waiting thread asks whether it has been interrupted.
+/// Interval in which a waiting thread checks for interrupts.
 const INTERRUPT_POLL: Duration = Duration::from_millis(50);
-/// A driver that makes progress looks at the clock once in so many passes.
-const PASSES_PER_LOOK: u32 = 64;
-/// How often a driver steps aside for threads that want the state, before it goes on.
+/// Passes between two checks of the clock of a driver that makes progress.
+const PASSES_PER_CHECK: u32 = 64;
+/// Times that a driver yields to threads that want the state before it continues.
 const YIELDS: u32 = 100;
-/// How long the progress thread sleeps at most.
+/// The longest sleep of the progress thread.
 const IDLE: Duration = Duration::from_millis(100);
-/// How often an engine and its state hold their endpoint.
+/// References to the endpoint that an engine and its state hold.
 const OWN_USES: usize = 2;
-/// How long an endpoint that ends waits for peers to take what is queued for them.
+/// The time that a closing endpoint gives peers to receive queued data.
 const LINGER: Duration = Duration::from_secs(1);
 
 /// Progress for one endpoint. The progress thread ends with the last group or operation that refers
@@ -51,7 +52,7 @@ const LINGER: Duration = Duration::from_secs(1);
 pub(crate) struct Engine {
     endpoint: Arc<Endpoint>,
     state: Mutex<ProgressState>,
-    /// Threads that want the state; the driver lets them have it.
+    /// Threads that wait for the state; the driver yields to them.
     contenders: AtomicUsize,
     hand_over: HandOver,
     poller: Poller,
@@ -76,11 +77,11 @@ impl Engine {
             cores: std::thread::available_parallelism().map_or(1, usize::from),
             generation: fork::generation(),
         });
-        let (newcomers, poller) = (engine.lock().newcomers.clone(), engine.poller.clone());
+        let (ready_links, poller) = (engine.lock().ready_links.clone(), engine.poller.clone());
         let doorbell = engine.endpoint.doorbell().clone();
         engine.endpoint.on_link(Box::new(move |link| {
-            newcomers.add(link);
-            // Whether a driver sleeps, or the progress thread idles.
+            ready_links.add(link);
+            // Wakes a driver that sleeps, or the idle progress thread.
             doorbell.ring();
             poller.wake();
         }));
@@ -96,25 +97,25 @@ impl Engine {
         &self.endpoint
     }
 
-    /// An error in a forked child: the engine and its threads are the parent's.
+    /// Returns an error in a forked child: the engine and its threads belong to the parent.
     pub(crate) fn check_generation(&self) -> Result<(), Error> {
         if self.generation == fork::generation() {
             return Ok(());
         }
-        let what =
+        let message =
             "using weft in a forked child of the process that made the group; make a new one there";
-        Err(Error::Unsupported(what.into()))
+        Err(Error::Unsupported(message.into()))
     }
 
-    /// Changes the state, then ends what has ended by it.
+    /// Changes the state, then completes the operations that ended by it.
     pub(crate) fn with<T>(&self, change: impl FnOnce(&mut ProgressState, &mut Finished) -> T) -> T {
         self.contenders.fetch_add(1, Ordering::Relaxed);
         let mut state = self.lock();
         self.contenders.fetch_sub(1, Ordering::Relaxed);
         let mut finished = Finished::new();
-        state.adopt();
+        state.watch_ready_links();
         let result = change(&mut state, &mut finished);
-        // What was queued must not wait for the next pass: perhaps nothing is under way here.
+        // Queued data must not wait for the next pass: there may be none.
         state.flush(&mut finished);
         self.hand_over.note_pending(state.pending());
         drop(state);
@@ -122,23 +123,23 @@ impl Engine {
         result
     }
 
-    /// Makes sure that somebody drives what is under way: wakes the driver if it sleeps, or the
+    /// Makes sure that a thread drives unfinished operations: wakes the driver if it sleeps, or the
     /// progress thread.
     pub(crate) fn hand_over(&self) {
         self.hand_over.hand_over(self);
     }
 
-    /// How patiently a calling thread may poll.
+    /// The polling policy of calling threads.
     pub(crate) fn spin(&self) -> SpinPolicy {
         SpinPolicy::new(self.local_ranks.load(Ordering::Relaxed), self.cores)
     }
 
-    /// Takes note that so many ranks share this machine.
-    pub(crate) fn local_ranks(&self, ranks: usize) {
+    /// Records that a group has `ranks` ranks on this machine.
+    pub(crate) fn note_local_ranks(&self, ranks: usize) {
         self.local_ranks.fetch_max(ranks, Ordering::Relaxed);
     }
 
-    /// Waits until an operation is over, driving progress where nobody else does.
+    /// Waits until an operation has ended, and drives progress while no other thread does.
     pub(crate) fn wait(
         &self,
         completion: &Completion,
@@ -156,7 +157,7 @@ impl Engine {
                 |watch| self.drive(self.spin(), &|| completion.is_over(), watch),
                 |watch, free| {
                     completion.park(watch.sleep_max(), free);
-                    watch.look()
+                    watch.check()
                 },
             );
             if let Some(waited) = waited {
@@ -166,7 +167,7 @@ impl Engine {
         Waited::Done
     }
 
-    /// Runs passes until `over`, or until the watch says why to stop before.
+    /// Runs passes until `over`, or until `watch` returns a reason to stop.
     fn drive(
         &self,
         spin: SpinPolicy,
@@ -181,8 +182,8 @@ impl Engine {
                 return None;
             }
             passes = passes.wrapping_add(1);
-            if passes.is_multiple_of(PASSES_PER_LOOK)
-                && let Some(waited) = watch.look()
+            if passes.is_multiple_of(PASSES_PER_CHECK)
+                && let Some(waited) = watch.check()
             {
                 return Some(waited);
             }
@@ -193,7 +194,7 @@ impl Engine {
             if spin.pause(|| self.lock().awaited_peer()) {
                 continue;
             }
-            if let Some(waited) = watch.look() {
+            if let Some(waited) = watch.check() {
                 return Some(waited);
             }
             if self.sleep(watch.sleep_max(), over) {
@@ -203,7 +204,7 @@ impl Engine {
         }
     }
 
-    /// Sleeps until something happens. True if there was progress while falling asleep.
+    /// Sleeps until an event. True if a last pass before sleeping made progress.
     fn sleep(&self, time: Duration, over: &dyn Fn() -> bool) -> bool {
         let (sockets, time) = {
             let state = self.lock();
@@ -252,7 +253,7 @@ impl Engine {
         progressed || ended
     }
 
-    /// Ends what has ended. Flight records are written before a failure is told.
+    /// Completes ended operations. Flight records are written before callers see a failure.
     fn finish(&self, finished: Finished) {
         self.endpoint.flight().write_if_due();
         for (completion, result) in finished {
@@ -267,7 +268,7 @@ impl Engine {
     /// One turn of the progress thread.
     fn turn(&self) {
         let drive = || {
-            // Meanwhile the callers compute: that is twice as many threads.
+            // The callers compute meanwhile, which doubles the number of threads.
             let threads = 2 * self.local_ranks.load(Ordering::Relaxed);
             let spin = SpinPolicy::new(threads, self.cores);
             let mut never = || false;
@@ -280,18 +281,18 @@ impl Engine {
         self.hand_over.turn(drive, || self.idle(), IDLE);
     }
 
-    /// Whether progress must go on without groups: memory of closed ones may still be written by
-    /// peers, and whoever uses the endpoint wants it back.
+    /// Whether progress must continue without groups: peers may still write into memory of closed
+    /// groups, and the endpoint's users need it back.
     fn lingers(&self) -> bool {
         self.endpoint.pool().quarantined() > 0 && Arc::strong_count(&self.endpoint) > OWN_USES
     }
 
-    /// Sleeps while nothing is under way: only the links can bring news, by their descriptors or,
-    /// those that have none, by a notification, which is looked for now and then.
+    /// Sleeps while no operation is unfinished. Only links can end that: by their descriptors, or,
+    /// if they have none, by a notification, which is checked after each sleep.
     fn idle(&self) {
         self.with(|state, finished| {
             state.flush_late(finished);
-            state.look_for_ends(finished);
+            state.detect_process_ends(finished);
         });
         let polled = self.hand_over.poll(|| self.poller.wait(IDLE));
         let events = polled.is_some_and(|ready| !ready.is_empty());
@@ -318,8 +319,8 @@ impl Wake for Engine {
 }
 
 impl Drop for Engine {
-    /// Sends what is still queued, as far as the peers take it. In a forked child everything is the
-    /// parent's.
+    /// Sends queued data, as far as peers receive it. Does nothing in a forked child, where
+    /// everything belongs to the parent.
     fn drop(&mut self) {
         if self.generation != fork::generation() {
             return;
@@ -334,11 +335,11 @@ impl Drop for Engine {
     }
 }
 
-/// Whether a waiting thread should stop waiting for other reasons than the end of its operation.
+/// Reasons for a thread to stop waiting before its operation has ended.
 struct WaitConditions<'a> {
     deadline: Option<Instant>,
     interrupted: &'a mut dyn FnMut() -> bool,
-    asked: Instant,
+    checked: Instant,
 }
 
 impl<'a> WaitConditions<'a> {
@@ -346,11 +347,11 @@ impl<'a> WaitConditions<'a> {
         WaitConditions {
             deadline,
             interrupted,
-            asked: Instant::now(),
+            checked: Instant::now(),
         }
     }
 
-    /// How long to sleep at most before looking again.
+    /// The longest sleep until the next check.
     fn sleep_max(&self) -> Duration {
         let left = self
             .deadline
@@ -358,13 +359,13 @@ impl<'a> WaitConditions<'a> {
         left.map_or(INTERRUPT_POLL, |left| left.min(INTERRUPT_POLL))
     }
 
-    fn look(&mut self) -> Option<Waited> {
+    fn check(&mut self) -> Option<Waited> {
         let now = Instant::now();
         if self.deadline.is_some_and(|deadline| now >= deadline) {
             return Some(Waited::NotYet);
         }
-        if now - self.asked >= INTERRUPT_POLL {
-            self.asked = now;
+        if now - self.checked >= INTERRUPT_POLL {
+            self.checked = now;
             if (self.interrupted)() {
                 return Some(Waited::Interrupted);
             }

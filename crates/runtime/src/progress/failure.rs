@@ -1,270 +1,55 @@
-//! Handling of control messages, and of failures: lost links, timeouts, desyncs and aborts.
+//! Failures: lost ranks, broken links, failed operations and timeouts, and the groups that they
+//! end.
 //!
-//! The end of a link breaks the groups over it. If the peer's process has ended, as is proven, all
-//! groups with it break, now and later; a connection that has only broken is forgotten, and made
-//! anew for a later group. All members of a broken group are told over its links, each passes it
-//! on, and nobody else is believed. See also [Note: Quarantine].
+//! # Terms
+//!
+//! - A *link* connects this process to a peer process. All groups of the two processes share it.
+//! - A group's collective operations are numbered in the order in which its ranks call them. A
+//!   failure `sequence` is the first operation that fails; `u64::MAX` means that the failure
+//!   belongs to no operation, so that those which all ranks have called may still complete.
+//! - `finished` collects operations that have ended, with their results. The engine wakes their
+//!   waiters after it has released its lock.
+//!
+//! # Sources of failure
+//!
+//! - The peer closes the link in order (`LinkError::Left`): `on_goodbye`. Operations that still
+//!   need the rank fail; others complete.
+//! - The link breaks, and the process may still run: `on_broken_link`. The groups over this link
+//!   fail. A later group connects again.
+//! - The peer's process has ended, as its kernel reports: `on_process_end`. All groups with that
+//!   process fail, also those that are made later.
+//! - An operation cannot continue, as a send or the system fails: `fail`. It fails together with all
+//!   later operations.
+//! - A deadline passes, or ranks made different calls (desync): `housekeep`, with the checks in
+//!   `stalls.rs`. The group fails.
+//! - A member reports that the group is broken: `GroupState::break_as_reported`. The group fails
+//!   here too.
+//!
+//! # Rules
+//!
+//! 1. Messages first, failure second: what peers sent before the failure is read before the failure
+//!    is handled (`drain_links`). It may complete operations, or name the original cause.
+//! 2. A broken group stays broken. Its ranks agree on the last operation that completes; see
+//!    [Note: Failures are ordered].
+//! 3. Every rank that learns of a failure sends it on to the members that it has links to, so that
+//!    it also reaches ranks without a link to the lost one. Messages of non-members are ignored.
+//! 4. Memory that a lost rank may still write stays reserved until its process has ended; see
+//!    [Note: Quarantine].
 
 use std::sync::Arc;
 use std::time::Instant;
 
-use weft_call::Finished;
-use weft_call::RAISE_LIMIT;
-use weft_channel::{ControlMessage, ENVELOPE_BYTES, GrantedPart, Part, PartSet};
-use weft_memory::PieceSize;
-use weft_transport::{EndpointId, Inbox, Link, LinkError, RegionKey};
+use weft_call::{Finished, RAISE_LIMIT};
+use weft_transport::{EndpointId, Inbox, Link, LinkError};
 
 use super::group_state::GroupState;
-use super::received::ReceivedMessage;
 use super::state::{ProgressState, WatchedLink};
 use crate::Error;
 use crate::execution::GroupFailure;
 
 impl ProgressState {
-    /// Acts on a message.
-    pub(crate) fn handle(&mut self, received: ReceivedMessage<'_>, finished: &mut Finished) {
-        let id = received.message.group();
-        if let ControlMessage::Shrink { word, .. } = &received.message {
-            return self.hear_shrink(id, received.from, word, finished);
-        }
-        let Some(group) = self.groups.get(&id) else {
-            return self.keep(received, finished);
-        };
-        let Some(rank) = group.connections.rank_of(received.from) else {
-            return self.hear_stranger(id, received, finished);
-        };
-        let Some(group) = self.groups.get_mut(&id) else {
-            return;
-        };
-        let result = match received.message {
-            ControlMessage::Grant { parts, .. } => self.grant(id, rank, &parts),
-            ControlMessage::Detach { asks, .. } => {
-                if asks && group.closed {
-                    let answer = ControlMessage::Detach {
-                        group: id,
-                        asks: false,
-                    };
-                    self.tell(received.from, &answer);
-                }
-                self.detached(id, rank);
-                Ok(())
-            }
-            ControlMessage::Symmetric {
-                id: piece,
-                bytes,
-                signals,
-                region,
-                ..
-            } => {
-                let size = PieceSize { bytes, signals };
-                let (ranks, link) = (group.size(), &group.connections.links[rank as usize]);
-                let region = region.map(RegionKey);
-                let part = link
-                    .as_ref()
-                    .zip(region)
-                    .and_then(|(link, region)| link.memory(region));
-                let part = (region, part);
-                (group.executor.symmetric)
-                    .arrived(rank, ranks, piece, size, part)
-                    .map_err(|error| GroupFailure::Link(rank, error))
-            }
-            ControlMessage::SymmetricFailed {
-                id: piece,
-                bytes,
-                signals,
-                error,
-                ..
-            } => {
-                let size = PieceSize { bytes, signals };
-                let ranks = group.size();
-                (group.executor.symmetric)
-                    .failed(ranks, piece, size, error)
-                    .map_err(|error| GroupFailure::Link(rank, error))
-            }
-            ControlMessage::Released { id: piece, .. } => {
-                group.executor.symmetric.released(rank, piece);
-                Ok(())
-            }
-            ControlMessage::Broken {
-                error,
-                origin,
-                limit,
-                ..
-            } => {
-                self.drain_links(id, |_| true, finished);
-                if let Some(group) = self.groups.get_mut(&id) {
-                    group.told_broken(error, origin, limit, finished);
-                }
-                Ok(())
-            }
-            ControlMessage::Query {
-                sequence,
-                fingerprint,
-                ..
-            } => {
-                group.answer(rank, sequence, fingerprint);
-                Ok(())
-            }
-            ControlMessage::Different {
-                sequence,
-                fingerprint,
-                ..
-            } => {
-                group.differs(sequence, rank, None, fingerprint, finished);
-                Ok(())
-            }
-            ControlMessage::History { recent, .. } => {
-                group.compare(rank, &recent, finished);
-                Ok(())
-            }
-            ControlMessage::Split { split, .. } => {
-                self.hear_split(id, rank, &split, finished);
-                Ok(())
-            }
-            ControlMessage::OneSided { word, .. } => {
-                group.hear_one_sided(rank, word, &received.payload, finished)
-            }
-            message => self.point_to_point(id, rank, message, &received.payload, finished),
-        };
-        match result {
-            // That is told when the link is read, behind what the peer has said before.
-            Ok(()) | Err(GroupFailure::Link(_, LinkError::Left | LinkError::Gone(_))) => {}
-            Err(failure) => self.fail(id, u64::MAX, failure, finished),
-        }
-    }
-
-    fn grant(&mut self, id: u64, rank: u32, parts: &[GrantedPart]) -> Result<(), GroupFailure> {
-        self.answer_grant(id, rank, parts)?;
-        match self.groups.get_mut(&id) {
-            // Without a channel, the link has ended since: who needs it is told when it asks for
-            // it.
-            Some(group) if group.connections.channels[rank as usize].is_some() => group
-                .granted(rank, parts)
-                .map_err(|error| GroupFailure::Link(rank, error)),
-            _ => Ok(()),
-        }
-    }
-
-    /// A peer that grants wants a channel, and these parts of it: makes sure that there are such in
-    /// return. A group that is over takes no memory any more.
-    fn answer_grant(
-        &mut self,
-        id: u64,
-        rank: u32,
-        parts: &[GrantedPart],
-    ) -> Result<(), GroupFailure> {
-        let Some(group) = self.groups.get(&id) else {
-            return Ok(());
-        };
-        let peer = group.connections.meeting.members[rank as usize].address.id;
-        let kind = group.connections.meeting.kind(group.connections.rank, rank);
-        let mut links = self.links.values().map(|watched| &watched.link);
-        let link = links
-            .find(|link| link.peer() == peer && link.kind() == kind)
-            .cloned();
-        let (Some(group), Some(link)) = (self.groups.get_mut(&id), link) else {
-            return Ok(());
-        };
-        let opened = group.connections.open_channel(rank, &link);
-        opened.map_err(GroupFailure::Other)?;
-        if group.closed || group.broken.is_some() {
-            return Ok(());
-        }
-        let parts = parts.iter().filter_map(|part| Part::numbered(part.part));
-        let parts = parts.fold(PartSet::NONE, |set, part| set | part);
-        (group.connections)
-            .grant(self.endpoint.pool(), [rank], parts)
-            .map_err(GroupFailure::Other)
-    }
-
-    /// A link to an endpoint, of whatever kind.
-    pub(crate) fn any_link_to(&self, endpoint: EndpointId) -> Option<Arc<dyn Link>> {
-        let mut links = self.links.values().map(|watched| &watched.link);
-        links.find(|link| link.peer() == endpoint).cloned()
-    }
-
-    fn point_to_point(
-        &mut self,
-        id: u64,
-        rank: u32,
-        message: ControlMessage,
-        payload: &[u8],
-        finished: &mut Finished,
-    ) -> Result<(), GroupFailure> {
-        let linked = |state: &ProgressState| {
-            state
-                .groups
-                .get(&id)
-                .is_some_and(|g| g.connections.is_linked(rank))
-        };
-        if !linked(self) {
-            self.answer_grant(id, rank, &[])?;
-        }
-        let Some(group) = self.groups.get_mut(&id) else {
-            return Ok(());
-        };
-        let answer = match message {
-            ControlMessage::Eager { tag, .. } => {
-                group.matching.whole((id, rank), tag, payload, finished)
-            }
-            ControlMessage::Offer {
-                tag,
-                id: offer,
-                bytes,
-                ..
-            } => group
-                .matching
-                .offered((id, rank), tag, (offer, bytes), finished),
-            ControlMessage::Ready {
-                id: offer, taken, ..
-            } => group.matching.ready((id, rank), offer, taken),
-            ControlMessage::Refused {
-                id: offer,
-                expected,
-                ..
-            } => group
-                .matching
-                .refused((id, rank), offer, expected, finished),
-            ControlMessage::Unfit { sent, expected, .. } => {
-                group.matching.unfit(rank, sent, expected);
-                None
-            }
-            _ => None,
-        };
-        (group.matching.check(rank)).map_err(|error| GroupFailure::Link(rank, error))?;
-        match (answer, &group.connections.links[rank as usize]) {
-            (Some(answer), Some(link)) => {
-                let sent = link.polled_message(&[answer.envelope(&mut [0; ENVELOPE_BYTES])]);
-                sent.map_err(|error| GroupFailure::Link(rank, error))
-            }
-            _ => Ok(()),
-        }
-    }
-
-    /// Who is not in a group may only break it as one that has listed other ranks for it, where a
-    /// group of both has split it off.
-    fn hear_stranger(&mut self, id: u64, received: ReceivedMessage<'_>, finished: &mut Finished) {
-        let mut groups = self.groups.values();
-        let knows = groups.any(|group| {
-            group.splits.has_made(id) && group.connections.rank_of(received.from).is_some()
-        });
-        if let (
-            true,
-            ControlMessage::Broken {
-                error,
-                origin,
-                limit,
-                ..
-            },
-        ) = (knows, received.message)
-            && let Some(group) = self.groups.get_mut(&id)
-        {
-            group.told_broken(error, origin, limit, finished);
-        }
-    }
-
-    /// A link is of no more use.
-    pub(crate) fn link_ended(
+    /// Handles the end of a link, however it ended.
+    pub(crate) fn on_link_end(
         &mut self,
         key: u64,
         link: &Arc<dyn Link>,
@@ -272,105 +57,69 @@ impl ProgressState {
         finished: &mut Finished,
     ) {
         self.unwatch(key);
-        // Where sending failed, what the peer had to say before may still be unread.
+        // A failed send may precede the reading of messages that the peer sent before.
         let receive = |inbox: &mut dyn Inbox| link.receive(inbox);
-        let _ = self.take_in(link.peer(), receive, finished);
+        let _ = self.receive_from(link.peer(), receive, finished);
         let same =
             |other: &Arc<dyn Link>| other.peer() == link.peer() && other.kind() == link.kind();
         match error {
-            // One of two links that were made at the same moment.
+            // Both processes connected at the same moment: the second link remains.
             LinkError::Left if self.links.values().any(|watched| same(&watched.link)) => {}
-            LinkError::Left => self.left(link),
-            error => self.lost(link, &error, finished),
+            LinkError::Left => self.on_goodbye(link),
+            error => self.on_broken_link(link, &error, finished),
         }
     }
 
-    /// A peer has said goodbye. What it has sent is there; what waits for more from it will fail.
-    fn left(&mut self, link: &Arc<dyn Link>) {
+    /// The peer closed the link in order, after it had sent everything. Operations that need more
+    /// from it fail later, in `fail_groups_awaiting_departed_ranks` or when they send.
+    fn on_goodbye(&mut self, link: &Arc<dyn Link>) {
         for (id, rank) in self.memberships(link.peer()) {
-            self.departed(id, rank);
+            self.mark_departed(id, rank);
         }
-        self.early.left(link.peer());
+        self.early.on_goodbye(link.peer());
         self.endpoint.forget(link);
         self.watch_for_end(link);
     }
 
-    /// A link has ended without a goodbye.
-    fn lost(&mut self, link: &Arc<dyn Link>, error: &LinkError, finished: &mut Finished) {
+    /// The link ended without a goodbye: breaks the groups over it, or all groups with the peer if
+    /// its process has ended.
+    fn on_broken_link(&mut self, link: &Arc<dyn Link>, error: &LinkError, finished: &mut Finished) {
         self.endpoint.forget(link);
-        let detail = end_of(link.as_ref(), error);
-        self.forget_early(link.peer(), &detail);
+        let detail = describe_end(link.as_ref(), error);
+        self.fail_early_groups(link.peer(), &detail);
         if link.peer_has_ended() {
-            return self.dead(link.peer(), &detail, finished);
+            return self.on_process_end(link.peer(), &detail, finished);
         }
         for (id, rank) in self.memberships(link.peer()) {
             let over_it = |group: &GroupState| group.connections.is_over(rank, link);
             if self.groups.get(&id).is_some_and(over_it) {
-                self.lose(id, rank, &detail, finished);
+                self.lose_rank(id, rank, &detail, finished);
             }
         }
         self.watch_for_end(link);
     }
 
-    /// The groups of an endpoint, and its ranks there.
-    pub(super) fn memberships(&self, peer: EndpointId) -> Vec<(u64, u32)> {
-        let ranks = self
-            .groups
-            .iter()
-            .map(|(id, group)| (*id, group.connections.rank_of(peer)));
-        ranks.filter_map(|(id, rank)| Some((id, rank?))).collect()
-    }
-
-    /// A peer has left a group, and does not touch what it was granted any more.
-    fn detached(&mut self, id: u64, rank: u32) {
-        if let Some(group) = self.groups.get_mut(&id) {
-            group.connections.detached[rank as usize] = true;
-        }
-        self.departed(id, rank);
-    }
-
-    /// Nothing more comes from a peer.
-    fn departed(&mut self, id: u64, rank: u32) {
-        if let Some(group) = self.groups.get_mut(&id) {
-            group.connections.left[rank as usize] = true;
-        }
-        self.release(id);
-    }
-
-    /// Ends groups whose messages or one-sided operations wait for a peer that has left, once all
-    /// that it has sent is taken in.
-    pub(crate) fn fail_where_ranks_are_missing(&mut self, finished: &mut Finished) {
-        for group in self
-            .groups
-            .values_mut()
-            .filter(|group| group.matching.pending() + group.one_sided.pending() > 0)
-        {
-            if let Some(rank) = group.missed() {
-                let error = Error::from_link(
-                    LinkError::Left,
-                    Some(rank),
-                    group.connections.host_name(rank),
-                );
-                group.fail_and_tell(&error, finished);
-            }
-        }
-    }
-
-    /// A process has ended, as is proven: breaks its groups.
-    pub(super) fn dead(&mut self, peer: EndpointId, detail: &str, finished: &mut Finished) {
+    /// A peer's process has ended for certain: breaks all groups with it, and remembers it for
+    /// groups that are made later.
+    pub(super) fn on_process_end(
+        &mut self,
+        peer: EndpointId,
+        detail: &str,
+        finished: &mut Finished,
+    ) {
         if peer == self.endpoint.id() {
             return;
         }
-        self.known_dead.insert(peer, detail.into());
-        self.forget_early(peer, detail);
+        self.ended_processes.insert(peer, detail.into());
+        self.fail_early_groups(peer, detail);
         for (id, rank) in self.memberships(peer) {
-            self.lose(id, rank, detail, finished);
+            self.lose_rank(id, rank, detail, finished);
         }
-        self.tell_shrinking_groups(peer, finished);
+        self.notify_shrinking_groups(peer, finished);
     }
 
-    /// Breaks a group whose rank is lost, unless it had left before, and tells the members.
-    pub(crate) fn lose(&mut self, id: u64, rank: u32, detail: &str, finished: &mut Finished) {
+    /// Breaks a group with `PeerLost` for one of its ranks, unless the rank had left it in order.
+    pub(crate) fn lose_rank(&mut self, id: u64, rank: u32, detail: &str, finished: &mut Finished) {
         self.drain_links(id, |_| true, finished);
         let group = self.groups.get_mut(&id);
         if let Some(group) = group.filter(|group| !group.connections.left[rank as usize]) {
@@ -380,12 +129,12 @@ impl ProgressState {
                 host,
                 detail: detail.into(),
             };
-            group.fail_and_tell(&error, finished);
+            group.fail_and_notify(&error, finished);
         }
-        self.departed(id, rank);
+        self.mark_departed(id, rank);
     }
 
-    /// Ends a group over what an operation has met.
+    /// Breaks a group because its operation `sequence` failed here.
     pub(crate) fn fail(
         &mut self,
         id: u64,
@@ -399,7 +148,7 @@ impl ProgressState {
         if let GroupFailure::Link(rank, error @ (LinkError::Gone(_) | LinkError::Protocol(_))) =
             &failure
         {
-            self.lost_in(id, *rank, error, finished);
+            self.on_broken_link_to(id, *rank, error, finished);
         }
         let Some(group) = self.groups.get_mut(&id) else {
             return;
@@ -409,10 +158,10 @@ impl ProgressState {
         }
         let error = match failure {
             GroupFailure::Desync { rank, mine, theirs } => {
-                return group.differs(sequence, rank, Some(mine), theirs, finished);
+                return group.on_difference(sequence, rank, Some(mine), theirs, finished);
             }
             GroupFailure::Other(error) => error,
-            // The rank had left before.
+            // `on_broken_link_to` did not break the group, since the rank had left it before.
             GroupFailure::Link(_, LinkError::Gone(_) | LinkError::Protocol(_)) => return,
             GroupFailure::Link(rank, error) => {
                 Error::from_link(error, Some(rank), group.connections.host_name(rank))
@@ -421,18 +170,92 @@ impl ProgressState {
         group.fail_from(sequence, &error, finished);
     }
 
-    /// The link to a rank of a group is of no more use.
-    fn lost_in(&mut self, id: u64, rank: u32, error: &LinkError, finished: &mut Finished) {
+    /// An operation found the link to a rank broken.
+    fn on_broken_link_to(
+        &mut self,
+        id: u64,
+        rank: u32,
+        error: &LinkError,
+        finished: &mut Finished,
+    ) {
         let group = self.groups.get(&id);
         let link = group.and_then(|group| group.connections.links[rank as usize].clone());
         if let Some(link) = link {
-            self.lost(&link, error, finished);
+            self.on_broken_link(&link, error, finished);
         }
     }
 
-    /// Takes in what ranks of a group have sent before something ends: its cause, perhaps, or what
-    /// was complete before.
-    fn drain_links(&mut self, id: u64, from: impl Fn(u32) -> bool, finished: &mut Finished) {
+    /// A peer has left a group, and no longer accesses memory that it was granted for it.
+    pub(super) fn on_detach(&mut self, id: u64, rank: u32) {
+        if let Some(group) = self.groups.get_mut(&id) {
+            group.connections.detached[rank as usize] = true;
+        }
+        self.mark_departed(id, rank);
+    }
+
+    /// Records that a rank sends nothing more in a group.
+    fn mark_departed(&mut self, id: u64, rank: u32) {
+        if let Some(group) = self.groups.get_mut(&id) {
+            group.connections.left[rank as usize] = true;
+        }
+        self.release(id);
+    }
+
+    /// Breaks groups whose messages or one-sided operations wait for a rank that has left. Call it
+    /// after all received messages have been handled.
+    pub(crate) fn fail_groups_awaiting_departed_ranks(&mut self, finished: &mut Finished) {
+        for group in self
+            .groups
+            .values_mut()
+            .filter(|group| group.matching.pending() + group.one_sided.pending() > 0)
+        {
+            if let Some(rank) = group.awaited_departed_rank() {
+                let error = Error::from_link(
+                    LinkError::Left,
+                    Some(rank),
+                    group.connections.host_name(rank),
+                );
+                group.fail_and_notify(&error, finished);
+            }
+        }
+    }
+
+    /// Breaks groups in which some ranks are not connected to this process, which has no descriptor
+    /// left to accept them. Otherwise they would time out and blame this process without its cause.
+    fn fail_groups_awaiting_connections(&mut self, finished: &mut Finished) {
+        let error = Error::Config(format!(
+            "other ranks cannot connect to this process: it has no descriptor left. {RAISE_LIMIT}"
+        ));
+        for group in self.groups.values_mut() {
+            if group.broken.is_none() && !group.closed && group.connections.may_be_called() {
+                group.fail_and_notify(&error, finished);
+            }
+        }
+    }
+
+    /// Periodic checks: ended processes, exhausted descriptors, deadlines, and operations that make
+    /// no progress.
+    pub(crate) fn housekeep(&mut self, now: Instant, finished: &mut Finished) {
+        self.detect_process_ends(finished);
+        if self.endpoint.take_shortage() {
+            self.fail_groups_awaiting_connections(finished);
+        }
+        for group in self.groups.values_mut() {
+            if let Some(error) = group.stall_error(now) {
+                group.fail_and_notify(&error, finished);
+            }
+            group.give_up_quiet_operations(now, finished);
+            group.query_stalled_peers(now);
+        }
+    }
+
+    /// Reads all pending messages of the links to those ranks of a group that `from` selects.
+    pub(super) fn drain_links(
+        &mut self,
+        id: u64,
+        from: impl Fn(u32) -> bool,
+        finished: &mut Finished,
+    ) {
         let Some(group) = self.groups.get(&id) else {
             return;
         };
@@ -440,49 +263,36 @@ impl ProgressState {
             let mut ranks = (0..group.size()).filter(|rank| from(*rank));
             ranks.any(|rank| group.connections.is_over(rank, &watched.link))
         };
-        let such = (self.links.iter()).filter(|(_, watched)| is_from(watched));
-        let keys: Vec<u64> = such.map(|(key, _)| *key).collect();
-        self.take_from(&keys, finished);
-        self.take_polled_from(&keys, finished);
+        let selected = (self.links.iter()).filter(|(_, watched)| is_from(watched));
+        let keys: Vec<u64> = selected.map(|(key, _)| *key).collect();
+        self.receive_from_all(&keys, finished);
+        self.receive_polled_from_all(&keys, finished);
     }
 
-    /// Ends groups with members that there are no links to: whoever of them calls waits in vain,
-    /// and would name this process instead of its limit.
-    fn fail_where_ranks_call_in_vain(&mut self, finished: &mut Finished) {
-        let error = Error::Config(format!(
-            "other ranks cannot connect to this process: it has no descriptor left. {RAISE_LIMIT}"
-        ));
-        for group in self.groups.values_mut() {
-            if group.broken.is_none() && !group.closed && group.connections.may_be_called() {
-                group.fail_and_tell(&error, finished);
-            }
-        }
+    /// The groups that a peer is a member of, with its rank in each.
+    pub(super) fn memberships(&self, peer: EndpointId) -> Vec<(u64, u32)> {
+        let ranks = self
+            .groups
+            .iter()
+            .map(|(id, group)| (*id, group.connections.rank_of(peer)));
+        ranks.filter_map(|(id, rank)| Some((id, rank?))).collect()
     }
 
-    /// Looks at deadlines and at operations that make no progress.
-    pub(crate) fn housekeep(&mut self, now: Instant, finished: &mut Finished) {
-        self.look_for_ends(finished);
-        if self.endpoint.take_shortage() {
-            self.fail_where_ranks_call_in_vain(finished);
-        }
-        for group in self.groups.values_mut() {
-            if let Some(error) = group.verdict(now) {
-                group.fail_and_tell(&error, finished);
-            }
-            group.give_up_quiet_operations(now, finished);
-            group.ask_about_stalls(now);
-        }
+    /// Any link to a peer, over any transport.
+    pub(crate) fn any_link_to(&self, endpoint: EndpointId) -> Option<Arc<dyn Link>> {
+        let mut links = self.links.values().map(|watched| &watched.link);
+        links.find(|link| link.peer() == endpoint).cloned()
     }
 }
 
-/// How a link ended, and what that says about the process behind it.
-fn end_of(link: &dyn Link, error: &LinkError) -> String {
-    let what = match error {
+/// Describes how a link ended, and whether the process behind it has ended.
+fn describe_end(link: &dyn Link, error: &LinkError) -> String {
+    let detail = match error {
         LinkError::Gone(why) => why.clone(),
         error => error.to_string(),
     };
     match link.peer_has_ended() {
-        true => what,
-        false => format!("{what}; its process may have ended, or still run"),
+        true => detail,
+        false => format!("{detail}; its process may have ended, or may still run"),
     }
 }

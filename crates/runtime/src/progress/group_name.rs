@@ -1,11 +1,11 @@
-//! Names of groups and of their ranks, in the form that messages use on every rank.
+//! Names of groups and ranks in error messages, the same on every rank.
 
 use std::fmt;
 
 use crate::Error;
 
-/// A group's name and, where it is of some ranks of a larger one, their numbers there: those of the
-/// group that they met in, or of the world.
+/// A group's name and, for a subgroup, its ranks' numbers in the group of the rendezvous, or in the
+/// world.
 #[derive(Clone, Debug)]
 pub(crate) struct GroupName {
     name: String,
@@ -13,8 +13,8 @@ pub(crate) struct GroupName {
 }
 
 impl GroupName {
-    /// Of a group whose ranks meet through a store; `global`: their numbers in the world, where it
-    /// is of some of its ranks.
+    /// The name of a group whose ranks meet through a store; `global`: their numbers in the world,
+    /// if it is a subset of the world.
     pub(crate) fn met(name: &str, global: Option<&[u32]>) -> Self {
         GroupName {
             name: name.into(),
@@ -22,7 +22,7 @@ impl GroupName {
         }
     }
 
-    /// Of a group of some of this group's ranks.
+    /// The name of a group of some of this group's ranks.
     pub(crate) fn split(&self, name: &str, ranks: &[u32]) -> Self {
         let met = self.met.as_ref().map_or(&self.name, |(met, _)| met);
         GroupName {
@@ -34,18 +34,18 @@ impl GroupName {
         }
     }
 
-    /// Without the numbers of its ranks.
+    /// The name without rank numbers.
     pub(crate) fn text(&self) -> &str {
         &self.name
     }
 
-    /// The number that messages give a rank: the one in the group that its ranks met in.
+    /// The number of a rank in error messages: the one in the group of the rendezvous.
     pub(crate) fn rank(&self, rank: u32) -> u32 {
         let global = |(_, ranks): &(String, Vec<u32>)| ranks.get(rank as usize).copied();
         self.met.as_ref().and_then(global).unwrap_or(rank)
     }
 
-    /// An error that numbers a rank as this group does, with its other number.
+    /// Adds the rank's global number to an error that numbers a rank as this group does.
     pub(crate) fn explained(&self, mut error: Error) -> Error {
         if let Error::PeerLost {
             rank: Some(rank),
@@ -60,7 +60,7 @@ impl GroupName {
         error
     }
 
-    /// An error of the rendezvous, which knows nothing of names.
+    /// Adds the group's name to an error of the rendezvous.
     pub(crate) fn at_rendezvous(&self, mut error: Error) -> Error {
         if let Error::Timeout { operation, .. } = &mut error
             && self.met.is_some()
@@ -81,7 +81,7 @@ impl fmt::Display for GroupName {
     }
 }
 
-/// "0-3, 9, 8": in their order, neighbours that count up as one.
+/// "0-3, 9, 8": the ranks in their order, with ascending runs shortened.
 pub(crate) fn listed(ranks: &[u32]) -> String {
     let runs = ranks.chunk_by(|a, b| a + 1 == *b);
     let texts: Vec<String> = runs
@@ -102,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ranks_are_numbered_as_in_the_group_that_they_met_in() {
+    fn ranks_have_the_numbers_of_the_rendezvous_group() {
         let world = GroupName::met("world", None);
         let some = world.split("some", &[1, 3, 4, 5, 2]);
         let pair = some.split("pair", &[4, 0]);

@@ -10,19 +10,19 @@ use weft_memory::Pool;
 use weft_transport::{LinkError, Presence};
 
 use super::group_name::GroupName;
-use super::remainder::Remainder;
 use super::split_calls::Splits;
 use super::suspicion::SuspectedDesync;
+use super::wind_down::WindDown;
 use crate::Error;
 use crate::execution::{CallingThread, Entered, Executor, GroupFailure};
 use crate::one_sided::OneSided;
 use crate::point_to_point::MessageMatching;
 use crate::selection::{Decision, Selector};
 
-/// A thread polls for the peers of operations up to this size also over a network, in bytes.
+/// Up to this size in bytes, a thread polls for the peers of an operation even over a network.
 const SHORT_BYTES: u64 = 64 << 10;
 
-/// A group, as the engine sees it.
+/// A group's state in the engine.
 pub(crate) struct GroupState {
     pub(crate) id: u64,
     pub(crate) name: GroupName,
@@ -32,26 +32,26 @@ pub(crate) struct GroupState {
     pub(crate) matching: MessageMatching,
     pub(crate) one_sided: OneSided,
     pub(crate) flight: GroupFlight,
-    /// Over unless its creation waits for the control neighbours. See `group/joining.rs`.
+    /// Pending while the group's creation waits for control neighbours. See `group/joining.rs`.
     pub(crate) joined: Arc<Completion>,
     pub(crate) broken: Option<Error>,
-    /// Ends when the group is broken, with the reason, or when this rank closes it.
+    /// Ends with the error when the group breaks, or when this rank closes it.
     pub(crate) end: Arc<Completion>,
-    /// What of a broken group goes on.
-    pub(super) remainder: Remainder,
-    /// Set while nothing may go on.
+    /// Progress of a broken group towards its end.
+    pub(super) wind_down: WindDown,
+    /// Set while the group pauses to find different calls.
     pub(crate) suspicion: Option<SuspectedDesync>,
-    /// The groups that were split off.
+    /// Calls that split groups off this one.
     pub(crate) splits: Splits,
-    /// Set when this rank has closed the group; ranges are freed as peers detach.
+    /// Set once this rank has closed the group. Memory ranges are freed as peers detach.
     pub(crate) closed: bool,
 }
 
-/// What became of a call that was issued.
+/// The outcome of issuing a call.
 pub(crate) enum Issued {
-    /// It is under way.
+    /// The call is enqueued.
     Enqueued,
-    /// First these ranks must be connected.
+    /// These ranks must be connected first.
     Unconnected(Call, Vec<u32>),
 }
 
@@ -98,7 +98,7 @@ impl GroupState {
             joined: Completion::done(),
             broken: None,
             end: Completion::new(),
-            remainder: Remainder::default(),
+            wind_down: WindDown::default(),
             suspicion: None,
             splits: Splits::default(),
             closed: false,
@@ -109,12 +109,12 @@ impl GroupState {
         self.connections.size()
     }
 
-    /// Why nothing can be called any more, if so.
+    /// Returns the group's error if it is broken.
     pub(crate) fn check(&self) -> Result<(), Error> {
         self.broken.clone().map_or(Ok(()), Err)
     }
 
-    /// Decides what a call runs by, and adds it to what is under way.
+    /// Selects the plan of a call, and enqueues it.
     pub(crate) fn issue(
         &mut self,
         call: Call,
@@ -131,7 +131,7 @@ impl GroupState {
         Ok(Issued::Enqueued)
     }
 
-    /// Goes on with a call that got stuck on the calling thread.
+    /// Continues a call that blocked on the calling thread.
     pub(crate) fn resume(
         &mut self,
         call: Call,
@@ -139,17 +139,17 @@ impl GroupState {
         entered: Entered,
         finished: &mut Finished,
     ) -> Result<(), Error> {
-        self.check_goes_on(entered.sequence, finished)?;
+        self.check_continues(entered.sequence, finished)?;
         let (call, decision) = self.decide(call)?;
         self.executor.resume(call, decision, completion, entered);
         Ok(())
     }
 
-    /// The call with the algorithm's name as the catalog has it, however it was spelt, and what it
-    /// runs by.
+    /// Selects the plan of a call. Returns the call with its algorithm's name in the catalog's
+    /// spelling.
     fn decide(&mut self, mut call: Call) -> Result<(Call, Arc<Decision>), Error> {
         if let Some(name) = &mut call.algorithm {
-            self.selector.settle_name(call.collective, name)?;
+            self.selector.normalize_name(call.collective, name)?;
         }
         let decision = (self.selector).decide(&call, self.executor.symmetric.made())?;
         for (collective, plan, name) in self.selector.new_plans() {
@@ -158,8 +158,8 @@ impl GroupState {
         Ok((call, decision))
     }
 
-    /// The ranks that a call involves and that there is no channel to yet. One on the
-    /// calling-thread path involves everybody, as the ranks keep in step.
+    /// The ranks that a call involves and that have no channel yet. A call on the calling-thread
+    /// path involves all ranks, since they advance in step.
     fn unconnected(&self, call: &Call, decision: &Decision) -> Vec<u32> {
         let missing = |rank: &u32| self.connections.channels[*rank as usize].is_none();
         if self
@@ -181,7 +181,7 @@ impl GroupState {
         involved
     }
 
-    /// Takes note of what a peer has granted. An offset outside its pool is a breach of the
+    /// Records the memory that a peer has granted. An offset outside its pool violates the
     /// protocol.
     pub(crate) fn granted(&mut self, rank: u32, parts: &[GrantedPart]) -> Result<(), LinkError> {
         self.connections.granted(rank, parts)?;
@@ -191,9 +191,8 @@ impl GroupState {
         Ok(())
     }
 
-    /// Acts on what a rank says about symmetric memory. What comes once the group is broken is
-    /// late.
-    pub(crate) fn hear_one_sided(
+    /// Handles a one-sided message of a rank. A broken group ignores it.
+    pub(crate) fn on_one_sided_message(
         &mut self,
         rank: u32,
         word: OneSidedWord,
@@ -205,11 +204,11 @@ impl GroupState {
         }
         let pieces = &self.executor.symmetric;
         (self.one_sided)
-            .hear((pieces, rank), word, payload, finished)
+            .on_message((pieces, rank), word, payload, finished)
             .map_err(|error| GroupFailure::Link(rank, error))
     }
 
-    /// Takes one-sided operations as far as they go.
+    /// Advances one-sided operations as far as possible.
     pub(crate) fn advance_one_sided(
         &mut self,
         finished: &mut Finished,
@@ -219,9 +218,9 @@ impl GroupState {
             .map_err(|(rank, error)| GroupFailure::Link(rank, error))
     }
 
-    /// The rank that something waits for in vain, as it has left: of those that send signals, the
-    /// last.
-    pub(super) fn missed(&self) -> Option<u32> {
+    /// A rank that has left although an operation waits for it. Where any rank could send the
+    /// awaited signal, the last one, once all have left.
+    pub(super) fn awaited_departed_rank(&self) -> Option<u32> {
         let left = |rank: &u32| self.connections.left[*rank as usize];
         let needed = |rank: &u32| self.matching.needs(*rank) || self.one_sided.needs(*rank);
         let mut ranks = 0..self.size();
@@ -233,7 +232,7 @@ impl GroupState {
         if alone { others.next_back() } else { None }
     }
 
-    /// The earliest deadline of anything under way.
+    /// The earliest deadline of all operations and messages.
     pub(crate) fn next_deadline(&self) -> Option<Instant> {
         let operations = self.executor.operations.iter();
         let operations = operations.map(|operation| operation.due.deadline);
@@ -242,7 +241,7 @@ impl GroupState {
         operations.chain(others).min()
     }
 
-    /// Where the peers are that something waits for. What is long, and comes over a network, is not
+    /// The presence of the peers that operations wait for. Long transfers over a network are not
     /// worth polling for.
     pub(super) fn awaited_peers(&self) -> impl Iterator<Item = Presence> {
         let operations = self.executor.front().filter_map(|operation| {
@@ -274,13 +273,13 @@ impl GroupState {
         format!("rank {} on {host}", self.name.rank(rank))
     }
 
-    /// The number of things under way.
+    /// The number of unfinished operations and messages.
     pub(crate) fn pending(&self) -> usize {
         let others = self.matching.pending() + self.one_sided.pending();
         self.executor.operations.len() + others
     }
 
-    /// Something that was issued and must end before this rank leaves in order.
+    /// An operation that must end before this rank may leave in order.
     pub(crate) fn unfinished(&self) -> Option<Arc<Completion>> {
         let operations = self.executor.operations.iter();
         let mut collectives = operations.map(|operation| &operation.completion);
@@ -288,7 +287,7 @@ impl GroupState {
         next.or_else(|| self.one_sided.unfinished()).cloned()
     }
 
-    /// The neighbours that have not made the group yet.
+    /// The control neighbours that have not made the group yet.
     fn missing(&self) -> impl Iterator<Item = u32> {
         let neighbours = control_neighbours(self.connections.rank, self.size()).into_iter();
         neighbours.filter(|peer| self.connections.remote(*peer).is_none())
@@ -300,7 +299,7 @@ impl GroupState {
         names.join(", ")
     }
 
-    /// Nothing while there is hope.
+    /// The result of waiting for the neighbours; `None` while they may still join.
     pub(super) fn neighbours_have_joined(&self) -> Option<Result<(), Error>> {
         let mut missing = self.missing().peekable();
         if missing.peek().is_none() {

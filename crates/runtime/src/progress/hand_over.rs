@@ -1,9 +1,9 @@
-//! The right to drive, and the hand-over of what is under way to whoever drives next.
+//! The right to drive progress, and its hand-over between callers and the progress thread.
 //!
-//! [Note: Handing over] Nobody sleeps while something is under way that nobody drives. Whoever
-//! changes one side of that (something is under way now; nobody drives any more; the progress
-//! thread sleeps now) fences, and then looks at the others. The fences are sequentially consistent,
-//! so of two that change something at the same time at least one sees what the other did.
+//! [Note: Handing over] No thread sleeps while unfinished operations have no driver. Three facts
+//! matter: an operation is unfinished; no thread drives; the progress thread sleeps. A thread that
+//! changes one of them fences, and then reads the others. The fences are sequentially consistent,
+//! so if two threads change something at the same time, at least one sees the other's change.
 //! `crates/models` explores all interleavings, without the time limits that sleeps have here.
 
 use std::sync::PoisonError;
@@ -11,28 +11,28 @@ use std::time::Duration;
 
 use crate::sync::{AtomicBool, AtomicU8, AtomicUsize, Condvar, Mutex, Ordering, fence};
 
-/// How those are woken who sleep.
+/// Wakes sleeping threads.
 pub(crate) trait Wake {
-    /// Wakes the driver, if it sleeps: it looks at everything once more.
+    /// Wakes the driver if it sleeps, so that it runs another pass.
     fn ring_driver(&self);
-    /// Ends the progress thread's wait for descriptors, or else its next one.
+    /// Ends the progress thread's current wait for descriptors, or its next one.
     fn end_poll(&self);
 }
 
-/// The progress thread is running, or about to look at what is under way.
+/// The progress thread is running, or about to check for unfinished operations.
 const UP: u8 = 0;
 /// It sleeps on descriptors.
 const POLLING: u8 = 1;
-/// It sleeps until it is kicked, because somebody else drives.
+/// It sleeps until it is kicked, because another thread drives.
 const PARKED: u8 = 2;
 
-/// Who drives an endpoint, and how many things are under way.
+/// The right to drive an endpoint, and the number of its unfinished operations.
 pub(crate) struct HandOver {
     driving: AtomicBool,
     pending: AtomicUsize,
-    /// What the progress thread is doing.
+    /// The state of the progress thread.
     thread: AtomicU8,
-    /// Whether the progress thread has been asked to look again.
+    /// Whether the progress thread has been asked to check again.
     kicked: Mutex<bool>,
     kick: Condvar,
 }
@@ -48,7 +48,7 @@ impl HandOver {
         }
     }
 
-    /// Takes note of how many things are under way. Called with the lock of the state they are in.
+    /// Records the number of unfinished operations. Called with the lock of their state.
     pub(crate) fn note_pending(&self, pending: usize) {
         self.pending.store(pending, Ordering::Release);
     }
@@ -61,7 +61,7 @@ impl HandOver {
         self.driving.load(Ordering::Acquire)
     }
 
-    /// The right to drive, if nobody has it.
+    /// Takes the right to drive, if it is free.
     pub(crate) fn take(&self) -> Option<DriverGuard<'_>> {
         let free = self
             .driving
@@ -72,9 +72,8 @@ impl HandOver {
         })
     }
 
-    /// Makes sure that somebody drives what is under way: wakes the driver if it sleeps, or the
-    /// progress thread. Called after something was added, or after the right to drive was given
-    /// back.
+    /// Makes sure that a thread drives unfinished operations: wakes the driver if it sleeps, or the
+    /// progress thread. Called after an operation was added or the right to drive was returned.
     pub(crate) fn hand_over(&self, wake: &impl Wake) {
         fence(Ordering::SeqCst);
         if !self.has_work() {
@@ -94,8 +93,8 @@ impl HandOver {
         }
     }
 
-    /// A caller's turn: it drives until what it waits for is over, or else parks while somebody
-    /// else does, unless that has stopped meanwhile. Both are told of the same conditions.
+    /// A caller's turn: drives until its operation has ended or, if another thread drives, parks
+    /// until that thread stops. `drive` and `park` get the same conditions.
     pub(crate) fn drive_or_park<C, T>(
         &self,
         wake: &impl Wake,
@@ -109,14 +108,14 @@ impl HandOver {
             self.hand_over(wake);
             return driven;
         }
-        // The driver may be asleep, and know nothing of what this thread waits for.
+        // The driver may sleep without having seen this thread's operation.
         wake.ring_driver();
         fence(Ordering::SeqCst);
         park(conditions, &|| !self.is_driven())
     }
 
-    /// A turn of the progress thread: it drives if there is something to drive and nobody does,
-    /// parks for so long at most while somebody else does, and else idles.
+    /// A turn of the progress thread: drives unfinished operations if the right is free, parks up
+    /// to `park_max` while another thread drives, and otherwise idles.
     pub(crate) fn turn(&self, drive: impl FnOnce(), idle: impl FnOnce(), park_max: Duration) {
         if self.has_work()
             && let Some(_right) = self.take()
@@ -129,7 +128,7 @@ impl HandOver {
         }
     }
 
-    /// The progress thread waits for descriptors by `poll`, unless there is something to drive.
+    /// Lets the progress thread wait for descriptors by `poll`, unless operations are unfinished.
     pub(crate) fn poll<T>(&self, poll: impl FnOnce() -> T) -> Option<T> {
         self.thread.store(POLLING, Ordering::Relaxed);
         fence(Ordering::SeqCst);
@@ -138,7 +137,7 @@ impl HandOver {
         polled
     }
 
-    /// The progress thread sleeps until it is kicked, while somebody else drives.
+    /// Lets the progress thread sleep until it is kicked, while another thread drives.
     fn park(&self, time: Duration) {
         let mut kicked = self.kicked.lock().unwrap_or_else(PoisonError::into_inner);
         self.thread.store(PARKED, Ordering::Relaxed);
@@ -152,7 +151,7 @@ impl HandOver {
     }
 }
 
-/// The right to drive. Given back on drop, also if a pass panics.
+/// The right to drive. Returned on drop, even if a pass panics.
 pub(crate) struct DriverGuard<'a> {
     driving: &'a AtomicBool,
 }

@@ -1,7 +1,8 @@
-//! Progress: the driver of the operations of an endpoint's groups, dispatch of arrivals on links,
-//! and failures of groups.
+//! Progress: the engine that drives the operations of an endpoint's groups, the handling of
+//! received messages, and failures of groups.
 
 mod breaking;
+mod control_messages;
 mod dispatch;
 mod early;
 mod early_messages;
@@ -13,7 +14,6 @@ mod hand_over;
 mod poller;
 mod quarantine;
 mod received;
-mod remainder;
 mod shrink_state;
 mod shrinking;
 mod split_calls;
@@ -21,6 +21,7 @@ mod splits;
 mod stalls;
 mod state;
 mod suspicion;
+mod wind_down;
 
 pub use engine::Waited;
 #[cfg(feature = "fuzzing")]
@@ -29,4 +30,4 @@ pub(crate) use received::ReceivedMessage;
 pub(crate) use engine::Engine;
 pub(crate) use group_name::GroupName;
 pub(crate) use group_state::{GroupState, Issued};
-pub(crate) use shrink_state::{Dial, ShrinkStage};
+pub(crate) use shrink_state::{DialOutcome, ShrinkStage};

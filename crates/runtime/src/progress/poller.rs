@@ -29,12 +29,12 @@ impl Poller {
         };
         let wake = poller.wake.as_raw_fd();
         poller.control(libc::EPOLL_CTL_ADD, wake, WAKE, libc::EPOLLIN)?;
-        // Where a sandbox refuses it, nothing would ever be seen.
+        // Reports now if a sandbox refuses to wait, as no event would ever be seen.
         poller.wait_into(&mut [NO_EVENT; 1], 0)?;
         Ok(poller)
     }
 
-    /// Ends the wait of whoever waits, or the next one.
+    /// Ends the current wait, or the next one.
     pub(crate) fn wake(&self) {
         let one = 1_u64.to_ne_bytes();
         // SAFETY: the eight bytes live until the call returns. Failure means that the counter is
@@ -44,8 +44,8 @@ impl Poller {
 
     fn drain(&self) {
         let mut count = [0_u8; 8];
-        // SAFETY: the array has room for the eight bytes. Failure means that somebody else was
-        // faster.
+        // SAFETY: the array has room for the eight bytes. Failure means that another thread has
+        // drained it.
         let _ = unsafe {
             libc::read(
                 self.wake.as_raw_fd(),
@@ -64,7 +64,7 @@ impl Poller {
         ignore_closed(self.control(libc::EPOLL_CTL_ADD, descriptor, key, libc::EPOLLIN));
     }
 
-    /// Watches for readability, and for writability as well if so wanted.
+    /// Watches for readability and, if `writing`, for writability.
     pub(crate) fn change(&self, descriptor: RawFd, key: u64, writing: bool) {
         let events = if writing {
             libc::EPOLLIN | libc::EPOLLOUT
@@ -78,16 +78,16 @@ impl Poller {
         ignore_closed(self.control(libc::EPOLL_CTL_DEL, descriptor, 0, 0));
     }
 
-    /// The keys of what is ready now.
+    /// The keys of descriptors that are ready now.
     pub(crate) fn ready(&self) -> Vec<u64> {
         self.wait(Duration::ZERO)
     }
 
-    /// Waits until something is ready; the keys of what is.
+    /// Waits until a descriptor is ready. Returns the keys of those that are.
     pub(crate) fn wait(&self, time: Duration) -> Vec<u64> {
         let mut events = [NO_EVENT; EVENTS];
         let millis = time.as_millis().min(i32::MAX as u128) as i32;
-        // Who is interrupted looks again later.
+        // After an interrupt, the caller waits again.
         let count = self.wait_into(&mut events, millis).unwrap_or(0);
         let mut keys: Vec<u64> = events[..count].iter().map(|event| event.u64).collect();
         if keys.contains(&WAKE) {
@@ -97,7 +97,7 @@ impl Poller {
         keys
     }
 
-    /// The number of events that are ready within so many milliseconds.
+    /// Waits up to `millis` milliseconds. Returns the number of events.
     fn wait_into(&self, events: &mut [libc::epoll_event], millis: i32) -> io::Result<usize> {
         let (epoll, room) = (self.epoll.as_raw_fd(), events.len() as i32);
         // SAFETY: the slice has room for as many events as are asked for.
@@ -105,17 +105,24 @@ impl Poller {
         checked("epoll_wait", count).map(|count| count as usize)
     }
 
-    fn control(&self, what: i32, descriptor: RawFd, key: u64, events: i32) -> io::Result<()> {
+    fn control(&self, operation: i32, descriptor: RawFd, key: u64, events: i32) -> io::Result<()> {
         let mut event = libc::epoll_event {
             events: events as u32,
             u64: key,
         };
         // SAFETY: the event lives until the call returns.
-        let done =
-            unsafe { libc::epoll_ctl(self.epoll.as_raw_fd(), what, descriptor, &raw mut event) };
+        let done = unsafe {
+            libc::epoll_ctl(
+                self.epoll.as_raw_fd(),
+                operation,
+                descriptor,
+                &raw mut event,
+            )
+        };
         checked("epoll_ctl", done).map(drop)
     }
 }
 
-/// A failure means that the descriptor is closed already: its link's end is noticed elsewhere.
+/// A failure means that the descriptor is closed already: the end of its link is detected
+/// elsewhere.
 fn ignore_closed(_result: io::Result<()>) {}

@@ -1,5 +1,5 @@
-//! Memory of closed groups: back to the pool once no peer can write there any more. See
-//! [Note: Quarantine].
+//! Quarantine of closed groups' memory, which returns to the pool once no peer can write it any
+//! more. See [Note: Quarantine].
 
 use std::sync::Arc;
 
@@ -11,32 +11,33 @@ use weft_transport::Link;
 use super::state::ProgressState;
 
 impl ProgressState {
-    /// Takes back what no peer can write any more of a group that is closed here, and forgets the
-    /// group with the last of it.
+    /// Frees the memory of a closed group that no peer can write any more, and removes the group
+    /// once all of it is free.
     pub(crate) fn release(&mut self, id: u64) {
         let Some(group) = self.groups.get_mut(&id).filter(|group| group.closed) else {
             return;
         };
-        let mut back = Vec::new();
+        let mut freed = Vec::new();
         for rank in 0..group.size() {
             if !group.connections.may_be_written_by(rank) {
-                back.extend(group.connections.take_channel(rank));
+                freed.extend(group.connections.take_channel(rank));
             }
         }
         if group.connections.channels.iter().all(Option::is_none) {
-            back.extend(self.forget(id));
+            freed.extend(self.remove_group(id));
         }
-        // Before it is free: what is free is not in quarantine.
+        // Counted before it is free: free memory is not in quarantine.
         self.count_quarantined();
-        back.into_iter()
+        freed
+            .into_iter()
             .for_each(|range| self.endpoint.pool().free(range));
-        let unproven = std::mem::take(&mut self.unproven);
-        let of_use = unproven.into_iter().filter(|link| self.may_write(link));
-        self.unproven = of_use.collect();
+        let unproven = std::mem::take(&mut self.unproven_ends);
+        let relevant = unproven.into_iter().filter(|link| self.may_write(link));
+        self.unproven_ends = relevant.collect();
     }
 
-    /// Says goodbye to closed groups again, over another link than theirs, and asks a peer to do so
-    /// that may still write there: what both have said may be lost with a link that broke.
+    /// Repeats the detaching from closed groups over a new link, and asks the peer to do so if it
+    /// may still write there: earlier messages of both may be lost with a broken link.
     pub(crate) fn detach_again(&self, link: &Arc<dyn Link>) {
         for (group, rank) in self.memberships(link.peer()) {
             let connections = match self.groups.get(&group) {
@@ -45,22 +46,25 @@ impl ProgressState {
             };
             if connections.is_linked(rank) && !connections.is_over(rank, link) {
                 let asks = connections.may_be_written_by(rank);
-                // A link that fails is noticed when it is read.
+                // A broken link is detected when it is read.
                 let _ = link.message(&ControlMessage::Detach { group, asks }.encode());
             }
         }
     }
 
-    /// Looks from now on whether the process behind a link that has ended does so too, if that
-    /// matters.
+    /// Starts checking whether the process behind an ended link ends too, if it may still write
+    /// memory of a group.
     pub(super) fn watch_for_end(&mut self, link: &Arc<dyn Link>) {
-        let watched = self.unproven.iter().any(|other| Arc::ptr_eq(other, link));
+        let watched = self
+            .unproven_ends
+            .iter()
+            .any(|other| Arc::ptr_eq(other, link));
         if link.capabilities().maps && !watched && self.may_write(link) {
-            self.unproven.push(link.clone());
+            self.unproven_ends.push(link.clone());
         }
     }
 
-    /// Whether the peer of a link may still write into what it was granted for a group.
+    /// Whether the peer of a link may still write memory that it was granted for a group.
     fn may_write(&self, link: &Arc<dyn Link>) -> bool {
         let may_write = |(id, rank): (u64, u32)| {
             let group = self.groups.get(&id);
@@ -69,20 +73,20 @@ impl ProgressState {
         self.memberships(link.peer()).into_iter().any(may_write)
     }
 
-    /// Looks whether processes have ended of which that was not proven, and takes back what they
+    /// Checks whether processes behind ended links have ended too, and frees the memory that they
     /// could write.
-    pub(crate) fn look_for_ends(&mut self, finished: &mut Finished) {
-        let (ended, unproven) = std::mem::take(&mut self.unproven)
+    pub(crate) fn detect_process_ends(&mut self, finished: &mut Finished) {
+        let (ended, unproven) = std::mem::take(&mut self.unproven_ends)
             .into_iter()
             .partition(|link| link.peer_has_ended());
-        self.unproven = unproven;
+        self.unproven_ends = unproven;
         for link in ended {
-            self.dead(link.peer(), PROVEN_LATE, finished);
+            self.on_process_end(link.peer(), ENDED_AFTER_LINK, finished);
         }
     }
 
-    /// What is left of a group's memory.
-    fn forget(&mut self, id: u64) -> impl Iterator<Item = PoolRange> + use<> {
+    /// Removes a group. Returns the rest of its memory.
+    fn remove_group(&mut self, id: u64) -> impl Iterator<Item = PoolRange> + use<> {
         let group = self.groups.remove(&id);
         self.note_closed(id);
         let scratch = group.map(|group| group.connections.into_scratch());
@@ -96,5 +100,5 @@ impl ProgressState {
     }
 }
 
-/// What is said of a process that ended after its link.
-const PROVEN_LATE: &str = "its process ended";
+/// The detail of the error for a process that ended after its link.
+const ENDED_AFTER_LINK: &str = "its process ended";

@@ -1,4 +1,4 @@
-//! Messages that links have delivered.
+//! Received messages, with their senders.
 
 use std::borrow::Cow;
 

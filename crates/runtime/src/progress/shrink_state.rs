@@ -1,4 +1,4 @@
-//! The state of an agreement on the survivors of a group.
+//! State of an agreement on the survivors of a group.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -7,34 +7,34 @@ use weft_agreement::{Agreement, Ranks};
 use weft_call::Completion;
 use weft_transport::EndpointId;
 
-/// A group whose ranks agree on who is left.
+/// A group whose ranks agree on its survivors.
 pub(crate) struct Shrinking {
     pub(super) members: Vec<EndpointId>,
     pub(super) agreement: Agreement,
-    /// Over once that is decided.
+    /// Ends once the survivors are decided.
     pub(super) settled: Arc<Completion>,
     /// When this rank's call began.
     pub(super) since: Instant,
-    /// When each rank has said something last.
-    pub(super) heard: Vec<Option<Instant>>,
-    /// Since when no link could be made to a rank.
+    /// The time of each rank's last message.
+    pub(super) last_message: Vec<Option<Instant>>,
+    /// The time since which connecting to a rank has failed.
     pub(super) unreachable: Vec<Option<Instant>>,
-    /// Somebody here makes the group of the survivors, or has made it.
-    pub(super) taken: bool,
+    /// A call of this rank makes the group of survivors, or has made it.
+    pub(super) called: bool,
 }
 
-/// How far the agreement is.
+/// The stage of an agreement.
 pub(crate) enum ShrinkStage {
-    /// Words of other ranks are awaited. To some of them there is no link.
+    /// Messages of other ranks are awaited. Some of those ranks have no link.
     Waiting { unlinked: Vec<u32> },
-    /// It is decided who goes on: the group of these ranks has this identity.
+    /// The survivors are decided: the identity of their group, and their ranks.
     Decided { id: u64, members: Ranks },
 }
 
-/// What came of an attempt to make a link.
-pub(crate) enum Dial {
+/// The outcome of an attempt to connect.
+pub(crate) enum DialOutcome {
     Linked,
-    /// Nobody listens at the rank's address any more: it has ended.
+    /// Nothing listens at the rank's address any more: its process has ended.
     Absent,
     Failed,
 }
@@ -47,9 +47,9 @@ impl Shrinking {
             agreement: Agreement::new(rank, size as u32),
             settled: Completion::new(),
             since: Instant::now(),
-            heard: vec![None; size],
+            last_message: vec![None; size],
             unreachable: vec![None; size],
-            taken: false,
+            called: false,
         }
     }
 
@@ -58,19 +58,18 @@ impl Shrinking {
         found.map(|rank| rank as u32)
     }
 
-    /// Gives up ranks that are awaited and were silent for too long: those that have not called
-    /// once that has lasted for `patience`, those that take part or cannot be reached, once it has
-    /// lasted for the peer timeout.
+    /// Gives up awaited ranks that were silent for too long. A rank that has not called yet gets
+    /// `patience`. A rank that takes part or cannot be reached gets `peer_timeout`.
     pub(super) fn give_up_silent_ranks(&mut self, patience: Duration, peer_timeout: Duration) {
         for rank in self.agreement.awaited() {
-            let [heard, unreachable] =
-                [&self.heard, &self.unreachable].map(|times| times[rank as usize]);
-            let too_long = match (heard, unreachable) {
-                (Some(heard), _) => heard.max(self.since).elapsed() >= peer_timeout,
+            let [last_message, unreachable] =
+                [&self.last_message, &self.unreachable].map(|times| times[rank as usize]);
+            let too_long = match (last_message, unreachable) {
+                (Some(last), _) => last.max(self.since).elapsed() >= peer_timeout,
                 (None, Some(since)) => since.elapsed() >= peer_timeout,
                 (None, None) => false,
             };
-            if too_long || (heard.is_none() && self.since.elapsed() >= patience) {
+            if too_long || (last_message.is_none() && self.since.elapsed() >= patience) {
                 self.agreement.give_up(rank);
             }
         }

@@ -1,58 +1,58 @@
-//! Groups that shrink: the agreement on who is left, over links and by the clock.
+//! Shrinking of groups: the agreement on the survivors, with its links and timeouts.
 //!
-//! What this rank has said stays after the group is closed here, since others may still ask.
+//! The state of an agreement outlives its group here, since other ranks may still ask about it.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use weft_agreement::{Agreement, Ranks, ShrinkStep, ShrinkWord, Words};
+use weft_agreement::{Agreement, Outbox, Ranks, ShrinkMessage, ShrinkStep};
 use weft_call::{Completion, Finished, mix};
 use weft_channel::ControlMessage;
 use weft_transport::EndpointId;
 
-use super::shrink_state::{Dial, ShrinkStage, Shrinking};
+use super::shrink_state::{DialOutcome, ShrinkStage, Shrinking};
 use super::state::ProgressState;
 use crate::Error;
 
-/// Tells the identities of groups of survivors from those of others.
+/// Distinguishes the identities of groups of survivors from those of other groups.
 const SURVIVORS: u64 = 0x73_75_72_76;
 
 impl ProgressState {
-    /// Whether somebody here shrinks a group, or has done so.
+    /// Whether a call of this rank shrinks a group, or has done so.
     pub(crate) fn is_shrunk(&self, id: u64) -> bool {
         let shrinking = self.shrinks.get(&id);
-        shrinking.is_some_and(|shrinking| shrinking.taken)
+        shrinking.is_some_and(|shrinking| shrinking.called)
     }
 
-    /// This rank takes part in shrinking a group from now on. `None` if the group is closed.
+    /// Begins this rank's part in shrinking a group. `None` if the group is closed.
     pub(crate) fn begin_shrink(
         &mut self,
         id: u64,
         finished: &mut Finished,
     ) -> Option<Arc<Completion>> {
         let shrinking = self.shrinking(id)?;
-        shrinking.taken = true;
+        shrinking.called = true;
         shrinking.since = Instant::now();
         shrinking.agreement.begin();
         let settled = shrinking.settled.clone();
-        self.go_on_shrinking(id, Agreement::advance, finished);
+        self.update_agreement(id, Agreement::advance, finished);
         Some(settled)
     }
 
-    /// This rank's call has failed.
+    /// Ends this rank's part, as its call has failed.
     pub(crate) fn withdraw_from_shrink(&mut self, id: u64, finished: &mut Finished) {
         let Some(shrinking) = self.shrinks.get_mut(&id) else {
             return;
         };
         shrinking.agreement.withdraw();
-        shrinking.taken = false;
+        shrinking.called = false;
         if let Some(members) = shrinking.agreement.decided().cloned() {
             self.refuse_abandoned(id, &members, finished);
         }
     }
 
-    /// Says again what may have been lost, gives up who is silent for too long, and tells how far
-    /// the agreement is. `None` if the group is closed.
+    /// Repeats messages that may be lost, gives up ranks that were silent for too long, and returns
+    /// the stage of the agreement. `None` if the group is closed.
     pub(crate) fn shrink_stage(
         &mut self,
         id: u64,
@@ -60,16 +60,16 @@ impl ProgressState {
         finished: &mut Finished,
     ) -> Option<ShrinkStage> {
         let peer_timeout = self.endpoint.peer_timeout();
-        self.look_for_ends(finished);
+        self.detect_process_ends(finished);
         self.groups.get(&id).filter(|group| !group.closed)?;
         let shrinking = self.shrinks.get_mut(&id)?;
         for (rank, member) in (0..).zip(&shrinking.members) {
-            if self.known_dead.contains_key(member) {
+            if self.ended_processes.contains_key(member) {
                 shrinking.agreement.note_ended(rank);
             }
         }
         shrinking.give_up_silent_ranks(patience, peer_timeout);
-        let addressed = self.go_on_shrinking(id, Agreement::repeat, finished);
+        let addressed = self.update_agreement(id, Agreement::repeat, finished);
         let shrinking = self.shrinks.get(&id)?;
         Some(match shrinking.agreement.decided() {
             Some(members) => ShrinkStage::Decided {
@@ -90,35 +90,41 @@ impl ProgressState {
         })
     }
 
-    /// The ranks that hold an agreement up: neither here nor known to have ended.
+    /// The ranks that delay an agreement: they take no part, and are not known to have ended.
     pub(crate) fn missing_from_shrink(&self, id: u64) -> Vec<u32> {
         let shrinking = self.shrinks.get(&id);
         shrinking.map_or_else(Vec::new, |shrinking| shrinking.agreement.missing())
     }
 
-    /// Takes note of what came of an attempt to make a link to a rank.
-    pub(crate) fn note_dial(&mut self, id: u64, rank: u32, dial: &Dial, finished: &mut Finished) {
+    /// Records the outcome of an attempt to connect to a rank.
+    pub(crate) fn note_dial(
+        &mut self,
+        id: u64,
+        rank: u32,
+        dial: &DialOutcome,
+        finished: &mut Finished,
+    ) {
         let Some(shrinking) = self.shrinks.get_mut(&id) else {
             return;
         };
         let unreachable = &mut shrinking.unreachable[rank as usize];
         match dial {
-            Dial::Linked => *unreachable = None,
-            Dial::Absent => shrinking.agreement.note_ended(rank),
-            Dial::Failed => {
+            DialOutcome::Linked => *unreachable = None,
+            DialOutcome::Absent => shrinking.agreement.note_ended(rank),
+            DialOutcome::Failed => {
                 unreachable.get_or_insert_with(Instant::now);
             }
         }
-        self.go_on_shrinking(id, Agreement::repeat, finished);
+        self.update_agreement(id, Agreement::repeat, finished);
     }
 
-    /// Takes in a word of another rank. Who is asked about a group that it has closed before, says
+    /// Handles a message of the agreement. If this rank has closed the group before, it answers
     /// that it takes no part.
-    pub(super) fn hear_shrink(
+    pub(super) fn on_shrink_message(
         &mut self,
         id: u64,
         from: EndpointId,
-        word: &ShrinkWord,
+        message: &ShrinkMessage,
         finished: &mut Finished,
     ) {
         let begun = |shrinking: &Shrinking| shrinking.agreement.has_begun();
@@ -127,48 +133,48 @@ impl ProgressState {
             None => self.closed.contains(&id),
         };
         if closed && !self.shrinks.get(&id).is_some_and(begun) {
-            return self.say_gone(id, from, word);
+            return self.reply_gone(id, from, message);
         }
         let Some(shrinking) = self.shrinking(id) else {
-            // Not made yet: it is said again.
+            // The group is not made yet here: the sender repeats the message.
             return;
         };
         let Some(rank) = shrinking.rank_of(from) else {
             return;
         };
-        shrinking.heard[rank as usize] = Some(Instant::now());
-        self.go_on_shrinking(id, |agreement| agreement.hear(rank, word), finished);
+        shrinking.last_message[rank as usize] = Some(Instant::now());
+        self.update_agreement(id, |agreement| agreement.receive(rank, message), finished);
     }
 
-    fn say_gone(&mut self, id: u64, to: EndpointId, word: &ShrinkWord) {
+    fn reply_gone(&mut self, id: u64, to: EndpointId, message: &ShrinkMessage) {
         self.shrinks.remove(&id);
-        let told = matches!(word.what, ShrinkStep::Gone | ShrinkStep::Decided { .. });
-        if let (false, Some(link)) = (told, self.any_link_to(to)) {
-            let word = ShrinkWord {
+        let final_message = matches!(message.step, ShrinkStep::Gone | ShrinkStep::Decided { .. });
+        if let (false, Some(link)) = (final_message, self.any_link_to(to)) {
+            let word = ShrinkMessage {
                 ended: Ranks::new(),
-                what: ShrinkStep::Gone,
+                step: ShrinkStep::Gone,
             };
-            // A link that fails is noticed when it is read.
+            // A broken link is detected when it is read.
             let _ = link.message(&ControlMessage::Shrink { group: id, word }.encode());
         }
     }
 
-    /// A process has ended, as is proven.
-    pub(super) fn tell_shrinking_groups(&mut self, peer: EndpointId, finished: &mut Finished) {
+    /// Reports the end of a process to the agreements that it is a member of.
+    pub(super) fn notify_shrinking_groups(&mut self, peer: EndpointId, finished: &mut Finished) {
         let groups = self.shrinks.iter();
-        let concerned: Vec<(u64, u32)> = groups
+        let affected: Vec<(u64, u32)> = groups
             .filter_map(|(id, shrinking)| Some((*id, shrinking.rank_of(peer)?)))
             .collect();
-        for (id, rank) in concerned {
+        for (id, rank) in affected {
             let note = |agreement: &mut Agreement| {
                 agreement.note_ended(rank);
                 agreement.advance()
             };
-            self.go_on_shrinking(id, note, finished);
+            self.update_agreement(id, note, finished);
         }
     }
 
-    /// The state of a group that shrinks, from the first word on.
+    /// The state of an agreement, created on first use.
     fn shrinking(&mut self, id: u64) -> Option<&mut Shrinking> {
         if !self.shrinks.contains_key(&id) {
             let connections = &self.groups.get(&id)?.connections;
@@ -180,24 +186,25 @@ impl ProgressState {
         self.shrinks.get_mut(&id)
     }
 
-    /// Changes this rank's part of an agreement, and says what follows. Returns to whom.
-    fn go_on_shrinking(
+    /// Changes this rank's part of an agreement, and sends the resulting messages. Returns the
+    /// ranks that they are for.
+    fn update_agreement(
         &mut self,
         id: u64,
-        change: impl FnOnce(&mut Agreement) -> Words,
+        change: impl FnOnce(&mut Agreement) -> Outbox,
         finished: &mut Finished,
     ) -> Ranks {
         let Some(shrinking) = self.shrinks.get_mut(&id) else {
             return Ranks::new();
         };
-        let words = change(&mut shrinking.agreement);
+        let messages = change(&mut shrinking.agreement);
         let decided = shrinking.agreement.decided().cloned();
         let shrinking = &self.shrinks[&id];
         let mut addressed = Ranks::new();
-        for (rank, word) in words {
+        for (rank, word) in messages {
             addressed.insert(rank);
             if let Some(link) = self.any_link_to(shrinking.members[rank as usize]) {
-                // A link that fails is noticed when it is read.
+                // A broken link is detected when it is read.
                 let _ = link.message(&ControlMessage::Shrink { group: id, word }.encode());
             }
         }
@@ -208,16 +215,18 @@ impl ProgressState {
         addressed
     }
 
-    /// The others count on this rank, whose call has failed before it was decided: ends the group
-    /// that they make.
+    /// If the decided survivors include this rank although its call has failed, ends the group that
+    /// the others make.
     fn refuse_abandoned(&mut self, id: u64, members: &Ranks, finished: &mut Finished) {
         let shrinking = &self.shrinks[&id];
         let rank = shrinking.rank_of(self.endpoint.id());
-        let counted_on = rank.is_some_and(|rank| members.contains(&rank));
-        if counted_on && !shrinking.taken {
+        let included = rank.is_some_and(|rank| members.contains(&rank));
+        if included && !shrinking.called {
             let rank = rank.unwrap_or_default();
-            let reason = format!("rank {rank} of the former group has given up its call of shrink");
-            self.call_off(
+            let reason = format!(
+                "rank {rank} of the former group has ended its call of shrink with an error"
+            );
+            self.cancel_group(
                 survivors_id(id, members),
                 &Error::Aborted { reason },
                 finished,
@@ -226,7 +235,7 @@ impl ProgressState {
     }
 }
 
-/// The identity of the group of survivors: the same on all of them, and unlike any other's.
+/// The identity of the group of survivors: the same on all of them, and different from others.
 fn survivors_id(group: u64, members: &Ranks) -> u64 {
     let ranks = members.iter().map(|rank| u64::from(*rank) << 8);
     mix(ranks.fold(mix(group, SURVIVORS), mix), members.len() as u64)

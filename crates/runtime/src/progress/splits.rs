@@ -1,4 +1,4 @@
-//! Splits of a group that ranks call with different lists or options.
+//! Detection of splits that ranks call with different members or options.
 
 use weft_call::Finished;
 use weft_channel::{ControlMessage, SplitCall};
@@ -8,8 +8,8 @@ use super::state::ProgressState;
 use crate::Error;
 
 impl ProgressState {
-    /// Tells the members of a new group how it was made, and breaks it if others have listed other
-    /// ranks, or chose by other terms.
+    /// Reports this rank's split call to the members of the new group, and breaks that group if
+    /// another rank called it with other members or options.
     pub(crate) fn settle_split(
         &mut self,
         parent: u64,
@@ -34,8 +34,8 @@ impl ProgressState {
             .map_or(Ok(()), Err)
     }
 
-    /// Another rank tells what it has called.
-    pub(super) fn hear_split(
+    /// Handles the split call that another rank reports.
+    pub(super) fn on_split_message(
         &mut self,
         parent: u64,
         from: u32,
@@ -43,12 +43,12 @@ impl ProgressState {
         finished: &mut Finished,
     ) {
         let group = self.groups.get_mut(&parent);
-        if let Some(mine) = group.and_then(|group| group.splits.hear(from, theirs)) {
+        if let Some(mine) = group.and_then(|group| group.splits.on_call(from, theirs)) {
             self.disagree(parent, &mine, from, theirs, finished);
         }
     }
 
-    /// Breaks the groups that two ranks have made of different lists, or by different terms.
+    /// Breaks the groups that two ranks made with different members or options.
     fn disagree(
         &mut self,
         parent: u64,
@@ -61,7 +61,7 @@ impl ProgressState {
         let (rank, peer) = (group.connections.rank, group.connections.endpoint_of(from));
         let error = differing_calls(&group.name, (rank, mine), (from, theirs));
         if let Some(child) = self.groups.get_mut(&mine.child) {
-            child.told_broken(error.clone(), None, 0, finished);
+            child.break_as_reported(error.clone(), None, 0, finished);
         }
         if let Some(link) = self.any_link_to(peer) {
             let broken = ControlMessage::Broken {
@@ -70,14 +70,14 @@ impl ProgressState {
                 origin: None,
                 limit: 0,
             };
-            // A link that fails is noticed when it is read.
+            // A broken link is detected when it is read.
             let _ = link.message(&broken.encode());
         }
         Some(error)
     }
 }
 
-/// The same text on both ranks.
+/// The error of two ranks whose calls differ, with the same text on both.
 fn differing_calls(
     parent: &GroupName,
     mine: (u32, &SplitCall),
@@ -87,7 +87,7 @@ fn differing_calls(
         let mut ranks = [mine.0, theirs.0].map(|rank| parent.rank(rank));
         ranks.sort_unstable();
         return Error::Config(format!(
-            "ranks {} and {} disagree about the options of group {}: algorithm, schedules, \
+            "ranks {} and {} made group {} with different options: algorithm, schedules, \
              reproducible, topology, domains and wire must be the same on all of its ranks",
             ranks[0], ranks[1], mine.1.name
         ));
@@ -99,8 +99,8 @@ fn differing_calls(
     calls.sort();
     let [(a, first), (b, second)] = calls;
     Error::Config(format!(
-        "ranks disagree about the members of group {}: rank {a} made it of ranks {first}, rank {b} of \
-         ranks {second}. All ranks must make a group with the same list of ranks",
+        "ranks made group {} with different members: rank {a} listed ranks {first}, rank {b} \
+         listed ranks {second}. All ranks must pass the same list of ranks",
         mine.1.name
     ))
 }

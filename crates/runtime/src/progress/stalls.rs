@@ -1,4 +1,4 @@
-//! Stalls: missed deadlines, and ranks with different calls.
+//! Detection of stalls: missed deadlines, and ranks that made different calls (desync).
 
 use std::time::{Duration, Instant};
 
@@ -9,12 +9,13 @@ use super::group_state::GroupState;
 use super::suspicion::SuspectedDesync;
 use crate::Error;
 
-/// A rank that waits longer than this asks whether the others made the same call.
+/// A rank that waits longer than this asks the ranks it waits for whether they made the same call.
 const QUERY_AFTER: Duration = Duration::from_secs(1);
 
 impl GroupState {
-    /// What ends the group now, if anything.
-    pub(super) fn verdict(&self, now: Instant) -> Option<Error> {
+    /// Returns the error of a missed deadline or of a suspected desync that was not resolved in
+    /// time.
+    pub(super) fn stall_error(&self, now: Instant) -> Option<Error> {
         match &self.suspicion {
             _ if self.broken.is_some() => None,
             Some(suspicion) => {
@@ -25,21 +26,21 @@ impl GroupState {
         }
     }
 
-    /// The error of the operation or message that has missed its deadline, if any.
+    /// Returns the timeout of the first operation or message that missed its deadline.
     fn overdue(&self, now: Instant) -> Option<Error> {
         if let Some((operation, rank, after)) = self.matching.overdue(now) {
-            let whom = rank.map_or("any rank".into(), |rank| self.describe(rank));
+            let peer = rank.map_or("any rank".into(), |rank| self.describe(rank));
             return Some(Error::Timeout {
                 operation: format!("{operation} in {}", self.name),
-                waiting_for: whom,
+                waiting_for: peer,
                 after,
             });
         }
         if let Some((operation, rank, after)) = self.one_sided.overdue(now) {
-            let whom = rank.map_or("another rank's signal".into(), |rank| self.describe(rank));
+            let peer = rank.map_or("another rank's signal".into(), |rank| self.describe(rank));
             return Some(Error::Timeout {
                 operation: format!("{operation} in {}", self.name),
-                waiting_for: whom,
+                waiting_for: peer,
                 after,
             });
         }
@@ -69,8 +70,8 @@ impl GroupState {
         })
     }
 
-    /// Asks those who keep operations waiting whether they made the same call.
-    pub(super) fn ask_about_stalls(&mut self, now: Instant) {
+    /// Asks the ranks that operations wait for whether they made the same call.
+    pub(super) fn query_stalled_peers(&mut self, now: Instant) {
         for operation in &mut self.executor.operations {
             let Some(blocked) = operation.blocked().copied() else {
                 continue;
@@ -85,14 +86,14 @@ impl GroupState {
                 fingerprint: operation.fingerprint,
             };
             if let Some(link) = &self.connections.links[blocked.rank() as usize] {
-                // A link that fails is noticed when it is read.
+                // A broken link is detected when it is read.
                 let _ = link.message(&query.encode());
             }
         }
     }
 
-    /// Answers a query, if this rank called something else.
-    pub(super) fn answer(&self, rank: u32, sequence: u64, theirs: Fingerprint) {
+    /// Answers a query, if this rank made another call.
+    pub(super) fn on_query(&self, rank: u32, sequence: u64, theirs: Fingerprint) {
         let Some(mine) = self.executor.order().recall(sequence) else {
             return;
         };
@@ -104,26 +105,26 @@ impl GroupState {
                 sequence,
                 fingerprint: mine,
             };
-            self.tell(rank, &answer);
+            self.send_to(rank, &answer);
         }
     }
 
     fn send_history(&self, rank: u32) {
         let recent = self.executor.order().recent();
         let group = self.id;
-        self.tell(rank, &ControlMessage::History { group, recent });
+        self.send_to(rank, &ControlMessage::History { group, recent });
     }
 
-    fn tell(&self, rank: u32, message: &ControlMessage) {
+    fn send_to(&self, rank: u32, message: &ControlMessage) {
         if let Some(link) = &self.connections.links[rank as usize] {
-            // A link that fails is noticed when it is read.
+            // A broken link is detected when it is read.
             let _ = link.message(&message.encode());
         }
     }
 
-    /// A rank called something else in an operation, or before it: then it is asked to find out
-    /// where.
-    pub(super) fn differs(
+    /// Handles a report that a rank made another call in an operation. If an earlier operation
+    /// differed, asks that rank to find which one.
+    pub(super) fn on_difference(
         &mut self,
         sequence: u64,
         rank: u32,
@@ -135,10 +136,10 @@ impl GroupState {
         let place = format!("as operation {sequence} of {}", self.name);
         if mine.is_some_and(|mine| mine.history == theirs.history) {
             let error = self.desync(place, rank, mine, theirs);
-            self.fail_and_tell(&error, finished);
+            self.fail_and_notify(&error, finished);
         } else if self.suspicion.is_none() {
             self.send_history(rank);
-            let place = format!("in a call that is no longer known, and then, {place}");
+            let place = format!("in an earlier call that is no longer recorded, and then, {place}");
             self.suspicion = Some(SuspectedDesync {
                 since: Instant::now(),
                 error: self.desync(place, rank, mine, theirs),
@@ -146,8 +147,8 @@ impl GroupState {
         }
     }
 
-    /// Looks for the first operation in which another rank called something else.
-    pub(super) fn compare(
+    /// Searches another rank's recent calls for the first that differs from this rank's.
+    pub(super) fn on_history(
         &mut self,
         rank: u32,
         recent: &[(u64, Fingerprint)],
@@ -157,7 +158,7 @@ impl GroupState {
         if let Some((sequence, mine, theirs)) = found {
             let place = format!("as operation {sequence} of {}", self.name);
             let error = self.desync(place, rank, Some(mine), theirs);
-            self.fail_and_tell(&error, finished);
+            self.fail_and_notify(&error, finished);
         }
     }
 
@@ -179,14 +180,14 @@ impl GroupState {
         {
             other += " with another tile size or kind of memory";
         }
-        let mine = known.unwrap_or_else(|| "called something that it no longer knows".into());
+        let mine = known.unwrap_or_else(|| "made a call that it no longer has on record".into());
         let mut calls = [(me, mine), (self.name.rank(rank), other)];
         calls.sort();
         Error::Desync { place, calls }
     }
 
-    /// "all-reduce(10 x float32, sum) by ring": a call, and its algorithm where that is settled and
-    /// known.
+    /// "all-reduce(10 x float32, sum) by ring": a call, with its algorithm where that is chosen and
+    /// known here.
     fn shown(&self, call: Fingerprint) -> String {
         match self.algorithm(call) {
             Some(name) => format!("{call} by {name}"),

@@ -1,4 +1,4 @@
-//! The state under the engine's lock, and one pass over it.
+//! The engine's state behind its lock, and one pass over it.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,16 +17,16 @@ use super::shrink_state::Shrinking;
 use crate::execution::{Budget, GroupFailure, Operation};
 use crate::point_to_point::Route;
 
-/// How often deadlines and stalls are looked at.
+/// Interval of checks for deadlines and stalls.
 const HOUSEKEEPING: Duration = Duration::from_millis(10);
-/// How often links are looked at while nothing asks for it.
+/// Interval of link polls without a notification.
 const LINK_POLL: Duration = Duration::from_millis(1);
-/// Bytes that one pass may move, so that whoever waits for the lock gets it soon.
+/// Bytes that one pass may move, so that threads that wait for the lock get it soon.
 const PASS_BYTES: u64 = 2 << 20;
-/// Closed groups that are remembered.
+/// The number of closed groups that are remembered.
 const CLOSED: usize = 1024;
 
-/// A way to send what a link has queued.
+/// A method of `Link` that sends queued data.
 type Flush = fn(&(dyn Link + 'static)) -> Result<FlushState, LinkError>;
 
 /// A link as the engine watches it.
@@ -36,19 +36,19 @@ pub(crate) struct WatchedLink {
     pub(super) polled: Option<Arc<dyn PolledMessages>>,
     /// See [`weft_transport::Capabilities::manual_progress`].
     pub(crate) manual: bool,
-    /// Something waits for room in it.
+    /// Queued data waits for room in the link.
     writing: bool,
 }
 
-/// Links that became ready on other threads, on their way to the state.
+/// Links that became ready on other threads, and wait to be added to the state.
 #[derive(Default)]
-pub(crate) struct Newcomers {
-    /// Spares passes the lock.
+pub(crate) struct ReadyLinks {
+    /// Whether `links` has any, readable without the lock.
     waiting: AtomicBool,
     links: Mutex<Vec<Arc<dyn Link>>>,
 }
 
-impl Newcomers {
+impl ReadyLinks {
     pub(crate) fn add(&self, link: Arc<dyn Link>) {
         self.lock().push(link);
         self.waiting.store(true, Ordering::Release);
@@ -59,30 +59,30 @@ impl Newcomers {
     }
 }
 
-/// Everything that progress needs.
+/// The state of the progress engine.
 pub(crate) struct ProgressState {
     pub(crate) endpoint: Arc<Endpoint>,
     pub(crate) groups: HashMap<u64, GroupState>,
     pub(crate) links: HashMap<u64, WatchedLink>,
     /// Links that are ready, and not watched yet.
-    pub(crate) newcomers: Arc<Newcomers>,
+    pub(crate) ready_links: Arc<ReadyLinks>,
     next_key: u64,
     pub(crate) poller: Poller,
     pub(super) early: EarlyMessages,
     pub(super) shrinks: HashMap<u64, Shrinking>,
-    /// Endpoints whose processes have ended, as is proven, and what was seen of it.
-    pub(crate) known_dead: HashMap<EndpointId, String>,
-    /// Links that have ended, to peers that map this endpoint's memory and may still live.
-    pub(crate) unproven: Vec<Arc<dyn Link>>,
-    /// Groups that were closed here not long ago.
+    /// Endpoints whose processes have ended for certain, with the evidence.
+    pub(crate) ended_processes: HashMap<EndpointId, String>,
+    /// Ended links to peers that map this endpoint's memory and whose processes may still run.
+    pub(crate) unproven_ends: Vec<Arc<dyn Link>>,
+    /// Groups that were closed here recently.
     pub(crate) closed: VecDeque<u64>,
     budget: Budget,
     now: Instant,
     polled: Instant,
     housekept: Instant,
-    /// A notification that ended a sleep and is not acted on yet.
+    /// A notification ended a sleep, and is not handled yet.
     pub(crate) notified: bool,
-    /// Whether any link makes progress by calls only, so that sleeping must watch descriptors.
+    /// Whether any link progresses only by calls, so that sleeping must watch descriptors.
     pub(crate) manual_progress: bool,
 }
 
@@ -93,13 +93,13 @@ impl ProgressState {
             endpoint,
             groups: HashMap::new(),
             links: HashMap::new(),
-            newcomers: Arc::default(),
+            ready_links: Arc::default(),
             next_key: 0,
             poller,
             early: EarlyMessages::default(),
             shrinks: HashMap::new(),
-            known_dead: HashMap::new(),
-            unproven: Vec::new(),
+            ended_processes: HashMap::new(),
+            unproven_ends: Vec::new(),
             closed: VecDeque::new(),
             budget: Budget {
                 bytes: 0,
@@ -113,7 +113,7 @@ impl ProgressState {
         }
     }
 
-    /// The number of things under way.
+    /// The number of unfinished operations, messages and sends.
     pub(crate) fn pending(&self) -> usize {
         let groups: usize = self.groups.values().map(GroupState::pending).sum();
         groups
@@ -124,17 +124,17 @@ impl ProgressState {
                 .count()
     }
 
-    /// Whether anything waits for room in a link.
+    /// Whether queued data waits for room in a link.
     pub(crate) fn unsent(&self) -> bool {
         self.links.values().any(|watched| watched.writing)
     }
 
-    /// Starts watching links that have become ready since the last time.
-    pub(crate) fn adopt(&mut self) {
-        if self.newcomers.waiting.load(Ordering::Acquire) {
-            // Before the list is taken: what is added meanwhile is seen by the next pass.
-            self.newcomers.waiting.store(false, Ordering::Relaxed);
-            let links = std::mem::take(&mut *self.newcomers.lock());
+    /// Starts watching links that have become ready since the last call.
+    pub(crate) fn watch_ready_links(&mut self) {
+        if self.ready_links.waiting.load(Ordering::Acquire) {
+            // Cleared before the list is taken, so that the next pass sees links added meanwhile.
+            self.ready_links.waiting.store(false, Ordering::Relaxed);
+            let links = std::mem::take(&mut *self.ready_links.lock());
             links.into_iter().for_each(|link| self.watch(link));
         }
     }
@@ -144,7 +144,7 @@ impl ProgressState {
         if let Some(descriptor) = link.descriptor() {
             self.poller.add(descriptor, self.next_key);
         }
-        // What came before this moment has notified already, perhaps in vain.
+        // Data that arrived earlier may have notified before the link was watched.
         self.endpoint.doorbell().notify();
         self.detach_again(&link);
         let manual = link.capabilities().manual_progress;
@@ -158,13 +158,13 @@ impl ProgressState {
         self.links.insert(self.next_key, watched);
     }
 
-    /// One pass: takes in what has arrived and takes every operation as far as it goes. True if
+    /// One pass: receives messages and advances every operation as far as possible. True if
     /// anything moved.
     pub(crate) fn pass(&mut self, finished: &mut Finished) -> bool {
         let mut progressed = false;
         let now = Instant::now();
         self.now = now;
-        self.adopt();
+        self.watch_ready_links();
         let notified =
             self.endpoint.doorbell().take_notification() || std::mem::take(&mut self.notified);
         self.resume(finished);
@@ -173,7 +173,7 @@ impl ProgressState {
             progressed |= self.receive(notified, finished);
         }
         if self.awaits_polled_messages() {
-            progressed |= self.take_polled_message(finished);
+            progressed |= self.receive_polled_messages(finished);
         }
         self.budget.bytes = PASS_BYTES;
         progressed |= self.advance(finished);
@@ -191,7 +191,8 @@ impl ProgressState {
         progressed
     }
 
-    /// Such operations whose turn has come, the most urgent first: their numbers and groups.
+    /// The sequence numbers and groups of operations at the front of their lanes that `such`
+    /// selects, by descending priority.
     fn in_order(&self, such: fn(&Operation) -> bool) -> Vec<(u64, u64)> {
         let mut order: Vec<(std::cmp::Reverse<i32>, u64, u64)> = Vec::new();
         for (id, group) in self.groups.iter().filter(|(_, g)| g.suspicion.is_none()) {
@@ -203,7 +204,7 @@ impl ProgressState {
         numbers.collect()
     }
 
-    /// Where the peer is that something waits for: of several, one that will soon go on.
+    /// The presence of an awaited peer: of several, the one most likely to continue soon.
     pub(crate) fn awaited_peer(&self) -> Presence {
         let rank_of = |presence: &Presence| match presence {
             Presence::Away { .. } => (0, Duration::ZERO),
@@ -216,8 +217,8 @@ impl ProgressState {
             .unwrap_or(Presence::Away { core: None })
     }
 
-    /// Executes a step of some rank that is behind, as nothing else can go on here. True if there
-    /// was one.
+    /// Executes a step for a rank that is behind, while nothing else can progress here. True if
+    /// there was one.
     fn help(&mut self, finished: &mut Finished) -> bool {
         for (sequence, id) in self.in_order(Operation::may_help) {
             let Some(group) = self.groups.get_mut(&id) else {
@@ -241,7 +242,7 @@ impl ProgressState {
         false
     }
 
-    /// Takes every operation as far as it goes, the most urgent first.
+    /// Advances every operation as far as possible, by descending priority.
     fn advance(&mut self, finished: &mut Finished) -> bool {
         let mut progressed = false;
         for (sequence, id) in self.in_order(|_| true) {
@@ -256,12 +257,12 @@ impl ProgressState {
             progressed |= self.advance_messages(id, rank, finished);
         }
         progressed |= self.advance_one_sided(finished);
-        self.fail_where_ranks_are_missing(finished);
+        self.fail_groups_awaiting_departed_ranks(finished);
         self.note_joined(finished);
         progressed
     }
 
-    /// Takes one-sided operations as far as they go.
+    /// Advances one-sided operations as far as possible.
     fn advance_one_sided(&mut self, finished: &mut Finished) -> bool {
         let mut progressed = false;
         let mut failures = Vec::new();
@@ -343,26 +344,25 @@ impl ProgressState {
         }
     }
 
-    /// Sends what was queued since the last time, and watches for writability where not all could
-    /// go.
+    /// Sends queued data, and watches links for writability that could not take all of it.
     pub(crate) fn flush(&mut self, finished: &mut Finished) {
         self.flush_links(false, <dyn Link>::flush, finished);
     }
 
-    /// Sends what had no room before. What is complete then must be looked at: so whoever drives
-    /// does this, before anything else.
+    /// Sends data that had no room before. The driver calls this first in a pass, which then looks
+    /// at the operations that it completed.
     pub(crate) fn resume(&mut self, finished: &mut Finished) {
         self.flush_links(true, <dyn Link>::flush, finished);
     }
 
-    /// Sends also the signals that may be late: as soon as there is nothing else to do.
+    /// Also sends signals that may be delayed, once there is nothing else to do.
     pub(crate) fn flush_late(&mut self, finished: &mut Finished) {
         self.flush_links(false, <dyn Link>::flush_late, finished);
     }
 
     fn flush_links(&mut self, writing: bool, flush: Flush, finished: &mut Finished) {
         let mut ended = Vec::new();
-        // The others send by themselves what waits.
+        // The other links send queued data by themselves.
         let such = |watched: &WatchedLink| watched.manual && watched.writing == writing;
         for (key, watched) in self.links.iter_mut().filter(|(_, watched)| such(watched)) {
             match flush(watched.link.as_ref()) {
@@ -379,7 +379,7 @@ impl ProgressState {
             }
         }
         for (key, link, error) in ended {
-            self.link_ended(key, &link, error, finished);
+            self.on_link_end(key, &link, error, finished);
         }
     }
 
@@ -392,7 +392,7 @@ impl ProgressState {
         }
     }
 
-    /// Takes note that a group is closed here. What was agreed on when it shrank is kept as long.
+    /// Remembers that a group is closed here, for as long as the state of its shrinking.
     pub(crate) fn note_closed(&mut self, id: u64) {
         self.closed.push_back(id);
         if self.closed.len() > CLOSED
@@ -402,22 +402,22 @@ impl ProgressState {
         }
     }
 
-    /// Adds a group, and hands it what came for it before.
+    /// Adds a group, and delivers the messages that arrived for it before.
     pub(crate) fn add_group(&mut self, group: GroupState, finished: &mut Finished) {
         let id = group.id;
         let members = &group.connections.meeting.members;
         let lost = (0..).zip(members).find_map(|(rank, member)| {
-            let detail = self.known_dead.get(&member.address.id)?;
+            let detail = self.ended_processes.get(&member.address.id)?;
             Some((rank, detail.clone()))
         });
         self.groups.insert(id, group);
         if let Some((rank, detail)) = lost {
-            self.lose(id, rank, &detail, finished);
+            self.lose_rank(id, rank, &detail, finished);
         }
-        self.hand_over_early(id, finished);
+        self.deliver_early(id, finished);
     }
 
-    /// Takes note of groups whose control neighbours are waited for and have made them, or never
+    /// Ends the creation of groups whose control neighbours have all joined, or one of which never
     /// will.
     fn note_joined(&self, finished: &mut Finished) {
         for group in self.groups.values().filter(|group| !group.joined.is_over()) {

@@ -1,12 +1,12 @@
-//! A suspected desync of a group.
+//! State of a suspected desync: ranks that may have made different calls.
 
 use std::time::Instant;
 
 use crate::Error;
 
-/// An earlier call of another rank differed. Nothing goes on until that rank has found which.
+/// An earlier call of another rank differed. The group pauses until that rank has found which one.
 pub(crate) struct SuspectedDesync {
     pub(super) since: Instant,
-    /// What is said if it does not find any, or does not answer.
+    /// The error if that rank finds none, or does not answer.
     pub(super) error: Error,
 }
