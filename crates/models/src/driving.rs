@@ -1,4 +1,4 @@
-//! Models of driving: nobody sleeps while something is under way that nobody drives.
+//! Models of driving: no thread sleeps while unfinished operations have no driver.
 
 use loom::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use loom::sync::{Arc, Mutex};
@@ -22,7 +22,7 @@ struct ModelOperation {
 }
 
 impl ModelOperation {
-    /// One whose peers are `quick`, or one that somebody has to signal for.
+    /// An operation whose signal is there already if `quick`, or must still be sent.
     fn new(quick: bool) -> Arc<ModelOperation> {
         Arc::new(ModelOperation {
             flag: AtomicBool::new(quick),
@@ -31,17 +31,17 @@ impl ModelOperation {
     }
 }
 
-/// An endpoint's engine: the runtime's, but for what a pass does and what a sleep is.
+/// An endpoint's engine: the runtime's, with models of its passes and sleeps.
 struct ModelEngine {
     hand_over: HandOver,
-    under_way: Mutex<Vec<Arc<ModelOperation>>>,
+    unfinished: Mutex<Vec<Arc<ModelOperation>>>,
     doorbell: AtomicU32,
     notified: AtomicU32,
-    /// The doorbell's, in which the driver sleeps.
+    /// The doorbell's event, on which the driver sleeps.
     rung: ModelEvent,
-    /// The poller's, in which the progress thread sleeps.
+    /// The poller's event, on which the progress thread sleeps.
     polled: ModelEvent,
-    /// The progress thread is to end, once it finds nothing under way.
+    /// Set when the progress thread must end, once no operation is unfinished.
     over: AtomicBool,
 }
 
@@ -61,7 +61,7 @@ impl ModelEngine {
     fn new() -> Arc<ModelEngine> {
         Arc::new(ModelEngine {
             hand_over: HandOver::new(),
-            under_way: Mutex::new(Vec::new()),
+            unfinished: Mutex::new(Vec::new()),
             doorbell: AtomicU32::new(AWAKE),
             notified: AtomicU32::new(0),
             rung: ModelEvent::default(),
@@ -71,30 +71,30 @@ impl ModelEngine {
     }
 
     fn issue(&self, operation: &Arc<ModelOperation>) {
-        let mut under_way = self.under_way.lock().unwrap();
-        under_way.push(operation.clone());
-        self.hand_over.note_pending(under_way.len());
+        let mut unfinished = self.unfinished.lock().unwrap();
+        unfinished.push(operation.clone());
+        self.hand_over.note_pending(unfinished.len());
     }
 
-    /// As [`ModelEngine::issue`], for nobody who waits: somebody else is to drive it.
+    /// As [`ModelEngine::issue`], without a caller that waits: another thread must drive it.
     fn issue_in_background(&self, operation: &Arc<ModelOperation>) {
         self.issue(operation);
         self.hand_over.hand_over(self);
     }
 
-    /// What a peer does.
+    /// The signal of a peer.
     fn signal(&self, operation: &ModelOperation) {
         operation.flag.store(true, Ordering::Release);
         self.ring_driver();
     }
 
     fn pass(&self) -> bool {
-        let mut under_way = self.under_way.lock().unwrap();
-        let has_come = |op: &Arc<ModelOperation>| op.flag.load(Ordering::Acquire);
-        let (ended, left): (Vec<_>, _) = under_way.drain(..).partition(has_come);
-        *under_way = left;
-        self.hand_over.note_pending(under_way.len());
-        drop(under_way);
+        let mut unfinished = self.unfinished.lock().unwrap();
+        let signalled = |op: &Arc<ModelOperation>| op.flag.load(Ordering::Acquire);
+        let (ended, left): (Vec<_>, _) = unfinished.drain(..).partition(signalled);
+        *unfinished = left;
+        self.hand_over.note_pending(unfinished.len());
+        drop(unfinished);
         for operation in &ended {
             operation.ending.end(DONE, |()| ());
         }
@@ -126,7 +126,7 @@ impl ModelEngine {
         }
     }
 
-    /// Sleeps until an operation that others drive is over.
+    /// Sleeps until an operation that other threads drive has ended.
     fn look_on(&self, operation: &ModelOperation) {
         while !operation.ending.is_over() {
             operation.ending.park(TIME, || false);
@@ -143,14 +143,14 @@ impl ModelEngine {
         }
     }
 
-    /// Ends the progress thread by one more operation, wherever it sleeps.
+    /// Ends the progress thread, which one more operation wakes.
     fn end(&self) {
         self.over.store(true, Ordering::Release);
         self.issue_in_background(&ModelOperation::new(true));
     }
 }
 
-/// Runs bodies on threads of their own beside the progress thread.
+/// Runs each caller on a thread, next to the progress thread.
 fn with_engine<const N: usize>(
     preemptions: usize,
     callers: [fn(&ModelEngine, &[Arc<ModelOperation>; 2]); N],
@@ -179,14 +179,14 @@ fn with_engine<const N: usize>(
     });
 }
 
-/// A caller.
+/// A caller that waits for the first operation.
 fn wait_for_first(engine: &ModelEngine, [first, _]: &[Arc<ModelOperation>; 2]) {
     engine.issue(first);
     engine.wait(first);
 }
 
 #[test]
-fn loom_what_is_issued_in_the_background_is_driven() {
+fn loom_background_operations_are_driven() {
     let caller = |engine: &ModelEngine, [first, second]: &[Arc<ModelOperation>; 2]| {
         engine.issue_in_background(first);
         engine.look_on(first);
@@ -197,9 +197,9 @@ fn loom_what_is_issued_in_the_background_is_driven() {
     with_engine(3, [caller], [true, false]);
 }
 
-/// The first caller drives both; what it leaves is the progress thread's.
+/// The first caller drives both; the progress thread continues after it.
 #[test]
-fn loom_what_a_caller_leaves_is_driven_by_the_progress_thread() {
+fn loom_progress_thread_continues_after_a_caller() {
     let other = |engine: &ModelEngine, [_, second]: &[Arc<ModelOperation>; 2]| {
         engine.issue_in_background(second);
         engine.signal(second);
@@ -208,8 +208,8 @@ fn loom_what_a_caller_leaves_is_driven_by_the_progress_thread() {
     with_engine(2, [wait_for_first, other], [true, false]);
 }
 
-/// Both callers wait, so one drives and the other parks, and may have to be driven by the progress
-/// thread once the first has what it wants.
+/// Both callers wait, so one drives and the other parks. After the first has ended, the progress
+/// thread may have to drive the second's operation.
 #[test]
 fn loom_two_callers_that_wait_are_both_driven() {
     let second = |engine: &ModelEngine, [first, second]: &[Arc<ModelOperation>; 2]| {
@@ -220,10 +220,10 @@ fn loom_two_callers_that_wait_are_both_driven() {
     with_engine(2, [wait_for_first, second], [false, true]);
 }
 
-/// The driver sleeps until somebody signals for what it waits for, and knows nothing of what a
-/// second caller has issued meanwhile, which then parks.
+/// The driver sleeps until its operation is signalled, and must be woken for an operation that a
+/// second caller issues meanwhile before it parks.
 #[test]
-fn loom_a_driver_that_sleeps_is_told_of_what_is_issued_since() {
+fn loom_sleeping_driver_is_woken_for_new_operations() {
     let second = |engine: &ModelEngine, [first, second]: &[Arc<ModelOperation>; 2]| {
         engine.issue(second);
         engine.wait(second);

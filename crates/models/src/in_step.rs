@@ -1,4 +1,4 @@
-//! Models of ranks in step: slots that need no credit, whatever is called in a row.
+//! Models of ranks in step: slots need no credit, for any sequence of calls.
 
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;
@@ -6,7 +6,7 @@ use loom::sync::atomic::{AtomicU64, Ordering};
 use loom::thread;
 
 use crate::model;
-use crate::protocols::signals::{Signals, Tell, tell_all};
+use crate::protocols::signals::{ExchangeStep, Signals, exchange_signals};
 use crate::protocols::turns::Turns;
 
 const RANKS: u32 = 2;
@@ -33,7 +33,7 @@ fn channels(slots: u64) -> Channels {
     ])
 }
 
-/// One rank, and what it has counted.
+/// A rank, and its count of operations.
 struct ModelRank {
     rank: u32,
     slots: u64,
@@ -42,7 +42,7 @@ struct ModelRank {
 }
 
 impl ModelRank {
-    /// `counts_for`: of a group with so many slots, as far as the rank knows.
+    /// A rank of a group with `slots` slots, which counts as if there were `counts_for`.
     fn new(rank: u32, slots: u64, counts_for: u64, channels: &Channels) -> ModelRank {
         ModelRank {
             rank,
@@ -56,7 +56,7 @@ impl ModelRank {
         let slot = &self.channels[self.rank as usize][signals.slot() as usize];
         let (value, first) = signals.value(id);
         if first {
-            // SAFETY: the peer has read what lay here, and loom checks that this holds.
+            // SAFETY: the peer has read the former header, and loom checks that this holds.
             slot.header.with_mut(|at| unsafe { *at = signals.number() });
         }
         if let Some(payload) = payload {
@@ -66,52 +66,52 @@ impl ModelRank {
         slot.flag.store(value, Ordering::Release);
     }
 
-    /// Whether the peer's signal has come; its header is what the peer has called.
-    fn has_come(&self, signals: &Signals, id: u32) -> bool {
+    /// Whether the peer's signal has arrived. Checks its header, which identifies the peer's call.
+    fn has_arrived(&self, signals: &Signals, id: u32) -> bool {
         let slot = &self.channels[1 - self.rank as usize][signals.slot() as usize];
-        let come = signals.has_come(&slot.flag, id);
-        if come == Some(true) {
-            // SAFETY: the signal came behind it, and loom checks that this holds.
+        let arrived = signals.has_arrived(&slot.flag, id);
+        if arrived == Some(true) {
+            // SAFETY: the signal arrived after it, and loom checks that this holds.
             let number = slot.header.with(|at| unsafe { *at });
             assert_eq!(number, signals.number(), "the header of another operation");
         }
-        come.is_some()
+        arrived.is_some()
     }
 
     fn wait(&self, signals: &Signals, id: u32) {
-        while !self.has_come(signals, id) {
+        while !self.has_arrived(signals, id) {
             thread::yield_now();
         }
     }
 
     fn payload(&self, signals: &Signals) -> u64 {
         let slot = &self.channels[1 - self.rank as usize][signals.slot() as usize];
-        // SAFETY: the peer's signal came behind it, and loom checks that this holds.
+        // SAFETY: the peer's signal arrived after it, and loom checks that this holds.
         slot.payload.with(|at| unsafe { *at })
     }
 
-    /// Counts a call, and asks the other rank where the counting says so.
+    /// Counts a call, and exchanges signals with the other rank if the count requires it.
     fn begin(&self, in_step: bool) -> Signals {
         let mut turn = self.turns.take();
         let counted = turn.count(false, in_step);
-        turn.done(counted.asked);
+        turn.done(counted.exchanges);
         let mut signals = Signals::new(counted.number, self.slots);
-        if counted.asked {
+        if counted.exchanges {
             let mut next = 0;
             loop {
-                let told = tell_all::<(), ()>(RANKS, &mut next, |tell| {
-                    Ok(match tell {
-                        Tell::Signal(rank) if rank != self.rank => {
+                let blocked = exchange_signals::<(), ()>(RANKS, &mut next, |step| {
+                    Ok(match step {
+                        ExchangeStep::Signal(rank) if rank != self.rank => {
                             self.signal(&signals, 0, None);
                             None
                         }
-                        Tell::Wait(rank) if rank != self.rank => {
-                            (!self.has_come(&signals, 0)).then_some(())
+                        ExchangeStep::Wait(rank) if rank != self.rank => {
+                            (!self.has_arrived(&signals, 0)).then_some(())
                         }
                         _ => None,
                     })
                 });
-                match told.unwrap() {
+                match blocked.unwrap() {
                     Some(()) => thread::yield_now(),
                     None => break,
                 }
@@ -121,7 +121,7 @@ impl ModelRank {
         signals
     }
 
-    /// A broadcast from rank 0, which hears from nobody.
+    /// A broadcast from rank 0, which receives no signal.
     fn broadcast(&self) {
         let signals = self.begin(false);
         if self.rank == 0 {
@@ -132,7 +132,7 @@ impl ModelRank {
         }
     }
 
-    /// An exchange, by which both know of each other.
+    /// An exchange, after which each rank knows that the other has begun.
     fn exchange(&self) {
         let signals = self.begin(true);
         self.signal(&signals, 0, Some(signals.number()));
@@ -152,7 +152,7 @@ fn two_ranks(slots: u64, counts_for: u64, calls: fn(&ModelRank)) {
 }
 
 #[test]
-fn loom_a_root_that_hears_from_nobody_overwrites_nothing() {
+fn loom_root_without_signals_overwrites_nothing() {
     two_ranks(3, 3, |rank| (0..5).for_each(|_| rank.broadcast()));
 }
 
@@ -162,7 +162,7 @@ fn loom_exchanges_need_no_further_signals() {
 }
 
 #[test]
-fn loom_ranks_stay_in_step_through_calls_of_all_kinds() {
+fn loom_mixed_calls_keep_ranks_in_step() {
     two_ranks(3, 3, |rank| {
         rank.broadcast();
         rank.exchange();
@@ -172,10 +172,9 @@ fn loom_ranks_stay_in_step_through_calls_of_all_kinds() {
     });
 }
 
-/// The models are worth something: ranks that count for more slots than there are overwrite what
-/// was not read.
+/// A check of the model: ranks that count for more slots than there are overwrite unread data.
 #[test]
 #[should_panic(expected = "Causality violation")]
-fn loom_finds_ranks_that_ask_too_seldom() {
+fn loom_finds_ranks_with_too_few_exchanges() {
     two_ranks(3, 5, |rank| (0..4).for_each(|_| rank.broadcast()));
 }

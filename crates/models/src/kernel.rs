@@ -1,8 +1,8 @@
-//! What the kernel offers to threads that sleep.
+//! Model of the kernel's events for sleeping threads.
 
 use loom::sync::{Condvar, Mutex};
 
-/// A counter that remembers that it was raised (`eventfd`).
+/// An event that stays raised until a thread has waited for it (`eventfd`).
 #[derive(Default)]
 pub(crate) struct ModelEvent {
     raised: Mutex<bool>,

@@ -1,4 +1,4 @@
-//! Models of the link table: two endpoints that need a link end with one, the same on both sides.
+//! Models of the link table: two endpoints that connect at the same time keep the same single link.
 
 use loom::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use loom::sync::{Arc, Mutex};
@@ -29,7 +29,7 @@ struct ModelPair {
     /// The links that were announced, by endpoint.
     announced: [Arc<Mutex<Vec<u64>>>; 2],
     now: Instant,
-    /// Whether the endpoint with the smaller number has precedence, or everybody.
+    /// Whether only the endpoint with the smaller number has precedence, or both have.
     ordered: bool,
 }
 
@@ -51,7 +51,8 @@ impl ModelPair {
         Arc::new(pair)
     }
 
-    /// An attempt to connect: the other end's listener accepts it, or tells to yield.
+    /// An attempt to connect: the other end's listener accepts it, or refuses it in favour of its
+    /// own.
     fn connect(&self, from: usize) -> Option<ModelLink> {
         let to = 1 - from;
         let precedes = !self.ordered || from < to;
@@ -68,7 +69,7 @@ impl ModelPair {
         Some(near)
     }
 
-    /// The runtime's loop around its table. Nothing if the endpoint is closed.
+    /// The runtime's loop around its table. `None` if the endpoint is closed.
     fn link(&self, me: usize) -> Option<ModelLink> {
         let table = &self.tables[me];
         while !table.is_closed() {
@@ -115,7 +116,7 @@ fn loom_both_ends_dial_and_keep_the_same_link() {
     both_dial(true);
 }
 
-/// The models are worth something: where both attempts may win, each end keeps another.
+/// A check of the model: if both attempts may win, each end keeps another link.
 #[test]
 #[should_panic(expected = "each end keeps another")]
 fn loom_finds_attempts_without_an_order() {
@@ -123,7 +124,7 @@ fn loom_finds_attempts_without_an_order() {
 }
 
 #[test]
-fn loom_two_threads_of_an_endpoint_share_one_link() {
+fn loom_threads_of_an_endpoint_share_one_link() {
     model(3, || {
         let pair = ModelPair::new(true);
         let other = {
@@ -136,9 +137,9 @@ fn loom_two_threads_of_an_endpoint_share_one_link() {
     });
 }
 
-/// Who waits for a link when its endpoint closes hears of it, and no link is left open.
+/// A thread that waits for a link when its endpoint closes returns, and no link stays open.
 #[test]
-fn loom_nothing_is_left_open_when_an_endpoint_closes() {
+fn loom_closed_endpoint_has_no_open_link() {
     model(3, || {
         let pair = ModelPair::new(true);
         let other = {

@@ -1,5 +1,5 @@
-//! Models of turns on the calling-thread path: operations run one at a time, in the order of the
-//! calls, by calling threads and the engine; and a lane waits for what may yet need it.
+//! Models of turns on the calling-thread path: calling threads and the engine run operations one at
+//! a time, in the order of the calls, and a lane waits for operations that may still need it.
 
 use loom::cell::UnsafeCell;
 use loom::sync::atomic::{AtomicBool, Ordering};
@@ -11,22 +11,22 @@ use crate::protocols::turns::{CountedCall, Turns};
 
 const SLOTS: u64 = 3;
 
-/// An operation that a calling thread has given to the engine.
+/// An operation that a calling thread has passed to the engine.
 struct ModelEntered {
     sequence: u64,
     counted: CountedCall,
 }
 
-/// One rank's path, and the part of its executor that operations are given to.
+/// One rank's path, and the part of its executor that takes over operations.
 struct ModelPath {
     turns: Turns,
     /// The number of the next operation of the group.
     order: Mutex<u64>,
-    /// The operations that the engine has, by their numbers: the state of the engine.
+    /// The engine's state: its operations, by number.
     queue: Mutex<Vec<ModelEntered>>,
-    /// The memory that operations work on: how many have run.
+    /// The memory that operations work on: the number that have run.
     ran: UnsafeCell<u64>,
-    /// The operations that have run in the lane, in their order.
+    /// The operations that have run in the lane, in order.
     lane: Mutex<Vec<u64>>,
     ended: AtomicBool,
 }
@@ -45,15 +45,16 @@ impl ModelPath {
 
     fn run(&self, counted: CountedCall) {
         self.ran.with_mut(|ran| {
-            // SAFETY: whoever runs an operation has the turn, and loom checks that this is enough.
+            // SAFETY: the thread that runs an operation holds the turn, and loom checks that this
+            // suffices.
             let ran = unsafe { &mut *ran };
             assert_eq!(*ran, counted.number, "out of order");
             *ran += 1;
         });
     }
 
-    /// A call on a calling thread, which asks about memory, and gets stuck or not. False if it is
-    /// not its turn.
+    /// A call on a calling thread, with an exchange of positions, which blocks if `stuck`. False if
+    /// it is not its turn.
     fn attempt(&self, stuck: bool) -> bool {
         let Some(mut turn) = self.turns.try_begin() else {
             return false;
@@ -62,13 +63,13 @@ impl ModelPath {
         let counted = turn.count(true, false);
         let sequence = {
             let mut order = self.order.lock().unwrap();
-            turn.is_undecided(*order);
+            turn.note_undecided(*order);
             *order += 1;
             *order - 1
         };
         if !stuck {
             self.run(counted);
-            turn.done(counted.asked);
+            turn.done(counted.exchanges);
             return true;
         }
         drop(turn);
@@ -78,7 +79,7 @@ impl ModelPath {
         true
     }
 
-    /// A call that the engine runs from its beginning.
+    /// A call that the engine executes from the beginning.
     fn enter(&self) {
         let mut queue = self.queue.lock().unwrap();
         let counted = self.turns.take().count(true, false);
@@ -91,8 +92,8 @@ impl ModelPath {
         self.turns.handed_over(sequence, false);
     }
 
-    /// A pass of the engine, which takes every operation whose turn has come. `needs_lane`: they
-    /// turn out to need one.
+    /// A pass of the engine, which runs every operation whose turn it is. `needs_lane`: they need a
+    /// lane.
     fn pass(&self, needs_lane: bool) {
         let mut queue = self.queue.lock().unwrap();
         queue.retain(|entered| {
@@ -109,7 +110,7 @@ impl ModelPath {
         });
     }
 
-    /// A call in a lane behind what was called before: true if it has run.
+    /// A call in a lane, after earlier calls. True if it has run.
     fn call_in_lane(&self, sequence: u64) -> bool {
         let queue = self.queue.lock().unwrap();
         let undecided = self.turns.undecided().is_some_and(|word| word < sequence);
@@ -129,7 +130,7 @@ impl ModelPath {
 }
 
 #[test]
-fn loom_operations_run_one_at_a_time_in_the_order_of_the_calls() {
+fn loom_operations_run_in_call_order() {
     model(3, || {
         let path = ModelPath::new();
         let other = {
@@ -153,9 +154,9 @@ fn loom_operations_run_one_at_a_time_in_the_order_of_the_calls() {
     });
 }
 
-/// Two calling threads and the engine, where the first gets stuck.
+/// Two calling threads and the engine, where the first thread blocks.
 #[test]
-fn loom_two_calling_threads_and_the_engine_take_turns() {
+fn loom_calling_threads_and_engine_take_turns() {
     model(2, || {
         let path = ModelPath::new();
         let others = [true, false].map(|stuck| {
@@ -177,7 +178,7 @@ fn loom_two_calling_threads_and_the_engine_take_turns() {
     });
 }
 
-/// When a group fails, nothing is on its way on a calling thread.
+/// When a group fails, no operation runs on a calling thread.
 #[test]
 fn loom_nothing_begins_after_the_end() {
     model(3, || {
@@ -191,15 +192,15 @@ fn loom_nothing_begins_after_the_end() {
         };
         path.turns.end();
         path.ended.store(true, Ordering::Release);
-        // SAFETY: nobody runs anything now, and loom checks that this holds.
+        // SAFETY: no thread runs an operation now, and loom checks that this holds.
         assert!(path.ran.with(|ran| unsafe { *ran }) <= 2);
         caller.join().unwrap();
     });
 }
 
-/// A call in a lane does not overtake what was called before it and may yet need the lane.
+/// A call in a lane does not overtake an earlier call that may still need the lane.
 #[test]
-fn loom_a_lane_waits_for_what_may_yet_need_it() {
+fn loom_lane_waits_for_undecided_operations() {
     model(3, || {
         let path = ModelPath::new();
         let caller = {

@@ -1,17 +1,17 @@
-//! Payloads that links write to the output of a tile themselves. See [Note: Arrivals] in
-//! `program/arrivals.rs`.
+//! State of a tile's redirected arrivals, which links write directly to its output. See
+//! [Note: Arrivals] in `program/arrivals.rs`.
 
 use std::sync::Arc;
 
 use weft_schedule::Rank;
 use weft_transport::{IovecMut, Link, Redirection};
 
-/// What links are told to write to the output for one tile.
+/// The arrivals of one tile that are redirected to its output.
 #[derive(Default, Debug)]
 pub(crate) struct Arrivals {
     pub(super) redirected: Vec<RedirectedArrival>,
-    /// How far the tile had come when it was last looked what links can be told.
-    pub(super) looked_at: Option<usize>,
+    /// The tile's next instruction at the last check for redirections.
+    pub(super) checked_at: Option<usize>,
 }
 
 #[derive(Debug)]
@@ -26,13 +26,13 @@ pub(super) struct RedirectedArrival {
 #[derive(Debug)]
 pub(super) struct RedirectedPiece {
     pub(super) redirection: Redirection,
-    /// Where in the pool it would land.
+    /// Its place in the receive buffer, as an offset in the pool.
     pub(super) offset: u64,
     pub(super) into: IovecMut,
 }
 
 impl Arrivals {
-    /// Tells the links to stop: nothing is written to the output any more.
+    /// Ends all redirections: links do not write to the output any more.
     pub(super) fn cancel(&self, links: &[Option<Arc<dyn Link>>]) {
         for arrival in &self.redirected {
             let link = links[arrival.from as usize].as_ref();

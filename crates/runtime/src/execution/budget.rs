@@ -1,12 +1,12 @@
-//! The budget of one advance of operations.
+//! Budget of one advance of operations.
 
-/// What one advance may use up, so that other operations get their turn.
+/// The work that one advance may do before other operations get their turn.
 pub(crate) struct Budget {
-    /// Bytes that may still be read or written.
+    /// The remaining bytes that may be read or written.
     pub(crate) bytes: u64,
-    /// Room for the addresses of steps with many operands.
+    /// Buffer for the addresses of steps with many operands.
     pub(crate) addresses: Vec<*mut u8>,
 }
 
-// SAFETY: the addresses are plain ones, written anew before each use.
+// SAFETY: the addresses are plain values, which are overwritten before each use.
 unsafe impl Send for Budget {}

@@ -1,11 +1,11 @@
-//! The executor: the operations of a group in flight, their admission, and their lanes.
+//! Executor: a group's unfinished operations, their admission, and their lanes.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use weft_algorithms::MemoryClass;
-use weft_call::{Call, Completion, Counts, Due, Finished, Op, Order};
+use weft_call::{Call, Completion, Counts, Finished, Op, Order, TimeLimit};
 use weft_channel::{Connections, LANES};
 use weft_flight::GroupFlight;
 use weft_memory::{Bases, Pieces, Pool, access};
@@ -15,13 +15,13 @@ use weft_transport::Segment;
 use super::budget::Budget;
 use super::calling_thread::{CallingThread, Entered, InlineOutcome};
 use super::interpret::GroupFailure;
-use super::operation::{Agreement, Lane, Operation, OperationMemory, Running};
+use super::operation::{Lane, Operation, OperationMemory, Running, ValueAgreement};
 use super::strips::Strips;
 use super::tiles;
 use crate::Error;
 use crate::selection::{Decision, agreement_call};
 
-/// The operations of one group, and what runs them.
+/// The operations of one group, and their drivers.
 pub(crate) struct Executor {
     pub(crate) lanes: [Lane; LANES],
     pub(crate) operations: VecDeque<Operation>,
@@ -29,28 +29,28 @@ pub(crate) struct Executor {
     /// The calling-thread path, where all ranks map each other's memory.
     pub(crate) calling_thread: Option<Arc<CallingThread>>,
     pub(crate) symmetric: Arc<Pieces>,
-    /// How many operations ran in lanes by a plan for symmetric memory.
+    /// The number of operations that ran in lanes by a plan for symmetric memory.
     pub(crate) symmetric_operations: u64,
-    /// How many steps of other ranks this one has executed.
+    /// The number of steps that this rank has executed for others.
     pub(crate) steps_helped: u64,
     flight: GroupFlight,
     ranks: u32,
     timeout: Duration,
 }
 
-/// What a call has been given on its way to becoming an operation.
-struct Ready {
+/// A call with all that it needs to become an operation.
+struct PreparedCall {
     decision: Arc<Decision>,
     bases: Bases,
-    agreement: Option<Arc<Agreement>>,
+    agreement: Option<Arc<ValueAgreement>>,
     keep: Option<OperationMemory>,
     entered: Option<Entered>,
 }
 
-impl Ready {
-    /// For a call on memory that its rank alone reaches.
+impl PreparedCall {
+    /// A call on memory that only its rank reaches.
     fn new(call: &Call, decision: Arc<Decision>) -> Self {
-        Ready {
+        PreparedCall {
             decision,
             bases: Bases::own(call),
             agreement: None,
@@ -81,7 +81,7 @@ impl Executor {
         self.order.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds a call to the operations under way, behind the agreement that it may need.
+    /// Enqueues a call, after the agreement that it may need.
     pub(crate) fn enqueue(
         &mut self,
         connections: &Connections,
@@ -106,16 +106,16 @@ impl Executor {
         let place = symmetric.as_ref().map_or(0, |(place, _)| *place);
         let agreement =
             (decision.agreement.is_some()).then(|| self.enqueue_agreement(&call, &decision, place));
-        let ready = Ready {
+        let ready = PreparedCall {
             bases: symmetric.map_or_else(|| Bases::own(&call), |(_, bases)| bases),
             agreement,
             keep: scaled,
-            ..Ready::new(&call, decision)
+            ..PreparedCall::new(&call, decision)
         };
         self.push(call, completion, ready);
     }
 
-    /// Adds a call that has been entered on the calling-thread path.
+    /// Enqueues a call that has been entered on the calling-thread path.
     pub(crate) fn resume(
         &mut self,
         call: Call,
@@ -123,9 +123,9 @@ impl Executor {
         completion: Arc<Completion>,
         entered: Entered,
     ) {
-        let ready = Ready {
+        let ready = PreparedCall {
             entered: Some(entered),
-            ..Ready::new(&call, decision)
+            ..PreparedCall::new(&call, decision)
         };
         self.push(call, completion, ready);
     }
@@ -141,7 +141,7 @@ impl Executor {
         call: &Call,
         decision: &Decision,
         symmetric: u64,
-    ) -> Arc<Agreement> {
+    ) -> Arc<ValueAgreement> {
         let value = match &call.counts {
             Counts::Equal(_) => symmetric,
             Counts::PerRank(list) => list.iter().copied().max().unwrap_or(0),
@@ -150,18 +150,18 @@ impl Executor {
             }
         };
         let completion = Completion::new();
-        let agreement = Agreement::new(value, completion.clone());
+        let agreement = ValueAgreement::new(value, completion.clone());
         let small = agreement_call(agreement.memory(), call.priority, call.timeout);
-        let ready = Ready {
-            keep: Some(OperationMemory::Agreement(agreement.clone())),
+        let ready = PreparedCall {
+            keep: Some(OperationMemory::ValueAgreement(agreement.clone())),
             entered: self.enter(&small),
-            ..Ready::new(&small, decision.of_agreement())
+            ..PreparedCall::new(&small, decision.of_agreement())
         };
         self.push(small, completion, ready);
         agreement
     }
 
-    fn push(&mut self, call: Call, completion: Arc<Completion>, ready: Ready) {
+    fn push(&mut self, call: Call, completion: Arc<Completion>, ready: PreparedCall) {
         let now = Instant::now();
         let (sequence, fingerprint) = match &ready.entered {
             Some(entered) => (entered.sequence, entered.fingerprint),
@@ -171,21 +171,21 @@ impl Executor {
             Some(entered) => entered.record,
             None => (self.flight).issue(&call.flight_entry(sequence, 0, self.ranks), false),
         };
-        if matches!(ready.keep, Some(OperationMemory::Agreement(_))) {
+        if matches!(ready.keep, Some(OperationMemory::ValueAgreement(_))) {
             self.flight.mark_internal(record);
         }
         completion.set_record(self.flight.recorded(record));
         let path = self.calling_thread.as_ref();
         let inline = (ready.entered).filter(|entered| entered.outcome != Some(InlineOutcome::Lane));
         let inline = inline.zip(path.and_then(|path| path.choose(&call)));
-        // What began on a calling thread comes late.
-        let behind = |operation: &&Operation| operation.sequence > sequence;
+        // A call that began on a calling thread is enqueued late.
+        let later = |operation: &&Operation| operation.sequence > sequence;
         let position =
-            self.operations.len() - self.operations.iter().rev().take_while(behind).count();
+            self.operations.len() - self.operations.iter().rev().take_while(later).count();
         let operation = Operation {
             sequence,
             completion,
-            due: Due::within(call.timeout.unwrap_or(self.timeout)),
+            due: TimeLimit::within(call.timeout.unwrap_or(self.timeout)),
             inline: inline.map(|(entered, choice)| (entered, choice.kept())),
             call,
             fingerprint,
@@ -205,8 +205,8 @@ impl Executor {
         }
     }
 
-    /// The operations whose turn has come: the first of each lane, and the first of those on the
-    /// calling-thread path.
+    /// The operations that may run: the first of each lane, and the first of the calling-thread
+    /// path.
     pub(crate) fn front(&self) -> impl Iterator<Item = &Operation> {
         let mut seen = [false; LANES];
         let inline = |op: &&Operation| op.inline.is_some();
@@ -218,7 +218,7 @@ impl Executor {
         })
     }
 
-    /// Takes an operation as far as it goes. True if anything was done; its end, if it has come.
+    /// Advances an operation as far as possible. True if anything was done.
     pub(crate) fn advance(
         &mut self,
         connections: &mut Connections,
@@ -264,7 +264,7 @@ impl Executor {
         tiles::advance(operation, lane, connections, pool.segment(), budget)
     }
 
-    /// Executes one step of a rank that is behind, if the operation has one that may be taken over.
+    /// Executes a step for a rank that is behind, if the operation has one that may be taken over.
     pub(crate) fn help(
         &mut self,
         connections: &Connections,
@@ -307,7 +307,7 @@ impl Executor {
         Ok(operation.waiting.is_none())
     }
 
-    /// Lets an operation run whose turn in its lane has come. False if it must wait still.
+    /// Admits an operation that is the first in its lane. False if it must still wait.
     fn admit(
         &mut self,
         position: usize,
@@ -365,8 +365,8 @@ impl Executor {
         Ok(true)
     }
 
-    /// Whether an operation before this one is in the same lane, or is one on the calling-thread
-    /// path that may yet need it.
+    /// Whether an earlier operation is in the same lane, or is on the calling-thread path and may
+    /// still need the lane.
     fn has_predecessor(&self, sequence: u64, lane: usize) -> bool {
         let before = |(other, its_lane): (u64, usize)| other < sequence && its_lane == lane;
         let path = self.calling_thread.as_ref();
@@ -380,8 +380,8 @@ impl Executor {
             .any(before)
     }
 
-    /// Lets no operation begin any more on the calling-thread path. The number of operations that
-    /// have been issued.
+    /// Prevents further operations on the calling-thread path. Returns the number of operations
+    /// that have been issued.
     pub(crate) fn end_issue(&self) -> u64 {
         if let Some(path) = &self.calling_thread {
             path.end();
@@ -397,7 +397,7 @@ impl Executor {
         error: &Error,
         finished: &mut Finished,
     ) {
-        // They are in the order of their numbers.
+        // Operations are in the order of their numbers.
         let first = self.operations.partition_point(|op| op.sequence < limit);
         for operation in self.operations.drain(first..) {
             operation.cancel(&connections.links);
@@ -405,20 +405,20 @@ impl Executor {
         }
     }
 
-    /// How many operations have run on symmetric memory.
+    /// The number of operations that ran on symmetric memory.
     pub(crate) fn symmetric_operations(&self) -> u64 {
         let path = self.calling_thread.as_ref();
         self.symmetric_operations + path.map_or(0, |path| path.symmetric_operations())
     }
 }
 
-/// The input, multiplied, of a premultiplied reduction whose schedule only reads it. The others
-/// multiply in their output, tile by tile.
+/// A multiplied copy of the input for a premultiplied reduction whose schedule only reads it. Other
+/// reductions multiply in their output, tile by tile.
 fn scaled_input(call: &Call, rank: u32, ranks: u32) -> Option<OperationMemory> {
     let Op::PremulSum(factor) = call.op else {
         return None;
     };
-    let reads_only = call.collective.reduces() && !call.brings_in(rank);
-    // SAFETY: see [Note: Who may touch what]: the input is the caller's, which is read here.
+    let reads_only = call.collective.reduces() && !call.copies_input(rank);
+    // SAFETY: see [Note: Memory access]: this only reads the caller's input.
     reads_only.then(|| OperationMemory::Scaled(unsafe { access::scaled(call, ranks, factor) }))
 }

@@ -1,8 +1,8 @@
-//! The interpreter of compiled programs, shared by both drivers: tiles in lanes, and operations on
-//! the calling thread.
+//! Interpreter of compiled programs, shared by both drivers: tiles in lanes, and operations on the
+//! calling thread.
 //!
-//! A driver says what differs: where slots lie, how flags are numbered and fingerprints shown, what
-//! a link must carry, and who may claim a step. All of it is resolved when weft is compiled.
+//! A driver implements the differences: the places of slots, the numbers of flags, the sending of
+//! fingerprints, puts over links, and claims of steps. All of it is resolved at compile time.
 
 use std::fmt;
 
@@ -17,25 +17,25 @@ use weft_transport::LinkError;
 
 use crate::Error;
 
-/// Why an operation does not go on.
+/// The reason why an operation is blocked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Blocked {
-    /// A signal has not come.
+    /// A signal has not arrived.
     Signal { from: u32, id: u32 },
     /// A peer has not ended an earlier tile that used the same receive buffer.
     Credit { from: u32 },
     /// A peer has not granted its memory: it has not made this call, or not yet.
     Grant { from: u32 },
-    /// The link to a peer takes no more bytes for now.
+    /// The link to a peer accepts no more bytes for now.
     Link { to: u32 },
-    /// What is to be sent to a peer is not registered yet.
+    /// The memory to send to a peer is not registered yet.
     Registration { to: u32 },
     /// A peer is executing a step of this rank's.
     Claimed { by: u32 },
 }
 
 impl Blocked {
-    /// Whom it waits for.
+    /// The rank that it waits for.
     pub(crate) fn rank(self) -> u32 {
         match self {
             Blocked::Signal { from, .. } | Blocked::Credit { from } | Blocked::Grant { from } => {
@@ -50,47 +50,47 @@ impl Blocked {
 impl fmt::Display for Blocked {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Blocked::Signal { id: 0, .. } => write!(f, "it to make this call and begin its part"),
-            Blocked::Signal { .. } => write!(f, "it to go on with its part of this call"),
-            Blocked::Credit { .. } => write!(f, "it to take in what was sent before"),
-            Blocked::Grant { .. } => write!(f, "it to make the same call"),
-            Blocked::Link { .. } => write!(f, "it to receive what is being sent"),
+            Blocked::Signal { id: 0, .. } => write!(f, "it has not begun its part of this call"),
+            Blocked::Signal { .. } => write!(f, "it has not sent its next part of this call"),
+            Blocked::Credit { .. } => write!(f, "it has not processed earlier data"),
+            Blocked::Grant { .. } => write!(f, "it has not made the same call"),
+            Blocked::Link { .. } => write!(f, "it does not receive the data that is being sent"),
             Blocked::Registration { .. } => {
                 write!(
                     f,
-                    "this rank's memory to be registered, so that it can be sent there"
+                    "this rank's memory is not registered yet for sending there"
                 )
             }
-            Blocked::Claimed { .. } => write!(f, "it to finish a step that it has claimed"),
+            Blocked::Claimed { .. } => write!(f, "it has not finished a step that it has claimed"),
         }
     }
 }
 
-/// What ends a group.
+/// A failure that ends a group.
 #[derive(Debug)]
 pub(crate) enum GroupFailure {
     /// The link to this rank has failed.
     Link(u32, LinkError),
-    /// A rank called something else.
+    /// A rank made another call.
     Desync {
         rank: u32,
         mine: Fingerprint,
         theirs: Fingerprint,
     },
-    /// Something else.
+    /// Any other error.
     Other(Error),
 }
 
 impl GroupFailure {
-    pub(crate) fn internal(what: &str) -> Self {
-        GroupFailure::Other(Error::Internal(what.into()))
+    pub(crate) fn internal(message: &str) -> Self {
+        GroupFailure::Other(Error::Internal(message.into()))
     }
 }
 
-/// What an operation waits for, or nothing once it has got on.
+/// The reason why an operation is blocked; `None` if it has advanced.
 pub(crate) type Advance = Result<Option<Blocked>, GroupFailure>;
 
-/// What a driver runs: a tile of an operation.
+/// The tile of an operation that a driver runs.
 #[derive(Clone, Copy)]
 pub(crate) struct ProgramFrame<'a> {
     pub(crate) program: &'a Program,
@@ -99,15 +99,15 @@ pub(crate) struct ProgramFrame<'a> {
     pub(crate) tile: u64,
 }
 
-/// How instructions are carried out where the two ways to run a program differ.
+/// The instructions that the two drivers execute differently.
 pub(crate) trait Driver {
     /// The first byte of a location's slot; for user memory, of the rank's buffer.
     fn base(&self, location: Location) -> *mut u8;
 
-    /// Waits for a signal and, at the first of a peer, compares what it has called.
+    /// Waits for a signal and, at a peer's first, compares its call with this rank's.
     fn wait(&mut self, from: Rank, id: SignalId) -> Advance;
 
-    /// Signals and, at the first to a peer, shows what this rank has called.
+    /// Signals and, at the first to a peer, sends the fingerprint of this rank's call.
     fn signal(&mut self, to: Rank, id: SignalId) -> Advance;
 
     /// Sends an operand over a link, then signals.
@@ -115,51 +115,51 @@ pub(crate) trait Driver {
         Err(GroupFailure::internal("a put where all memory is mapped"))
     }
 
-    /// Copies what has not come to the output already.
+    /// Copies the bytes of an arrival that are not in the output already.
     fn arrive(&mut self, _arrival: u32, _step: LocalStep) -> Result<(), GroupFailure> {
         Err(GroupFailure::internal(
             "an arrival where all memory is mapped",
         ))
     }
 
-    /// Executes the step at this place of the program unless somebody else has, or leaves it to
+    /// Executes the step at this place of the program unless another rank has, or leaves it to
     /// others.
     fn claimable(&mut self, _at: usize, _claim: u32, _owner: Rank, _step: LocalStep) -> Advance {
         Err(GroupFailure::internal("a claimable step outside of lanes"))
     }
 
-    /// What a step within memory that this rank reaches waits for.
+    /// Returns what a step in mapped memory waits for.
     #[inline]
     fn before_local(&self, _step: LocalStep) -> Option<Blocked> {
         None
     }
 
-    /// Takes note that a step within memory that this rank reaches begins.
+    /// Records that a step in mapped memory begins.
     #[inline]
     fn begin_step(&self, _step: LocalStep) -> Option<OpenStage> {
         None
     }
 
-    /// Takes note that it is over, and has read and written so many bytes.
+    /// Records that a step has ended, and the bytes that it has read and written.
     #[inline]
     fn end_step(&self, _stage: Option<OpenStage>, _bytes: u64) {}
 
-    /// Takes note of bytes read or written. False if others shall have their turn now.
+    /// Counts bytes read or written. False if other operations should get their turn now.
     fn spend(&mut self, _bytes: u64) -> bool {
         true
     }
 
-    /// Room for the addresses of a step that has many operands, kept from step to step.
+    /// A buffer for the addresses of a step with many operands, reused for later steps.
     fn addresses(&mut self) -> Vec<*mut u8> {
         Vec::new()
     }
 
-    /// Takes that room back.
+    /// Returns that buffer.
     fn keep_addresses(&mut self, _addresses: Vec<*mut u8>) {}
 }
 
-/// Executes instructions from `next` on, until one is blocked, others shall have their turn, or the
-/// program has ended.
+/// Executes instructions from `next` on, until one is blocked, other operations should get their
+/// turn, or the program has ended.
 #[inline]
 pub(crate) fn run<D: Driver>(driver: &mut D, frame: ProgramFrame<'_>, next: &mut usize) -> Advance {
     while let Some(instruction) = frame.program.instructions.get(*next) {
@@ -201,7 +201,7 @@ pub(crate) fn run<D: Driver>(driver: &mut D, frame: ProgramFrame<'_>, next: &mut
     Ok(None)
 }
 
-/// Executes a step within memory that this rank reaches.
+/// Executes a step in mapped memory.
 #[inline]
 pub(crate) fn execute<D: Driver>(driver: &mut D, frame: ProgramFrame<'_>, step: LocalStep) {
     const FEW: usize = 8;
@@ -264,7 +264,7 @@ fn execute_at<D: Driver>(
         let (dsts, srcs) = addresses.split_at(destinations);
         let bytes = |operand: &Operand| geometry.bytes(operand.encoding, elements);
         match step.kernel {
-            // SAFETY: see [Note: Who may touch what].
+            // SAFETY: see [Note: Memory access].
             Kernel::Copy => unsafe { access::copy(dsts, srcs[0], bytes(&operands[0])) },
             Kernel::Convert => {
                 let of = |operand: &Operand| operand.representation(call, shape.ranks);

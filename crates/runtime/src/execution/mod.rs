@@ -1,4 +1,4 @@
-//! Execution: the operations of a group in flight, and the two drivers of their programs.
+//! Execution: a group's unfinished operations, and the two drivers of their programs.
 
 mod arrivals;
 mod budget;

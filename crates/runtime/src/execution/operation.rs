@@ -1,28 +1,28 @@
-//! One call in flight, and its tiles.
+//! An unfinished operation, and its tiles.
 //!
 //! [Note: Lanes and slots] All ranks issue the operations of a group in the same order, so
-//! operation n can use lane n % 4 without a word between ranks. Within a lane operations run
-//! one after the other, each with a number of tiles that all ranks agree on, so that tile g of a
-//! lane is the same tile everywhere, and may use slot g modulo slots of all temporary memory. A
-//! tile starts when the tile that used its slot before has ended on this rank and, where it will
-//! put something into a peer's receive buffer, on that peer: peers tell by their credit words.
+//! operation n uses lane n % 4 without communication. Operations in a lane run one after the other,
+//! each with a number of tiles that all ranks agree on. So tile g of a lane is the same tile on
+//! every rank, and may use slot g modulo the number of slots of all temporary memory. A tile starts
+//! when the former tile in its slot has ended on this rank and on the peers whose receive buffers
+//! it writes. Peers report that by their credit words.
 //!
-//! [Note: Levels of priority] A lane's order is that of the calls on every rank, so an urgent
-//! operation cannot go past another in its lane. Hence the first few priorities other than 0 that a
-//! group's calls bring have a lane each: however many operations of other priorities are under way,
-//! none of them is in the way of the slots of this one, and the engine advances it first. All ranks
-//! call with the same priorities in the same order, so all map them to the same lanes; a rank with
-//! another one is found out by its fingerprint.
+//! [Note: Levels of priority] A lane has the order of the calls on every rank, so an urgent
+//! operation cannot overtake another in its lane. So the first few priorities other than 0 have
+//! separate lanes: operations of other priorities, of any number, do not occupy an urgent
+//! operation's slots, and the engine advances it first. All ranks call with the same priorities in
+//! the same order, so all map them to the same lanes. The fingerprint detects a rank with another
+//! priority.
 //!
-//! [Note: Agreement] Two things can be known to one rank only: the largest block of an operation
-//! whose counts differ between ranks, and whether memory is symmetric. Then a small all-reduce goes
-//! before the operation and settles it.
+//! [Note: Agreement of values] Two values may be known to one rank only: the largest block of an
+//! operation whose counts differ between ranks, and whether memory is symmetric. A small all-reduce
+//! before the operation determines them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use weft_call::{Call, Completion, Due, Fingerprint};
+use weft_call::{Call, Completion, Fingerprint, TimeLimit};
 use weft_channel::{PartSet, lane_of};
 use weft_flight::OpenStage;
 use weft_memory::Bases;
@@ -38,23 +38,23 @@ use super::strips::Strips;
 use crate::Error;
 use crate::selection::{Decision, InlineProgram};
 
-/// The values that the small all-reduce before an operation reduces with `max`: x and its
-/// complement, so that the result tells both the largest value and whether all were the same.
+/// The values of the small all-reduce (`max`) before an operation: x and its complement, so that
+/// the result has both the largest value and whether all were the same.
 #[derive(Debug)]
-pub(crate) struct Agreement {
+pub(crate) struct ValueAgreement {
     words: [AtomicU64; 2],
     completion: Arc<Completion>,
 }
 
-impl Agreement {
+impl ValueAgreement {
     pub(crate) fn new(value: u64, completion: Arc<Completion>) -> Arc<Self> {
-        Arc::new(Agreement {
+        Arc::new(ValueAgreement {
             words: [AtomicU64::new(value), AtomicU64::new(!value)],
             completion,
         })
     }
 
-    /// Where the all-reduce works.
+    /// The memory of the all-reduce.
     pub(crate) fn memory(&self) -> *mut u8 {
         self.words.as_ptr().cast_mut().cast()
     }
@@ -77,13 +77,13 @@ impl Agreement {
 /// The tiles of a lane, counted over all operations that ran in it.
 #[derive(Default, Debug)]
 pub(crate) struct Lane {
-    /// The number of tiles given to operations so far.
+    /// The number of tiles of all operations so far.
     pub(crate) assigned: u64,
-    /// All tiles below this have ended here.
+    /// The number of tiles that have ended here, in order.
     pub(crate) ended: u64,
 }
 
-/// One tile under way.
+/// A tile that has started.
 #[derive(Debug)]
 pub(crate) struct Tile {
     /// Its number within the operation.
@@ -92,72 +92,72 @@ pub(crate) struct Tile {
     pub(crate) g: u64,
     /// The next instruction.
     pub(crate) next: usize,
-    /// Its puts that are under way.
+    /// Its puts that are not complete.
     pub(crate) puts: Puts,
-    /// What links are told to write to the output.
+    /// The arrivals that links write to the output.
     pub(crate) arrivals: Arrivals,
-    /// The further streams that it has chosen, by the rank at their other end: everything that it
-    /// sends to a rank takes one stream, and so keeps its order. Those of different tiles need
-    /// none, since a slot is only used again behind a credit.
+    /// The additional streams that it has chosen, by receiver. All data of a tile to one rank uses
+    /// one stream, which keeps its order. Different tiles need no order, since a slot is reused
+    /// only after a credit.
     pub(crate) streams: Vec<(Rank, usize)>,
-    /// The rank that knows the fingerprint which goes ahead of the next instruction, a put.
+    /// The rank that has received the fingerprint for the next instruction, a put.
     pub(crate) shown: Option<u32>,
-    /// The wait for a signal that it is in, if somebody traces.
+    /// The stage of its current wait for a signal, while stages are traced.
     pub(crate) awaited: Option<OpenStage>,
-    /// Why it does not go on.
+    /// The reason why it is blocked.
     pub(crate) blocked: Option<Blocked>,
-    /// All its instructions are done; kept until the tiles before it have ended too.
+    /// Whether its instructions are complete. It is kept until the tiles before it have ended.
     pub(crate) done: bool,
 }
 
-/// What an operation needs once its turn has come.
+/// The state of an operation that is admitted.
 #[derive(Debug)]
 pub(crate) struct Running {
     pub(crate) plan: Arc<Plan>,
     pub(crate) geometry: Geometry,
     pub(crate) bases: Bases,
-    /// What it uses of channels and scratch memory.
+    /// The parts of channels and scratch memory that it uses.
     pub(crate) parts: PartSet,
     /// The lane's number of the operation's first tile.
     pub(crate) first: u64,
     /// The next tile to start, within the operation.
     pub(crate) next: u64,
-    /// Tiles under way, in order.
+    /// Started tiles, in order.
     pub(crate) tiles: Vec<Tile>,
-    /// What of its memory is registered for a while.
+    /// Temporary registrations of its memory.
     pub(crate) strips: Strips,
 }
 
-/// One call under way.
+/// An unfinished operation.
 #[derive(Debug)]
 pub(crate) struct Operation {
     pub(crate) sequence: u64,
     pub(crate) call: Call,
     pub(crate) completion: Arc<Completion>,
-    pub(crate) due: Due,
+    pub(crate) due: TimeLimit,
     pub(crate) fingerprint: Fingerprint,
     /// Set for one that runs on the calling-thread path.
     pub(crate) inline: Option<(Entered, InlineProgram)>,
     pub(crate) decision: Arc<Decision>,
     pub(crate) bases: Bases,
-    pub(crate) agreement: Option<Arc<Agreement>>,
+    pub(crate) agreement: Option<Arc<ValueAgreement>>,
     pub(crate) running: Option<Running>,
-    /// Why it cannot run, as all ranks find alike.
+    /// The error if it cannot run, the same on all ranks.
     pub(crate) refusal: Option<Error>,
-    /// Why its next tile cannot start, if none is under way.
+    /// The reason why its next tile cannot start, if no tile is running.
     pub(crate) waiting: Option<Blocked>,
-    /// When it last made a step, as far as housekeeping saw.
+    /// The time of its last progress, as observed by housekeeping.
     pub(crate) last_step: Instant,
     pub(crate) last_query: Instant,
-    /// Keeps memory alive that only the operation uses.
+    /// Memory that only this operation uses.
     pub(crate) _keep: Option<OperationMemory>,
 }
 
 /// Memory that only one operation uses.
 #[derive(Debug)]
 pub(crate) enum OperationMemory {
-    /// What an agreement reduces.
-    Agreement(#[expect(dead_code, reason = "held, not read")] Arc<Agreement>),
+    /// The values of an agreement.
+    ValueAgreement(#[expect(dead_code, reason = "held, not read")] Arc<ValueAgreement>),
     /// A multiplied copy of the input.
     Scaled(Vec<u8>),
 }
@@ -167,12 +167,12 @@ impl Operation {
         lane_of(self.sequence, self.fingerprint.level())
     }
 
-    /// Whether it goes ahead of what links have queued: all operations of its lane do, or none.
+    /// Whether its data overtakes queued data of links; the same for all operations of its lane.
     pub(crate) fn is_urgent(&self) -> bool {
         self.call.priority > 0 && self.fingerprint.level() > 0
     }
 
-    /// Whether everything is done, or nothing can be.
+    /// Whether all tiles have ended, or it cannot run.
     pub(crate) fn is_done(&self) -> bool {
         if self.refusal.is_some() {
             return true;
@@ -185,8 +185,7 @@ impl Operation {
             .is_some_and(|r| r.next == r.geometry.tiles && r.tiles.is_empty())
     }
 
-    /// Gives up what is on its way on links: the caller's memory is neither read nor written any
-    /// more.
+    /// Cancels its puts and arrivals on links, which do not use the caller's memory any more.
     pub(crate) fn cancel(&self, links: &[Option<Arc<dyn Link>>]) {
         for tile in self.running.iter().flat_map(|running| &running.tiles) {
             tile.puts.cancel(links);
@@ -200,7 +199,7 @@ impl Operation {
         running.is_some_and(|running| running.plan.program.helps)
     }
 
-    /// Why it does not go on.
+    /// The reason why it is blocked.
     pub(crate) fn blocked(&self) -> Option<&Blocked> {
         let tiles = self.running.iter().flat_map(|running| &running.tiles);
         tiles
@@ -209,9 +208,9 @@ impl Operation {
             .or(self.waiting.as_ref())
     }
 
-    /// What the ranks have agreed on: the plan, or why there is none, and the largest block where
-    /// that is not known to all. What came from the calling-thread path has no agreement: its
-    /// memory is not symmetric.
+    /// The result of the agreement: the plan, or the error if there is none, and the largest block
+    /// where not all ranks know it. Operations from the calling-thread path have no agreement, as
+    /// their memory is not symmetric.
     pub(super) fn settle(&self) -> (Result<&Arc<Plan>, Error>, Option<u64>) {
         let ordinary = || self.decision.ordinary.as_ref().map_err(Error::clone);
         match (&self.agreement, &self.decision.symmetric) {

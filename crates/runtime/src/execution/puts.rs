@@ -1,10 +1,10 @@
-//! Puts of a tile in flight: the memory that they read, and the steps that must wait for them.
+//! Unfinished puts of a tile: their sources, and the steps that must wait for them.
 //!
-//! [Note: Puts under way] A tile goes on behind a put. It stops where the put's source might be
-//! overwritten: before a step of its own that writes there, before its end, and, unless only this
-//! rank can write there, before it signals to anybody but the put's receiver, as the signal may be
-//! what allows another peer to write. Signals to the receiver need no such care, nor do those that
-//! it sends in turn: they are ordered behind the put.
+//! [Note: Pending puts] A tile continues after a put. It waits where the put's source might be
+//! overwritten: before a local step that writes there, before its end, and, unless only this rank
+//! can write there, before a signal to a rank other than the put's receiver, as that signal may
+//! allow another peer to write. Signals to the receiver need no wait, nor do those that the
+//! receiver then sends: they are ordered after the put.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use weft_transport::{Iovec, Link, Ticket};
 
 use super::interpret::{Blocked, GroupFailure};
 
-/// The puts of one tile that are under way.
+/// The puts of one tile that are not complete.
 #[derive(Default, Debug)]
 pub(crate) struct Puts(Vec<PendingPut>);
 
@@ -25,22 +25,22 @@ pub(crate) struct Puts(Vec<PendingPut>);
 struct PendingPut {
     to: Rank,
     ticket: Ticket,
-    /// What it reads.
+    /// The memory that it reads.
     source: Vec<Iovec>,
     /// Whether only this rank can write there.
     private: bool,
-    /// Held as long as the link reads there.
+    /// Held as long as the link reads the source.
     _registered: Vec<Arc<RegisteredMemory>>,
     stage: Option<OpenStage>,
 }
 
-/// What a put reads.
+/// The source of a put.
 #[derive(Debug)]
 pub(super) struct PutSource {
     pub(super) pieces: Vec<Iovec>,
     /// Whether only this rank can write there.
     pub(super) private: bool,
-    /// What is registered of it by itself.
+    /// Its registrations.
     pub(super) registered: Vec<Arc<RegisteredMemory>>,
 }
 
@@ -61,8 +61,11 @@ impl Puts {
         });
     }
 
-    /// Forgets those that are complete. True if there was one.
-    pub(super) fn let_go(&mut self, connections: &Connections) -> Result<bool, GroupFailure> {
+    /// Removes completed puts. True if there was one.
+    pub(super) fn remove_completed(
+        &mut self,
+        connections: &Connections,
+    ) -> Result<bool, GroupFailure> {
         let before = self.0.len();
         let mut at = 0;
         while let Some(put) = self.0.get(at) {
@@ -80,17 +83,17 @@ impl Puts {
         self.0.is_empty()
     }
 
-    /// What the end of the tile waits for.
+    /// Returns what the end of the tile waits for.
     pub(super) fn before_end(&self) -> Option<Blocked> {
         self.before(|_| true)
     }
 
-    /// What a signal to a rank waits for.
+    /// Returns what a signal to a rank waits for.
     pub(super) fn before_signal(&self, to: Rank) -> Option<Blocked> {
         self.before(|put| !put.private && put.to != to)
     }
 
-    /// What a write to these addresses waits for.
+    /// Returns what a write to these addresses waits for.
     pub(super) fn before_write(&self, addresses: &Range<usize>) -> Option<Blocked> {
         let overlaps = |piece: &Iovec| {
             let start = piece.start() as usize;
@@ -99,7 +102,7 @@ impl Puts {
         self.before(|put| put.source.iter().any(overlaps))
     }
 
-    /// Gives up all of them: their sources are not read any more.
+    /// Cancels all puts: their sources are not read any more.
     pub(super) fn cancel(&self, links: &[Option<Arc<dyn Link>>]) {
         for put in &self.0 {
             if let Some(link) = &links[put.to as usize] {
@@ -137,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_overwrites_a_source_waits() {
+    fn only_steps_that_overwrite_a_source_wait() {
         let puts = puts();
         for range in [0..100, 200..300, 400..500, 600..1000] {
             assert_eq!(puts.before_write(&range), None, "{range:?}");

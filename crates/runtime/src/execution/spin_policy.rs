@@ -1,59 +1,61 @@
-//! Spin policy: how long a thread polls before it sleeps, by whom it waits for.
+//! Spin policy: the time that a thread polls before it sleeps, by the presence of the peer that it
+//! waits for.
 //!
-//! [Note: Waiting] To be woken takes tens of microseconds, and to poll takes a core from others.
+//! [Note: Waiting] A wake takes tens of microseconds, and polling takes a core from other threads.
 //! - A peer on this host that is inside a call, and awake, will soon do its part: the thread polls.
-//!   It keeps its core even where the peer's was taken away for a while: a thread that gave its own
-//!   to a stranger would get it back a time slice later, and by then the peer would be waiting.
-//! - A peer that was last seen on this thread's own core cannot run while this one polls: the
-//!   thread yields to it, and moves to another core. The system brings two threads that wake each
-//!   other together on one core, and leaves them there while a stranger keeps the others busy.
-//! - A peer that is away comes when it comes: the thread polls for about as long as a wake takes.
-//! - What comes over a network wakes a sleeper. Where the operation is long, the thread sleeps at
-//!   once. Where it is short, the thread polls for two round trips, and yields between its polls:
-//!   others on this core get it without the wakes that a sleep would cost them and this thread.
-//!   What they use of the time does not count. Who computes there keeps the core for a time slice,
-//!   longer than a wake takes: a thread that has met such a one sleeps at once for a while.
-//! - Where ranks outnumber cores a thread yields some times, and sleeps.
+//!   It keeps its core even if the peer has lost its core for a while: a core that is yielded to
+//!   another process returns a time slice later, and the peer would then wait for this thread.
+//! - A peer that was last seen on this thread's core cannot run while the thread polls: the thread
+//!   yields to it, and moves to another core. The system places two threads that wake each other on
+//!   one core, and leaves them there while other processes keep the other cores busy.
+//! - The time until a peer that is away returns is unknown: the thread polls for about the time
+//!   that a wake takes.
+//! - Data from a network wakes a sleeping thread. If the operation is long, the thread sleeps
+//!   immediately. If it is short, the thread polls for two round trips, and yields between polls,
+//!   so that other threads on this core run without the wakes that sleeping would cost. Their time
+//!   does not count. A thread that computes there keeps the core for a time slice, longer than a
+//!   wake takes; after meeting one, this thread sleeps immediately for a while.
+//! - If there are more ranks than cores, a thread yields a few times, and sleeps.
 
 use std::cell::Cell;
 use std::time::{Duration, Instant};
 
 use weft_transport::{Presence, PresenceGuard, current_core};
 
-/// How often a thread that shares its core with others yields before it sleeps.
+/// Yields of a thread that shares its core with others before it sleeps.
 const YIELDS: u32 = 64;
-/// About as long as a wake takes.
+/// The approximate time of a wake.
 const WAKE: Duration = Duration::from_micros(50);
-/// As long as it may take a peer inside a call to get its core back, with some to spare.
+/// The time within which a peer inside a call gets its core back, with some reserve.
 const PEER_INSIDE: Duration = Duration::from_millis(5);
-/// The most that is polled for what comes over a network, however far away the peer is.
+/// The longest time of polling for data from a network, for any round trip.
 const NETWORK_MAX: Duration = Duration::from_micros(200);
-/// Who yields its core for longer than this has met somebody who computes.
+/// A yield that lasts longer than this has met a thread that computes.
 const COMPUTES: Duration = Duration::from_millis(2);
-/// So long a thread does not yield any more to whom it has met.
+/// The time for which a thread does not yield after meeting one that computes.
 const AVOIDED: Duration = Duration::from_millis(100);
 
 thread_local! {
-    /// Until when this thread does not yield.
+    /// The time until which this thread does not yield.
     static AVOIDS_UNTIL: Cell<Option<Instant>> = const { Cell::new(None) };
 }
 
-/// How patiently a thread polls before it sleeps. More ranks than cores must not spin: they would
-/// keep each other from running.
+/// The policy for polling before sleeping. If there are more ranks than cores, ranks must not spin,
+/// as they would prevent each other from running.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct SpinPolicy {
     crowded: bool,
 }
 
 impl SpinPolicy {
-    /// For a number of threads that want to run on a number of cores.
+    /// The policy for a number of threads on a number of cores.
     pub(crate) fn new(threads: usize, cores: usize) -> Self {
         SpinPolicy {
             crowded: threads > cores,
         }
     }
 
-    /// A wait of which one in `stride` turns looks at the clock and at the peer.
+    /// Begins a wait that checks the clock and the peer once in `stride` turns.
     pub(crate) fn begin<'a>(self, stride: u32, presence: &'a PresenceGuard<'a>) -> Spin<'a> {
         Spin {
             presence,
@@ -72,16 +74,16 @@ pub(crate) struct Spin<'a> {
     presence: &'a PresenceGuard<'a>,
     crowded: bool,
     stride: u32,
-    /// Turns since something moved.
+    /// Turns since the last progress.
     turns: u32,
-    /// The first look since then.
+    /// The first check since then.
     since: Option<Instant>,
-    /// The thread has moved to another core: once is enough.
+    /// Whether the thread has moved to another core, which it does only once.
     moved: bool,
 }
 
 impl Spin<'_> {
-    /// Takes note that something has moved.
+    /// Records progress.
     pub(crate) fn restart(&mut self) {
         self.turns = 0;
         self.since = None;
@@ -106,7 +108,7 @@ impl Spin<'_> {
         }
     }
 
-    /// Whether to go on polling for what comes over a network: for two round trips of this thread's
+    /// Whether to continue polling for data from a network: for two round trips of this thread's
     /// own time.
     fn poll_network(&mut self, round_trip: Duration) -> bool {
         let now = Instant::now();
@@ -126,7 +128,7 @@ impl Spin<'_> {
         true
     }
 
-    /// Whether to go on polling for what a peer on this host does, which was last seen on a core.
+    /// Whether to continue polling for a peer on this host, which was last seen on `core`.
     fn poll_memory(&mut self, limit: Duration, core: Option<u32>) -> bool {
         let now = Instant::now();
         let waited = now - *self.since.get_or_insert(now);
@@ -136,7 +138,7 @@ impl Spin<'_> {
         waited < limit
     }
 
-    /// Lets a peer run that is on this core.
+    /// Lets a peer on this core run.
     fn give_way(&mut self) {
         std::thread::yield_now();
         if !std::mem::replace(&mut self.moved, true) {
@@ -151,13 +153,13 @@ mod tests {
 
     use super::*;
 
-    /// What a thread that waits for a network answers to the question whether to go on polling.
+    /// Whether a thread that waits for a network continues polling.
     fn polls(spin: &mut Spin<'_>, round_trip: Duration) -> bool {
         spin.pause(|| Presence::Unknown { round_trip })
     }
 
     #[test]
-    fn what_comes_over_a_network_is_polled_for_two_round_trips() {
+    fn network_data_is_polled_for_two_round_trips() {
         let local = Local::create(1 << 20).unwrap();
         let presence = local.doorbell.enter();
         for policy in [SpinPolicy::new(1, 2), SpinPolicy::new(4, 2)] {
@@ -174,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_does_not_yield_to_who_computes() {
+    fn thread_does_not_yield_to_computing_threads() {
         let local = Local::create(1 << 20).unwrap();
         let presence = local.doorbell.enter();
         let mut spin = SpinPolicy::new(1, 2).begin(1, &presence);
@@ -182,6 +184,9 @@ mod tests {
         assert!(!polls(&mut spin, Duration::from_millis(1)));
         AVOIDS_UNTIL.set(Some(Instant::now()));
         spin.restart();
-        assert!(polls(&mut spin, Duration::from_millis(1)), "that is over");
+        assert!(
+            polls(&mut spin, Duration::from_millis(1)),
+            "it polls again afterwards"
+        );
     }
 }

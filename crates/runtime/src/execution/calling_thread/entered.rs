@@ -1,21 +1,21 @@
-//! Operations that were called on the calling-thread path.
+//! Operations of the calling-thread path.
 
 use weft_call::Fingerprint;
 
 use weft_channel::{LANES, lane_of};
 
-/// How far it is clear what an operation runs by.
+/// The decision between schedules for symmetric and for ordinary memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum EntryPhase {
-    /// The ranks tell each other where their memory lies.
-    Asking,
+    /// The ranks exchange the positions of their memory.
+    Exchange,
     /// All have passed the same symmetric memory.
     Symmetric,
-    /// They have not, or were not asked.
+    /// They have not, or there was no exchange.
     Ordinary,
 }
 
-/// An inline operation that was called.
+/// An operation that was called on the calling-thread path.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Entered {
     /// Its number among all operations of the group.
@@ -25,15 +25,15 @@ pub(crate) struct Entered {
     pub(crate) fingerprint: Fingerprint,
     /// Its number in the flight recorder.
     pub(crate) record: u64,
-    /// Whether the ranks begin with a signal to each other: about symmetric memory, or to be in
+    /// Whether the ranks begin with an exchange of signals: about symmetric memory, or to stay in
     /// step.
-    pub(super) asked: bool,
+    pub(super) exchanges: bool,
     pub(super) phase: EntryPhase,
-    /// Whether the caller's vector is where the schedule works.
+    /// Whether the caller's input has been copied to where the schedule works.
     pub(super) begun: bool,
     /// The next action of the phase.
     pub(super) next: usize,
-    /// What became of it.
+    /// Its outcome, once it has one.
     pub(crate) outcome: Option<InlineOutcome>,
 }
 
@@ -42,22 +42,22 @@ impl Entered {
         undecided_word(self.sequence, self.fingerprint)
     }
 
-    /// Whether it may yet turn out to need a lane.
+    /// Whether it may still need a lane.
     pub(crate) fn is_undecided(&self) -> bool {
-        self.phase == EntryPhase::Asking && self.outcome.is_none()
+        self.phase == EntryPhase::Exchange && self.outcome.is_none()
     }
 }
 
-/// How an inline operation ends.
+/// The outcome of an inline operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum InlineOutcome {
     Done,
-    /// Its memory is not symmetric, and it is to run in its lane.
+    /// Its memory is not symmetric, so it must run in its lane.
     Lane,
 }
 
-/// Stands for an operation that may yet turn out to need a lane: its number among all operations of
-/// the group, times [`LANES`], plus the lane.
+/// The word for an operation that may still need a lane: its number among all operations of the
+/// group, times [`LANES`], plus the lane.
 pub(super) fn undecided_word(sequence: u64, fingerprint: Fingerprint) -> u64 {
     sequence * LANES as u64 + lane_of(sequence, fingerprint.level()) as u64
 }

@@ -1,34 +1,35 @@
-//! The calling-thread path: operations between ranks that map each other's memory, from their call
-//! to their end on one thread.
+//! Calling-thread path: operations between ranks that map each other's memory, executed by the
+//! calling thread from the call to their end.
 //!
-//! [Note: Inline operations] Schedules are lowered when a collective (of a root) is first called,
-//! those that calls name when they first do, and messages that one tile takes run by them: flag,
-//! fingerprint and payload of each ordered pair lie one behind the other in one slot, so that a
-//! small payload comes in the flag's own cache line. Such operations are numbered on their own, and
-//! run one at a time, in the order of the calls, beside the lanes. Operation f uses slot f %
-//! [`INLINE_SLOTS`] of every pair. What has no room in it lies in the large slot of that number,
-//! while flag and fingerprint stay where they are: so calls that differ find each other.
+//! [Note: Inline operations] The schedule of a collective (with its root) is compiled when it is
+//! first called, and that of a named algorithm when it is first named. Messages that fit into one
+//! tile run by it. Flag, fingerprint and payload of each ordered pair of ranks are consecutive in
+//! one slot, so that a small payload arrives in the flag's cache line. Such *inline* operations
+//! have separate numbers, and run one at a time, in the order of the calls, next to the lanes.
+//! Operation f uses slot f % [`INLINE_SLOTS`] of every pair. A payload that does not fit is in the
+//! large slot of that number, but flag and fingerprint stay in the small one, so that ranks detect
+//! calls that differ.
 //!
 //! [Note: Ranks in step] Slots need no credit. Some operations keep the ranks in step: every rank
-//! signals to every other and waits for every other. Who has ended such an operation g knows that
-//! every peer has begun it, and so has ended all before. Who begins operation f must know that of f
-//! minus [`INLINE_SLOTS`], which used the slot before: so one of the [`INLINE_SLOTS`] minus 1
-//! operations before f must have kept the ranks in step. Where the schedules of too many in a row
-//! do not (a broadcast's root hears from nobody), the next one begins with a signal of every rank
-//! to every other. All ranks count alike. Temporary memory needs less: the verifier has checked
-//! that no peer touches it once the operation has ended at its owner.
+//! signals to every other and waits for every other. A rank that has ended such an operation g
+//! knows that every peer has begun g, and so has ended all operations before g. A rank that begins
+//! operation f must know that every peer has ended operation f - [`INLINE_SLOTS`], which used the
+//! same slot. So one of the [`INLINE_SLOTS`] - 1 operations before f must have kept the ranks in
+//! step. If the schedules of too many operations in a row do not (the root of a broadcast receives
+//! no signal), the next one begins with an exchange: a signal of every rank to every other. All
+//! ranks count in the same way. Temporary memory needs less: the verifier has checked that no peer
+//! accesses it after the operation has ended at its owner.
 //!
-//! A blocking call runs on the calling thread without the engine, as long as that promises to be
-//! quick; then the engine takes over where it got stuck. What is called in the background is the
-//! engine's from the beginning. Both do the same to the memory of others, so ranks need not do
-//! alike.
+//! A blocking call runs on the calling thread without the engine while that is likely to be quick.
+//! If it blocks for longer, the engine continues it. The engine executes background calls from the
+//! beginning. Both access other ranks' memory in the same way, so ranks may differ in this.
 //!
-//! [Note: Asking] Where memory may be symmetric, the first signals tell where it lies, as a number
-//! that is the same on all ranks that passed the same piece at the same place. So when all have
-//! come every rank knows whether all did, and goes on by the schedule for symmetric memory, by the
-//! one for ordinary memory, or, if that is none of the latency path's, in the operation's lane.
-//! Operations behind it in that lane must wait until that is clear: see
-//! [`CallingThread::undecided`].
+//! [Note: Exchange of positions] If memory may be symmetric, the signals of the exchange carry its
+//! position, as a number that is the same on all ranks that passed the same piece at the same
+//! offset. When all signals have arrived, every rank knows whether all positions are equal. It then
+//! continues by the schedule for symmetric memory, by the one for ordinary memory, or, if this path
+//! has none, in the operation's lane. Later operations in that lane must wait until this is
+//! decided: see [`CallingThread::undecided`].
 
 mod area;
 mod entered;
@@ -48,16 +49,16 @@ use weft_transport::{LinkError, Presence, PresenceGuard, Segment};
 use super::interpret::{Advance, Blocked, GroupFailure};
 use super::spin_policy::SpinPolicy;
 use crate::selection::{Decision, InlineChoice, ProgramTables, agreement_call};
-use area::{Area, InlineMemory, PeerSlots};
+use area::{InlineArea, InlineMemory, PeerSlots};
 pub(crate) use entered::{Entered, InlineOutcome};
 use entered::{EntryPhase, undecided_word};
 use run::InlineRun;
 use turns::{CountedCall, Turn, Turns};
 
-/// A thread that waits for a flag looks at the clock, and at the peer, once in so many turns.
-const TURNS_PER_LOOK: u32 = 64;
+/// Turns of a thread that waits for a flag between two checks of the clock and the peer.
+const TURNS_PER_CHECK: u32 = 64;
 
-/// Of a rank without a link, which is this one: nobody waits for it.
+/// The presence of a rank without a link: this rank, for which no thread waits.
 const ABSENT: Presence = Presence::Away { core: None };
 
 /// The calling-thread path of one group.
@@ -65,20 +66,20 @@ pub(crate) struct CallingThread {
     memory: InlineMemory,
     programs: Arc<ProgramTables>,
     layout: ChannelLayout,
-    /// By [`Room`]; there once every peer has granted its memory.
-    areas: [OnceLock<Area>; 2],
+    /// By [`Room`]; set once every peer has granted its memory.
+    areas: [OnceLock<InlineArea>; 2],
     turns: Turns,
     order: Arc<Mutex<Order>>,
     flight: GroupFlight,
 }
 
-/// What became of a call that tried to run at once.
+/// The outcome of an attempt to run a call immediately.
 pub(crate) enum Attempt {
-    /// It is done.
+    /// The operation has ended.
     Done,
-    /// It was entered, and the engine must go on with it.
+    /// The operation was entered, and the engine must continue it.
     Entered(Entered),
-    /// Nothing was done.
+    /// Nothing was done; the engine must run the call.
     NotNow,
 }
 
@@ -108,33 +109,33 @@ impl CallingThread {
         })
     }
 
-    /// What a call runs by here, if all ranks run it here.
+    /// The programs of a call on this path, if all ranks run it here.
     #[inline]
     pub(crate) fn choose(&self, call: &Call) -> Option<InlineChoice<'_>> {
         self.programs.choose(call, self.memory.pieces.made())
     }
 
-    /// Whether a call runs here, or what its ranks agree by before it.
+    /// Whether a call, or the agreement before it, runs on this path.
     pub(crate) fn takes(&self, call: &Call, decision: &Decision) -> bool {
         let agreement = || agreement_call(std::ptr::null_mut(), 0, None);
         self.choose(call).is_some()
             || (decision.agreement.is_some() && self.choose(&agreement()).is_some())
     }
 
-    /// Takes note of the links to all peers, and of what they have granted.
+    /// Records the links to all peers and their grants.
     pub(crate) fn connect(&self, connections: &Connections) {
         for room in [Room::Small, Room::Large] {
             let area = &self.areas[room as usize];
             if area.get().is_none()
                 && let Some(granted) = self.area(connections, room)
             {
-                // Set before by another pass, if at all.
+                // Another pass may have set it before.
                 let _ = area.set(granted);
             }
         }
     }
 
-    fn area(&self, connections: &Connections, room: Room) -> Option<Area> {
+    fn area(&self, connections: &Connections, room: Room) -> Option<InlineArea> {
         let (slots, scratch) = (self.layout.inline(room), room.part().start());
         let flags = self.layout.inline(Room::Small);
         let parts = PartSet::from(flags.part) | slots.part;
@@ -159,14 +160,14 @@ impl CallingThread {
             }))
         };
         let peers = (0..self.memory.ranks).map(peer).collect::<Option<_>>()?;
-        Some(Area {
+        Some(InlineArea {
             scratch: connections.scratch(scratch),
             peers,
         })
     }
 
-    /// Takes and grants what a call needs that is the next to run, unless that is done. Which
-    /// rank's grant it waits for.
+    /// Allocates and grants the memory that the next operation needs, unless that is done. Returns
+    /// a rank whose grant it waits for, if any.
     pub(crate) fn prepare(
         &self,
         connections: &mut Connections,
@@ -191,30 +192,30 @@ impl CallingThread {
         Ok(missing.first().map(|from| Blocked::Grant { from: *from }))
     }
 
-    /// Lets no operation begin any more. None is on its way on a calling thread afterwards.
+    /// Prevents further operations. No operation runs on a calling thread afterwards.
     pub(crate) fn end(&self) {
         self.turns.end();
     }
 
-    /// How many operations have run on symmetric memory.
+    /// The number of operations that ran on symmetric memory.
     pub(crate) fn symmetric_operations(&self) -> u64 {
         self.memory.symmetric_operations.load(Ordering::Relaxed)
     }
 
-    /// The operation on a calling thread that may yet turn out to need a lane: its number among all
+    /// The operation on a calling thread that may still need a lane: its number among all
     /// operations of the group, and the lane.
     pub(crate) fn undecided(&self) -> Option<(u64, usize)> {
         let (word, lanes) = (self.turns.undecided()?, LANES as u64);
         Some((word / lanes, (word % lanes) as usize))
     }
 
-    /// Takes note that the engine has an operation that was entered.
+    /// Records that the engine has taken over an entered operation.
     pub(crate) fn handed_over(&self, entered: &Entered) {
         let ended = entered.outcome == Some(InlineOutcome::Lane);
         self.turns.handed_over(entered.word(), ended);
     }
 
-    /// Runs a call on this thread if nothing is in its way and the peers are quick.
+    /// Runs a call on this thread, if no other operation is before it and the peers are quick.
     pub(crate) fn attempt(
         &self,
         call: &Call,
@@ -232,8 +233,8 @@ impl CallingThread {
         };
         let mut entered = self.enter_in(&mut turn, call, choice, true);
         let mut run = InlineRun::new(&self.memory, call, choice, area, &entered);
-        let (mut spin, mut reached) = (spin.begin(TURNS_PER_LOOK, presence), 0);
-        // Whatever goes wrong, the engine will meet it again and knows what to do about it.
+        let (mut spin, mut reached) = (spin.begin(TURNS_PER_CHECK, presence), 0);
+        // On any error the engine takes over, meets it again, and handles it.
         while let Ok(Some(blocked)) = run.advance(&mut entered) {
             if entered.next != reached {
                 spin.restart();
@@ -248,12 +249,12 @@ impl CallingThread {
         if entered.outcome != Some(InlineOutcome::Done) {
             return Attempt::Entered(entered);
         }
-        turn.done(entered.asked);
+        turn.done(entered.exchanges);
         self.flight.end(entered.record);
         Attempt::Done
     }
 
-    /// Enters a call that the engine will run.
+    /// Enters a call that the engine will execute.
     pub(crate) fn enter(&self, call: &Call, choice: InlineChoice<'_>) -> Entered {
         self.enter_in(&mut self.turns.take(), call, choice, false)
     }
@@ -265,13 +266,13 @@ impl CallingThread {
         choice: InlineChoice<'_>,
         here: bool,
     ) -> Entered {
-        let CountedCall { number, asked } =
+        let CountedCall { number, exchanges } =
             turn.count(choice.symmetric.is_some(), choice.in_step());
         let mut order = self.order.lock().unwrap_or_else(PoisonError::into_inner);
         let plan = choice.plan();
         let (sequence, fingerprint) = order.enter(call, plan);
-        if asked && here {
-            turn.is_undecided(undecided_word(sequence, fingerprint));
+        if exchanges && here {
+            turn.note_undecided(undecided_word(sequence, fingerprint));
         }
         let entry = call.flight_entry(sequence, plan, self.memory.ranks);
         Entered {
@@ -279,9 +280,9 @@ impl CallingThread {
             sequence,
             number,
             fingerprint,
-            asked,
-            phase: if asked {
-                EntryPhase::Asking
+            exchanges,
+            phase: if exchanges {
+                EntryPhase::Exchange
             } else {
                 EntryPhase::Ordinary
             },
@@ -296,8 +297,8 @@ impl CallingThread {
         self.turns.is_next(entered.number)
     }
 
-    /// Takes the next operation as far as it goes: what it waits for, or nothing once it has an
-    /// outcome.
+    /// Advances the next operation as far as possible. Returns what it waits for, or `None` once it
+    /// has an outcome.
     pub(crate) fn advance(
         &self,
         call: &Call,
@@ -306,7 +307,7 @@ impl CallingThread {
         left: &[bool],
     ) -> Advance {
         let Some(area) = self.areas[choice.room as usize].get() else {
-            return Err(GroupFailure::internal("an operation that is not prepared"));
+            return Err(GroupFailure::internal("an inline operation without memory"));
         };
         let turn = self.turns.take();
         if !entered.begun {

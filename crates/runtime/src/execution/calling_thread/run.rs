@@ -1,7 +1,7 @@
-//! The calling-thread driver: one operation on one thread, in one tile.
+//! Driver of the calling-thread path: one operation on one thread, in one tile.
 //!
-//! Slots of all ordered pairs are counted by operation. Where the ranks first ask each other, the
-//! signals of the program are numbered behind that one.
+//! Slots of all ordered pairs are counted by operation. If an operation begins with an exchange,
+//! the signals of the program are numbered after that one.
 
 use std::sync::atomic::Ordering;
 
@@ -13,35 +13,35 @@ use weft_schedule::{Rank, SignalId};
 use weft_transport::{RegionKey, Signal};
 
 use super::super::interpret::{self, Advance, Blocked, Driver, GroupFailure, ProgramFrame};
-use super::area::{Area, InlineMemory, PeerSlots};
+use super::area::{InlineArea, InlineMemory, PeerSlots};
 use super::entered::{Entered, EntryPhase, InlineOutcome};
-use super::signals::{Signals, Tell, tell_all};
+use super::signals::{ExchangeStep, Signals, exchange_signals};
 use crate::selection::{InlineChoice, MappedProgram};
 
-/// Which word of a slot's header says where memory lies.
+/// The word of a slot's header with the position of memory.
 const PLACE: u64 = 5;
 
 /// One operation, running.
 pub(super) struct InlineRun<'a> {
     slots: Slots<'a>,
     choice: InlineChoice<'a>,
-    /// The program, and how it cuts the message, once it is clear which.
+    /// The program and its geometry, once it is chosen.
     running: Option<(&'a MappedProgram, Geometry)>,
 }
 
-/// The slots that one operation uses, and what its signals carry.
+/// The slots of one operation, and the content of its signals.
 struct Slots<'a> {
     memory: &'a InlineMemory,
     call: &'a Call,
-    area: &'a Area,
-    /// Where its slots lie, behind the first of each pair, and those with the flags.
+    area: &'a InlineArea,
+    /// The offsets of its slots from the first of each pair, and of those with the flags.
     slot: u64,
     flag: u64,
-    /// Where its temporary memory lies, behind the first.
+    /// The offset of its temporary memory from the first.
     scratch: u64,
     signals: Signals,
     fingerprint: Fingerprint,
-    /// Where symmetric memory lies, as one number, and each rank's buffers in it.
+    /// The position of symmetric memory, as a number, and each rank's buffers in it.
     place: u64,
     bases: [(*const u8, *mut u8); INLINE_RANKS],
 }
@@ -51,7 +51,7 @@ impl<'a> InlineRun<'a> {
         memory: &'a InlineMemory,
         call: &'a Call,
         choice: InlineChoice<'a>,
-        area: &'a Area,
+        area: &'a InlineArea,
         entered: &Entered,
     ) -> Self {
         let mut bases = [(std::ptr::null(), std::ptr::null_mut()); INLINE_RANKS];
@@ -81,28 +81,28 @@ impl<'a> InlineRun<'a> {
         }
     }
 
-    /// Takes the operation as far as it goes: what it waits for, or nothing once it has an outcome.
+    /// Advances the operation. Returns what it waits for, or `None` once it has an outcome.
     pub(super) fn advance(&mut self, entered: &mut Entered) -> Advance {
         if !entered.begun {
-            // Before any signal: then peers may read it.
-            self.slots.bring_in();
+            // Before any signal, after which peers may read it.
+            self.slots.copy_input();
             entered.begun = true;
         }
-        if entered.phase == EntryPhase::Asking {
-            if let Some(blocked) = self.slots.ask(entered)? {
+        if entered.phase == EntryPhase::Exchange {
+            if let Some(blocked) = self.slots.exchange(entered)? {
                 return Ok(Some(blocked));
             }
             entered.next = 0;
-            entered.phase = match self.slots.all_alike() {
+            entered.phase = match self.slots.same_position_on_all() {
                 true => EntryPhase::Symmetric,
                 false => EntryPhase::Ordinary,
             };
         }
         if self.running.is_none() {
             self.running = self.lay_out(entered.phase);
-            // Programs for symmetric memory know of the signal by which the ranks asked.
+            // Programs for symmetric memory include the signal of the exchange.
             self.slots.signals.shift =
-                u32::from(entered.asked && entered.phase == EntryPhase::Ordinary);
+                u32::from(entered.exchanges && entered.phase == EntryPhase::Ordinary);
         }
         let Some((mapped, geometry)) = &self.running else {
             entered.outcome = Some(InlineOutcome::Lane);
@@ -125,7 +125,7 @@ impl<'a> InlineRun<'a> {
         Ok(None)
     }
 
-    /// What the operation runs by, and how that cuts the message; nothing if it takes a lane.
+    /// The operation's program and its geometry; `None` if it needs a lane.
     fn lay_out(&self, phase: EntryPhase) -> Option<(&'a MappedProgram, Geometry)> {
         let mapped = match phase {
             EntryPhase::Symmetric => self.choice.symmetric,
@@ -139,8 +139,8 @@ impl<'a> InlineRun<'a> {
 }
 
 impl Slots<'_> {
-    /// Brings the caller's vector into `Output`, for the collectives that work there.
-    fn bring_in(&self) {
+    /// Copies the caller's input into `Output`, for collectives that work there.
+    fn copy_input(&self) {
         let Call {
             input,
             output,
@@ -148,29 +148,29 @@ impl Slots<'_> {
             ..
         } = *self.call;
         if let Counts::Equal(elements) = self.call.counts
-            && self.call.brings_in(self.memory.rank)
+            && self.call.copies_input(self.memory.rank)
             && !std::ptr::eq(input, output)
         {
-            // SAFETY: see [Note: Who may touch what].
+            // SAFETY: see [Note: Memory access].
             unsafe { access::copy(&[output], input, elements * dtype.size() as u64) };
         }
     }
 
-    /// Tells all where this rank's memory lies, and waits for all to tell.
-    fn ask(&mut self, entered: &mut Entered) -> Advance {
-        tell_all(self.memory.ranks, &mut entered.next, |tell| match tell {
-            Tell::Signal(rank) => self.signal(rank, 0),
-            Tell::Wait(rank) => self.wait(rank, 0),
+    /// Sends the position of this rank's memory to all ranks, and waits for theirs.
+    fn exchange(&mut self, entered: &mut Entered) -> Advance {
+        exchange_signals(self.memory.ranks, &mut entered.next, |step| match step {
+            ExchangeStep::Signal(rank) => self.signal(rank, 0),
+            ExchangeStep::Wait(rank) => self.wait(rank, 0),
         })
     }
 
     /// Whether all ranks have passed the same symmetric memory.
-    fn all_alike(&self) -> bool {
-        let alike = |peer: &PeerSlots| self.header(peer, PLACE) == self.place;
-        self.place != 0 && self.area.peers.iter().flatten().all(alike)
+    fn same_position_on_all(&self) -> bool {
+        let same = |peer: &PeerSlots| self.header(peer, PLACE) == self.place;
+        self.place != 0 && self.area.peers.iter().flatten().all(same)
     }
 
-    /// A word of the line that a peer has sent.
+    /// A word of the header that a peer has sent.
     #[inline]
     fn header(&self, peer: &PeerSlots, word: u64) -> u64 {
         let line = peer.my_flags + self.flag;
@@ -236,7 +236,7 @@ impl Driver for Slots<'_> {
             return Ok(None);
         };
         let flag = peer.my_flags + self.flag;
-        match self.signals.has_come(self.memory.pool.word(flag), id) {
+        match self.signals.has_arrived(self.memory.pool.word(flag), id) {
             Some(true) => {}
             Some(false) => return Ok(None),
             None => {

@@ -1,4 +1,4 @@
-//! Numbers of signals on the calling-thread path, and when one has come.
+//! Numbers of signals on the calling-thread path, and the check whether one has arrived.
 //!
 //! The flag of a slot counts up over all operations that use it. See [Note: Ranks in step].
 
@@ -11,14 +11,14 @@ use crate::sync::AtomicU64;
 pub(crate) struct Signals {
     /// The operation's number among the inline ones.
     number: u64,
-    /// Which slot it uses of every pair of ranks.
+    /// The slot that it uses of every pair of ranks.
     slot: u64,
-    /// How many signals go before those of the program.
+    /// The number of signals before those of the program.
     pub(crate) shift: u32,
 }
 
 impl Signals {
-    /// Of an operation of a group with so many slots.
+    /// The signals of an operation in a group with `slots` slots.
     pub(crate) fn new(number: u64, slots: u64) -> Self {
         Signals {
             number,
@@ -35,41 +35,41 @@ impl Signals {
         self.slot
     }
 
-    /// The value of the flag once this signal has come. The first of all signals of an operation
-    /// brings a header with it.
+    /// The value of the flag once this signal has arrived, and whether it carries a header, as the
+    /// first signal of an operation does.
     pub(crate) fn value(&self, id: u32) -> (u64, bool) {
         let id = id + self.shift;
         (flag_value(self.number, id), id == 0)
     }
 
-    /// Whether this signal has come, by its flag; and then, whether it brought the header. What
-    /// came before it is visible afterwards.
-    pub(crate) fn has_come(&self, flag: &AtomicU64, id: u32) -> Option<bool> {
+    /// Checks by its flag whether a signal has arrived. If so, returns whether it carried the
+    /// header; data that was sent before it is visible then.
+    pub(crate) fn has_arrived(&self, flag: &AtomicU64, id: u32) -> Option<bool> {
         let (value, first) = self.value(id);
         has_come(flag, value).then_some(first)
     }
 }
 
-/// What a rank does about another in [`tell_all`].
+/// A step of [`exchange_signals`] with another rank.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Tell {
+pub(crate) enum ExchangeStep {
     Signal(u32),
     Wait(u32),
 }
 
-/// Signals to each of so many ranks, then waits for each: from step `next` on, as far as it goes.
-/// What is waited for, or nothing once all have come.
-pub(crate) fn tell_all<B, E>(
+/// Signals to each rank, then waits for each, from step `next` on, as far as possible. Returns what
+/// it waits for, or `None` once all signals have arrived.
+pub(crate) fn exchange_signals<B, E>(
     ranks: u32,
     next: &mut usize,
-    mut act: impl FnMut(Tell) -> Result<Option<B>, E>,
+    mut act: impl FnMut(ExchangeStep) -> Result<Option<B>, E>,
 ) -> Result<Option<B>, E> {
     let ranks = ranks as usize;
     while *next < 2 * ranks {
         let rank = (*next % ranks) as u32;
         let blocked = act(match *next < ranks {
-            true => Tell::Signal(rank),
-            false => Tell::Wait(rank),
+            true => ExchangeStep::Signal(rank),
+            false => ExchangeStep::Wait(rank),
         })?;
         if blocked.is_some() {
             return Ok(blocked);

@@ -1,14 +1,14 @@
-//! Turns on the calling-thread path: whose it is, what has run, and what the ranks owe each other.
+//! Turns on the calling-thread path: a lock with the count of operations that have run.
 //!
-//! Operations run one at a time, in the order of the calls. Whoever runs one holds the turn: a
-//! calling thread from its call to its end, unless it gets stuck; the engine while it takes one as
-//! far as it goes. `crates/models` explores how threads take turns, and how ranks stay in step.
+//! Operations run one at a time, in the order of the calls. The thread that runs one holds the
+//! turn: a calling thread from the call to its end, unless it blocks; the engine while it advances
+//! one. `crates/models` checks that threads take turns, and that ranks stay in step.
 
 use std::sync::PoisonError;
 
 use crate::sync::{AtomicBool, AtomicU64, Mutex, MutexGuard, Ordering};
 
-/// Which operations have run.
+/// Counts of operations.
 #[derive(Default)]
 struct OperationCount {
     /// The number of inline operations that were called.
@@ -20,21 +20,21 @@ struct OperationCount {
     loose: u64,
 }
 
-/// Stands for no operation.
-const NOBODY: u64 = u64::MAX;
+/// The word for no operation.
+const NO_OPERATION: u64 = u64::MAX;
 
 /// The turns of one group.
 pub(crate) struct Turns {
     count: Mutex<OperationCount>,
-    /// So many operations in a row need not keep the ranks in step.
+    /// The most operations in a row that do not keep the ranks in step.
     loose_max: u64,
-    /// The operation on a calling thread that may yet turn out to need a lane, as a word.
+    /// The word of the operation on a calling thread that may still need a lane.
     undecided: AtomicU64,
-    /// No operation begins any more.
+    /// Set once no operation may begin any more.
     over: AtomicBool,
 }
 
-/// Held by who runs an operation, or counts one.
+/// The turn, held by a thread while it runs or counts an operation.
 pub(crate) struct Turn<'a> {
     turns: &'a Turns,
     count: MutexGuard<'a, OperationCount>,
@@ -45,54 +45,54 @@ pub(crate) struct Turn<'a> {
 pub(crate) struct CountedCall {
     /// Its number among the inline ones.
     pub(crate) number: u64,
-    /// Whether the ranks begin with a signal to each other: about symmetric memory, or to be in
+    /// Whether the ranks begin with an exchange of signals: about symmetric memory, or to stay in
     /// step.
-    pub(crate) asked: bool,
+    pub(crate) exchanges: bool,
 }
 
 impl Turns {
-    /// Of a group whose operations use so many slots by turns.
+    /// The turns of a group with `slots` slots.
     pub(crate) fn new(slots: u64) -> Self {
         Turns {
             count: Mutex::default(),
             loose_max: slots - 2,
-            undecided: AtomicU64::new(NOBODY),
+            undecided: AtomicU64::new(NO_OPERATION),
             over: AtomicBool::new(false),
         }
     }
 
-    /// The turn for a new operation on this thread, if nothing is in its way.
+    /// Takes the turn for a new operation on this thread, if it is the next and the turn is free.
     pub(crate) fn try_begin(&self) -> Option<Turn<'_>> {
         let count = self.count.try_lock().ok()?;
         let free = !self.over.load(Ordering::Relaxed) && count.called == count.ended;
         free.then_some(Turn { turns: self, count })
     }
 
-    /// The turn, once whoever has it lets go of it.
+    /// Takes the turn, once it is free.
     pub(crate) fn take(&self) -> Turn<'_> {
         let count = self.count.lock().unwrap_or_else(PoisonError::into_inner);
         Turn { turns: self, count }
     }
 
-    /// Lets no operation begin on a calling thread any more. None is on its way there afterwards.
+    /// Prevents further operations on calling threads. None runs there afterwards.
     pub(crate) fn end(&self) {
         let _turn = self.take();
         self.over.store(true, Ordering::Relaxed);
     }
 
-    /// The word of the operation on a calling thread that may yet turn out to need a lane.
+    /// The word of the operation on a calling thread that may still need a lane.
     pub(crate) fn undecided(&self) -> Option<u64> {
         let word = self.undecided.load(Ordering::Acquire);
-        (word != NOBODY).then_some(word)
+        (word != NO_OPERATION).then_some(word)
     }
 
-    /// Takes note that the engine has the operation with this word.
+    /// Records that the engine has taken over the operation with this word.
     pub(crate) fn handed_over(&self, word: u64, ended: bool) {
         let mut turn = self.take();
         if self.undecided() == Some(word) {
-            self.undecided.store(NOBODY, Ordering::Release);
+            self.undecided.store(NO_OPERATION, Ordering::Release);
         }
-        // Until now it kept other calling threads from entering behind it.
+        // Until now, it prevented other calling threads from entering.
         turn.count.ended += u64::from(ended);
     }
 
@@ -103,36 +103,36 @@ impl Turns {
 }
 
 impl Turn<'_> {
-    /// Counts a call, which asks about symmetric memory or not, and whose schedule keeps the ranks
-    /// in step or not.
-    pub(crate) fn count(&mut self, asks: bool, in_step: bool) -> CountedCall {
-        let asked = asks || (!in_step && self.count.loose == self.turns.loose_max);
-        self.count.loose = match asked || in_step {
+    /// Counts a call. `positions`: it exchanges positions of memory; `in_step`: its schedule keeps
+    /// the ranks in step.
+    pub(crate) fn count(&mut self, positions: bool, in_step: bool) -> CountedCall {
+        let exchanges = positions || (!in_step && self.count.loose == self.turns.loose_max);
+        self.count.loose = match exchanges || in_step {
             true => 0,
             false => self.count.loose + 1,
         };
         self.count.called += 1;
         CountedCall {
             number: self.count.called - 1,
-            asked,
+            exchanges,
         }
     }
 
-    /// The operation with this word may yet turn out to need a lane. Said before any can be entered
-    /// behind it.
-    pub(crate) fn is_undecided(&self, word: u64) {
+    /// Records that the operation with this word may still need a lane. Call it before another can
+    /// be entered after it.
+    pub(crate) fn note_undecided(&self, word: u64) {
         self.turns.undecided.store(word, Ordering::Release);
     }
 
-    /// The operation that has the turn has ended on its calling thread.
-    pub(crate) fn done(mut self, asked: bool) {
-        if asked {
-            self.turns.undecided.store(NOBODY, Ordering::Release);
+    /// Ends the operation that holds the turn on its calling thread.
+    pub(crate) fn done(mut self, exchanges: bool) {
+        if exchanges {
+            self.turns.undecided.store(NO_OPERATION, Ordering::Release);
         }
         self.count.ended += 1;
     }
 
-    /// The engine has ended the operation that has the turn.
+    /// Ends the operation that holds the turn in the engine.
     pub(crate) fn ended(mut self) {
         self.count.ended += 1;
     }

@@ -1,5 +1,4 @@
-//! Arrivals of a tile: payloads that links write to the output themselves. See [Note: Arrivals] in
-//! `program/arrivals.rs`.
+//! Redirection of a tile's arrivals to its output. See [Note: Arrivals] in `program/arrivals.rs`.
 
 use std::ops::Range;
 
@@ -11,17 +10,17 @@ use super::super::arrivals::{RedirectedArrival, RedirectedPiece};
 use super::super::interpret::{self, Driver, GroupFailure};
 use super::driver::TileDriver;
 
-/// Parts of chunks of fewer bytes are copied: that takes less time than telling the link.
+/// Shorter parts of chunks are copied, in bytes: that takes less time than redirecting the link.
 const REDIRECTED_BYTES_MIN: u64 = 16 << 10;
 
 impl TileDriver<'_> {
-    /// Tells links what may come to the output now that the tile has come so far, or that puts no
-    /// longer read there. Nothing is waited for: what cannot be told in time is copied.
-    pub(super) fn expect_arrivals(&mut self, puts_completed: bool) {
+    /// Redirects links to the output where the tile's progress, or completed puts, allow it now.
+    /// Does not wait: data that arrives before its redirection is copied.
+    pub(super) fn redirect_arrivals(&mut self, puts_completed: bool) {
         let (running, next) = (self.running, self.tile.next);
-        let moved = self.tile.arrivals.looked_at.replace(next) != Some(next);
+        let moved = self.tile.arrivals.checked_at.replace(next) != Some(next);
         let short = running.geometry.tile_bytes() < REDIRECTED_BYTES_MIN;
-        // What lies in symmetric memory is for others to write, too.
+        // Other ranks may also write symmetric memory.
         if !(moved || puts_completed) || short || running.bases.peers.is_some() {
             return;
         }
@@ -58,7 +57,7 @@ impl TileDriver<'_> {
         })
     }
 
-    /// Where in the pool the pieces of an arrival land, and where they belong.
+    /// The pieces of an arrival: their offsets in the pool, and their places in the output.
     fn pieces_of(&self, arrival: &Arrival) -> Option<Vec<(u64, IovecMut)>> {
         let (program, geometry) = (&self.running.plan.program, &self.running.geometry);
         let Instruction::Arrive { step, .. } = program.instructions[arrival.at] else {
@@ -74,15 +73,15 @@ impl TileDriver<'_> {
             let into = to.wrapping_add(self.offset(output, piece) as usize);
             let offset = from as u64 - pool + self.offset(landed, piece);
             let bytes = geometry.bytes(output.encoding, elements);
-            // SAFETY: see [Note: Arrivals]: the redirection is taken back before this rank goes on
-            // there, and before the operation ends.
+            // SAFETY: see [Note: Arrivals]: the redirection ends before this rank uses that memory,
+            // and before the operation ends.
             (offset, unsafe { access::target(into, bytes) })
         };
         let pieces = (0..geometry.pieces(output)).map(piece);
         Some(pieces.filter(|(_, into)| !into.is_empty()).collect())
     }
 
-    /// Has the link stop, and copies what has not come to the output already.
+    /// Ends a redirection, and copies the bytes that are not in the output already.
     pub(super) fn take_arrival(
         &mut self,
         number: u32,
@@ -110,7 +109,7 @@ impl TileDriver<'_> {
     }
 }
 
-/// Copies what has landed in the pool to the output. Returns how many bytes.
+/// Copies the bytes in the pool to the output. Returns their number.
 fn copy_rest(pool: &Segment, piece: &RedirectedPiece, come: Vec<Range<u64>>) -> u64 {
     let end = piece.offset + piece.into.len() as u64;
     missing(piece.offset..end, come)
@@ -123,7 +122,7 @@ fn copy_rest(pool: &Segment, piece: &RedirectedPiece, come: Vec<Range<u64>>) -> 
         .sum()
 }
 
-/// What some parts, in any order, leave of a range.
+/// The parts of a range that some parts, in any order, do not cover.
 fn missing(range: Range<u64>, mut parts: Vec<Range<u64>>) -> impl Iterator<Item = Range<u64>> {
     parts.sort_unstable_by_key(|part| part.start);
     parts.push(range.end..range.end);
@@ -141,7 +140,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_missing_lies_between_the_parts() {
+    fn missing_parts_are_between_the_given_ones() {
         let check = |parts: &[(u64, u64)], expected: &[(u64, u64)]| {
             let range = |(start, end): &(u64, u64)| *start..*end;
             let left = missing(10..20, parts.iter().map(range).collect());

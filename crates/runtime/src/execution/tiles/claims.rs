@@ -1,15 +1,15 @@
 //! Claimable steps: work of a rank that is behind, executed by other ranks of its host.
 //!
-//! [Note: Helping] The owner of a claimable step opens its word when it starts a tile, and takes
-//! the step like anybody else when it gets there. A helper looks at such steps where they stand in
-//! its program, but only while it would otherwise wait at what follows them, and once nothing else
-//! of any operation can go on: so it never keeps anybody waiting for a signal of its own. It tells
-//! the owner alone that a step is done; all others learn of it by the signals that follow in the
-//! owner's program. That is what the verifier has executed, with every claimant, so a helper
-//! touches the memory of those only that have entered and cannot leave yet.
+//! [Note: Helping] The owner of a claimable step opens the step's word when it starts a tile, and
+//! claims the step like any other rank when it reaches it. A helper considers such steps at their
+//! place in its program, but only while it would otherwise wait after them and no other operation
+//! can advance. So it never delays a signal that another rank waits for. It reports only to the
+//! owner that a step is done; other ranks learn it by the later signals of the owner's program. The
+//! verifier has executed this with every claimant, so a helper uses only memory of ranks that have
+//! entered and cannot leave yet.
 //!
-//! A helper that dies with a step half done is noticed as any death is, by the links: the owner,
-//! which waits for it, fails with the group.
+//! If a helper's process ends during a step, its links report that as for any process: the owner,
+//! which waits for the helper, fails with the group.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -24,7 +24,7 @@ use super::super::interpret::{Advance, Blocked, Driver, GroupFailure, execute};
 use super::super::operation::Operation;
 use super::driver::TileDriver;
 
-/// Lets others take over what they may of a tile that starts.
+/// Opens the claimable steps of a tile that starts.
 pub(super) fn open(
     connections: &Connections,
     lane: usize,
@@ -39,7 +39,7 @@ pub(super) fn open(
     }
 }
 
-/// Executes one step of a rank that is behind, if the operation has one that may be taken over.
+/// Executes a step for a rank that is behind, if the operation has one that may be taken over.
 pub(crate) fn help(
     operation: &mut Operation,
     connections: &Connections,
@@ -51,7 +51,7 @@ pub(crate) fn help(
     };
     let mut tiles = std::mem::take(&mut running.tiles);
     let mut result = Ok(false);
-    // The owner begins with the first.
+    // In reverse order, since the owner begins with the first.
     for tile in tiles.iter_mut().rev().filter(|tile| !tile.done) {
         let mut driver = TileDriver::new(operation, &running, connections, pool, budget, tile);
         result = driver.help();
@@ -65,7 +65,7 @@ pub(crate) fn help(
 }
 
 impl TileDriver<'_> {
-    /// Executes a step of this rank's own, unless a helper has taken it.
+    /// Executes a step of this rank, unless a helper has claimed it.
     pub(super) fn own(&mut self, id: u32, step: LocalStep) -> Advance {
         let (rank, g) = (self.connections.rank, self.tile.g);
         let word = self.pool.word(self.connections.scratch(self.claim(id)));
@@ -84,13 +84,13 @@ impl TileDriver<'_> {
                 self.unless_left(Some(Blocked::Claimed { by }))
             }
             odd => Err(GroupFailure::internal(&format!(
-                "a claim is {odd:?} at its owner's"
+                "the owner's claim word is {odd:?}"
             ))),
         }
     }
 
-    /// What keeps a tile from going on that has got to steps that it may help with: the signals for
-    /// which it would wait behind them, as long as there is anything left to take.
+    /// Returns what blocks a tile at steps that it may help with: the signals that it would wait
+    /// for after them, as long as any step is unclaimed.
     pub(super) fn before_help(&self, at: usize) -> Advance {
         let mut rest = self.running.plan.program.instructions[at..].iter();
         let mut left = false;
@@ -124,8 +124,8 @@ impl TileDriver<'_> {
         }
     }
 
-    /// Executes one of the steps that the tile may help with now. The owner begins with the first,
-    /// so this begins with the last.
+    /// Executes one of the steps that the tile may help with now. Begins with the last, as the
+    /// owner begins with the first.
     fn help(&mut self) -> Result<bool, GroupFailure> {
         let (rank, g, frame) = (self.connections.rank, self.tile.g, self.frame());
         let rest = frame.program.instructions[self.tile.next..].iter();
@@ -141,14 +141,14 @@ impl TileDriver<'_> {
             let word = self.remote_claim(owner, claim);
             if word.is_some_and(|word| claim::take(word, g, rank)) {
                 execute(self, frame, step);
-                self.tell_owner(owner, claim)?;
+                self.notify_owner(owner, claim)?;
                 return Ok(true);
             }
         }
         Ok(false)
     }
 
-    fn tell_owner(&self, owner: Rank, id: u32) -> Result<(), GroupFailure> {
+    fn notify_owner(&self, owner: Rank, id: u32) -> Result<(), GroupFailure> {
         let (link, remote) = self.link(owner)?;
         let done = Signal {
             offset: remote.scratch(self.claim(id)),
@@ -170,7 +170,7 @@ impl TileDriver<'_> {
         pool.checked_word(remote.scratch(self.claim(id)))
     }
 
-    /// Where a claim's word lies in its owner's scratch memory.
+    /// The place of a claim's word in its owner's scratch memory.
     fn claim(&self, id: u32) -> Place {
         let layout = self.connections.layout;
         layout.claim(self.lane, layout.slot_of(self.tile.g), id)

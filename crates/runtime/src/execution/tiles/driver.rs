@@ -1,4 +1,4 @@
-//! One tile of an operation: what its instructions do in its slot of the lane.
+//! Driver of one tile of an operation: execution of its instructions in its slot of the lane.
 
 use std::sync::atomic::Ordering;
 
@@ -15,7 +15,7 @@ use super::super::budget::Budget;
 use super::super::interpret::{self, Advance, Blocked, Driver, GroupFailure, ProgramFrame};
 use super::super::operation::{Operation, Running, Tile};
 use super::super::puts::PutSource;
-use super::super::strips::Named;
+use super::super::strips::PieceRegistration;
 
 /// One tile of an operation, running.
 pub(super) struct TileDriver<'a> {
@@ -26,7 +26,7 @@ pub(super) struct TileDriver<'a> {
     pub(super) pool: &'a Segment,
     budget: &'a mut Budget,
     pub(super) tile: &'a mut Tile,
-    /// The instruction that runs.
+    /// The current instruction.
     pub(super) next: usize,
 }
 
@@ -60,11 +60,11 @@ impl<'a> TileDriver<'a> {
         }
     }
 
-    /// Takes the tile as far as it goes. True if anything was done.
+    /// Advances the tile as far as possible. True if anything was done.
     pub(super) fn advance(&mut self) -> Result<bool, GroupFailure> {
         let instructions = self.running.plan.program.instructions.len();
         self.tile.blocked = None;
-        let let_go = self.tile.puts.let_go(self.connections)?;
+        let puts_completed = self.tile.puts.remove_completed(self.connections)?;
         if self.budget.bytes > 0 {
             let frame = self.frame();
             let mut next = self.next;
@@ -72,7 +72,7 @@ impl<'a> TileDriver<'a> {
             self.tile.next = next;
             self.tile.blocked = result?;
         }
-        self.expect_arrivals(let_go);
+        self.redirect_arrivals(puts_completed);
         if self.tile.next == instructions {
             self.tile.blocked = self.tile.puts.before_end();
             self.tile.done = self.tile.blocked.is_none();
@@ -174,8 +174,8 @@ impl Driver for TileDriver<'_> {
             self.connections.stages.end(open);
         }
         let failed = |error| GroupFailure::Link(to, error);
-        // The first signal's fingerprint goes ahead of the payload, once, so that all of it can
-        // leave together.
+        // Sends the first signal's fingerprint before the payload, once, so that payload and signal
+        // can be sent together.
         if signal == Some(0) && self.tile.shown != Some(to) {
             let line = self.flag_at(remote.words(), 0).offset;
             let shown = self.show_fingerprint(to, link, line, None);
@@ -275,15 +275,15 @@ impl<'a> TileDriver<'a> {
             let elements = geometry.elements(shape, src, piece, self.tile.index);
             let address = base.wrapping_add(self.offset(src, piece) as usize);
             let bytes = geometry.bytes(src.encoding, elements);
-            // SAFETY: see [Note: Who may touch what]. While a put is under way, the executor lets
-            // nothing write to its source.
+            // SAFETY: see [Note: Memory access]. Until a put is complete, the executor prevents
+            // writes to its source.
             unsafe { access::source(address, bytes) }
         };
         let pieces = (0..geometry.pieces(src)).map(piece);
         pieces.filter(|piece| !piece.is_empty()).collect()
     }
 
-    /// A stage of the tile that begins now, if somebody traces.
+    /// Begins a stage of the tile, while stages are traced.
     fn begin_stage(&self, stage: Stage, bytes: u64) -> Option<OpenStage> {
         self.connections.stages.begin(stage, || StageOf {
             operation: self.operation.sequence,
@@ -292,7 +292,7 @@ impl<'a> TileDriver<'a> {
         })
     }
 
-    /// What a put of an operand reads.
+    /// The source of a put of an operand.
     fn source(&self, src: &Operand) -> PutSource {
         PutSource {
             pieces: self.pieces(src),
@@ -301,9 +301,9 @@ impl<'a> TileDriver<'a> {
         }
     }
 
-    /// Where a source must be copied before it is put to a place of a rank's, if it must. If it is
-    /// registered, it is named by that: see [Note: Registered memory]; if it will soon be, it is
-    /// waited for.
+    /// The place in the pool that a source must be copied to before a put, if it must. A registered
+    /// source is named by its registration: see [Note: Registered memory]. A pending registration
+    /// is waited for.
     fn staging(
         &self,
         to: Rank,
@@ -321,16 +321,16 @@ impl<'a> TileDriver<'a> {
         let registered = match self.connections.registrations.find_all(kind, pieces) {
             Some(registered) => registered,
             None => match self.running.strips.named(kind, pieces) {
-                Named::Registered(registered) => registered,
-                Named::Waiting => return Err(Blocked::Registration { to }),
-                Named::Copied => return Ok(Some(staging)),
+                PieceRegistration::Registered(registered) => registered,
+                PieceRegistration::Waiting => return Err(Blocked::Registration { to }),
+                PieceRegistration::Copied => return Ok(Some(staging)),
             },
         };
         (source.pieces, source.registered) = registered.into_iter().unzip();
         Ok(None)
     }
 
-    /// Whether a signal has not come yet.
+    /// Returns the wait for a signal, unless it has arrived.
     pub(super) fn awaits(&self, from: Rank, id: SignalId) -> Option<Blocked> {
         let waiting = Some(Blocked::Signal { from, id });
         let Some(channel) = &self.connections.channels[from as usize] else {
@@ -341,7 +341,7 @@ impl<'a> TileDriver<'a> {
         if come { None } else { waiting }
     }
 
-    /// A rank that has left does nothing any more that could be waited for.
+    /// Returns an error instead of a wait for a rank that has left.
     pub(super) fn unless_left(&self, blocked: Option<Blocked>) -> Advance {
         match blocked {
             Some(blocked) if self.connections.left[blocked.rank() as usize] => {
@@ -360,9 +360,8 @@ impl<'a> TileDriver<'a> {
         }
     }
 
-    /// Compares what the peer has called with what this rank has. Words that the peer is
-    /// overwriting just now say nothing: it has gone on to a later tile, where it will be compared
-    /// again.
+    /// Compares the peer's call with this rank's. Words that the peer is overwriting are ignored:
+    /// it has advanced to a later tile, where its call is compared again.
     fn check_fingerprint(&self, from: Rank) -> Result<(), GroupFailure> {
         let Some(channel) = &self.connections.channels[from as usize] else {
             return Ok(());
@@ -382,7 +381,7 @@ impl<'a> TileDriver<'a> {
         })
     }
 
-    /// What lies behind the flag of a tile's first signal to a peer: see
+    /// The words behind the flag of a tile's first signal to a peer: see
     /// [`Fingerprint::behind_flag`].
     fn fingerprint_words(&self, to: Rank) -> [u64; 5] {
         let (rank, operation) = (self.connections.rank, self.operation);
@@ -414,7 +413,7 @@ impl<'a> TileDriver<'a> {
         link.signal(signal)
     }
 
-    /// Sends what lies behind a flag over a link, and then the signal, if it is given.
+    /// Sends the words behind a flag over a link, followed by the signal, if given.
     fn show_fingerprint(
         &self,
         to: Rank,
@@ -426,7 +425,7 @@ impl<'a> TileDriver<'a> {
         link.inject(RegionKey::POOL, line + 8, words.as_flattened(), signal)
     }
 
-    /// The tile's stream to a peer, and what that has granted.
+    /// The tile's stream to a peer, and the peer's grants.
     pub(super) fn link(&self, to: Rank) -> Result<(&'a dyn Stream, &'a Remote), GroupFailure> {
         let link = self.connections.links[to as usize].as_deref();
         let chosen = self.tile.streams.iter().find(|(rank, _)| *rank == to);

@@ -1,6 +1,6 @@
-//! The tiles of an operation in its lane, several at a time.
+//! Tiles of an operation in its lane, several at a time.
 //!
-//! Slots lie in the lanes' part of channels and scratch memory; a tile starts when the slot is free
+//! Slots are in the lanes' part of channels and scratch memory. A tile starts when its slot is free
 //! here and, by credits, at the peers that it writes to.
 
 use std::sync::atomic::Ordering;
@@ -20,7 +20,7 @@ use super::super::puts::Puts;
 use super::driver::{TileDriver, stream_of};
 use super::{claims, strips};
 
-/// Takes the tiles of an operation in this lane as far as they go. True if anything was done.
+/// Advances the tiles of an operation as far as possible. True if anything was done.
 pub(crate) fn advance(
     operation: &mut Operation,
     lane: &mut Lane,
@@ -70,7 +70,7 @@ fn advance_tiles(
     Ok(progressed)
 }
 
-/// Starts the tiles of an operation that may be under way. True if there was one.
+/// Starts the tiles of an operation whose slots are free. True if there was one.
 fn start_tiles(
     operation: &mut Operation,
     running: &mut Running,
@@ -98,7 +98,7 @@ fn start_tiles(
             }
         }
         strips::register_ahead(operation.sequence, running, connections);
-        bring_in(&operation.call, connections.rank, running);
+        copy_input(&operation.call, connections.rank, running);
         claims::open(connections, lane, g, &running.plan.program, pool);
         running.tiles.push(Tile {
             index: running.next,
@@ -119,7 +119,7 @@ fn start_tiles(
     Ok(started)
 }
 
-/// Why tile `g` cannot start, if so.
+/// Returns what blocks the start of tile `g`, if anything.
 fn cannot_start(
     connections: &Connections,
     lane: usize,
@@ -145,8 +145,8 @@ fn cannot_start(
     occupied.map(|from| Blocked::Credit { from: *from })
 }
 
-/// Tells those who write to this rank's receive buffers how many tiles have ended. Unless more are
-/// to come, that may be late: what the next operation sends takes it along.
+/// Reports the number of ended tiles to the ranks that write to this rank's receive buffers. After
+/// the last tile this may be delayed, and sent together with data of the next operation.
 fn give_credit(
     connections: &Connections,
     (lane, ended): (usize, u64),
@@ -170,8 +170,7 @@ fn give_credit(
             false => stream.signal_late(signal),
         };
         match given {
-            // A peer that has left needs no credit, nor one that has left since its link was last
-            // read.
+            // A peer that has left, perhaps since its link was last read, needs no credit.
             Ok(()) | Err(LinkError::Left) => {}
             Err(_) if connections.left[rank] => {}
             Err(error) => return Err(GroupFailure::Link(*sender, error)),
@@ -180,7 +179,7 @@ fn give_credit(
     Ok(())
 }
 
-/// The emptiest streams to those that a tile writes to, where links have several.
+/// Chooses the emptiest streams to the ranks that a tile writes to, where links have several.
 fn choose_streams(
     operation: &Operation,
     connections: &Connections,
@@ -198,14 +197,14 @@ fn choose_streams(
     }
 }
 
-/// Brings the next tile of the caller's vector into `Output`, for the collectives that work there.
-fn bring_in(call: &Call, rank: u32, running: &Running) {
+/// Copies the next tile of the caller's input into `Output`, for collectives that work there.
+fn copy_input(call: &Call, rank: u32, running: &Running) {
     let factor = match call.op {
         Op::PremulSum(factor) if call.collective.reduces() => Some(factor),
         _ => None,
     };
     let (input, output) = (running.bases.input, running.bases.output);
-    if !call.brings_in(rank) || (factor.is_none() && std::ptr::eq(input, output)) {
+    if !call.copies_input(rank) || (factor.is_none() && std::ptr::eq(input, output)) {
         return;
     }
     let (geometry, shape) = (&running.geometry, &running.plan.program.shape);
@@ -216,7 +215,7 @@ fn bring_in(call: &Call, rank: u32, running: &Running) {
         let dst = output.wrapping_add((start * size) as usize);
         let src = input.wrapping_add((start * size) as usize);
         match factor {
-            // SAFETY: see [Note: Who may touch what].
+            // SAFETY: see [Note: Memory access].
             Some(factor) => unsafe { access::scale(call.dtype, dst, src, elements, factor) },
             // SAFETY: as above.
             None => unsafe { access::copy(&[dst], src, (end - start) * size) },

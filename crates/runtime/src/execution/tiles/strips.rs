@@ -1,12 +1,12 @@
 //! Registration of an operation's strips, ahead of the tiles that run.
 //!
-//! [Note: Pipelined registration] Where links need registered memory and ordinary memory is not to
-//! be copied, an operation registers what its puts read, strip by strip. A strip belongs to some
-//! consecutive tiles, of which one alone would be too short to be worth it: of every chunk, what
-//! they read together. When the first tile of a strip starts, the next strip is asked for; when the
-//! last one has ended, the strip's registration ends. The registrar's thread does both, while
-//! adapters send and this thread reduces and takes in what has come. A put waits for its strip; one
-//! whose strip is too short, or cannot be registered, is copied.
+//! [Note: Pipelined registration] If links need registered memory and ordinary memory should not be
+//! copied, an operation registers the sources of its puts, strip by strip. A strip is the part of
+//! every chunk that several consecutive tiles read together, as one tile is too short to be worth a
+//! registration. When the first tile of a strip starts, the next strip is requested; when its last
+//! tile has ended, the strip's registration ends. The registrar's thread does both, while adapters
+//! send and this thread reduces and receives. A put waits for its strip. If its strip is too short,
+//! or cannot be registered, its source is copied.
 
 use std::ops::Range;
 
@@ -19,29 +19,29 @@ use weft_transport::Iovec;
 use super::super::operation::Running;
 use super::super::strips::Strips;
 
-/// How much of a chunk a strip has, about, in bytes.
+/// The approximate bytes of a chunk in a strip.
 const STRIP_BYTES: u64 = 1 << 20;
-/// Less of a chunk is copied, in bytes.
+/// Shorter parts of a chunk are copied, in bytes.
 const REGISTERED_BYTES_MIN: u64 = 256 << 10;
-/// So many strips ahead of the one whose tiles start are asked for.
+/// The number of strips that are requested ahead of the one whose tiles start.
 const STRIPS_AHEAD: u64 = 1;
 
-/// Asks for the strip of the next tile to start, and for those behind it.
+/// Requests the strip of the next tile to start, and the strips after it.
 pub(super) fn register_ahead(operation: u64, running: &mut Running, connections: &Connections) {
     let Some(registrar) = connections.registrations.registrar() else {
         return;
     };
-    // What lies in symmetric memory is registered.
+    // Symmetric memory is registered already.
     if running.bases.peers.is_some() {
         return;
     }
     let (tiles, all) = (tiles_of_strip(running), running.geometry.tiles);
     let wanted = running.next / tiles + 1 + STRIPS_AHEAD;
-    while running.strips.asked < wanted.min(all.div_ceil(tiles)) {
-        let first = running.strips.asked * tiles;
+    while running.strips.requested < wanted.min(all.div_ceil(tiles)) {
+        let first = running.strips.requested * tiles;
         let ranges = ranges(running, connections, first..all.min(first + tiles));
         let long = |range: &Range<usize>| range.len() as u64 >= REGISTERED_BYTES_MIN;
-        let asked = |range: Range<usize>| {
+        let request = |range: Range<usize>| {
             let of = StageOf {
                 operation,
                 tile: first,
@@ -49,9 +49,9 @@ pub(super) fn register_ahead(operation: u64, running: &mut Running, connections:
             };
             registrar.register(memory(&range), of)
         };
-        let strip = ranges.into_iter().filter(long).map(asked).collect();
+        let strip = ranges.into_iter().filter(long).map(request).collect();
         running.strips.strips.push_back(strip);
-        running.strips.asked += 1;
+        running.strips.requested += 1;
     }
 }
 
@@ -63,7 +63,7 @@ pub(super) fn deregister_behind(running: &mut Running) {
         .map_or(running.next, |tile| tile.index);
     let tiles = tiles_of_strip(running);
     let strips = &mut running.strips;
-    let first = |strips: &Strips| strips.asked - strips.strips.len() as u64;
+    let first = |strips: &Strips| strips.requested - strips.strips.len() as u64;
     while !strips.strips.is_empty() && (first(strips) + 1) * tiles <= oldest {
         strips.strips.pop_front();
     }
@@ -73,7 +73,7 @@ fn tiles_of_strip(running: &Running) -> u64 {
     (STRIP_BYTES / running.geometry.tile_bytes().max(1)).max(1)
 }
 
-/// What puts of these tiles read of ordinary memory that is not registered, without overlaps.
+/// The ordinary memory that puts of these tiles read and that is not registered, without overlaps.
 fn ranges(running: &Running, connections: &Connections, tiles: Range<u64>) -> Vec<Range<usize>> {
     let program = &running.plan.program;
     let mut ranges = Vec::new();
@@ -93,7 +93,7 @@ fn ranges(running: &Running, connections: &Connections, tiles: Range<u64>) -> Ve
     joined(ranges)
 }
 
-/// What an operand of these tiles takes of the caller's memory, piece by piece.
+/// The caller's memory of an operand in these tiles, piece by piece.
 fn ranges_of(running: &Running, operand: &Operand, tiles: &Range<u64>) -> Vec<Range<usize>> {
     let base = match operand.location {
         Location::Input(_) => running.bases.input as usize,
@@ -112,15 +112,15 @@ fn ranges_of(running: &Running, operand: &Operand, tiles: &Range<u64>) -> Vec<Ra
     (0..geometry.pieces(operand)).map(range).collect()
 }
 
-/// It is only named: nobody reads it by this address.
+/// Memory to register. Nothing reads it by this address.
 fn memory(range: &Range<usize>) -> Iovec {
     let start = std::ptr::without_provenance(range.start);
-    // SAFETY: `Group::issue` obliges its caller to keep the memory until the operation is over,
-    // and strips are not registered any later.
+    // SAFETY: `Group::issue` requires that the memory stays until the operation has ended, and
+    // strips are not registered longer.
     unsafe { access::registered(start, range.len() as u64) }
 }
 
-/// The same bytes in as few ranges as possible.
+/// The same bytes in the fewest ranges.
 fn joined(mut ranges: Vec<Range<usize>>) -> Vec<Range<usize>> {
     ranges.sort_unstable_by_key(|range| range.start);
     let mut joined: Vec<Range<usize>> = Vec::with_capacity(ranges.len());
@@ -138,7 +138,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ranges_that_touch_are_one() {
+    fn adjacent_ranges_are_joined() {
         let check = |ranges: &[Range<usize>], expected: &[Range<usize>]| {
             assert_eq!(joined(ranges.to_vec()), expected);
         };
