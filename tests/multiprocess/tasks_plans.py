@@ -126,7 +126,7 @@ def user_schedule_replayed(group, transport, address, path):
     assert np.array_equal(again.all_reduce(x.copy()), x * group.size)
     replay = again.plan("all-reduce", 1 << 20)
     assert (replay.name, replay.hash) == ("mine", plan.hash)
-    assert "what the profile says" in replay.why[0]
+    assert "the profile's choice" in replay.why[0]
     again.use_schedule("mine", mine)
     again.close()
 

@@ -76,7 +76,7 @@ def test_a_stopped_rank_is_left_out_and_told(teams, transport):
         team.signal(1, signal.SIGCONT)
         [(kind, text)] = team.collect([1], deadline=20)
         assert kind == "Aborted"
-        assert "ranks 0, 2 have gone on without rank 1" in text
+        assert "ranks 0, 2 continue without rank 1" in text
     finally:
         team.kill()
 

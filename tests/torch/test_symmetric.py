@@ -194,7 +194,7 @@ def refusals_job(_rank: int, _size: int) -> None:
 
 
 def different_sizes_job(rank: int, _size: int) -> None:
-    with pytest.raises(weft.ConfigError, match="this rank asks for"):
+    with pytest.raises(weft.ConfigError, match="this rank requests"):
         empty_symmetric(100 + rank)
 
 

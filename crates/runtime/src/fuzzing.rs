@@ -1,5 +1,5 @@
-//! Readers of what peers, or strangers, send, for fuzzing. Each takes any bytes, and panics where a
-//! promise does not hold.
+//! Readers of untrusted data from peers and strangers, for fuzzing. Each accepts any bytes, and
+//! panics if an invariant does not hold.
 
 use weft_channel::ControlMessage;
 
@@ -7,7 +7,7 @@ use crate::EndpointAddress;
 pub use crate::group::fuzzing::messages_of_a_peer;
 pub use weft_bootstrap::fuzzing::{rank_hello, roster, store_reply, store_request, store_tls};
 
-/// A message over a link: what can be read comes back the same from what it is written as.
+/// A message over a link. A message that can be decoded must survive encoding and decoding.
 pub fn control_message(bytes: &[u8]) {
     if let Some((message, payload)) = ControlMessage::decode(bytes) {
         let again = [&message.encode(), payload].concat();

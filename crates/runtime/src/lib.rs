@@ -1,6 +1,6 @@
 //! The runtime: algorithm selection, execution, point-to-point messages, progress, and groups.
 //!
-//! Folders are layers, from what users call down to what the others stand on: `group`, `progress`,
+//! Folders are layers, from the public calls down: `group`, `progress`,
 //! `execution`, `point_to_point` and `one_sided`, `selection`. Each imports
 //! only those below it; `tests/unit/test_layers.py` checks that. Below them are crates.
 
@@ -15,9 +15,9 @@ mod selection;
 mod sync;
 
 pub use group::{
-    Counters, Fetched, Group, GroupOptions, HowLong, LinkTraffic, MappedPart, OperationTotals,
-    Registration, SignalUpdate, SplitOptions, Symmetric, Waited, Work, finish_all, interruptible,
-    meet,
+    Counters, Fetched, Group, GroupOptions, LinkTraffic, MappedPart, OneSidedOptions,
+    OperationTotals, Registration, SignalUpdate, SplitOptions, Symmetric, Waited, Work, finish_all,
+    interruptible, meet,
 };
 pub use one_sided::Compare;
 pub use selection::{Choice, Explanation, Origin, UserScheduleText};

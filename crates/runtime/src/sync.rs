@@ -1,5 +1,5 @@
-//! The atomics and locks of the protocols that `crates/models` checks. Here they are the standard
-//! library's; there the same files are compiled with loom's.
+//! Atomics and locks of the protocols that `crates/models` checks: here the standard library's,
+//! there loom's.
 
 pub(crate) use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering, fence};
 pub(crate) use std::sync::{Condvar, Mutex, MutexGuard};

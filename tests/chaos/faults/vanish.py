@@ -59,7 +59,7 @@ class LongCut(Vanish):
     def lost(self, trial: Trial, process: RankProcess, host: int) -> list[int]:
         """Whom a rank may name. The other side, if that has told it, may have lost any here."""
         failed = process.failed()
-        teller = re.search(r"told by rank (\d+)", failed["text"]) if failed else None
+        teller = re.search(r"reported by rank (\d+)", failed["text"]) if failed else None
         others = beyond(trial, process, host)
         if teller is None or int(teller[1]) not in others:
             return others

@@ -16,7 +16,7 @@ const SEND: usize = Collective::NAMES.len();
 const RECEIVE: usize = SEND + 1;
 const ONE_SIDED: usize = RECEIVE + 1;
 
-/// What a group counts, once it has been asked for: see [`Group::counters`].
+/// The counters of a group, from their first use on: see [`Group::counters`].
 #[derive(Default, Debug)]
 pub struct Counters {
     kinds: [KindCounters; KINDS],
@@ -30,13 +30,13 @@ struct KindCounters {
     nanoseconds: AtomicU64,
 }
 
-/// The operations of one kind that have ended, well or badly.
+/// Totals of the operations of one kind that have ended, with or without an error.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct OperationTotals {
     /// The collective's name, `send`, `receive`, `put`, `get`, `signal`, `atomic`, `wait-signal` or
     /// `quiet`.
     pub operation: &'static str,
-    /// How many.
+    /// The number of operations.
     pub calls: u64,
     /// The bytes of their messages, all blocks together.
     pub bytes: u64,
@@ -45,7 +45,7 @@ pub struct OperationTotals {
 }
 
 impl Counters {
-    /// The totals of the kinds that there were any of.
+    /// The totals of all kinds with at least one operation.
     pub fn totals(&self) -> impl Iterator<Item = OperationTotals> {
         let one_sided = OneSidedKind::ALL.map(OneSidedKind::name);
         let names = Collective::NAMES.into_iter().chain(["send", "receive"]);
@@ -64,8 +64,7 @@ impl Counters {
         totals.filter(|totals| totals.calls > 0)
     }
 
-    /// The number of operations that have been called and have not ended, besides those that a
-    /// calling thread is at.
+    /// The number of operations that have not ended, without those that a calling thread executes.
     pub fn in_flight(&self) -> u64 {
         self.in_flight.load(Ordering::Relaxed)
     }
@@ -107,7 +106,7 @@ impl Counters {
     }
 }
 
-/// One operation that is counted when it ends.
+/// An operation that is counted when it ends.
 pub(super) struct Timer<'a> {
     counters: &'a Arc<Counters>,
     kind: usize,
@@ -128,7 +127,7 @@ impl Timer<'_> {
         }
         let counters = self.counters.clone();
         counters.in_flight.fetch_add(1, Ordering::Relaxed);
-        work.completion.counted_by(Box::new(move || {
+        work.completion.count_with(Box::new(move || {
             counters.in_flight.fetch_sub(1, Ordering::Relaxed);
             counters.ended(kind, bytes, started);
         }));

@@ -1,4 +1,4 @@
-//! Explanations of a group's choices.
+//! Explanations of a group's choice of algorithms.
 
 use std::collections::HashMap;
 
@@ -12,8 +12,12 @@ use crate::Error;
 use crate::selection::{Choice, Explanation};
 
 impl Group {
-    /// Tells what a call would run by: a message of `bytes` (all blocks together), the same count
+    /// Explains the choice for a call: a message of `bytes` (all blocks together), the same count
     /// on every rank, root 0.
+    ///
+    /// # Errors
+    ///
+    /// [`Error`] if the group is closed, or the algorithm is unknown.
     pub fn explain(
         &self,
         collective: Collective,
@@ -28,7 +32,11 @@ impl Group {
         })
     }
 
-    /// What calls of a collective run by, by the size of the message, the same count on every rank.
+    /// The choices for a collective, by the size of the message, with the same count on every rank.
+    ///
+    /// # Errors
+    ///
+    /// [`Error`] if the group is closed.
     pub fn choices(&self, collective: Collective) -> Result<Vec<Choice>, Error> {
         self.check_usable()?;
         self.engine.with(|state, _| {
@@ -37,7 +45,7 @@ impl Group {
         })
     }
 
-    /// How many pairs of its ranks are joined by each transport.
+    /// The number of pairs of ranks that each transport connects.
     pub fn pairs(&self) -> HashMap<TransportKind, u64> {
         let mut pairs = HashMap::new();
         for a in 0..self.size() {

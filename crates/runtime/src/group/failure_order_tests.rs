@@ -1,4 +1,4 @@
-//! What completes and what fails when a group breaks: see [Note: Failures are ordered].
+//! Tests of operations that complete or fail when a group breaks: see [Note: Failures are ordered].
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -24,7 +24,7 @@ const TRANSPORTS: [TransportChoice; 4] = [
 /// On the calling-thread path, where memory is mapped, and in a lane.
 const SIZES: [usize; 2] = [5, 30_000];
 
-/// The ranks of a group, all of this process.
+/// The ranks of a group, all in this process.
 fn groups(transport: TransportChoice, size: u32) -> Vec<Arc<Group>> {
     let store = MemoryStore::new();
     let create = |rank| {
@@ -63,7 +63,7 @@ impl Issued {
             tiling: Tiling::default(),
             wire: None,
         };
-        // SAFETY: the memory is as long as the call says, and kept until the operation is over.
+        // SAFETY: the memory has the call's length, and is kept until the operation has ended.
         let work = unsafe { group.issue(call, true) }.unwrap();
         Issued { work, memory }
     }
@@ -79,17 +79,17 @@ impl Issued {
 /// Runs something while a rank makes no progress.
 fn while_stopped<T>(group: &Group, body: impl FnOnce() -> T) -> T {
     let (stopped, when_stopped) = mpsc::channel();
-    let (go_on, when_told) = mpsc::channel::<()>();
+    let (resume, resumed) = mpsc::channel::<()>();
     std::thread::scope(|scope| {
         scope.spawn(move || {
             group.engine.with(|_, _| {
                 stopped.send(()).unwrap();
-                let _ = when_told.recv();
+                let _ = resumed.recv();
             });
         });
         when_stopped.recv().unwrap();
         let result = body();
-        drop(go_on);
+        drop(resume);
         result
     })
 }
@@ -98,25 +98,25 @@ fn failure() -> Error {
     Error::Config("a failure".into())
 }
 
-/// Breaks a group over something that is no operation.
+/// Breaks a group by a failure outside of its operations.
 fn break_group(group: &Group) {
     group.engine.with(|state, finished| {
         let group = state.groups.get_mut(&group.id).unwrap();
-        group.fail_and_tell(&failure(), finished);
+        group.fail_and_notify(&failure(), finished);
     });
 }
 
 #[test]
-fn an_abort_does_not_overtake_a_complete_operation() {
+fn abort_does_not_overtake_a_complete_operation() {
     for transport in TRANSPORTS {
         for elements in SIZES {
             let groups = groups(transport, 2);
             if groups[0].calling_thread.is_some() && elements > SIZES[0] {
-                // The receiver of a long message copies it: nobody is ahead.
+                // The receiver of a long message copies it, so no rank is ahead.
                 continue;
             }
             let broadcast = Collective::Broadcast { root: 0 };
-            // Ranks grant each other memory when they first need it.
+            // Ranks grant each other memory on first use.
             let first = [0, 1].map(|rank| Issued::new(&groups[rank], broadcast, elements));
             assert!(first.iter().all(|work| work.result() == Ok(1.0)));
             let late = Issued::new(&groups[1], broadcast, elements);
@@ -129,14 +129,14 @@ fn an_abort_does_not_overtake_a_complete_operation() {
             });
             assert_eq!(late.result(), Ok(1.0), "{transport:?}, {elements} elements");
             while groups[1].broken().is_none() {
-                groups[1].take_in_messages();
+                groups[1].receive_messages();
             }
         }
     }
 }
 
 #[test]
-fn an_abort_ends_what_is_incomplete_on_all_ranks() {
+fn abort_ends_incomplete_operations_on_all_ranks() {
     for transport in TRANSPORTS {
         for elements in SIZES {
             let groups = groups(transport, 3);
@@ -155,7 +155,7 @@ fn an_abort_ends_what_is_incomplete_on_all_ranks() {
 }
 
 #[test]
-fn operations_that_all_ranks_have_issued_complete_in_a_broken_group() {
+fn operations_issued_by_all_complete_in_broken_group() {
     for transport in TRANSPORTS {
         for elements in SIZES {
             let groups = groups(transport, 3);
@@ -174,12 +174,12 @@ fn operations_that_all_ranks_have_issued_complete_in_a_broken_group() {
 }
 
 #[test]
-fn operations_that_a_rank_has_not_issued_fail_immediately() {
+fn operations_not_issued_by_all_fail_immediately() {
     for transport in TRANSPORTS {
         for elements in SIZES {
             let groups = groups(transport, 4);
             let issue = |rank: usize| Issued::new(&groups[rank], Collective::AllReduce, elements);
-            // Rank 3 is as quick as the others, and knows nothing of the failure when it issues.
+            // Rank 3 issues at the same time, before it learns of the failure.
             let works = [issue(0), issue(1), issue(3)];
             let began = Instant::now();
             break_group(&groups[2]);
@@ -200,7 +200,7 @@ fn operations_that_a_rank_has_not_issued_fail_immediately() {
 }
 
 #[test]
-fn a_stopped_rank_holds_a_failure_up_for_a_moment_only() {
+fn stopped_rank_delays_a_failure_only_briefly() {
     for transport in [TransportChoice::Loopback, TransportChoice::Tcp] {
         for elements in SIZES {
             let groups = groups(transport, 3);
@@ -221,7 +221,7 @@ fn a_stopped_rank_holds_a_failure_up_for_a_moment_only() {
 }
 
 #[test]
-fn a_rank_that_leaves_with_operations_under_way_is_reported_as_that() {
+fn rank_that_leaves_early_is_reported_as_lost() {
     for transport in TRANSPORTS {
         for elements in SIZES {
             let groups = groups(transport, 3);
@@ -231,7 +231,7 @@ fn a_rank_that_leaves_with_operations_under_way_is_reported_as_that() {
             let errors = works.map(|work| work.result().unwrap_err().to_string());
             assert!(errors[0].contains("rank 1"), "{transport:?}: {}", errors[0]);
             assert!(
-                errors[0].contains("operations under way"),
+                errors[0].contains("before all operations had ended"),
                 "{transport:?}: {}",
                 errors[0]
             );

@@ -1,4 +1,4 @@
-//! Completion of what was issued, before a group is left in order.
+//! Completion of all operations before a group is left in order.
 
 use std::sync::Arc;
 
@@ -10,8 +10,12 @@ use crate::Error;
 use crate::progress::{Engine, GroupState, Waited};
 
 impl Group {
-    /// Waits until everything that was issued in this group has ended, well or badly, except for
+    /// Waits until all operations of this group have ended, with or without an error, except for
     /// receives that match no message yet. Each operation has its own deadline.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Aborted`] if the group is closed.
     pub fn finish(&self, interrupted: &mut dyn FnMut() -> bool) -> Result<Waited, Error> {
         self.check_usable()?;
         Ok(finish(
@@ -23,6 +27,10 @@ impl Group {
 }
 
 /// As [`Group::finish`], for all groups of an endpoint.
+///
+/// # Errors
+///
+/// As [`Group::finish`].
 pub fn finish_all(
     endpoint: &Arc<Endpoint>,
     interrupted: &mut dyn FnMut() -> bool,

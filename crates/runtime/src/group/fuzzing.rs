@@ -1,4 +1,4 @@
-//! A peer that has a link and says what it likes, for fuzzing.
+//! A malicious peer with a link, for fuzzing.
 
 use std::borrow::Cow;
 use std::cell::RefCell;
@@ -13,14 +13,14 @@ use super::group::{Group, GroupOptions, engine_of, meet};
 use super::symmetric::Symmetric;
 use crate::progress::{GroupName, ReceivedMessage};
 
-/// The group's identity, which inputs can name. Others are of groups that are not made yet.
+/// The group's identity, which inputs can name. Other identities are of groups not made yet.
 const GROUP: u64 = 1;
 const TIMEOUT: Duration = Duration::from_secs(20);
 const MEMORY: u64 = 4096;
 const SIGNALS: u32 = 4;
 
 thread_local! {
-    /// Made anew after an input has broken it.
+    /// Recreated after an input has broken it.
     static PAIR: RefCell<Option<[FuzzedRank; 2]>> = const { RefCell::new(None) };
 }
 
@@ -30,10 +30,11 @@ struct FuzzedRank {
     _memory: Symmetric,
 }
 
-/// Messages of rank 1 to rank 0 of a group of two, each with its length before it in a byte: rank 0
-/// stands them all, and can close the group.
+/// Sends messages of rank 1 to rank 0 of a group of two, each preceded by its length in a byte.
+/// Rank 0 must survive them, and must be able to close the group.
 ///
 /// # Panics
+///
 /// If it does not.
 pub fn messages_of_a_peer(bytes: &[u8]) {
     PAIR.with_borrow_mut(|pair| {
@@ -49,7 +50,7 @@ pub fn messages_of_a_peer(bytes: &[u8]) {
             };
             victim.engine.with(|state, finished| {
                 let payload = Cow::Borrowed(payload);
-                state.handle(
+                state.on_message(
                     ReceivedMessage {
                         from,
                         message,
@@ -74,11 +75,11 @@ fn make_pair() -> [FuzzedRank; 2] {
             let store = &store;
             scope.spawn(move || make_rank(store, rank))
         });
-        ranks.map(|rank| rank.join().expect("both ranks come"))
+        ranks.map(|rank| rank.join().expect("both ranks join"))
     })
 }
 
-/// As [`Group::create`], with an identity that is known.
+/// As [`Group::create`], with a known identity.
 fn make_rank(store: &MemoryStore, rank: u32) -> FuzzedRank {
     let endpoint = Endpoint::new(EndpointOptions {
         transport: TransportChoice::Loopback,
@@ -94,7 +95,7 @@ fn make_rank(store: &MemoryStore, rank: u32) -> FuzzedRank {
     };
     let terms = options.terms.clone();
     let meeting = meet(&endpoint, store, rank, 2, terms, deadline, &never);
-    let mut meeting = meeting.expect("both ranks come");
+    let mut meeting = meeting.expect("both ranks join");
     meeting.group_id = GROUP;
     let name = GroupName::met("fuzzed", None);
     let group = Group::join(
@@ -109,7 +110,7 @@ fn make_rank(store: &MemoryStore, rank: u32) -> FuzzedRank {
     let group = group.expect("memory for a group");
     group
         .wait_for_neighbours(deadline, &never)
-        .expect("both ranks come");
+        .expect("both ranks join");
     let memory = group.symmetric_with_signals(MEMORY, SIGNALS, "fuzzed");
     FuzzedRank {
         _memory: memory.expect("memory for a piece"),

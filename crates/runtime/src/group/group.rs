@@ -1,4 +1,4 @@
-//! The group: creation, splitting, membership, abort and closing.
+//! Groups: creation, splitting, membership, abort and closing.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,25 +13,24 @@ use weft_channel::{ChannelLayout, Connections, ControlMessage, PartSet, formats}
 use weft_schedule::WireFormat;
 use weft_transport::{EndpointId, Link, PerProcess, TransportKind};
 
-use super::call_off::Making;
 use super::counters::Counters;
 use super::interruption::Interruption;
+use super::setup_failure::GroupSetup;
 use crate::Error;
 use crate::execution::CallingThread;
 use crate::progress::{Engine, GroupName, GroupState};
 use crate::selection::{Selector, inherited};
 
-/// How to make a group.
+/// Options of a new group.
 #[derive(Clone, Debug)]
 pub struct GroupOptions {
-    /// How long an operation may take, and how long making the group may take.
+    /// The timeout of operations, and of making the group.
     pub timeout: Duration,
-    /// What the group is called in messages.
+    /// The group's name in messages.
     pub name: String,
-    /// The ranks' numbers in the world, where the group is of some of its ranks, for messages.
+    /// The ranks' numbers in the world for messages, if the group is a subset of the world.
     pub global_ranks: Option<Vec<u32>>,
-    /// What is asked of the choice of algorithms, alike on all ranks, and rank 0's tables to choose
-    /// by.
+    /// The policy for the choice of algorithms, the same on all ranks, and rank 0's profiles.
     pub terms: Terms,
 }
 
@@ -46,37 +45,37 @@ impl Default for GroupOptions {
     }
 }
 
-/// How a group that is split off differs from the one that it is made from.
+/// Options of a group that is split off, as far as they differ from the parent's.
 #[derive(Clone, Default, Debug)]
 pub struct SplitOptions {
-    /// How long an operation may take; as in the other group if none.
+    /// The timeout of operations; the parent's if `None`.
     pub timeout: Option<Duration>,
-    /// As [`Policy::algorithms`], for all of its ranks; as in the other group if none.
+    /// As [`Policy::algorithms`], the same on all ranks; the parent's if `None`.
     pub algorithms: Option<BTreeMap<String, String>>,
-    /// As [`Policy::reproducible`]; as in the other group if none.
+    /// As [`Policy::reproducible`]; the parent's if `None`.
     pub reproducible: Option<bool>,
-    /// As [`Policy::wire`]; as in the other group if none.
+    /// As [`Policy::wire`]; the parent's if `None`.
     pub wire: Option<WireFormat>,
-    /// As [`Policy::levels`]; the part of the other group's that its ranks have if none.
+    /// As [`Policy::levels`]; the parent's, restricted to the new ranks, if `None`.
     pub levels: Option<Vec<Vec<u32>>>,
-    /// As [`Policy::schedules`]; those of the other group that are right in this one if none.
+    /// As [`Policy::schedules`]; those of the parent that fit the new group if `None`.
     pub schedules: Option<Schedules>,
-    /// As [`Policy::domains`]; as in the other group if none.
+    /// As [`Policy::domains`]; the parent's if `None`.
     pub domains: Option<Vec<Vec<u32>>>,
-    /// Tables to choose algorithms by, alike on all of its ranks; those of the other group if none.
+    /// Profiles for the choice of algorithms, the same on all ranks; the parent's if `None`.
     pub profiles: Option<Vec<Profile>>,
-    /// The ranks' numbers in the world, for messages, where the other group is of all ranks; those
-    /// in the group that they met in if none.
+    /// The ranks' numbers in the world for messages; those in the group of the rendezvous if
+    /// `None`.
     pub global_ranks: Option<Vec<u32>>,
-    /// Whether the call ends when the ranks next to this one have made the group as well, as that
-    /// of [`Group::create`] does.
+    /// Whether the call waits until this rank's control neighbours have made the group too, as
+    /// [`Group::create`] does.
     pub waits: bool,
 }
 
-/// A list of endpoints that communicate with each other, and this endpoint's place in it.
+/// A list of endpoints that communicate with each other, and this endpoint's rank in it.
 ///
-/// All ranks of a group issue its operations in the same order. Threads that cannot keep an order
-/// use groups of their own.
+/// All ranks of a group must issue its operations in the same order. Threads whose calls have no
+/// fixed order must use different groups.
 pub struct Group {
     pub(crate) engine: Arc<Engine>,
     pub(crate) meeting: Meeting,
@@ -88,9 +87,9 @@ pub struct Group {
     pub(crate) cancel: AtomicBool,
     /// The calling-thread path, where all ranks map each other's memory.
     pub(crate) calling_thread: Option<Arc<CallingThread>>,
-    /// Stands for all operations that were done at once.
+    /// The completion of operations that end within their call.
     pub(crate) done: Arc<Completion>,
-    /// Once they have been asked for.
+    /// Set when they are first requested.
     pub(super) counters: Arc<OnceLock<Arc<Counters>>>,
 }
 
@@ -98,11 +97,15 @@ impl Group {
     /// Meets the other ranks through the store and makes a group with them.
     ///
     /// Every rank calls it with the same `size` and with a store that is used for this group only.
-    /// Fails with [`Error::Timeout`] naming the missing ranks, with [`Error::Aborted`] once
-    /// `cancel` is true, with [`Error::Config`] where settings differ, with [`Error::PeerLost`] if
-    /// a rank has ended meanwhile, and as a call has failed by which another rank that has its
-    /// group already has broken it. A rank may leave as soon as it has its group: no other's
-    /// creation fails by that.
+    /// A rank may leave as soon as it has its group: other ranks' calls do not fail by that.
+    ///
+    /// # Errors
+    ///
+    /// - [`Error::Timeout`]: ranks are missing; it names them.
+    /// - [`Error::Aborted`]: `cancel` is true.
+    /// - [`Error::Config`]: settings of ranks differ.
+    /// - [`Error::PeerLost`]: a rank has ended meanwhile.
+    /// - The error of another rank that has made the group and broken it already.
     pub fn create(
         endpoint: Arc<Endpoint>,
         store: &dyn Store,
@@ -122,11 +125,11 @@ impl Group {
         let group = Self::join(engine, meeting, (id, name), rank, options, deadline, cancel)?;
         group
             .wait_for_neighbours(deadline, cancel)
-            .inspect_err(|error| group.call_off(error))?;
+            .inspect_err(|error| group.report_setup_failure(error))?;
         Ok(group)
     }
 
-    /// Makes a group of ranks that have met. Where that fails here, it fails on the other ranks.
+    /// Makes a group of ranks that have met. A failure here also fails the other ranks' calls.
     pub(super) fn join(
         engine: Arc<Engine>,
         meeting: Meeting,
@@ -139,7 +142,7 @@ impl Group {
         let group = Self::make(engine, meeting, (id, name), rank, options)?;
         group
             .link_neighbours(deadline, cancel)
-            .inspect_err(|error| group.call_off(error))?;
+            .inspect_err(|error| group.report_setup_failure(error))?;
         Ok(group)
     }
 
@@ -153,14 +156,14 @@ impl Group {
     ) -> Result<Arc<Group>, Error> {
         let state = Self::state(&engine, meeting.clone(), (id, name.clone()), rank, &options);
         let state = state.inspect_err(|error| {
-            let making = Making {
+            let setup = GroupSetup {
                 engine: &engine,
                 meeting: &meeting,
                 id,
                 name: &name,
                 rank,
             };
-            making.call_off(error);
+            setup.report_failure(error);
         })?;
         let calling_thread = state.executor.calling_thread.clone();
         engine.with(|s, finished| s.add_group(state, finished));
@@ -187,19 +190,20 @@ impl Group {
         options: &GroupOptions,
     ) -> Result<GroupState, Error> {
         let size = meeting.members.len() as u32;
-        // Ranks of one machine compete for its cores, whether they share memory or not.
+        // All ranks of a machine compete for its cores, even if they share no memory.
         let machine = |member: &Member| member.address.machine().to_owned();
         let mine = machine(&meeting.members[rank as usize]);
         let here = meeting
             .members
             .iter()
             .filter(|member| machine(member) == mine);
-        engine.local_ranks(here.count());
-        // Links that have ended are not to be used again, and memory is free by ends of processes.
+        engine.note_local_ranks(here.count());
+        // Handles ended links and processes first, so that they are not used and their memory is
+        // free.
         engine.with(|state, finished| {
             state.notified = true;
             state.pass(finished);
-            state.look_for_ends(finished);
+            state.detect_process_ends(finished);
         });
         let layout = ChannelLayout::new(size, meeting.round_trip);
         let selector = Selector::new(&meeting, rank, layout, &options.terms.policy)?;
@@ -219,11 +223,15 @@ impl Group {
     /// Makes a group of some of this group's ranks, in the order given. `None` if this rank is not
     /// among them.
     ///
-    /// Every member calls it with the same list, name and options, and equally often. Where groups
-    /// with common members are given one name, all ranks of this group call it, in the same order:
-    /// another list in the place of a call, or other options, is [`Error::Config`], told by the
-    /// call or by the use of the new group. Unless it is asked to, it waits for nobody: whoever
-    /// leaves before another member has split may make that fail with [`Error::PeerLost`].
+    /// Every member calls it with the same list, name and options, and equally often. If groups
+    /// with common members have the same name, all ranks of this group call it in the same order.
+    /// Unless [`SplitOptions::waits`] is set, it does not wait for other ranks: if a rank leaves
+    /// before another member has split, that member's call may fail with [`Error::PeerLost`].
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Config`] if `ranks` is invalid, or if members pass different lists or options; the
+    /// latter may also be reported when the new group is used. Otherwise as [`Group::create`].
     pub fn split(
         &self,
         ranks: &[u32],
@@ -234,7 +242,7 @@ impl Group {
         let size = self.size();
         if let Some(wrong) = ranks.iter().find(|rank| **rank >= size) {
             return Err(Error::Config(format!(
-                "rank {wrong} is not in this group of {size} ranks"
+                "rank {wrong} is not in this group, which has {size} ranks"
             )));
         }
         let mut sorted = ranks.to_vec();
@@ -277,12 +285,12 @@ impl Group {
         if waits {
             group
                 .wait_for_neighbours(deadline, &self.cancel)
-                .inspect_err(|error| group.call_off(error))?;
+                .inspect_err(|error| group.report_setup_failure(error))?;
         }
         Ok(Some(group))
     }
 
-    /// What a group of some of the ranks is made with: what is not given is as in this one.
+    /// The options of a group of some of the ranks: those given, and this group's for the rest.
     fn inherit(&self, ranks: &[u32], name: &str, given: SplitOptions) -> (Meeting, GroupOptions) {
         let mut meeting = self.meeting_of(ranks);
         if let Some(profiles) = given.profiles {
@@ -309,10 +317,10 @@ impl Group {
         (meeting, options)
     }
 
-    /// What some of the ranks agree on without another word.
+    /// The meeting of some of the ranks, without further communication.
     pub(super) fn meeting_of(&self, ranks: &[u32]) -> Meeting {
         let mut meeting = self.meeting.of_ranks(ranks);
-        // A table that was asked for is meant for the group that it was given to.
+        // A profile that was given explicitly is meant for its own group only.
         for profile in &mut meeting.profiles {
             profile.required = false;
         }
@@ -329,7 +337,7 @@ impl Group {
         self.meeting.members.len() as u32
     }
 
-    /// A number that tells the group apart from all others, the same on all ranks.
+    /// A number that identifies the group, the same on all ranks.
     pub fn identity(&self) -> u64 {
         self.id
     }
@@ -350,6 +358,10 @@ impl Group {
 
     /// Levels of domains inside hosts, innermost first: for each rank, the lowest rank of its
     /// domain.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Aborted`] if the group is closed.
     pub fn domains(&self) -> Result<Vec<Vec<u32>>, Error> {
         self.engine.with(|state, _| {
             let group = state.groups.get(&self.id).ok_or_else(closed)?;
@@ -366,27 +378,26 @@ impl Group {
             .collect()
     }
 
-    /// Pairs of ranks that run on one machine and share no memory, as all ranks were told when they
-    /// met; none for a group that was made of another.
+    /// Pairs of ranks on one machine that share no memory, as determined at the rendezvous; empty
+    /// for a group that was made from another.
     pub fn unshared(&self) -> &[Unshared] {
         &self.meeting.unshared
     }
 
-    /// How this rank reaches another; nothing for itself.
+    /// The transport to another rank; `None` for this rank.
     pub fn transport(&self, rank: u32) -> Option<TransportKind> {
         (rank != self.rank && rank < self.size()).then(|| self.meeting.kind(self.rank, rank))
     }
 
-    /// The name of the cipher that seals everything between this rank and another; nothing where
-    /// they share memory, or links are not encrypted.
+    /// The name of the cipher between this rank and another; `None` if they share memory, or links
+    /// are not encrypted.
     pub fn cipher(&self, rank: u32) -> Option<&'static str> {
         let kind = self.transport(rank)?;
         let member = &self.meeting.members[rank as usize];
         self.engine.endpoint().cipher(&member.address, kind)
     }
 
-    /// How many steps of other ranks this rank has executed, as they were behind, since the group
-    /// was made.
+    /// The number of steps that this rank has executed for ranks that were behind.
     pub fn steps_helped(&self) -> u64 {
         self.engine.with(|state, _| {
             let group = state.groups.get(&self.id);
@@ -394,7 +405,7 @@ impl Group {
         })
     }
 
-    /// Makes sure that there is a link and a channel to a rank, with these parts for it.
+    /// Ensures that a rank has a link, a channel and these parts of this rank's memory.
     pub(crate) fn connect(
         &self,
         rank: u32,
@@ -404,8 +415,8 @@ impl Group {
     ) -> Result<(), Error> {
         let address = &self.meeting.members[rank as usize].address;
         let link = (self.link(rank, deadline, cancel)).map_err(|error| match error {
-            // The rendezvous has given the address and its token: who refuses now was there and
-            // has ended.
+            // The rendezvous delivered the address and its token, so a refusal means that the
+            // process has ended and another listens there.
             Error::PeerLost { detail, .. } | Error::Auth(detail) => Error::PeerLost {
                 rank: Some(rank),
                 host: address.host_name.clone(),
@@ -425,7 +436,7 @@ impl Group {
         })
     }
 
-    /// The link to a rank. Where it is made, that can be interrupted, and ends when the group does.
+    /// The link to a rank. Connecting can be interrupted, and ends when the group does.
     fn link(
         &self,
         rank: u32,
@@ -439,23 +450,23 @@ impl Group {
             return Ok(link);
         }
         let stops = || {
-            self.take_in_messages();
+            self.receive_messages();
             cancel.load(Ordering::Relaxed) || self.broken().is_some()
         };
         Interruption::of_this_call()
             .watch(stops, |stop| endpoint.link(address, kind, deadline, stop))
     }
 
-    /// Takes in what has come, at a moment at which perhaps nobody else does.
-    pub(super) fn take_in_messages(&self) {
+    /// Receives messages while perhaps no thread drives progress.
+    pub(super) fn receive_messages(&self) {
         self.engine.with(|state, finished| {
             state.notified = true;
             state.pass(finished);
         });
     }
 
-    /// Ends everything under way in this group, here and on the other ranks, with
-    /// [`Error::Aborted`]. From any thread.
+    /// Ends all operations of this group, here and on the other ranks, with [`Error::Aborted`]. May
+    /// be called from any thread.
     pub fn abort(&self, reason: &str) {
         if self.check_usable().is_err() {
             return;
@@ -471,17 +482,17 @@ impl Group {
         });
     }
 
-    /// Breaks the group: nothing more can be called, here and on the other ranks. Operations that
-    /// all ranks have issued go on.
+    /// Breaks the group, here and on the other ranks: further calls fail. Operations that all ranks
+    /// have issued continue.
     pub fn fail(&self, reason: &str) {
         if self.check_usable().is_ok() {
-            self.give_up(&Error::Aborted {
+            self.break_with(&Error::Aborted {
                 reason: reason.into(),
             });
         }
     }
 
-    /// Why the group is broken, if it is.
+    /// The group's error, if it is broken.
     pub fn broken(&self) -> Option<Error> {
         if let Err(error) = self.check_usable() {
             return Some(error);
@@ -494,9 +505,10 @@ impl Group {
         })
     }
 
-    /// Calls back when the group breaks, with the reason; when it is closed before, without one.
+    /// Calls back when the group breaks, with its error, or when it is closed, without one.
     ///
-    /// Runs on whichever thread meets the failure: it must be short and must not wait.
+    /// The callback runs on the thread that detects the failure: it must be short and must not
+    /// wait.
     pub fn on_end(&self, callback: Box<dyn FnOnce(Result<(), Error>) + Send>) {
         let end = self.engine.with(|state, _| {
             let group = state.groups.get(&self.id);
@@ -508,7 +520,7 @@ impl Group {
         }
     }
 
-    /// Leaves the group. What is under way here fails with [`Error::Aborted`]. Idempotent.
+    /// Leaves the group. Its unfinished operations fail with [`Error::Aborted`]. Idempotent.
     pub fn close(&self) {
         if self.check_usable().is_err() {
             return;
@@ -536,13 +548,13 @@ impl Group {
         });
     }
 
-    pub(crate) fn check_rank(&self, what: &str, rank: u32) -> Result<(), Error> {
+    pub(crate) fn check_rank(&self, operation: &str, rank: u32) -> Result<(), Error> {
         if rank < self.size() {
             return Ok(());
         }
         Err(Error::Config(format!(
-            "{what} rank {rank}: this group has {} ranks",
-            self.size()
+            "{operation} rank {rank}: this group has the ranks 0 to {}",
+            self.size() - 1
         )))
     }
 
@@ -550,21 +562,21 @@ impl Group {
         self.engine.check_generation()
     }
 
-    /// Ends this group while it is being made.
-    pub(super) fn call_off(&self, error: &Error) {
+    /// Ends this group during its set-up, here and on the other ranks.
+    pub(super) fn report_setup_failure(&self, error: &Error) {
         let name = (self.engine).with(|state, _| {
             let group = state.groups.get(&self.id);
             group.map(|group| group.name.clone())
         });
         let Some(name) = name else { return };
-        Making {
+        GroupSetup {
             engine: &self.engine,
             meeting: &self.meeting,
             id: self.id,
             name: &name,
             rank: self.rank,
         }
-        .call_off(error);
+        .report_failure(error);
     }
 }
 
@@ -580,11 +592,15 @@ pub(crate) fn closed() -> Error {
     }
 }
 
-/// Meets the other ranks, as [`Group::create`] does first: publishes this endpoint's address, and
-/// learns theirs.
+/// Meets the other ranks, as the first step of [`Group::create`]: publishes this endpoint's
+/// address, and receives theirs.
 ///
 /// Every rank of the new group calls it with the same size and with a store that is used for this
-/// purpose only. The formats of this build are put into the terms.
+/// purpose only. Adds the wire formats of this build to the terms.
+///
+/// # Errors
+///
+/// As [`Group::create`].
 pub fn meet(
     endpoint: &Endpoint,
     store: &dyn Store,
@@ -604,7 +620,7 @@ pub fn meet(
 type Engines = Vec<(EndpointId, Weak<Engine>)>;
 static ENGINES: PerProcess<Mutex<Engines>> = PerProcess::new(Mutex::default);
 
-/// The engine of an endpoint; started with its first group.
+/// The engine of an endpoint, which is started with its first group.
 pub(super) fn engine_of(endpoint: &Arc<Endpoint>) -> Result<Arc<Engine>, Error> {
     let mut engines = engines();
     engines.retain(|(_, engine)| engine.strong_count() > 0);
@@ -617,7 +633,7 @@ pub(super) fn engine_of(endpoint: &Arc<Endpoint>) -> Result<Arc<Engine>, Error> 
     Ok(engine)
 }
 
-/// The engine of an endpoint, if it has been started and is still used.
+/// The engine of an endpoint, if it is running.
 pub(super) fn running_engine(endpoint: EndpointId) -> Option<Arc<Engine>> {
     find_engine(&engines(), endpoint)
 }

@@ -1,5 +1,5 @@
-//! Interruption of calls that wait for other ranks before there is an operation: links that are
-//! made, groups and symmetric memory that are set up.
+//! Interruption of calls that wait for other ranks without an operation: connecting, and the set-up
+//! of groups and symmetric memory.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,49 +9,50 @@ use std::time::{Duration, Instant};
 
 use crate::Error;
 
-/// How often a call asks whether it has been interrupted.
+/// The interval in which a call checks for interrupts.
 const POLL: Duration = Duration::from_millis(50);
 
 thread_local! {
-    static ASKED: Cell<Option<fn() -> bool>> = const { Cell::new(None) };
+    static INTERRUPTED: Cell<Option<fn() -> bool>> = const { Cell::new(None) };
 }
 
-/// Runs a call. While it waits for other ranks on this thread, `interrupted` is asked about every
-/// 50 ms; once it returns true, the call fails with [`Error::Aborted`].
+/// Runs a call that can be interrupted. While it waits for other ranks on this thread,
+/// `interrupted` is called about every 50 ms; once it returns true, the call fails with
+/// [`Error::Aborted`].
 ///
-/// What was being set up for all ranks then fails on the others as well. Waits for operations have
-/// a question of their own: see [`crate::Work::wait`].
+/// A set-up of all ranks then fails on the other ranks as well. Waits for operations have their own
+/// check: see [`crate::Work::wait`].
 pub fn interruptible<T>(interrupted: fn() -> bool, call: impl FnOnce() -> T) -> T {
-    let _before = Before(ASKED.replace(Some(interrupted)));
+    let _previous = PreviousCheck(INTERRUPTED.replace(Some(interrupted)));
     call()
 }
 
-/// What was asked before, to which it is set back also after a panic.
-struct Before(Option<fn() -> bool>);
+/// The previous check, which is restored on drop, even after a panic.
+struct PreviousCheck(Option<fn() -> bool>);
 
-impl Drop for Before {
+impl Drop for PreviousCheck {
     fn drop(&mut self) {
-        ASKED.set(self.0);
+        INTERRUPTED.set(self.0);
     }
 }
 
-/// The question of the call that this thread is in, if it has one.
+/// The interrupt check of the current call of this thread, if it has one.
 #[derive(Clone, Copy)]
 pub(super) struct Interruption {
-    ask: Option<fn() -> bool>,
-    asked: Instant,
+    interrupted: Option<fn() -> bool>,
+    checked: Instant,
 }
 
 impl Interruption {
     pub(super) fn of_this_call() -> Self {
         Interruption {
-            ask: ASKED.get(),
-            asked: Instant::now(),
+            interrupted: INTERRUPTED.get(),
+            checked: Instant::now(),
         }
     }
 
-    /// Runs `blocking` on a thread of its own, and lets it stop once this call is interrupted, or
-    /// it `stops` for something else.
+    /// Runs `blocking` on a new thread, and stops it once this call is interrupted or `stops`
+    /// returns true.
     pub(super) fn watch<T: Send>(
         &mut self,
         mut stops: impl FnMut() -> bool,
@@ -68,24 +69,24 @@ impl Interruption {
             });
             let worker =
                 worker.map_err(|e| Error::Internal(format!("cannot start a thread: {e}")))?;
-            let mut asked = Ok(());
+            let mut checked = Ok(());
             while over.recv_timeout(POLL) == Err(RecvTimeoutError::Timeout) {
-                asked = asked.and_then(|()| self.check());
-                if asked.is_err() || stops() {
+                checked = checked.and_then(|()| self.check());
+                if checked.is_err() || stops() {
                     stop.store(true, Ordering::Relaxed);
                 }
             }
             let result = worker.join();
-            asked?;
+            checked?;
             result.unwrap_or_else(|_| Err(Error::Internal("a thread panicked".into())))
         })
     }
 
-    /// Asks, if that is due: an error, if the call has been interrupted.
+    /// Returns an error if the call has been interrupted. Checks only once per interval.
     pub(super) fn check(&mut self) -> Result<(), Error> {
-        if self.asked.elapsed() >= POLL {
-            self.asked = Instant::now();
-            if self.ask.is_some_and(|interrupted| interrupted()) {
+        if self.checked.elapsed() >= POLL {
+            self.checked = Instant::now();
+            if self.interrupted.is_some_and(|interrupted| interrupted()) {
                 return Err(Error::interrupted());
             }
         }

@@ -1,8 +1,8 @@
-//! Issue of collective operations: the path from a call to an operation in flight.
+//! Issue of collective operations: the path from a call to an unfinished operation.
 
 use std::sync::{Arc, PoisonError};
 
-use weft_call::{Call, Completion, Due};
+use weft_call::{Call, Completion, TimeLimit};
 use weft_channel::PartSet;
 
 use super::{Group, Work, closed};
@@ -13,14 +13,19 @@ use crate::progress::Issued;
 impl Group {
     /// Starts a collective operation.
     ///
-    /// With `background`, the progress thread is woken to drive it; without, the caller is about to
-    /// wait for it. Errors that depend on this rank's arguments alone are returned at once, all
-    /// others by [`Work::wait`].
+    /// With `background`, wakes the progress thread to drive it; without, the caller must wait for
+    /// it.
+    ///
+    /// # Errors
+    ///
+    /// Errors that depend only on this rank's arguments, a broken or closed group, and failed
+    /// connections. [`Work::wait`] returns all others.
     ///
     /// # Safety
-    /// Until the operation is over, `call.input` stays readable and unchanged and `call.output`
-    /// stays writable, for the sizes that `call.collective` and `call.counts` say, and nobody else
-    /// touches `call.output`.
+    ///
+    /// Until the operation has ended, `call.input` stays readable and unchanged and `call.output`
+    /// stays writable, for the sizes that `call.collective` and `call.counts` determine, and
+    /// nothing else uses `call.output`.
     pub unsafe fn issue(&self, call: Call, background: bool) -> Result<Work, Error> {
         let Some(counters) = self.counters.get() else {
             return self.begin(call, background);
@@ -34,7 +39,7 @@ impl Group {
         self.check_usable()?;
         call.check(self.rank, self.size())?;
         let wire = self.options.terms.policy.wire;
-        let call = call.for_schedules(self.rank).in_format_of(wire);
+        let call = call.for_schedules(self.rank).with_wire_format(wire);
         if !background && let Some(path) = &self.calling_thread {
             let presence = self.engine.endpoint().doorbell().enter();
             match path.attempt(&call, self.engine.spin(), &presence) {
@@ -48,10 +53,10 @@ impl Group {
         let mut issued = self.enqueue(call, &completion)?;
         while let Issued::Unconnected(call, peers) = issued {
             let allowed = call.timeout.unwrap_or(self.options.timeout);
-            let deadline = Due::within(allowed).deadline;
+            let deadline = TimeLimit::within(allowed).deadline;
             for peer in peers {
                 self.connect(peer, PartSet::NONE, deadline, &self.cancel)
-                    .inspect_err(|error| self.give_up(error))?;
+                    .inspect_err(|error| self.break_with(error))?;
             }
             issued = self.enqueue(call, &completion)?;
         }
@@ -74,7 +79,7 @@ impl Group {
         Work { completion, engine }
     }
 
-    /// Hands the engine an operation that got stuck on the calling thread.
+    /// Passes an operation that blocked on the calling thread to the engine.
     fn resume(&self, call: Call, entered: Entered) -> Result<Work, Error> {
         let completion = Completion::new();
         self.engine.with(|state, finished| {
@@ -84,11 +89,12 @@ impl Group {
         Ok(self.work(completion))
     }
 
-    /// A rank that cannot take part in a call would keep the others waiting: the group is broken.
-    pub(super) fn give_up(&self, error: &Error) {
+    /// Breaks the group because this rank cannot take part in a call, for which the others would
+    /// wait until the timeout.
+    pub(super) fn break_with(&self, error: &Error) {
         self.engine.with(|state, finished| {
             if let Some(group) = state.groups.get_mut(&self.id) {
-                group.fail_and_tell(error, finished);
+                group.fail_and_notify(error, finished);
             }
         });
     }

@@ -1,9 +1,9 @@
-//! The last step of a group's creation: links to the control neighbours, and the wait until they
-//! have made the group as well.
+//! Last step of a group's creation: links to the control neighbours, and the wait until they have
+//! made the group as well.
 //!
-//! Each rank tells its neighbours that it has made the group, and has its group when all of them
-//! have done so. Thus a rank that leaves then is missed by nobody's creation: what it told is
-//! there, and those that are not its neighbours do not look for it. Memory is granted when
+//! Each rank reports to its neighbours that it has made the group. Its own call ends when all of
+//! them have reported. So a rank may then leave without failing any other rank's creation: its
+//! neighbours have received its report, and other ranks do not wait for it. Memory is granted when
 //! operations need it: see [Note: Parts] in `channel/parts.rs`.
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -33,17 +33,17 @@ impl Group {
         Ok(())
     }
 
-    pub(super) fn of_state<T>(&self, ask: impl FnOnce(&mut GroupState) -> T) -> Result<T, Error> {
+    pub(super) fn with_state<T>(&self, ask: impl FnOnce(&mut GroupState) -> T) -> Result<T, Error> {
         self.engine.with(|state, _| {
             let group = state.groups.get_mut(&self.id);
             group.map(ask).ok_or_else(closed)
         })
     }
 
-    /// Whether a peer that is gone had made the group before.
+    /// Whether a peer that has ended had made the group before.
     fn has_joined(&self, peer: u32) -> bool {
-        self.take_in_messages();
-        let joined = self.of_state(|group| group.connections.remote(peer).is_some());
+        self.receive_messages();
+        let joined = self.with_state(|group| group.connections.remote(peer).is_some());
         joined.unwrap_or(false)
     }
 
@@ -55,7 +55,7 @@ impl Group {
     ) -> Result<(), Error> {
         let started = Instant::now();
         let joined = Completion::new();
-        self.of_state(|group| group.joined = joined.clone())?;
+        self.with_state(|group| group.joined = joined.clone())?;
         let (mut interruption, mut asked) = (Interruption::of_this_call(), Ok(()));
         let mut stops = || {
             asked = interruption.check();
@@ -65,8 +65,11 @@ impl Group {
             Waited::Done => joined.result().unwrap_or(Ok(())),
             Waited::Interrupted => asked.and(Err(Error::cancelled())),
             Waited::NotYet => Err(Error::Timeout {
-                operation: format!("creation of {}", self.of_state(|group| group.name.clone())?),
-                waiting_for: self.of_state(|group| group.late_ranks())?,
+                operation: format!(
+                    "creation of {}",
+                    self.with_state(|group| group.name.clone())?
+                ),
+                waiting_for: self.with_state(|group| group.late_ranks())?,
                 after: started.elapsed(),
             }),
         }

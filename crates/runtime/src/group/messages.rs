@@ -1,12 +1,12 @@
-//! Public calls for point-to-point messages. Their matching and flow are in the module
-//! `point_to_point`.
+//! Public calls for point-to-point messages. The module `point_to_point` has their matching and
+//! flow.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use weft_call::{Completion, Due};
+use weft_call::{Completion, TimeLimit};
 use weft_channel::{ControlMessage, ENVELOPE_BYTES, PartSet};
-use weft_flight::{Entry, Kind, NOBODY};
+use weft_flight::{Entry, Kind, NO_RANK};
 use weft_memory::{RegisteredMemory, access};
 use weft_transport::Iovec;
 
@@ -19,11 +19,17 @@ use crate::progress::GroupState;
 impl Group {
     /// Sends bytes to a rank, which receives them by the same tag.
     ///
-    /// With `background`, the progress thread is woken to drive it; without, the caller is about to
-    /// wait for it.
+    /// With `background`, wakes the progress thread to drive it; without, the caller must wait for
+    /// it.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Config`] for an invalid rank, the error of a broken or closed group, or that of a
+    /// failed connection.
     ///
     /// # Safety
-    /// Until the operation is over, `memory` stays readable and unchanged for `bytes` bytes.
+    ///
+    /// Until the operation has ended, `memory` stays readable and unchanged for `bytes` bytes.
     pub unsafe fn send(
         &self,
         to: u32,
@@ -38,11 +44,11 @@ impl Group {
         let timer = self.counters.get().map(|counters| counters.send(bytes));
         let allowed = timeout.unwrap_or(self.options.timeout);
         let envelope = Envelope { to, tag, allowed };
-        // SAFETY: the caller's promise.
+        // SAFETY: as this function requires.
         let started = match unsafe { self.start(&envelope, memory, bytes) }? {
             Some(completion) => Some(completion),
             None => {
-                let deadline = Due::within(allowed).deadline;
+                let deadline = TimeLimit::within(allowed).deadline;
                 self.connect(to, PartSet::NONE, deadline, &self.cancel)?;
                 // SAFETY: as above.
                 unsafe { self.start(&envelope, memory, bytes) }?
@@ -51,12 +57,17 @@ impl Group {
         Ok(self.begun(started.ok_or_else(closed)?, timer, background))
     }
 
-    /// As [`Group::send`], for memory of a device that is [registered](Group::register_device):
-    /// the adapter reads it where it lies. `None` where the link to that rank does not, or there is
-    /// nothing to read: nothing has been sent then.
+    /// As [`Group::send`], for memory of a device that is [registered](Group::register_device),
+    /// which the adapter reads in place. Returns `None`, and sends nothing, if the link to that
+    /// rank cannot read it, or `bytes` is 0.
+    ///
+    /// # Errors
+    ///
+    /// As [`Group::send`].
     ///
     /// # Safety
-    /// Until the operation is over, the memory stays unchanged for `bytes` bytes.
+    ///
+    /// Until the operation has ended, the memory stays unchanged for `bytes` bytes.
     pub unsafe fn send_from_device(
         &self,
         to: u32,
@@ -73,13 +84,13 @@ impl Group {
         }
         let timer = self.counters.get().map(|counters| counters.send(bytes));
         let allowed = timeout.unwrap_or(self.options.timeout);
-        let deadline = Due::within(allowed).deadline;
+        let deadline = TimeLimit::within(allowed).deadline;
         self.connect(to, PartSet::NONE, deadline, &self.cancel)?;
         let envelope = Envelope { to, tag, allowed };
         let offered = self.engine.with(|state, _| {
             let group = state.groups.get_mut(&self.id).ok_or_else(closed)?;
             group.check()?;
-            // SAFETY: `Group::send` obliges its caller to keep a message alive and unchanged.
+            // SAFETY: `Group::send` requires that the message stays alive and unchanged.
             let memory = unsafe { access::source(memory, bytes) };
             let Some(registered) = registered_device(group, to, memory) else {
                 return Ok(None);
@@ -89,8 +100,12 @@ impl Group {
         Ok(offered.map(|completion| self.begun(completion, timer, background)))
     }
 
-    /// Whether [`Group::send_from_device`] would send memory to a rank now: there is a link, which
-    /// reads it where it lies.
+    /// Whether [`Group::send_from_device`] would send memory to a rank now: there is a link that
+    /// reads it in place.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Config`] for an invalid rank, or the error of a broken or closed group.
     pub fn reads_device(&self, to: u32, memory: *const u8, bytes: u64) -> Result<bool, Error> {
         self.check_rank("send to", to)?;
         self.engine.with(|state, _| {
@@ -118,7 +133,7 @@ impl Group {
         work
     }
 
-    /// Sends a message, or makes it known. `None`: there is no link yet.
+    /// Sends a short message, or offers a long one. Returns `None` if there is no link yet.
     ///
     /// # Safety
     /// As for [`Group::send`].
@@ -134,9 +149,9 @@ impl Group {
             group.check()?;
             let entry = || Entry::message(Kind::SEND, to, tag, bytes);
             if to == self.rank {
-                // SAFETY: `Group::send` obliges its caller to keep a message alive and unchanged.
+                // SAFETY: `Group::send` requires that the message stays alive and unchanged.
                 let bytes = unsafe { access::bytes(memory, bytes) };
-                group.flight.at_once(&entry());
+                group.flight.immediate(&entry());
                 group.matching.whole((self.id, to), tag, bytes, finished);
                 return Ok(Some(Completion::done()));
             }
@@ -146,7 +161,7 @@ impl Group {
             let id = self.id;
             if group.matching.may_be_eager(to, bytes) {
                 let message = ControlMessage::Eager { group: id, tag };
-                group.flight.at_once(&entry());
+                group.flight.immediate(&entry());
                 // SAFETY: as above.
                 let bytes = unsafe { access::bytes(memory, bytes) };
                 polled_message(group, to, &message, bytes)?;
@@ -158,12 +173,17 @@ impl Group {
         })
     }
 
-    /// Receives bytes from a rank, or from any, by tag. The sender must send exactly `bytes` bytes.
-    /// `background` is as for [`Group::send`].
+    /// Receives bytes from a rank, or from any rank, by tag. The sender must send exactly `bytes`
+    /// bytes. `background` is as for [`Group::send`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Group::send`].
     ///
     /// # Safety
-    /// Until the operation is over, `memory` stays writable for `bytes` bytes and nobody else
-    /// touches it.
+    ///
+    /// Until the operation has ended, `memory` stays writable for `bytes` bytes, and nothing else
+    /// uses it.
     pub unsafe fn receive(
         &self,
         from: Option<u32>,
@@ -178,9 +198,9 @@ impl Group {
             self.check_rank("receive from", from)?;
         }
         let timer = self.counters.get().map(|counters| counters.receive(bytes));
-        let due = Due::within(timeout.unwrap_or(self.options.timeout));
+        let due = TimeLimit::within(timeout.unwrap_or(self.options.timeout));
         let completion = Completion::new();
-        let entry = Entry::message(Kind::RECEIVE, from.unwrap_or(NOBODY), tag, bytes);
+        let entry = Entry::message(Kind::RECEIVE, from.unwrap_or(NO_RANK), tag, bytes);
         let target = ReceiveTarget {
             memory,
             bytes,
@@ -195,7 +215,7 @@ impl Group {
             match group.matching.post(self.id, posted, finished) {
                 Some((rank, ControlMessage::Unfit { .. })) if rank == self.rank => Ok(()),
                 Some((rank, answer @ ControlMessage::Unfit { .. })) => {
-                    // A sender that has left need not know.
+                    // A sender that has left does not need the answer.
                     let _ = polled_message(group, rank, &answer, &[]);
                     Ok(())
                 }
@@ -214,14 +234,14 @@ impl Group {
     }
 }
 
-/// What is said about a message besides where it lies.
+/// The description of a message without its memory.
 struct Envelope {
     to: u32,
     tag: u64,
     allowed: Duration,
 }
 
-/// What the link to a rank reads a device's memory by, if there is one that does.
+/// The registration by which the link to a rank reads a device's memory, if it does.
 fn registered_device(group: &GroupState, to: u32, memory: Iovec) -> Option<Arc<RegisteredMemory>> {
     let connections = &group.connections;
     let kind = connections.links[to as usize].as_ref()?.kind();
@@ -229,7 +249,7 @@ fn registered_device(group: &GroupState, to: u32, memory: Iovec) -> Option<Arc<R
     Some(registered)
 }
 
-/// Makes a long message known, or one from a device's memory.
+/// Offers a long message, or one from a device's memory.
 fn offer(
     group: &mut GroupState,
     id: u64,
@@ -245,7 +265,7 @@ fn offer(
         bytes: memory.len() as u64,
         device,
         completion: completion.clone(),
-        due: Due::within(allowed),
+        due: TimeLimit::within(allowed),
     };
     if let Some(offer) = group.matching.offer((id, to), tag, source) {
         polled_message(group, to, &offer, &[])?;
@@ -253,7 +273,7 @@ fn offer(
     Ok(completion)
 }
 
-/// Sends a message that a rank waits for, or will ask for.
+/// Sends a control message that the receiver polls for.
 fn polled_message(
     group: &GroupState,
     rank: u32,

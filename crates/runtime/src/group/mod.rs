@@ -1,8 +1,6 @@
 //! Groups: collectives, point-to-point messages, symmetric memory and one-sided operations on it,
-//! user schedules, explanations and
-//! counters.
+//! user schedules, explanations and counters.
 
-mod call_off;
 mod counters;
 mod explain;
 #[cfg(test)]
@@ -22,6 +20,7 @@ mod messages;
 mod one_sided;
 mod registration;
 mod schedules;
+mod setup_failure;
 mod shrink;
 mod stages;
 mod symmetric;
@@ -36,7 +35,7 @@ pub use counters::{Counters, OperationTotals};
 pub use finish::finish_all;
 pub use group::{Group, GroupOptions, SplitOptions, meet};
 pub use interruption::interruptible;
-pub use one_sided::{Fetched, HowLong, MappedPart, SignalUpdate};
+pub use one_sided::{Fetched, MappedPart, OneSidedOptions, SignalUpdate};
 pub use registration::Registration;
 pub use symmetric::Symmetric;
 pub use traffic::LinkTraffic;

@@ -1,29 +1,29 @@
 //! Public calls for one-sided operations on symmetric memory.
 //!
-//! Where a rank's memory is mapped they are loads, stores and atomic instructions of the calling
-//! thread, which takes no lock. Everything else is the engine's: see the module `one_sided`.
+//! If a rank's memory is mapped, they are loads, stores and atomic instructions of the calling
+//! thread, without a lock. The engine executes all others: see the module `one_sided`.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 use std::time::Duration;
 
-use weft_call::{Completion, Due};
+use weft_call::{Completion, TimeLimit};
 use weft_channel::{CellOp, CellUpdate};
-use weft_flight::{Entry, NOBODY, OneSidedKind};
+use weft_flight::{Entry, NO_RANK, OneSidedKind};
 use weft_memory::{CELL_BYTES, access};
 use weft_transport::{Presence, Segment, Signal};
 
 use super::symmetric::Symmetric;
-use super::window::{Mapped, RankPart, Window};
+use super::window::{MappedRank, RankPart, Window};
 use super::{Work, closed};
 use crate::Error;
-use crate::one_sided::{Compare, Described, RemotePut, Wait, apply, cell_of};
+use crate::one_sided::{Compare, OperationDescription, RemotePut, SignalWait, apply, cell_of};
 use crate::progress::GroupState;
 
-/// A thread that waits for a signal looks at the clock, and at the peers, once in so many turns.
-const TURNS_PER_LOOK: u32 = 64;
+/// Turns of a thread that waits for a signal between two checks of the clock and the peers.
+const TURNS_PER_CHECK: u32 = 64;
 
-/// A signal of the receiver's, and how it changes once the bytes are there.
+/// A signal of the receiver, and its change once the data has arrived.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SignalUpdate {
     /// Its number.
@@ -32,16 +32,16 @@ pub struct SignalUpdate {
     pub op: CellOp,
 }
 
-/// How a one-sided operation is carried out.
+/// Options of a one-sided operation.
 #[derive(Clone, Copy, Default, Debug)]
-pub struct HowLong {
-    /// What it may take; as operations of the group if nothing.
+pub struct OneSidedOptions {
+    /// The timeout; the group's if `None`.
     pub timeout: Option<Duration>,
-    /// The progress thread is woken to drive it; without, the caller is about to wait for it.
+    /// Whether to wake the progress thread to drive it; if not, the caller must wait for it.
     pub background: bool,
 }
 
-/// An operation that brings what a cell held.
+/// An operation that fetches the previous value of a cell.
 pub struct Fetched {
     /// The operation.
     pub work: Work,
@@ -49,13 +49,13 @@ pub struct Fetched {
 }
 
 impl Fetched {
-    /// What the cell held before. Means nothing until the operation is done.
+    /// The previous value of the cell. Undefined until the operation has succeeded.
     pub fn value(&self) -> u64 {
         self.value.load(Ordering::Acquire)
     }
 }
 
-/// A rank's part, as it is mapped here, for as long as this is kept.
+/// A mapping of a rank's part, which lasts until this is dropped.
 pub struct MappedPart(Arc<Segment>);
 
 impl MappedPart {
@@ -71,11 +71,17 @@ impl MappedPart {
 }
 
 impl Symmetric {
-    /// Writes bytes to a place in a rank's part, then changes a signal of that rank's. Over once
+    /// Writes bytes to a rank's part, then changes a signal of that rank. The operation ends once
     /// `memory` may be changed again.
     ///
+    /// # Errors
+    ///
+    /// [`Error::Config`] for invalid arguments or freed memory, or the error of a broken or closed
+    /// group.
+    ///
     /// # Safety
-    /// Until the operation is over, `memory` stays readable and unchanged for `bytes` bytes.
+    ///
+    /// Until the operation has ended, `memory` stays readable and unchanged for `bytes` bytes.
     pub unsafe fn put(
         &self,
         peer: u32,
@@ -83,7 +89,7 @@ impl Symmetric {
         memory: *const u8,
         bytes: u64,
         signal: Option<SignalUpdate>,
-        how: HowLong,
+        options: OneSidedOptions,
     ) -> Result<Work, Error> {
         self.counted(OneSidedKind::Put, bytes, |window| {
             let range = window.range("put", offset, bytes)?;
@@ -111,7 +117,7 @@ impl Symmetric {
                         of_device: false,
                         update,
                     };
-                    let begun = self.put_remotely(window, peer, put, how)?;
+                    let begun = self.put_remotely(window, peer, put, options)?;
                     return Ok(begun.expect("memory that can be copied"));
                 }
             }
@@ -120,12 +126,17 @@ impl Symmetric {
     }
 
     /// As [`Symmetric::put`], for memory of a device that is
-    /// [registered](super::Group::register_device): the adapter reads it where it lies. `None`
-    /// where the link to that rank does not, or there is none, or nothing to read: nothing has been
-    /// written then.
+    /// [registered](super::Group::register_device), which the adapter reads in place. Returns
+    /// `None`, and writes nothing, if there is no link to that rank or it cannot read the memory,
+    /// or if `bytes` is 0.
+    ///
+    /// # Errors
+    ///
+    /// As [`Symmetric::put`].
     ///
     /// # Safety
-    /// Until the operation is over, the memory stays unchanged for `bytes` bytes.
+    ///
+    /// Until the operation has ended, the memory stays unchanged for `bytes` bytes.
     pub unsafe fn put_from_device(
         &self,
         peer: u32,
@@ -133,7 +144,7 @@ impl Symmetric {
         memory: *const u8,
         bytes: u64,
         signal: Option<SignalUpdate>,
-        how: HowLong,
+        options: OneSidedOptions,
     ) -> Result<Option<Work>, Error> {
         let window = self.window("put")?;
         window.range("put", offset, bytes)?;
@@ -150,7 +161,7 @@ impl Symmetric {
         };
         let counters = window.counters.get();
         let timer = counters.map(|counters| counters.one_sided(OneSidedKind::Put, bytes));
-        let begun = self.put_remotely(window, peer, put, how)?;
+        let begun = self.put_remotely(window, peer, put, options)?;
         if let (Some(timer), Some(work)) = (timer, &begun) {
             timer.follow(work);
         }
@@ -162,48 +173,53 @@ impl Symmetric {
         window: &Window,
         peer: u32,
         put: RemotePut,
-        how: HowLong,
+        options: OneSidedOptions,
     ) -> Result<Option<Work>, Error> {
         let bytes = put.source.len() as u64;
-        let what = format!("put of {bytes} bytes to {}", window.name);
-        let described = window.described(what, Some(peer), how);
+        let operation = format!("put of {bytes} bytes to {}", window.name);
+        let described = window.described(operation, Some(peer), options);
         let entry = Entry::one_sided(OneSidedKind::Put, peer, self.piece, bytes);
-        self.begin_if(how, &entry, |group| {
+        self.begin_if(options, &entry, |group| {
             let (connections, pieces) = (&group.connections, &group.executor.symmetric);
             Ok((group.one_sided).put((connections, pieces), peer, put, described))
         })
     }
 
-    /// Reads bytes from a place in a rank's part.
+    /// Reads bytes from a rank's part.
+    ///
+    /// # Errors
+    ///
+    /// As [`Symmetric::put`].
     ///
     /// # Safety
-    /// Until the operation is over, `memory` stays writable for `bytes` bytes, and nobody else
-    /// touches it.
+    ///
+    /// Until the operation has ended, `memory` stays writable for `bytes` bytes, and nothing else
+    /// uses it.
     pub unsafe fn get(
         &self,
         peer: u32,
         offset: u64,
         memory: *mut u8,
         bytes: u64,
-        how: HowLong,
+        options: OneSidedOptions,
     ) -> Result<Work, Error> {
         self.counted(OneSidedKind::Get, bytes, |window| {
             let range = window.range("get", offset, bytes)?;
             match window.part("get from", peer)? {
-                RankPart::Own(segment) | RankPart::Mapped(Mapped { segment, .. }) => {
+                RankPart::Own(segment) | RankPart::Mapped(MappedRank { segment, .. }) => {
                     let start = segment.base().as_ptr().wrapping_add(range.start as usize);
-                    // SAFETY: the range lies in the segment, and the caller has room for it.
+                    // SAFETY: the range is in the segment, and the caller has room for it.
                     unsafe { access::copy(&[memory], start, bytes) };
                     Ok(self.over(window))
                 }
                 RankPart::Remote => {
-                    let what = format!("get of {bytes} bytes from {}", window.name);
-                    let described = window.described(what, Some(peer), how);
-                    // SAFETY: the caller leaves the memory alone until the get is over.
+                    let operation = format!("get of {bytes} bytes from {}", window.name);
+                    let described = window.described(operation, Some(peer), options);
+                    // SAFETY: the caller does not use the memory until the get has ended.
                     let target = unsafe { access::target(memory, bytes) };
                     let place = (self.piece, offset);
                     let entry = Entry::one_sided(OneSidedKind::Get, peer, self.piece, bytes);
-                    self.begin(how, &entry, |group| {
+                    self.begin(options, &entry, |group| {
                         Ok(group.one_sided.get(peer, place, target, described))
                     })
                 }
@@ -211,37 +227,54 @@ impl Symmetric {
         })
     }
 
-    /// Changes a 64-bit cell of the data in a rank's part atomically; brings what it held before.
-    /// `offset` is in bytes, a multiple of 8.
+    /// Changes a 64-bit cell of the data in a rank's part atomically, and fetches its previous
+    /// value. `offset` is in bytes, a multiple of 8.
+    ///
+    /// # Errors
+    ///
+    /// As [`Symmetric::put`].
     pub fn update_cell(
         &self,
         peer: u32,
         offset: u64,
         op: CellOp,
-        how: HowLong,
+        options: OneSidedOptions,
     ) -> Result<Fetched, Error> {
         let cell = self.window("atomic")?.cell("atomic", offset)?;
-        self.update(peer, CellUpdate { offset: cell, op }, true, how)
+        self.update(peer, CellUpdate { offset: cell, op }, true, options)
     }
 
-    /// Changes a signal of a rank's, behind everything that this rank has written there.
-    pub fn signal(&self, peer: u32, signal: SignalUpdate, how: HowLong) -> Result<Work, Error> {
+    /// Changes a signal of a rank, after everything that this rank has written there.
+    ///
+    /// # Errors
+    ///
+    /// As [`Symmetric::put`].
+    pub fn signal(
+        &self,
+        peer: u32,
+        signal: SignalUpdate,
+        options: OneSidedOptions,
+    ) -> Result<Work, Error> {
         let offset = self.window("signal")?.signal("signal", signal.signal)?;
         let op = signal.op;
-        let updated = self.update(peer, CellUpdate { offset, op }, false, how)?;
+        let updated = self.update(peer, CellUpdate { offset, op }, false, options)?;
         Ok(updated.work)
     }
 
-    /// Changes a signal, as [`Symmetric::update_cell`] does a cell of the data.
+    /// Changes a signal as [`Symmetric::update_cell`] changes a cell of the data.
+    ///
+    /// # Errors
+    ///
+    /// As [`Symmetric::put`].
     pub fn update_signal(
         &self,
         peer: u32,
         signal: SignalUpdate,
-        how: HowLong,
+        options: OneSidedOptions,
     ) -> Result<Fetched, Error> {
         let offset = self.window("atomic")?.signal("atomic", signal.signal)?;
         let op = signal.op;
-        self.update(peer, CellUpdate { offset, op }, true, how)
+        self.update(peer, CellUpdate { offset, op }, true, options)
     }
 
     fn update(
@@ -249,7 +282,7 @@ impl Symmetric {
         peer: u32,
         update: CellUpdate,
         fetches: bool,
-        how: HowLong,
+        options: OneSidedOptions,
     ) -> Result<Fetched, Error> {
         let window = self.window("atomic")?;
         let kind = match fetches {
@@ -262,7 +295,7 @@ impl Symmetric {
             let cell = cell_of(segment, update.offset).ok_or_else(|| self.missing())?;
             Ok(apply(cell, update.op))
         };
-        let at_once = |before| Fetched {
+        let immediate = |before| Fetched {
             work: self.over(window),
             value: Arc::new(AtomicU64::new(before)),
         };
@@ -270,20 +303,20 @@ impl Symmetric {
             RankPart::Own(segment) => {
                 let before = changed(segment)?;
                 self.engine.endpoint().doorbell().ring();
-                at_once(before)
+                immediate(before)
             }
             RankPart::Mapped(mapped) => {
                 let before = changed(&mapped.segment)?;
                 self.wake(peer, mapped)?;
-                at_once(before)
+                immediate(before)
             }
             RankPart::Remote => {
                 let value = Arc::new(AtomicU64::new(0));
-                let what = format!("atomic operation on {}", window.name);
-                let described = window.described(what, Some(peer), how);
+                let operation = format!("atomic operation on {}", window.name);
+                let described = window.described(operation, Some(peer), options);
                 let (place, into) = ((self.piece, update), fetches.then(|| value.clone()));
                 let entry = Entry::one_sided(kind, peer, self.piece, CELL_BYTES);
-                let work = self.begin(how, &entry, |group| {
+                let work = self.begin(options, &entry, |group| {
                     Ok(group.one_sided.update(peer, place, into, described))
                 })?;
                 Fetched { work, value }
@@ -295,42 +328,46 @@ impl Symmetric {
         Ok(fetched)
     }
 
-    /// Waits until a signal of this rank's compares with a value as it shall. What was put before
-    /// the change that ends the wait is there then.
+    /// Waits until a signal of this rank meets a condition. Data that was put before the change
+    /// that ends the wait has arrived then.
+    ///
+    /// # Errors
+    ///
+    /// As [`Symmetric::put`].
     pub fn wait_signal(
         &self,
         signal: u32,
         compare: Compare,
         value: u64,
-        how: HowLong,
+        options: OneSidedOptions,
     ) -> Result<Work, Error> {
         self.counted(OneSidedKind::WaitSignal, 0, |window| {
-            let wait = Wait {
+            let wait = SignalWait {
                 part: self.segment.clone(),
                 offset: window.signal("wait", signal)?,
                 compare,
                 value,
             };
-            let may_spin = !how.background && window.all_mapped;
+            let may_spin = !options.background && window.all_mapped;
             if wait.is_over() || (may_spin && self.spin(window, &wait)) {
                 return Ok(self.over(window));
             }
-            let what = format!(
+            let operation = format!(
                 "wait for signal {signal} of {} to be {compare} {value}",
                 window.name
             );
-            let described = window.described(what, None, how);
-            let entry = Entry::one_sided(OneSidedKind::WaitSignal, NOBODY, self.piece, 0);
-            self.begin(how, &entry, |group| {
+            let described = window.described(operation, None, options);
+            let entry = Entry::one_sided(OneSidedKind::WaitSignal, NO_RANK, self.piece, 0);
+            self.begin(options, &entry, |group| {
                 Ok(group.one_sided.wait(wait, described))
             })
         })
     }
 
-    /// Polls for a signal, for as long as that promises to be quick. True if it came.
-    fn spin(&self, window: &Window, wait: &Wait) -> bool {
+    /// Polls for a signal while it is likely to arrive soon. True if it has arrived.
+    fn spin(&self, window: &Window, wait: &SignalWait) -> bool {
         let presence = self.engine.endpoint().doorbell().enter();
-        let mut spin = self.engine.spin().begin(TURNS_PER_LOOK, &presence);
+        let mut spin = self.engine.spin().begin(TURNS_PER_CHECK, &presence);
         while !window.over.load(Ordering::Relaxed) {
             if wait.is_over() {
                 return true;
@@ -342,7 +379,11 @@ impl Symmetric {
         false
     }
 
-    /// What a signal of this rank's is now.
+    /// The current value of a signal of this rank.
+    ///
+    /// # Errors
+    ///
+    /// As [`Symmetric::put`].
     pub fn signal_value(&self, signal: u32) -> Result<u64, Error> {
         let window = self.window("signal")?;
         let offset = window.signal("signal", signal)?;
@@ -350,62 +391,76 @@ impl Symmetric {
         Ok(cell.load(Ordering::Acquire))
     }
 
-    /// Orders what this rank has written to each rank before what it writes there afterwards. Links
-    /// keep that order by themselves.
+    /// Orders this rank's earlier writes to each rank before its later ones. Links keep that order
+    /// without a fence.
+    ///
+    /// # Errors
+    ///
+    /// As [`Symmetric::put`].
     pub fn fence(&self) -> Result<(), Error> {
         self.window("fence")?;
         fence(Ordering::SeqCst);
         Ok(())
     }
 
-    /// Over once everything that this rank has written to any symmetric memory of the group is
-    /// there, for all to see.
-    pub fn quiet(&self, how: HowLong) -> Result<Work, Error> {
+    /// Starts an operation that ends once all writes of this rank to symmetric memory of the group
+    /// are complete and visible to all ranks.
+    ///
+    /// # Errors
+    ///
+    /// As [`Symmetric::put`].
+    pub fn quiet(&self, options: OneSidedOptions) -> Result<Work, Error> {
         self.counted(OneSidedKind::Quiet, 0, |window| {
             fence(Ordering::SeqCst);
             if window.all_mapped {
                 return Ok(self.over(window));
             }
-            let described = window.described(format!("quiet on {}", window.name), None, how);
-            let entry = Entry::one_sided(OneSidedKind::Quiet, NOBODY, self.piece, 0);
-            self.begin(how, &entry, |group| Ok(group.one_sided.quiet(described)))
+            let described = window.described(format!("quiet on {}", window.name), None, options);
+            let entry = Entry::one_sided(OneSidedKind::Quiet, NO_RANK, self.piece, 0);
+            self.begin(options, &entry, |group| {
+                Ok(group.one_sided.quiet(described))
+            })
         })
     }
 
-    /// A rank's part, where it is mapped here: data, and behind them its signals.
+    /// A rank's part if it is mapped here: data, followed by its signals.
+    ///
+    /// # Errors
+    ///
+    /// As [`Symmetric::put`].
     pub fn at(&self, peer: u32) -> Result<Option<MappedPart>, Error> {
         let window = self.window("view")?;
         Ok(match window.part("view of", peer)? {
-            RankPart::Own(segment) | RankPart::Mapped(Mapped { segment, .. }) => {
+            RankPart::Own(segment) | RankPart::Mapped(MappedRank { segment, .. }) => {
                 Some(MappedPart(segment.clone()))
             }
             RankPart::Remote => None,
         })
     }
 
-    /// The number of signals, and where they begin in each part, in bytes.
+    /// The number of signals, and their offset in each part, in bytes.
     pub fn signals(&self) -> (u32, u64) {
         let signals = self.window.as_ref().map_or(0, Window::signals);
         (signals, self.size.signals_at())
     }
 
-    /// What errors call it.
+    /// The name in error messages.
     pub fn name(&self) -> &str {
         self.window
             .as_ref()
             .map_or("symmetric buffer", |window| &window.name)
     }
 
-    /// What operations need, unless the memory was freed, or the group has ended.
+    /// The window, unless the memory was freed or the group has ended.
     #[inline]
-    fn window(&self, what: &str) -> Result<&Window, Error> {
+    fn window(&self, operation: &str) -> Result<&Window, Error> {
         self.engine.check_generation()?;
         let Some(window) = &self.window else {
-            let text = "one-sided operations on memory that was only offered";
+            let text = "one-sided operations on symmetric memory whose creation has failed";
             return Err(Error::Unsupported(text.into()));
         };
         if self.freed.load(Ordering::Relaxed) {
-            return Err(window.freed(what, "this rank has freed it"));
+            return Err(window.freed(operation, "this rank has freed it"));
         }
         if window.over.load(Ordering::Relaxed) {
             return Err(self.ended());
@@ -413,7 +468,7 @@ impl Symmetric {
         Ok(window)
     }
 
-    /// Why the group has ended.
+    /// The error of a group that has ended.
     fn ended(&self) -> Error {
         let broken = self.engine.with(|state, _| {
             let group = state.groups.get(&self.group);
@@ -425,7 +480,7 @@ impl Symmetric {
     /// Writes to mapped memory, then changes a cell there.
     ///
     /// # Safety
-    /// The range lies in the segment. The memory is readable, and nobody changes it meanwhile.
+    /// The range is in the segment. The memory is readable, and nothing changes it meanwhile.
     #[inline]
     unsafe fn write(
         &self,
@@ -448,19 +503,19 @@ impl Symmetric {
         Error::Internal(format!("{} has no such cell", self.name()))
     }
 
-    /// Wakes a rank that may wait for what was written.
+    /// Wakes a rank that may wait for the written data.
     #[inline]
-    fn wake(&self, peer: u32, mapped: &Mapped) -> Result<(), Error> {
+    fn wake(&self, peer: u32, mapped: &MappedRank) -> Result<(), Error> {
         let signal = Signal {
             offset: mapped.bell,
             value: 1,
         };
         let woken = mapped.link.signal(signal);
-        // Whoever is lost has broken the group, or soon will have.
+        // The loss of the rank breaks the group, now or soon.
         woken.map_err(|error| Error::from_link(error, Some(peer), &mapped.host))
     }
 
-    /// Carries out an operation, which is counted if the group's are.
+    /// Executes an operation, and counts it if the group's operations are counted.
     #[inline]
     fn counted(
         &self,
@@ -478,22 +533,22 @@ impl Symmetric {
         Ok(work)
     }
 
-    /// Begins an operation of the engine's. The flight recorder keeps it: it may wait for somebody,
-    /// unlike what is carried out in mapped memory by the call itself.
+    /// Begins an operation of the engine. The flight recorder records it, as it may wait for
+    /// another rank, unlike operations in mapped memory.
     fn begin(
         &self,
-        how: HowLong,
+        options: OneSidedOptions,
         entry: &Entry,
         begin: impl FnOnce(&mut GroupState) -> Result<Arc<Completion>, Error>,
     ) -> Result<Work, Error> {
-        let begun = self.begin_if(how, entry, |group| begin(group).map(Some))?;
+        let begun = self.begin_if(options, entry, |group| begin(group).map(Some))?;
         Ok(begun.expect("it has begun"))
     }
 
-    /// The same for an operation that need not begin.
+    /// As `begin`, for an operation that may not begin.
     fn begin_if(
         &self,
-        how: HowLong,
+        options: OneSidedOptions,
         entry: &Entry,
         begin: impl FnOnce(&mut GroupState) -> Result<Option<Arc<Completion>>, Error>,
     ) -> Result<Option<Work>, Error> {
@@ -504,7 +559,7 @@ impl Symmetric {
                 return Ok(None);
             };
             match completion.is_over() {
-                true => group.flight.at_once(entry),
+                true => group.flight.immediate(entry),
                 false => {
                     let record = group.flight.issue(entry, true);
                     completion.set_record(group.flight.recorded(record));
@@ -518,14 +573,14 @@ impl Symmetric {
         let Some(completion) = completion else {
             return Ok(None);
         };
-        if how.background {
+        if options.background {
             self.engine.hand_over();
         }
         let engine = self.engine.clone();
         Ok(Some(Work { completion, engine }))
     }
 
-    /// An operation that is done.
+    /// An operation that has succeeded.
     #[inline]
     fn over(&self, window: &Window) -> Work {
         Work {
@@ -535,7 +590,7 @@ impl Symmetric {
     }
 }
 
-/// The cell that a put's signal is.
+/// The cell of a put's signal.
 fn signal_update(
     window: &Window,
     signal: Option<SignalUpdate>,
@@ -548,15 +603,20 @@ fn signal_update(
 }
 
 impl Window {
-    fn described(&self, what: String, peer: Option<u32>, how: HowLong) -> Described {
-        Described {
-            what,
+    fn described(
+        &self,
+        operation: String,
+        peer: Option<u32>,
+        options: OneSidedOptions,
+    ) -> OperationDescription {
+        OperationDescription {
+            operation,
             peer,
-            due: Due::within(how.timeout.unwrap_or(self.timeout)),
+            due: TimeLimit::within(options.timeout.unwrap_or(self.timeout)),
         }
     }
 
-    /// Where the rank is that will soonest go on, of those that are mapped.
+    /// The presence of the mapped rank that will probably continue first.
     fn nearest(&self) -> Presence {
         let presences = self.parts.iter().filter_map(|part| match part {
             RankPart::Mapped(mapped) => Some(mapped.link.presence()),

@@ -1,4 +1,4 @@
-//! Registration of the caller's memory by explicit handle.
+//! Registration of the caller's memory, with a handle.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -8,8 +8,8 @@ use weft_transport::{DmaBuf, TransportKind, fork};
 use super::Group;
 use crate::Error;
 
-/// Memory of the caller's that links read where it lies, until it is deregistered or this is
-/// dropped. See [`Group::register`].
+/// Memory of the caller that links read in place until it is deregistered or this is dropped. See
+/// [`Group::register`].
 pub struct Registration {
     registrations: Arc<Registrations>,
     memory: Mutex<Option<Arc<RegisteredMemory>>>,
@@ -18,8 +18,8 @@ pub struct Registration {
 }
 
 impl Registration {
-    /// Ends it. What is sent from the memory afterwards is copied first; what is under way is not
-    /// disturbed. Idempotent. In a forked child it does nothing.
+    /// Ends the registration. Later operations copy the memory before they send it; unfinished ones
+    /// are not affected. Idempotent. Does nothing in a forked child.
     pub fn deregister(&self) {
         if self.generation != fork::generation() {
             return;
@@ -30,8 +30,8 @@ impl Registration {
         }
     }
 
-    /// The kinds of links that read the memory where it lies, and would not without: none where
-    /// all links read any memory, and none once it is deregistered.
+    /// The kinds of links that read the memory in place only because it is registered: none if all
+    /// links read any memory, and none after it is deregistered.
     pub fn kinds(&self) -> Vec<TransportKind> {
         if self.generation != fork::generation() {
             return Vec::new();
@@ -49,37 +49,41 @@ impl Drop for Registration {
 }
 
 impl Group {
-    /// Registers memory with the adapters of this process, if it uses some: what collectives,
-    /// messages and one-sided puts, of this and of all groups of the process, send from it is then
-    /// read where it lies, without a copy in the pool. Elsewhere it costs nothing, and changes
-    /// nothing. No other rank needs to call it.
+    /// Registers memory with the adapters of this process, if it uses any. Collectives, messages
+    /// and one-sided puts of all groups of the process then send from it without a copy in the
+    /// pool. It has no cost and no effect if there are no adapters. No other rank needs to call it.
     ///
-    /// Fails where the memory cannot be kept in place, such as for a limit of locked memory.
+    /// # Errors
+    ///
+    /// [`Error::Config`] if the memory cannot be registered, such as at a limit of locked memory.
     ///
     /// # Safety
-    /// Until the handle is deregistered or dropped, `bytes` bytes from `memory` on stay mapped
-    /// where they are.
+    ///
+    /// Until the handle is deregistered or dropped, `bytes` bytes from `memory` on stay mapped at
+    /// this address.
     pub unsafe fn register(&self, memory: *const u8, bytes: u64) -> Result<Registration, Error> {
-        // SAFETY: the caller's promise.
+        // SAFETY: as this function requires.
         unsafe { self.register_by(memory, bytes, None) }
     }
 
-    /// As [`Group::register`], for memory of a device, which adapters reach by a file:
-    /// [`Group::send_from_device`] and [`super::Symmetric::put_from_device`] send from it. Nothing
-    /// else may.
+    /// As [`Group::register`], for memory of a device, which adapters access by a file. Only
+    /// [`Group::send_from_device`] and [`super::Symmetric::put_from_device`] may send from it.
     ///
-    /// Fails where an adapter of this process does not take it.
+    /// # Errors
+    ///
+    /// [`Error::Config`] if an adapter of this process refuses it.
     ///
     /// # Safety
-    /// Until the handle is deregistered or dropped, the device's memory stays where it is, and no
-    /// other memory of this process has its addresses.
+    ///
+    /// Until the handle is deregistered or dropped, the device's memory is not moved, and no other
+    /// memory of this process has its addresses.
     pub unsafe fn register_device(
         &self,
         memory: *const u8,
         bytes: u64,
         file: DmaBuf<'_>,
     ) -> Result<Registration, Error> {
-        // SAFETY: the caller's promise.
+        // SAFETY: as this function requires.
         unsafe { self.register_by(memory, bytes, Some(file)) }
     }
 
@@ -92,7 +96,7 @@ impl Group {
         file: Option<DmaBuf<'_>>,
     ) -> Result<Registration, Error> {
         let registrations = Arc::clone(self.engine.endpoint().registrations());
-        // SAFETY: the caller's promise.
+        // SAFETY: as this function requires.
         let named = unsafe { access::registered(memory, bytes) };
         let registered = registrations.register(named, file);
         let registered = registered.map_err(|error| {
@@ -107,14 +111,14 @@ impl Group {
         })
     }
 
-    /// Why memory that was to be registered while it is sent was copied all the same, if some was.
+    /// The reason if memory was copied instead of registered while it was sent.
     pub fn registration_refusal(&self) -> Option<String> {
         let registrations = self.engine.endpoint().registrations();
         registrations.refusal().map(str::to_owned)
     }
 
-    /// How many bytes of the caller's memory were copied into the pool before they were sent, as
-    /// links could not read them where they lay.
+    /// The number of bytes of the caller's memory that were copied into the pool, as links could
+    /// not read them in place.
     pub fn staged_bytes(&self) -> u64 {
         self.engine.with(|state, _| {
             let group = state.groups.get(&self.id);

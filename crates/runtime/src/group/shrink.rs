@@ -1,4 +1,4 @@
-//! Groups of those that are left of a group that has broken.
+//! Shrinking: a new group of the survivors of a broken group.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,34 +14,36 @@ use weft_transport::{EndpointId, LinkError};
 use super::interruption::Interruption;
 use super::{Group, GroupOptions, closed};
 use crate::Error;
-use crate::progress::{Dial, ShrinkStage, Waited};
+use crate::progress::{DialOutcome, ShrinkStage, Waited};
 use crate::selection::inherited;
 
-/// How often a rank says again what may have been lost.
+/// Interval in which a rank repeats messages that may be lost.
 const REPEAT: Duration = Duration::from_millis(50);
-/// How long an attempt to make a link may take.
-const DIAL: Duration = Duration::from_secs(1);
-/// So many links are made at a time.
-const DIALS: usize = 16;
+/// The timeout of an attempt to connect.
+const DIAL_TIMEOUT: Duration = Duration::from_secs(1);
+/// The most concurrent attempts to connect.
+const DIALS_MAX: usize = 16;
 
 impl Group {
-    /// Makes a group of the ranks that are left, in the order of their ranks here: of a group that
-    /// has broken, or of one that is whole. It asks no store: the ranks agree over their links,
-    /// which are made anew where they broke.
+    /// Makes a group of the surviving ranks, in the order of their ranks here. This group may be
+    /// broken or not. No store is needed: the ranks agree over their links, and broken links are
+    /// connected again.
     ///
-    /// Every rank that lives calls it. Those that have ended, as their system has told, are left
-    /// out; so are those that are silent: ranks that live, as far as is known, but have not called
-    /// within half of the time given, and those that cannot be reached, or fall silent in the
-    /// middle, for the peer timeout. More than half of the ranks must go on, or half of them with
-    /// rank 0, unless all others have ended: of a group that is cut in two, one part goes on at
-    /// most. If more ranks end meanwhile, it goes on without them. The new group has this one's
-    /// options, with this name. This group stays as it is.
+    /// Every surviving rank calls it. Ranks whose processes have ended, as their kernel reports,
+    /// are left out. So are silent ranks: those that have not called within half of the timeout,
+    /// and those that cannot be reached, or stop answering, for the peer timeout. Unless all other
+    /// ranks have ended, the survivors must be more than half of the ranks, or half of them with
+    /// rank 0; so if the network divides a group, at most one part continues. If more ranks end
+    /// meanwhile, the call continues without them. The new group has this one's options, with this
+    /// name. This group does not change.
     ///
-    /// `timeout`: how long all of it may take; as this group's operations if none.
+    /// `timeout`: the timeout of the whole call; that of this group's operations if `None`.
     ///
-    /// Fails with [`Error::Timeout`], naming the ranks that are missing, where too few are left;
-    /// with [`Error::Aborted`] where the others have gone on without this one, and once it is
-    /// interrupted; with [`Error::Config`] if it was called before.
+    /// # Errors
+    ///
+    /// - [`Error::Timeout`]: too few ranks are left; it names the missing ones.
+    /// - [`Error::Aborted`]: the others continue without this rank, or the call was interrupted.
+    /// - [`Error::Config`]: it was called before.
     pub fn shrink(&self, name: &str, timeout: Option<Duration>) -> Result<Arc<Group>, Error> {
         self.check_usable()?;
         let deadline = Instant::now() + timeout.unwrap_or(self.options.timeout);
@@ -51,21 +53,21 @@ impl Group {
             let linked = group.link_neighbours(deadline, &never);
             match linked.and_then(|()| group.wait_for_neighbours(deadline, &never)) {
                 Ok(()) => return Ok(group),
-                // Another one has ended since.
+                // Another rank has ended since.
                 Err(lost @ Error::PeerLost { .. }) => {
-                    group.give_up(&lost);
+                    group.break_with(&lost);
                     group = group.survivors(name, deadline)?;
                 }
                 Err(error) => {
-                    group.call_off(&error);
+                    group.report_setup_failure(&error);
                     return Err(error);
                 }
             }
         }
     }
 
-    /// The numbers that the ranks of another group have in this one, in their order: all of them,
-    /// if the other was made of some of this one's ranks.
+    /// The ranks in this group of the members of another group, in the other's order. Members that
+    /// are not in this group are left out.
     pub fn ranks_of(&self, other: &Group) -> Vec<u32> {
         let mine = self.meeting.members.iter();
         let mine: HashMap<EndpointId, u32> = mine
@@ -78,14 +80,14 @@ impl Group {
             .collect()
     }
 
-    /// Agrees with the other survivors on who is left, and makes their group.
+    /// Agrees with the other ranks on the survivors, and makes their group.
     fn survivors(&self, name: &str, deadline: Instant) -> Result<Arc<Group>, Error> {
         let (id, members) = self.agree(deadline)?;
         let ranks: Vec<u32> = members.into_iter().collect();
         let Some(rank) = ranks.iter().position(|rank| *rank == self.rank) else {
             return Err(self.left_out(&ranks));
         };
-        let full_name = self.of_state(|group| group.name.split(name, &ranks))?;
+        let full_name = self.with_state(|group| group.name.split(name, &ranks))?;
         let meeting = self.meeting_of(&ranks);
         let policy = self.options.terms.policy.of_ranks(&ranks);
         let options = GroupOptions {
@@ -101,24 +103,25 @@ impl Group {
         Group::make(engine, meeting, (id, full_name), rank, options)
     }
 
-    /// Who goes on, and the identity of their group.
+    /// Agrees on the survivors. Returns the identity of their group, and their ranks.
     fn agree(&self, deadline: Instant) -> Result<(u64, Ranks), Error> {
         if self.engine.with(|state, _| state.is_shrunk(self.id)) {
             return Err(Error::Config(
-                "this group has been shrunk already: use the group that came of that".into(),
+                "this group has been shrunk already: use the group that the earlier call returned"
+                    .into(),
             ));
         }
         let begin = self
             .engine
             .with(|state, finished| state.begin_shrink(self.id, finished));
         let settled = begin.ok_or_else(closed)?;
-        let (stop, under_way) = (AtomicBool::new(false), Mutex::default());
+        let (stop, dialled) = (AtomicBool::new(false), Mutex::default());
         let agreed = thread::scope(|scope| {
             let dialler = Dialler {
                 group: self,
                 scope,
                 stop: &stop,
-                under_way: &under_way,
+                dialled: &dialled,
             };
             let agreed = self.wait_for_agreement(&dialler, &settled, deadline);
             stop.store(true, Ordering::Relaxed);
@@ -155,11 +158,11 @@ impl Group {
     }
 
     fn left_out(&self, ranks: &[u32]) -> Error {
-        let goes_on: Vec<String> = ranks.iter().map(u32::to_string).collect();
+        let survivors: Vec<String> = ranks.iter().map(u32::to_string).collect();
         Error::Aborted {
             reason: format!(
-                "ranks {} have gone on without rank {}, which they have not heard of in time",
-                goes_on.join(", "),
+                "ranks {} continue without rank {}, whose messages they did not receive in time",
+                survivors.join(", "),
                 self.rank
             ),
         }
@@ -177,8 +180,8 @@ impl Group {
         let waiting_for = match names.is_empty() {
             true => "the others to agree".into(),
             false => format!(
-                "{}, not known to have ended: of {} ranks more than half must be left, or half \
-                 with rank 0, where it may be the network that is cut",
+                "{}, not known to have ended: more than half of the {} ranks must be left, or half \
+                 with rank 0, as the network may be divided",
                 names.join(", "),
                 self.size()
             ),
@@ -191,28 +194,28 @@ impl Group {
     }
 }
 
-/// Makes links to ranks, on threads of its own.
+/// Connects to ranks on separate threads.
 struct Dialler<'scope, 'env> {
     group: &'scope Group,
     scope: &'scope Scope<'scope, 'env>,
     stop: &'scope AtomicBool,
-    under_way: &'scope Mutex<HashSet<u32>>,
+    dialled: &'scope Mutex<HashSet<u32>>,
 }
 
 impl Dialler<'_, '_> {
-    /// Begins to make links to these ranks.
+    /// Starts connecting to these ranks.
     fn dial(&self, ranks: Vec<u32>, deadline: Instant) {
         for rank in ranks {
-            let mut under_way = lock(self.under_way);
-            if under_way.len() >= DIALS || !under_way.insert(rank) {
+            let mut dialled = lock(self.dialled);
+            if dialled.len() >= DIALS_MAX || !dialled.insert(rank) {
                 continue;
             }
-            drop(under_way);
-            let (group, stop, under_way) = (self.group, self.stop, self.under_way);
-            let until = deadline.min(Instant::now() + DIAL);
+            drop(dialled);
+            let (group, stop, dialled) = (self.group, self.stop, self.dialled);
+            let until = deadline.min(Instant::now() + DIAL_TIMEOUT);
             let dial = move || {
                 let dial = dial(group, rank, until, stop);
-                lock(under_way).remove(&rank);
+                lock(dialled).remove(&rank);
                 (group.engine)
                     .with(|state, finished| state.note_dial(group.id, rank, &dial, finished));
             };
@@ -220,8 +223,8 @@ impl Dialler<'_, '_> {
                 .spawn_scoped(self.scope, dial)
                 .is_err()
             {
-                // It is tried again.
-                lock(self.under_way).remove(&rank);
+                // The next call tries again.
+                lock(self.dialled).remove(&rank);
             }
         }
     }
@@ -231,12 +234,12 @@ fn lock(ranks: &Mutex<HashSet<u32>>) -> MutexGuard<'_, HashSet<u32>> {
     ranks.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn dial(group: &Group, rank: u32, until: Instant, stop: &AtomicBool) -> Dial {
+fn dial(group: &Group, rank: u32, until: Instant, stop: &AtomicBool) -> DialOutcome {
     let address = &group.meeting.members[rank as usize].address;
     let kind = group.meeting.kind(group.rank, rank);
     match group.engine.endpoint().try_link(address, kind, until, stop) {
-        Ok(Ok(_)) => Dial::Linked,
-        Ok(Err(LinkError::Absent(_))) => Dial::Absent,
-        _ => Dial::Failed,
+        Ok(Ok(_)) => DialOutcome::Linked,
+        Ok(Err(LinkError::Absent(_))) => DialOutcome::Absent,
+        _ => DialOutcome::Failed,
     }
 }

@@ -1,4 +1,4 @@
-//! Symmetric memory: user-visible memory that the group's other ranks on this host map as well.
+//! Symmetric memory: memory of the user that the group's other ranks on this host also map.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError};
@@ -14,19 +14,19 @@ use super::{Group, closed};
 use crate::Error;
 use crate::progress::{Engine, GroupState};
 
-/// Memory that the group's ranks on this host reach directly. Dropping it lets go of it; it is
-/// freed once all ranks have.
+/// Memory that the group's ranks on this host access directly. It is freed once all ranks have
+/// dropped it.
 ///
-/// Operations on it must be over before it is dropped.
+/// Operations on it must have ended before it is dropped.
 pub struct Symmetric {
     pub(super) segment: Arc<Segment>,
     pub(super) size: PieceSize,
     pub(super) piece: u64,
     pub(super) group: u64,
     pub(super) engine: Arc<Engine>,
-    /// This rank has let go of it.
+    /// Whether this rank has freed it.
     pub(super) freed: AtomicBool,
-    /// What one-sided operations need, where all ranks have a part.
+    /// The state for one-sided operations, once all ranks have a part.
     pub(super) window: Option<Window>,
 }
 
@@ -47,15 +47,15 @@ impl Symmetric {
         self.size.bytes
     }
 
-    /// Lets go of it, while the memory stays readable here: one-sided operations on it are refused
-    /// from now on, on all ranks. It is freed once all ranks have let go. Idempotent.
+    /// Frees it: later one-sided operations on it fail on all ranks. The memory stays readable here
+    /// until all ranks have freed it. Idempotent.
     pub fn free(&self) {
         if self.engine.check_generation().is_err() || self.freed.swap(true, Ordering::SeqCst) {
             return;
         }
         self.engine.with(|state, _| {
             if let Some(group) = state.groups.get_mut(&self.group) {
-                let_go(&group.connections, self.piece);
+                announce_free(&group.connections, self.piece);
                 (group.executor.symmetric).released(group.connections.rank, self.piece);
             }
         });
@@ -63,19 +63,24 @@ impl Symmetric {
 }
 
 impl Group {
-    /// Makes memory that the ranks on one host map together. Every rank calls it with the same
+    /// Makes symmetric memory, which the ranks on one host map. Every rank calls it with the same
     /// size.
     ///
-    /// Where one rank cannot make its part, or gives up waiting, the call fails on all ranks, with
-    /// that rank's reason. The group goes on; only where the ranks cannot be connected is it
-    /// broken.
+    /// # Errors
+    ///
+    /// If a rank cannot make its part, or times out, the call fails on all ranks with that rank's
+    /// error, and the group stays usable. If the ranks cannot connect, the group breaks.
     pub fn symmetric(&self, bytes: u64) -> Result<Symmetric, Error> {
         self.symmetric_with_signals(bytes, 0, "")
     }
 
-    /// As [`Group::symmetric`], with so many signals behind the data: 64-bit cells for
-    /// [`Symmetric::put`] and [`Symmetric::wait_signal`], which are 0 at first. Errors of one-sided
-    /// operations call it by `name`, or by its number.
+    /// As [`Group::symmetric`], with `signals` signals after the data: 64-bit cells for
+    /// [`Symmetric::put`] and [`Symmetric::wait_signal`], which are initially 0. Error messages of
+    /// one-sided operations use `name`, or its number if that is empty.
+    ///
+    /// # Errors
+    ///
+    /// As [`Group::symmetric`].
     pub fn symmetric_with_signals(
         &self,
         bytes: u64,
@@ -87,7 +92,7 @@ impl Group {
         let mut made = self.announce_symmetric(size, deadline)?;
         self.await_symmetric(made.piece, size, deadline)?;
         let window = Window::open(self, made.piece, size, name)?;
-        // This rank's share of every part: what reductions have it read and write.
+        // This rank's share of every part, which it reads and writes in reductions.
         let share = bytes.div_ceil(u64::from(self.size()));
         let start = share * u64::from(self.rank);
         window.enter(&(start..start + share));
@@ -95,18 +100,18 @@ impl Group {
         Ok(made)
     }
 
-    /// Makes this rank's part of a piece, and tells the other ranks of it.
+    /// Makes this rank's part of a piece, and announces it to the other ranks.
     fn announce_symmetric(&self, size: PieceSize, deadline: Instant) -> Result<Symmetric, Error> {
         let bytes = size.total().ok_or_else(|| too_long(size.bytes))?;
         self.check_usable()?;
         let _order = self.issuing.lock().unwrap_or_else(PoisonError::into_inner);
         let segment = symmetric_segment(bytes);
         for peer in (0..self.size()).filter(|peer| *peer != self.rank) {
-            // For the bell. It is granted before the piece is announced, and so known with that.
+            // For the bell, which is granted before the piece is announced.
             if let Err(error) = self.connect(peer, Part::FIRST.into(), deadline, &self.cancel) {
-                // Those that there are no links to can only be told so.
+                // Ranks without links to this one learn it only if the group breaks.
                 let error = segment.err().unwrap_or(error);
-                self.give_up(&error);
+                self.break_with(&error);
                 return Err(error);
             }
         }
@@ -122,8 +127,8 @@ impl Group {
             let pieces = &group.executor.symmetric;
             let piece = pieces.announce(rank, ranks, part.as_ref().ok(), size);
             let (segment, region) = part.inspect_err(|error| {
-                call_off(group, piece, size, error);
-                let_go(&group.connections, piece);
+                report_failure(group, piece, size, error);
+                announce_free(&group.connections, piece);
                 pieces.released(rank, piece);
             })?;
             announce(&group.connections, piece, (size, bytes), &region)?;
@@ -140,8 +145,7 @@ impl Group {
         })
     }
 
-    /// How many operations have been carried out on symmetric memory as such, without staging,
-    /// since the group was made.
+    /// The number of operations that worked directly on symmetric memory since the group was made.
     pub fn symmetric_operations(&self) -> u64 {
         self.engine.with(|state, _| {
             let group = state.groups.get(&self.id);
@@ -164,7 +168,7 @@ impl Group {
                 PieceProgress::Failed(error) => return Err(error),
                 PieceProgress::OtherSize(other) => {
                     return Err(Error::Config(format!(
-                        "symmetric memory: this rank asks for {size}, another for {other}"
+                        "symmetric memory: this rank requests {size}, another rank {other}"
                     )));
                 }
                 PieceProgress::Waiting => {}
@@ -177,7 +181,7 @@ impl Group {
             if let Err(error) = waited {
                 self.engine.with(|state, _| {
                     if let Some(group) = state.groups.get(&self.id) {
-                        call_off(group, piece, size, &error);
+                        report_failure(group, piece, size, &error);
                     }
                 });
                 return Err(error);
@@ -195,13 +199,12 @@ impl Group {
     }
 }
 
-/// Tells the other ranks why this one has no part of a piece, or gives it up: their calls for it
-/// fail.
-fn call_off(group: &GroupState, piece: u64, size: PieceSize, error: &Error) {
+/// Reports to the other ranks that this one has no part of a piece, so that their calls fail.
+fn report_failure(group: &GroupState, piece: u64, size: PieceSize, error: &Error) {
     let rank = group.name.rank(group.connections.rank);
-    let told = match error {
-        Error::Timeout { .. } | Error::PeerLost { .. } => error.told_by(rank),
-        // Nothing is broken, so that it is no abort.
+    let reported = match error {
+        Error::Timeout { .. } | Error::PeerLost { .. } => error.reported_by(rank),
+        // Not an abort on other ranks, since the group is not broken.
         Error::Aborted { reason } => {
             Error::Config(format!("making symmetric memory: rank {rank}: {reason}"))
         }
@@ -214,11 +217,11 @@ fn call_off(group: &GroupState, piece: u64, size: PieceSize, error: &Error) {
             id: piece,
             bytes: size.bytes,
             signals: size.signals,
-            error: told,
+            error: reported,
         });
 }
 
-/// Lets the other ranks reach this rank's part of a piece, and tells them.
+/// Grants the other ranks access to this rank's part of a piece, and announces it.
 fn announce(
     connections: &Connections,
     piece: u64,
@@ -236,14 +239,14 @@ fn announce(
             region: key.map(|key| key.0),
         };
         let granted = key.map_or(Ok(()), |key| link.grant(key, 0..total));
-        let told = granted.and_then(|()| link.message(&message.encode()));
-        told.map_err(|e| Error::from_link(e, Some(rank), connections.host_name(rank)))?;
+        let sent = granted.and_then(|()| link.message(&message.encode()));
+        sent.map_err(|e| Error::from_link(e, Some(rank), connections.host_name(rank)))?;
     }
     Ok(())
 }
 
-/// Tells the other ranks that this one has let go of a piece.
-fn let_go(connections: &Connections, piece: u64) {
+/// Notifies the other ranks that this one has freed a piece.
+fn announce_free(connections: &Connections, piece: u64) {
     connections.tell_all(&ControlMessage::Released {
         group: connections.group,
         id: piece,
@@ -259,7 +262,7 @@ fn symmetric_segment(bytes: u64) -> Result<Arc<Segment>, Error> {
 
 fn too_long(bytes: u64) -> Error {
     Error::Config(format!(
-        "cannot make {bytes} bytes of symmetric memory: there is not so much"
+        "cannot make {bytes} bytes of symmetric memory: more than an address space has"
     ))
 }
 

@@ -15,7 +15,7 @@ use crate::Error;
 use crate::execution::GroupFailure;
 use crate::selection::NAMED;
 
-/// One that this host alone can reach.
+/// An endpoint that only this host can reach.
 pub(crate) fn endpoint(transport: TransportChoice) -> Arc<Endpoint> {
     let options = EndpointOptions {
         transport,
@@ -31,7 +31,7 @@ fn create(endpoint: Arc<Endpoint>, store: &MemoryStore, rank: u32, size: u32) ->
     Group::create(endpoint, store, rank, size, options, &never).unwrap()
 }
 
-/// What every rank of a group that shares memory does.
+/// Runs `body` on every rank of a group that shares memory.
 fn ranks(size: u32, body: impl Fn(&Group) + Sync) {
     let store = MemoryStore::new();
     std::thread::scope(|scope| {
@@ -40,7 +40,7 @@ fn ranks(size: u32, body: impl Fn(&Group) + Sync) {
             scope.spawn(move || {
                 let group = create(endpoint(TransportChoice::Loopback), store, rank, size);
                 body(&group);
-                // Who leaves earlier is missed.
+                // A rank that leaves earlier would be reported as lost.
                 call(&group, Collective::Barrier, None);
             });
         }
@@ -67,15 +67,15 @@ fn call(group: &Group, collective: Collective, algorithm: Option<&str>) -> bool 
     };
     let path = group.calling_thread.as_ref().unwrap();
     let before = path.called();
-    // SAFETY: both parts of the memory have room for a block of every rank, and are kept until the
-    // operation is over.
+    // SAFETY: both parts have room for a block of every rank, and are kept until the operation has
+    // ended.
     let work = unsafe { group.issue(call, false) }.unwrap();
     assert_eq!(work.wait(None, &mut || false).unwrap(), Waited::Done);
     path.called() > before
 }
 
 #[test]
-fn whatever_calls_name_runs_inline() {
+fn named_algorithms_run_on_the_calling_thread() {
     let root = 1;
     let collectives = [
         Collective::AllReduce,
@@ -120,9 +120,9 @@ fn schedules(name: &str, ranks: u32) -> Vec<Schedule> {
     (0..ranks).map(program).collect()
 }
 
-/// Whoever meets the end of a link hears first what the peer has said before.
+/// The end of a link is handled after the peer's earlier messages.
 #[test]
-fn who_has_left_over_a_failure_is_not_what_is_told() {
+fn failure_is_reported_before_the_links_end() {
     for transport in [TransportChoice::Loopback, TransportChoice::Tcp] {
         let store = MemoryStore::new();
         let make = |rank| create(endpoint(transport), &store, rank, 2);
@@ -136,14 +136,14 @@ fn who_has_left_over_a_failure_is_not_what_is_told() {
             let failure = GroupFailure::Link(1, LinkError::Left);
             state.fail(stays.id, u64::MAX, failure, finished);
         });
-        let told = stays.broken().unwrap().to_string();
-        assert!(told.contains("enough"), "{transport:?}: {told}");
+        let error = stays.broken().unwrap().to_string();
+        assert!(error.contains("enough"), "{transport:?}: {error}");
     }
 }
 
-/// Who is not in a group cannot break it, whatever it claims to have seen.
+/// A process that is not in a group cannot break it.
 #[test]
-fn strangers_are_not_believed() {
+fn messages_of_nonmembers_are_ignored() {
     let make = || endpoint(TransportChoice::Loopback);
     let (members, stranger, store) = ([make(), make()], make(), MemoryStore::new());
     let (far, never) = (
@@ -181,11 +181,11 @@ fn strangers_are_not_believed() {
     });
 }
 
-/// A line was cut for a while, and the other side was quicker to give this rank up.
+/// After a temporary cut, the other side was the first to report a loss.
 #[test]
-fn who_hears_that_it_is_lost_has_lost_the_one_who_says_so() {
+fn peer_that_reports_us_lost_is_lost() {
     ranks(3, |group| {
-        let heard = |lost: u32| {
+        let seen_here = |lost: u32| {
             let error = Error::PeerLost {
                 rank: Some(lost),
                 host: "there".into(),
@@ -193,18 +193,18 @@ fn who_hears_that_it_is_lost_has_lost_the_one_who_says_so() {
             };
             group.engine.with(|state, _| {
                 let group = state.groups.get(&group.id).unwrap();
-                group.as_heard_here(error, Some((group.connections.rank + 1) % 3))
+                group.as_seen_here(error, Some((group.connections.rank + 1) % 3))
             })
         };
-        let (own, teller) = (group.rank(), (group.rank() + 1) % 3);
-        let Error::PeerLost { rank, detail, .. } = heard(own) else {
+        let (own, reporter) = (group.rank(), (group.rank() + 1) % 3);
+        let Error::PeerLost { rank, detail, .. } = seen_here(own) else {
             panic!("not about a lost peer");
         };
-        assert_eq!(rank, Some(teller));
-        assert_eq!(detail, "it has given up this rank: it was silent");
+        assert_eq!(rank, Some(reporter));
+        assert_eq!(detail, "it reported this rank as lost: it was silent");
         let third = (own + 2) % 3;
         assert!(
-            heard(third)
+            seen_here(third)
                 .to_string()
                 .starts_with(&format!("lost rank {third} on there: it was"))
         );
@@ -212,7 +212,7 @@ fn who_hears_that_it_is_lost_has_lost_the_one_who_says_so() {
 }
 
 #[test]
-fn as_many_names_run_inline_as_there_is_room_for_and_what_is_chosen_always() {
+fn names_run_inline_up_to_a_limit_and_defaults_always() {
     ranks(2, |group| {
         let names: Vec<String> = (0..NAMED + 3).map(|i| format!("mine-{i}")).collect();
         for _ in 0..2 {

@@ -1,4 +1,4 @@
-//! What a group counts, and the traffic on its links.
+//! Access to a group's counters, and the traffic on its links.
 
 use std::sync::Arc;
 
@@ -8,26 +8,30 @@ use super::counters::Counters;
 use super::{Group, closed};
 use crate::Error;
 
-/// What has passed over the link to a peer, for all groups.
+/// The traffic over the link to a peer, for all groups.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct LinkTraffic {
     /// The peer.
     pub peer: EndpointId,
     /// The name of its host.
     pub host: String,
-    /// How it is reached.
+    /// The transport.
     pub kind: TransportKind,
-    /// How much.
+    /// The amount.
     pub traffic: TrafficCounts,
 }
 
 impl Group {
-    /// The group's counters. Nothing is counted before they are first asked for.
+    /// The group's counters. Counting starts with the first call.
     pub fn counters(&self) -> Arc<Counters> {
         self.counters.get_or_init(Arc::default).clone()
     }
 
-    /// What has passed over the links to this group's other ranks, where their transport knows.
+    /// The traffic over the links to this group's other ranks, where their transport counts it.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Aborted`] if the group is closed.
     pub fn traffic(&self) -> Result<Vec<LinkTraffic>, Error> {
         self.engine.with(|state, _| {
             let connections = &state.groups.get(&self.id).ok_or_else(closed)?.connections;

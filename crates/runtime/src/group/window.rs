@@ -1,4 +1,4 @@
-//! The way to every rank's part of a piece of symmetric memory, and checks of what lies there.
+//! Window: access to every rank's part of a piece of symmetric memory, with checks of ranges.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,47 +13,47 @@ use super::counters::Counters;
 use super::{Group, closed};
 use crate::Error;
 
-/// What one-sided operations need of a piece that all ranks have a part of.
+/// The state for one-sided operations on a piece of which all ranks have a part.
 pub(super) struct Window {
     pub(super) name: String,
-    /// What an operation may take, unless it says otherwise.
+    /// The default timeout of operations.
     pub(super) timeout: Duration,
     pub(super) parts: Vec<RankPart>,
     size: PieceSize,
-    /// The ranks that have let go.
+    /// The ranks that have freed the piece.
     released: Arc<[AtomicBool]>,
     /// Set once the group is broken or closed.
     pub(super) over: Arc<AtomicBool>,
-    /// Stands for all operations that were done at once.
+    /// The completion of operations that end within their call.
     pub(super) done: Arc<Completion>,
-    /// All other ranks' memory is mapped.
+    /// Whether all other ranks' memory is mapped.
     pub(super) all_mapped: bool,
-    /// The group's, once they are asked for.
+    /// The group's counters, once they are used.
     pub(super) counters: Arc<OnceLock<Arc<Counters>>>,
 }
 
-/// How a rank's part is reached.
+/// Access to a rank's part.
 pub(super) enum RankPart {
-    /// It is this rank's own.
+    /// The part of this rank.
     Own(Arc<Segment>),
-    /// It is mapped.
-    Mapped(Mapped),
+    /// Mapped memory.
+    Mapped(MappedRank),
     /// Over the link.
     Remote,
 }
 
-/// A part of a rank that is mapped, and how to wake that rank.
-pub(super) struct Mapped {
+/// A mapped part of a rank, and its bell, which wakes that rank.
+pub(super) struct MappedRank {
     pub(super) segment: Arc<Segment>,
     pub(super) link: Arc<dyn Link>,
-    /// Where that rank runs, for messages.
+    /// The host of that rank, for messages.
     pub(super) host: String,
     /// See `ChannelLayout::bell`.
     pub(super) bell: u64,
 }
 
 impl Window {
-    /// The way to all parts, which have been announced.
+    /// Opens the window on parts that have all been announced.
     pub(super) fn open(
         group: &Group,
         piece: u64,
@@ -69,7 +69,7 @@ impl Window {
                 let link = connections.links[rank as usize].clone();
                 match (segment, link, connections.remote(rank)) {
                     (Some(segment), _, _) if rank == group.rank => RankPart::Own(segment),
-                    (Some(segment), Some(link), Some(remote)) => RankPart::Mapped(Mapped {
+                    (Some(segment), Some(link), Some(remote)) => RankPart::Mapped(MappedRank {
                         segment,
                         link,
                         host: connections.host_name(rank).into(),
@@ -97,8 +97,8 @@ impl Window {
         })
     }
 
-    /// Enters a range of the other ranks' parts into this process's page tables: the first
-    /// reduction that reads and writes there would meet page faults, and take twice as long.
+    /// Enters a range of the other ranks' parts into this process's page tables. Otherwise page
+    /// faults would double the time of the first reduction there.
     pub(super) fn enter(&self, range: &Range<u64>) {
         for part in &self.parts {
             if let RankPart::Mapped(mapped) = part {
@@ -111,60 +111,68 @@ impl Window {
         self.size.signals
     }
 
-    /// The bytes of a range of the data, if it lies there.
-    pub(super) fn range(&self, what: &str, offset: u64, bytes: u64) -> Result<Range<u64>, Error> {
+    /// The bytes of a range, checked to be in the data.
+    pub(super) fn range(
+        &self,
+        operation: &str,
+        offset: u64,
+        bytes: u64,
+    ) -> Result<Range<u64>, Error> {
         let end = offset
             .checked_add(bytes)
             .filter(|end| *end <= self.size.bytes);
         let outside = || {
             Error::Config(format!(
-                "{what}: {bytes} bytes at byte {offset} are out of range: {} has {} bytes",
+                "{operation}: {bytes} bytes at byte {offset} are out of range: {} has {} bytes",
                 self.name, self.size.bytes
             ))
         };
         end.map(|end| offset..end).ok_or_else(outside)
     }
 
-    /// Where a cell of the data lies, by its offset in bytes.
-    pub(super) fn cell(&self, what: &str, offset: u64) -> Result<u64, Error> {
-        self.range(what, offset, CELL_BYTES)?;
+    /// The offset of a cell of the data, checked to be valid.
+    pub(super) fn cell(&self, operation: &str, offset: u64) -> Result<u64, Error> {
+        self.range(operation, offset, CELL_BYTES)?;
         match offset.is_multiple_of(CELL_BYTES) {
             true => Ok(offset),
             false => Err(Error::Config(format!(
-                "{what}: byte {offset} of {} is no multiple of 8, as cells are",
+                "{operation}: byte {offset} of {} is not a multiple of 8, the size of a cell",
                 self.name
             ))),
         }
     }
 
-    /// Where a signal lies.
-    pub(super) fn signal(&self, what: &str, signal: u32) -> Result<u64, Error> {
+    /// The offset of a signal.
+    pub(super) fn signal(&self, operation: &str, signal: u32) -> Result<u64, Error> {
         if signal < self.size.signals {
             return Ok(self.size.signals_at() + CELL_BYTES * u64::from(signal));
         }
         Err(Error::Config(format!(
-            "{what}: signal {signal} is out of range: {} has {} signals",
+            "{operation}: signal {signal} is out of range: {} has {} signals",
             self.name, self.size.signals
         )))
     }
 
-    /// A rank's part, unless that rank has let go of it.
+    /// A rank's part, unless that rank has freed it.
     #[inline]
-    pub(super) fn part(&self, what: &str, rank: u32) -> Result<&RankPart, Error> {
+    pub(super) fn part(&self, operation: &str, rank: u32) -> Result<&RankPart, Error> {
         let Some(part) = self.parts.get(rank as usize) else {
             return Err(Error::Config(format!(
-                "{what} rank {rank}: {} is of a group of {} ranks",
+                "{operation} rank {rank}: {} belongs to a group of {} ranks",
                 self.name,
                 self.parts.len()
             )));
         };
         match self.released[rank as usize].load(Ordering::Acquire) {
             false => Ok(part),
-            true => Err(self.freed(what, &format!("rank {rank} has freed it"))),
+            true => Err(self.freed(operation, &format!("rank {rank} has freed it"))),
         }
     }
 
-    pub(super) fn freed(&self, what: &str, how: &str) -> Error {
-        Error::Config(format!("{what}: {} is gone: {how}", self.name))
+    pub(super) fn freed(&self, operation: &str, reason: &str) -> Error {
+        Error::Config(format!(
+            "{operation}: {} cannot be used: {reason}",
+            self.name
+        ))
     }
 }

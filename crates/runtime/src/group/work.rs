@@ -1,4 +1,4 @@
-//! The handle of an operation in flight.
+//! Handle of an unfinished operation.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -8,7 +8,7 @@ use weft_call::Completion;
 use crate::Error;
 use crate::progress::{Engine, Waited};
 
-/// An operation under way. Dropping the handle does not stop the operation.
+/// The handle of an operation. Dropping it does not stop the operation.
 #[derive(Clone)]
 pub struct Work {
     pub(crate) completion: Arc<Completion>,
@@ -16,10 +16,14 @@ pub struct Work {
 }
 
 impl Work {
-    /// Waits until the operation is done.
+    /// Waits until the operation has ended.
     ///
-    /// The calling thread drives the operation itself where no other thread does. `interrupted` is
-    /// asked about every 50 ms.
+    /// The calling thread drives the operation itself if no other thread does. `interrupted` is
+    /// called about every 50 ms.
+    ///
+    /// # Errors
+    ///
+    /// The error of an operation that failed.
     pub fn wait(
         &self,
         timeout: Option<Duration>,
@@ -34,25 +38,25 @@ impl Work {
         }
     }
 
-    /// Whether the operation is over, be it done or failed.
+    /// Whether the operation has ended, successfully or not.
     pub fn is_done(&self) -> bool {
         self.completion.is_over()
     }
 
-    /// Why the operation failed, if it did.
+    /// The operation's error, if it failed.
     pub fn error(&self) -> Option<Error> {
         self.completion.result().and_then(Result::err)
     }
 
-    /// The rank that a received message came from, once it is done.
+    /// The sender of a received message, once the operation has succeeded.
     pub fn source(&self) -> Option<u32> {
         self.completion.source()
     }
 
-    /// Calls back when the operation is over; at once if it is already.
+    /// Calls back when the operation ends; immediately if it has ended.
     ///
-    /// Runs on whichever thread ends the operation, often the progress thread: it must be short and
-    /// must not wait.
+    /// The callback runs on the thread that ends the operation, often the progress thread: it must
+    /// be short and must not wait.
     pub fn on_done(&self, callback: Box<dyn FnOnce(Result<(), Error>) + Send>) {
         self.completion.on_done(callback);
     }

@@ -7,25 +7,25 @@ use weft_transport::Segment;
 
 use weft_channel::CellOp;
 
-/// How a signal is compared with a value, both without a sign.
+/// A comparison of a signal with a value, both unsigned.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Compare {
-    /// The signal is the value.
+    /// The signal equals the value.
     Equal,
-    /// It is another.
+    /// The signal differs from the value.
     NotEqual,
-    /// It is greater.
+    /// The signal is greater than the value.
     Greater,
-    /// It is at least the value.
+    /// The signal is greater than or equal to the value.
     GreaterOrEqual,
-    /// It is less.
+    /// The signal is less than the value.
     Less,
-    /// It is at most the value.
+    /// The signal is less than or equal to the value.
     LessOrEqual,
 }
 
 impl Compare {
-    /// All of them.
+    /// All comparisons.
     pub const ALL: [Compare; 6] = [
         Compare::Equal,
         Compare::NotEqual,
@@ -35,7 +35,7 @@ impl Compare {
         Compare::LessOrEqual,
     ];
 
-    /// Whether it holds.
+    /// Whether the comparison holds.
     #[inline]
     pub fn holds(self, signal: u64, value: u64) -> bool {
         match self {
@@ -68,8 +68,8 @@ pub(crate) fn cell_of(segment: &Segment, offset: u64) -> Option<&AtomicU64> {
     segment.checked_word(offset)
 }
 
-/// Changes a cell; returns what it held before. What this thread wrote earlier is there for whoever
-/// sees the change.
+/// Changes a cell, and returns its previous value. A thread that sees the change also sees this
+/// thread's earlier writes.
 #[inline]
 pub(crate) fn apply(cell: &AtomicU64, op: CellOp) -> u64 {
     match op {
@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn comparisons_are_those_that_they_print() {
+    fn comparisons_match_their_printed_form() {
         let holds = |(signal, value)| Compare::ALL.map(|compare| compare.holds(signal, value));
         assert_eq!(holds((1, 2)), [false, true, false, false, true, true]);
         assert_eq!(holds((2, 2)), [true, false, false, true, false, true]);
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn changes_tell_what_was_there() {
+    fn changes_return_the_previous_value() {
         let cell = AtomicU64::new(5);
         assert_eq!(apply(&cell, CellOp::Add(u64::MAX)), 5);
         let swap = |expected| CellOp::CompareSwap { expected, new: 9 };

@@ -9,10 +9,10 @@ use weft_transport::{LinkError, Segment};
 
 use super::cell::{apply, cell_of};
 use super::peer::PeerTraffic;
-use super::serve_queue::{FRAGMENT_BYTES, Read, nonsense};
+use super::serve_queue::{FRAGMENT_BYTES, Read, violation};
 
-/// Carries out what a peer asks for. Nothing is written unless all of it lies in this rank's part;
-/// what comes for a part that was freed here is late, not hostile.
+/// Executes a request of a peer. Writes nothing unless the whole range is in this rank's part. A
+/// request for a part that was freed here is late, and no violation of the protocol.
 pub(super) fn serve(
     group: u64,
     (pieces, rank): (&Pieces, u32),
@@ -47,7 +47,7 @@ pub(super) fn serve(
                 }
                 None => OneSidedWord::Freed { id },
             };
-            peer.say(group, answer, &[]);
+            peer.send(group, answer, &[]);
         }
         OneSidedWord::Get {
             piece,
@@ -58,7 +58,7 @@ pub(super) fn serve(
             Some(part) => {
                 check(&part, offset, bytes)?;
                 if bytes > FRAGMENT_BYTES {
-                    return Err(nonsense("a read longer than a fragment"));
+                    return Err(violation("a read longer than a fragment"));
                 }
                 peer.serve.add(Read {
                     part,
@@ -67,19 +67,19 @@ pub(super) fn serve(
                     id,
                 })?;
             }
-            None => peer.say(group, OneSidedWord::Freed { id }, &[]),
+            None => peer.send(group, OneSidedWord::Freed { id }, &[]),
         },
-        OneSidedWord::Flush { id } => peer.say(group, OneSidedWord::Flushed { id }, &[]),
-        _ => return Err(nonsense("an answer that nobody has asked for")),
+        OneSidedWord::Flush { id } => peer.send(group, OneSidedWord::Flushed { id }, &[]),
+        _ => return Err(violation("an answer without a request")),
     }
     Ok(())
 }
 
 fn own_part(pieces: &Pieces, piece: u64, rank: u32) -> Result<Option<Arc<Segment>>, LinkError> {
     match pieces.own_part(piece, rank) {
-        OwnPart::Unknown => Err(nonsense("a piece of memory that there is not")),
+        OwnPart::Unknown => Err(violation("a piece of memory that does not exist")),
         OwnPart::Freed => Ok(None),
-        OwnPart::There(part) => Ok(Some(part)),
+        OwnPart::Present(part) => Ok(Some(part)),
     }
 }
 
@@ -87,11 +87,12 @@ fn check(part: &Segment, offset: u64, bytes: u64) -> Result<(), LinkError> {
     let end = offset.checked_add(bytes);
     match end.is_some_and(|end| part.contains(&(offset..end))) {
         true => Ok(()),
-        false => Err(nonsense("a range outside of the memory")),
+        false => Err(violation("a range outside of the memory")),
     }
 }
 
 fn checked(part: &Segment, update: CellUpdate) -> Result<(&AtomicU64, CellOp), LinkError> {
-    let cell = cell_of(part, update.offset).ok_or_else(|| nonsense("no cell is there"))?;
+    let cell =
+        cell_of(part, update.offset).ok_or_else(|| violation("an offset that is not a cell"))?;
     Ok((cell, update.op))
 }

@@ -1,4 +1,4 @@
-//! The reads that a peer has asked for.
+//! Queue of the reads that a peer has requested.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -10,10 +10,10 @@ use weft_channel::{ControlMessage, OneSidedWord};
 
 /// The most bytes that a message carries.
 pub(super) const FRAGMENT_BYTES: u64 = 32 << 10;
-/// Fragments of gets that a rank may have asked another for, and not received.
+/// The most fragments that a rank may have requested from another and not received.
 pub(super) const FRAGMENTS_MAX: usize = 8;
 
-/// What a peer has asked to read. It asks for a few fragments at a time.
+/// The reads that a peer has requested, a few fragments at a time.
 #[derive(Default)]
 pub(super) struct ServeQueue {
     reads: VecDeque<Read>,
@@ -34,15 +34,15 @@ impl ServeQueue {
 
     pub(super) fn add(&mut self, read: Read) -> Result<(), LinkError> {
         if self.reads.len() >= FRAGMENTS_MAX {
-            return Err(nonsense(&format!(
-                "more than the {FRAGMENTS_MAX} reads that may be under way"
+            return Err(violation(&format!(
+                "more than {FRAGMENTS_MAX} unanswered reads"
             )));
         }
         self.reads.push_back(read);
         Ok(())
     }
 
-    /// Sends what was asked for, as long as the link takes it. True if anything went.
+    /// Sends requested data while the link accepts it. True if anything was sent.
     pub(super) fn advance(&mut self, group: u64, link: &dyn Link) -> Result<bool, LinkError> {
         let mut moved = false;
         while let Some(read) = self.reads.front() {
@@ -55,7 +55,8 @@ impl ServeQueue {
             message.resize(header + read.bytes as usize, 0);
             let start = read.part.base().as_ptr().wrapping_add(read.offset as usize);
             let payload = message[header..].as_mut_ptr();
-            // SAFETY: the range was checked when the read came, and the payload is as long.
+            // SAFETY: the range was checked when the request arrived, and the payload has its
+            // length.
             unsafe { access::copy(&[payload], start, read.bytes) };
             link.message(&message)?;
             self.reads.pop_front();
@@ -65,7 +66,7 @@ impl ServeQueue {
     }
 }
 
-/// A peer's message that goes against the protocol.
-pub(super) fn nonsense(what: &str) -> LinkError {
-    LinkError::Protocol(format!("one-sided operations: {what}"))
+/// The error for a peer's message that violates the protocol.
+pub(super) fn violation(detail: &str) -> LinkError {
+    LinkError::Protocol(format!("one-sided operations: {detail}"))
 }

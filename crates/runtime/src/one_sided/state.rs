@@ -1,4 +1,4 @@
-//! A group's one-sided operations that are under way.
+//! State of a group's one-sided operations in the engine.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -10,28 +10,28 @@ use weft_memory::{Pieces, RegisteredMemory, access};
 use weft_transport::{Iovec, IovecMut, LinkError, Segment};
 
 use super::cell::{Compare, cell_of};
-use super::operations::{Described, OperationId, Operations};
-use super::peer::{PeerTraffic, Request};
+use super::operations::{OperationDescription, OperationId, Operations};
+use super::peer::{PeerRequest, PeerTraffic};
 use super::serve::serve;
-use super::serve_queue::{FRAGMENT_BYTES, nonsense};
+use super::serve_queue::{FRAGMENT_BYTES, violation};
 use crate::Error;
 
-/// Puts up to this size travel in a message, in bytes: a link copies them anyway.
+/// Puts up to this size in bytes are sent in a message, since a link copies them anyway.
 const MESSAGE_PUT_BYTES: u64 = 8 << 10;
 
-/// What a signal shall be.
+/// A condition on a signal.
 #[derive(Clone, Debug)]
-pub(crate) struct Wait {
+pub(crate) struct SignalWait {
     /// This rank's part of the piece that the signal is in.
     pub(crate) part: Arc<Segment>,
-    /// Where in it.
+    /// The signal's offset in it.
     pub(crate) offset: u64,
     pub(crate) compare: Compare,
     pub(crate) value: u64,
 }
 
-impl Wait {
-    /// Whether it is.
+impl SignalWait {
+    /// Whether the condition holds.
     #[inline]
     pub(crate) fn is_over(&self) -> bool {
         let signal = cell_of(&self.part, self.offset);
@@ -39,24 +39,24 @@ impl Wait {
     }
 }
 
-/// What is written to a rank whose memory is not mapped.
+/// A put to a rank whose memory is not mapped.
 pub(crate) struct RemotePut {
     pub(crate) piece: u64,
     pub(crate) offset: u64,
     pub(crate) source: Iovec,
-    /// A device's memory is read by the link where it lies, or not at all.
+    /// Whether it is memory of a device, which only the link can read.
     pub(crate) of_device: bool,
     pub(crate) update: Option<CellUpdate>,
 }
 
-/// A group's one-sided operations, as far as they need the engine.
+/// A group's one-sided operations that need the engine.
 pub(crate) struct OneSided {
     group: u64,
     rank: u32,
     operations: Operations,
-    waits: Vec<(OperationId, Wait)>,
+    waits: Vec<(OperationId, SignalWait)>,
     peers: Vec<PeerTraffic>,
-    /// Set once the group is broken or closed: for those that do not ask the engine.
+    /// Set once the group is broken or closed, for callers without the engine's lock.
     over: Arc<AtomicBool>,
 }
 
@@ -72,26 +72,30 @@ impl OneSided {
         }
     }
 
-    /// Set once nothing may begin any more.
+    /// The flag that is set once no operation may begin any more.
     pub(crate) fn over(&self) -> Arc<AtomicBool> {
         self.over.clone()
     }
 
     /// Waits for a signal.
-    pub(crate) fn wait(&mut self, wait: Wait, described: Described) -> Arc<Completion> {
+    pub(crate) fn wait(
+        &mut self,
+        wait: SignalWait,
+        described: OperationDescription,
+    ) -> Arc<Completion> {
         let (id, completion) = self.operations.begin(described, 1, None);
         self.waits.push((id, wait));
         completion
     }
 
-    /// Writes to a rank. Over once the source may change. None, and nothing is written, if the
-    /// source is a device's and the link does not read it where it lies.
+    /// Writes to a rank. The operation ends once the source may change. Returns `None`, and writes
+    /// nothing, if the source is memory of a device that the link cannot read.
     pub(crate) fn put(
         &mut self,
         (connections, pieces): (&Connections, &Pieces),
         rank: u32,
         put: RemotePut,
-        described: Described,
+        described: OperationDescription,
     ) -> Option<Arc<Completion>> {
         let (bytes, group) = (put.source.len() as u64, self.group);
         let region = pieces.region(put.piece, rank);
@@ -120,9 +124,9 @@ impl OneSided {
                     update: update.filter(|_| at + len == bytes),
                 };
                 let start = source.start().wrapping_add(at as usize);
-                // SAFETY: the part lies in the source, which stays as it is until the put is over.
+                // SAFETY: the part is in the source, which does not change until the put has ended.
                 let payload = unsafe { access::bytes(start, len) };
-                peer.say(group, word, payload);
+                peer.send(group, word, payload);
             }
             return Some(Completion::done());
         };
@@ -134,13 +138,13 @@ impl OneSided {
                 offset,
                 update,
             };
-            peer.say(group, word, &[]);
+            peer.send(group, word, &[]);
         }
         Some(completion)
     }
 
-    /// The source of a put as the link to a rank can read it where it lies, with what must stay
-    /// registered meanwhile; None if it cannot.
+    /// The source of a put for a link that can read it in place, with the registration that must
+    /// last meanwhile; `None` if the link cannot.
     fn readable(
         &self,
         connections: &Connections,
@@ -173,7 +177,7 @@ impl OneSided {
         rank: u32,
         from: (u64, u64),
         target: IovecMut,
-        described: Described,
+        described: OperationDescription,
     ) -> Arc<Completion> {
         let fragments = (target.len() as u64).div_ceil(FRAGMENT_BYTES) as usize;
         if fragments == 0 {
@@ -184,13 +188,13 @@ impl OneSided {
         completion
     }
 
-    /// Changes a cell of a rank's, and brings what it held before where that is asked for.
+    /// Changes a cell of a rank, and fetches its previous value if requested.
     pub(crate) fn update(
         &mut self,
         rank: u32,
         (piece, update): (u64, CellUpdate),
         value: Option<Arc<AtomicU64>>,
-        described: Described,
+        described: OperationDescription,
     ) -> Arc<Completion> {
         let (group, peer) = (self.group, &mut self.peers[rank as usize]);
         peer.unflushed = true;
@@ -200,17 +204,17 @@ impl OneSided {
                 offset: 0,
                 update: Some(update),
             };
-            peer.say(group, word, &[]);
+            peer.send(group, word, &[]);
             return Completion::done();
         }
         let (operation, completion) = self.operations.begin(described, 1, value);
-        let id = peer.request(Request::Value(operation));
-        peer.say(group, OneSidedWord::Atomic { piece, update, id }, &[]);
+        let id = peer.request(PeerRequest::Value(operation));
+        peer.send(group, OneSidedWord::Atomic { piece, update, id }, &[]);
         completion
     }
 
-    /// Waits until everything that this rank has written over links is there.
-    pub(crate) fn quiet(&mut self, described: Described) -> Arc<Completion> {
+    /// Waits until all writes of this rank over links are complete.
+    pub(crate) fn quiet(&mut self, described: OperationDescription) -> Arc<Completion> {
         let group = self.group;
         let unflushed = |peer: &&mut PeerTraffic| peer.unflushed;
         let parts = self.peers.iter_mut().filter(unflushed).count();
@@ -220,14 +224,14 @@ impl OneSided {
         let (operation, completion) = self.operations.begin(described, parts, None);
         for peer in self.peers.iter_mut().filter(unflushed) {
             peer.unflushed = false;
-            let id = peer.request(Request::Flush(operation));
-            peer.say(group, OneSidedWord::Flush { id }, &[]);
+            let id = peer.request(PeerRequest::Flush(operation));
+            peer.send(group, OneSidedWord::Flush { id }, &[]);
         }
         completion
     }
 
-    /// Acts on what a rank says.
-    pub(crate) fn hear(
+    /// Handles a message of a rank.
+    pub(crate) fn on_message(
         &mut self,
         (pieces, rank): (&Pieces, u32),
         word: OneSidedWord,
@@ -235,34 +239,40 @@ impl OneSided {
         finished: &mut Finished,
     ) -> Result<(), LinkError> {
         let peer = &mut self.peers[rank as usize];
-        let unasked = || nonsense("an answer that nobody has asked for");
+        let unrequested = || violation("an answer without a request");
         match word {
-            OneSidedWord::Data { id } => match peer.answered(id).ok_or_else(unasked)? {
-                Request::Fragment { operation, target } => {
+            OneSidedWord::Data { id } => match peer.answered(id).ok_or_else(unrequested)? {
+                PeerRequest::Fragment { operation, target } => {
                     if target.len() != payload.len() {
-                        return Err(nonsense("a fragment of another length"));
+                        return Err(violation("a fragment of another length"));
                     }
-                    // After a refusal of another fragment nobody keeps the memory.
-                    if self.operations.is_under_way(operation) {
-                        // SAFETY: the target is as long, and kept while the get is under way.
+                    // The memory is not kept after another fragment was refused.
+                    if self.operations.is_unfinished(operation) {
+                        // SAFETY: the target has this length, and is kept until the get has ended.
                         unsafe { access::fill(target.start(), payload) };
                     }
                     self.operations.part_done(operation, finished);
                 }
-                _ => return Err(unasked()),
+                _ => return Err(unrequested()),
             },
-            OneSidedWord::Before { id, value } => match peer.answered(id).ok_or_else(unasked)? {
-                Request::Value(operation) => self.operations.fetched(operation, value, finished),
-                _ => return Err(unasked()),
-            },
-            OneSidedWord::Flushed { id } => match peer.answered(id).ok_or_else(unasked)? {
-                Request::Flush(operation) => self.operations.part_done(operation, finished),
-                _ => return Err(unasked()),
+            OneSidedWord::Before { id, value } => {
+                match peer.answered(id).ok_or_else(unrequested)? {
+                    PeerRequest::Value(operation) => {
+                        self.operations.fetched(operation, value, finished)
+                    }
+                    _ => return Err(unrequested()),
+                }
+            }
+            OneSidedWord::Flushed { id } => match peer.answered(id).ok_or_else(unrequested)? {
+                PeerRequest::Flush(operation) => self.operations.part_done(operation, finished),
+                _ => return Err(unrequested()),
             },
             OneSidedWord::Freed { id } => {
-                let operation = peer.answered(id).ok_or_else(unasked)?.operation();
-                let freed = |what: &str| {
-                    Error::Config(format!("{what}: that rank has freed the buffer meanwhile"))
+                let operation = peer.answered(id).ok_or_else(unrequested)?.operation();
+                let freed = |operation: &str| {
+                    Error::Config(format!(
+                        "{operation}: that rank has freed the buffer meanwhile"
+                    ))
                 };
                 self.operations.refuse(operation, freed, finished);
             }
@@ -271,7 +281,7 @@ impl OneSided {
         Ok(())
     }
 
-    /// Takes everything as far as it goes; the rank whose link failed, if one has.
+    /// Advances all operations as far as possible. Returns the rank of a failed link as the error.
     pub(crate) fn advance(
         &mut self,
         connections: &Connections,
@@ -301,7 +311,7 @@ impl OneSided {
             };
             match peer.advance(self.group, link.as_ref(), &mut done) {
                 Ok(progressed) => moved |= progressed,
-                // The link says so too, behind what the peer has sent before.
+                // The end is also reported when the link is read, after earlier messages.
                 Err(LinkError::Left) => {}
                 Err(error) => return Err((rank, error)),
             }
@@ -327,29 +337,29 @@ impl OneSided {
         self.operations.fail(error, finished);
     }
 
-    /// An operation under way on another rank's memory.
+    /// An unfinished operation on another rank's memory.
     pub(crate) fn unfinished(&self) -> Option<&Arc<Completion>> {
         self.operations.of_a_peer()
     }
 
-    /// The number of things under way.
+    /// The number of unfinished operations and requests.
     pub(crate) fn pending(&self) -> usize {
         let peers = self.peers.iter();
         let busy = peers.filter(|peer| peer.is_busy() || !peer.serve.is_empty());
         self.operations.len() + busy.count()
     }
 
-    /// Whether something waits for this rank.
+    /// Whether an operation waits for this rank.
     pub(crate) fn needs(&self, rank: u32) -> bool {
         self.peers[rank as usize].needs_peer()
     }
 
-    /// Whether a signal is waited for, which any rank may send.
+    /// Whether an operation waits for a signal, which any rank may send.
     pub(crate) fn waits(&self) -> bool {
         !self.waits.is_empty()
     }
 
-    /// The ranks that operations wait for; nothing for one that may wait for any.
+    /// The ranks that operations wait for; `None` for one that may wait for any.
     pub(crate) fn awaited(&self) -> impl Iterator<Item = Option<u32>> {
         self.operations.awaited()
     }
@@ -358,8 +368,8 @@ impl OneSided {
         self.operations.deadlines()
     }
 
-    /// An operation that is late: what it is, the rank that it waits for, and the time that it was
-    /// given.
+    /// An operation that has missed its deadline: its description, the rank that it waits for, and
+    /// its timeout.
     pub(crate) fn overdue(&self, now: Instant) -> Option<(&str, Option<u32>, Duration)> {
         self.operations.overdue(now)
     }

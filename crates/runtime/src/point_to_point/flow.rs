@@ -1,22 +1,21 @@
-//! Flow control of messages that their receiver has not asked for: what a sender may have there,
-//! and what a receiver keeps. Who sends more breaks the protocol.
+//! Flow control of messages for which no receive is posted: the limits of a sender, and their check
+//! by the receiver. A sender that exceeds them violates the protocol.
 
 use std::collections::VecDeque;
 
 use weft_transport::LinkError;
 
-/// Messages up to this size travel with their envelope, in bytes.
+/// Messages up to this size in bytes are eager: they are sent with their envelope.
 const EAGER_BYTES: u64 = 16 << 10;
-/// So many bytes of such messages may lie at a peer that has not asked for them, in bytes; then
-/// even short messages are offered.
+/// The most bytes of eager messages at a peer that has posted no receives for them. Beyond it, even
+/// short messages are offered.
 const EAGER_BUDGET: u64 = 1 << 20;
-/// What an envelope counts for.
+/// The cost of an envelope, in bytes.
 const ENVELOPE_BYTES: u64 = 64;
-/// So many messages may be offered to a peer that has not asked for them. Others wait for their
-/// turn.
+/// The most messages that are offered to a peer without an answer. Later ones wait.
 const OFFERS_MAX: usize = 1 << 16;
 
-/// A long message as its receiver hears of it.
+/// A long message that is offered to its receiver.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct OfferedMessage {
     pub(super) tag: u64,
@@ -24,22 +23,22 @@ pub(super) struct OfferedMessage {
     pub(super) bytes: u64,
 }
 
-/// What a sender may still send to one peer.
+/// A sender's allowance for one peer.
 #[derive(Default)]
 pub(super) struct Allowance {
-    /// The cost of all short messages so far.
+    /// The cost of all eager messages so far.
     sent: u64,
-    /// The cost of those that the peer has said to have taken.
+    /// The cost of those that the peer has reported as taken.
     taken: u64,
     /// Offers that the peer has not answered.
     unanswered: usize,
-    /// Messages that the peer has not heard of yet.
+    /// Messages that are not offered to the peer yet.
     held: VecDeque<OfferedMessage>,
 }
 
 impl Allowance {
-    /// Whether a message may travel with its envelope; if so, it counts as sent. It does not
-    /// overtake what is held back.
+    /// Whether a message may be sent eagerly; if so, it counts as sent. It does not overtake
+    /// messages that are held back.
     pub(super) fn send_eagerly(&mut self, bytes: u64) -> bool {
         let there = self.sent - self.taken;
         let may = bytes <= EAGER_BYTES && there + bytes <= EAGER_BUDGET && self.held.is_empty();
@@ -49,7 +48,7 @@ impl Allowance {
         may
     }
 
-    /// What to offer now: this message, or none yet.
+    /// Offers a message. Returns it if it is to be offered now.
     pub(super) fn offer(&mut self, message: OfferedMessage) -> Option<OfferedMessage> {
         if self.unanswered >= OFFERS_MAX {
             self.held.push_back(message);
@@ -59,7 +58,7 @@ impl Allowance {
         Some(message)
     }
 
-    /// An offer was answered: what to offer now.
+    /// Records an answer to an offer. Returns the next message to offer.
     pub(super) fn answered(&mut self) -> Option<OfferedMessage> {
         self.unanswered -= 1;
         let next = self.held.pop_front();
@@ -67,59 +66,59 @@ impl Allowance {
         next
     }
 
-    /// The peer has taken so much of all that was sent.
+    /// Records that the peer has taken `taken` bytes of all that were sent.
     pub(super) fn taken(&mut self, taken: u64) {
         self.taken = self.taken.max(taken.min(self.sent));
     }
 }
 
-/// What one peer has sent that nobody has asked for yet.
+/// A receiver's count of one peer's messages for which no receive is posted.
 #[derive(Default)]
 pub(super) struct Unclaimed {
     bytes: u64,
     offers: usize,
-    /// The cost of short messages that were asked for.
+    /// The cost of eager messages that were received.
     taken: u64,
 }
 
 impl Unclaimed {
-    /// A short message has come.
+    /// Counts an eager message that has arrived.
     pub(super) fn add_eager(&mut self, bytes: usize) {
         self.bytes += bytes as u64 + ENVELOPE_BYTES;
     }
 
-    /// A short message was asked for.
+    /// Counts an eager message that is received.
     pub(super) fn take_eager(&mut self, bytes: usize) {
         let cost = bytes as u64 + ENVELOPE_BYTES;
         self.bytes -= cost;
         self.taken += cost;
     }
 
-    /// An offer has come.
+    /// Counts an offer that has arrived.
     pub(super) fn add_offer(&mut self) {
         self.offers += 1;
     }
 
-    /// An offered message was asked for.
+    /// Counts an offer that is accepted.
     pub(super) fn take_offer(&mut self) {
         self.offers -= 1;
     }
 
-    /// What to tell the sender: see [`Allowance::taken`].
+    /// The count to report to the sender: see [`Allowance::taken`].
     pub(super) fn taken(&self) -> u64 {
         self.taken
     }
 
-    /// An error if there is more than a sender may have sent.
+    /// Returns an error if the sender has exceeded its limits.
     pub(super) fn check(&self) -> Result<(), LinkError> {
         if self.bytes > EAGER_BUDGET + ENVELOPE_BYTES {
             let text =
-                format!("more than {EAGER_BUDGET} bytes of messages that nobody has received");
+                format!("more than {EAGER_BUDGET} bytes of messages without a matching receive");
             return Err(LinkError::Protocol(text));
         }
         if self.offers > OFFERS_MAX {
             let text =
-                format!("more than {OFFERS_MAX} offers of messages that nobody has received");
+                format!("more than {OFFERS_MAX} offers of messages without a matching receive");
             return Err(LinkError::Protocol(text));
         }
         Ok(())
@@ -138,7 +137,7 @@ mod tests {
         }
     }
 
-    /// Sends messages of one size until it may not; how many that were.
+    /// Sends messages of one size up to the limit. Returns their number.
     fn send_all(allowance: &mut Allowance, unclaimed: &mut Unclaimed, bytes: u64) -> u64 {
         let mut sent = 0;
         while allowance.send_eagerly(bytes) {
@@ -150,33 +149,32 @@ mod tests {
     }
 
     #[test]
-    fn a_sender_stays_within_what_its_receiver_keeps() {
+    fn sender_stays_within_its_receivers_limit() {
         for bytes in [0, 1, 1000, EAGER_BYTES] {
             let (mut allowance, mut unclaimed) = Default::default();
             let most = send_all(&mut allowance, &mut unclaimed, bytes);
             assert!(most * (bytes + ENVELOPE_BYTES) <= EAGER_BUDGET + EAGER_BYTES + ENVELOPE_BYTES);
-            // What was taken, and nothing else, may be sent again: however often something else
-            // shows that the peer receives.
+            // Only bytes that are reported as taken may be sent again.
             assert_eq!(send_all(&mut allowance, &mut unclaimed, bytes), 0);
             allowance.taken(unclaimed.taken());
             assert_eq!(send_all(&mut allowance, &mut unclaimed, bytes), 0);
             (0..3).for_each(|_| unclaimed.take_eager(bytes as usize));
             allowance.taken(unclaimed.taken());
             assert_eq!(send_all(&mut allowance, &mut unclaimed, bytes), 3);
-            // One more than may be.
+            // One more than allowed.
             while unclaimed.check().is_ok() {
                 unclaimed.add_eager(bytes as usize);
             }
             let error = unclaimed.check().unwrap_err().to_string();
             assert!(
-                error.contains("bytes of messages that nobody has received"),
+                error.contains("bytes of messages without a matching receive"),
                 "{error}"
             );
         }
     }
 
     #[test]
-    fn a_peer_that_claims_to_have_taken_more_gains_nothing() {
+    fn excessive_taken_count_does_not_raise_the_limit() {
         let (mut allowance, mut unclaimed) = Default::default();
         let most = send_all(&mut allowance, &mut unclaimed, 1000);
         allowance.taken(u64::MAX);
@@ -189,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn offers_beyond_the_bound_wait_for_answers_and_keep_their_order() {
+    fn offers_beyond_the_limit_wait_in_order() {
         let (mut allowance, mut unclaimed): (Allowance, Unclaimed) = Default::default();
         for id in 0..OFFERS_MAX as u64 {
             assert_eq!(allowance.offer(message(id)), Some(message(id)));
@@ -208,7 +206,7 @@ mod tests {
         unclaimed.add_offer();
         let error = unclaimed.check().unwrap_err().to_string();
         assert!(
-            error.contains("offers of messages that nobody has received"),
+            error.contains("offers of messages without a matching receive"),
             "{error}"
         );
         unclaimed.take_offer();

@@ -1,16 +1,16 @@
 //! Matching of point-to-point messages by source and tag, and the flow of long messages.
 //!
-//! A short message travels with its envelope. A long one is offered, and sent in fragments once the
-//! receiver has memory for it. Fragments of all long messages between two ranks go through one ring
-//! of slots in the receiver's channel, in the order in which the receiver said that it was ready,
-//! so that they need no headers.
+//! A short message is sent with its envelope (eagerly). A long one is offered, and sent in
+//! fragments once the receiver has memory for it. Fragments of all long messages between two ranks
+//! use one ring of slots in the receiver's channel, in the order in which the receiver reported
+//! that it was ready, so that they need no headers.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use weft_call::{Completion, Due, Finished};
+use weft_call::{Completion, Finished, TimeLimit};
 use weft_channel::{Channel, ChannelLayout, ControlMessage, FRAGMENT_BYTES, FRAGMENTS, Place};
 use weft_memory::{RegisteredMemory, Registrations, access};
 use weft_transport::{Iovec, Link, LinkError, RegionKey, Segment, Signal, Submission, Ticket};
@@ -30,23 +30,23 @@ pub(crate) struct ReceiveTarget {
     pub(crate) memory: *mut u8,
     pub(crate) bytes: u64,
     pub(crate) completion: Arc<Completion>,
-    pub(crate) due: Due,
+    pub(crate) due: TimeLimit,
 }
 
-// SAFETY: a plain address; `Group::receive` says who answers for the memory.
+// SAFETY: a plain address; `Group::receive` states the requirements on the memory.
 unsafe impl Send for ReceiveTarget {}
 
 /// Memory to send from.
 pub(crate) struct SendSource {
     pub(crate) memory: *const u8,
     pub(crate) bytes: u64,
-    /// Of a device's memory, what the link reads it by.
+    /// The registration by which the link reads memory of a device.
     pub(crate) device: Option<Arc<RegisteredMemory>>,
     pub(crate) completion: Arc<Completion>,
-    pub(crate) due: Due,
+    pub(crate) due: TimeLimit,
 }
 
-// SAFETY: a plain address; `Group::send` says who answers for the memory.
+// SAFETY: a plain address; `Group::send` states the requirements on the memory.
 unsafe impl Send for SendSource {}
 
 enum Arrived {
@@ -54,41 +54,41 @@ enum Arrived {
     Offered { id: u64, bytes: u64 },
 }
 
-/// What is under way with one peer.
+/// Unfinished messages from and to one peer.
 #[derive(Default)]
 struct PeerMessages {
-    /// Messages that nobody has asked for yet, with their tags, in order.
+    /// Messages without a matching receive, with their tags, in order.
     arrived: VecDeque<(u64, Arrived)>,
-    /// How much that is.
+    /// The amount of those messages.
     unclaimed: Unclaimed,
-    /// What may be sent to the peer.
+    /// The allowance for messages to the peer.
     allowance: Allowance,
-    /// Long messages that the peer has not got memory for yet.
+    /// Long messages that the peer has no memory for yet.
     offered: HashMap<u64, SendSource>,
     next_offer: u64,
-    /// What is wrong with the last short message to the peer that it did not expect like this.
+    /// The error of the last short message whose length the peer did not expect.
     unfit: Option<Error>,
-    /// Long messages under way to the peer, in order, and how much of the first is sent.
+    /// Long messages that are being sent to the peer, in order, and the sent bytes of the first.
     sending: VecDeque<SendSource>,
     sent: u64,
-    /// Fragments that are under way, in order.
-    under_way: VecDeque<Fragment>,
+    /// Fragments that are being sent, in order.
+    in_flight: VecDeque<Fragment>,
     /// Fragments sent so far, of all messages.
     fragments_sent: u64,
-    /// Long messages under way from the peer, in order, and how much of the first has come.
+    /// Long messages that are being received, in order, and the received bytes of the first.
     receiving: VecDeque<ReceiveTarget>,
     received: u64,
-    /// Fragments taken in so far.
+    /// Fragments received so far.
     fragments_taken: u64,
 }
 
-/// A fragment under way.
+/// A fragment that is being sent.
 struct Fragment {
-    /// Without one, it is complete.
+    /// `None` once it is complete.
     ticket: Option<Ticket>,
-    /// The message that it is the last of.
+    /// The message, if this is its last fragment.
     last: Option<SendSource>,
-    /// Held as long as the link reads there.
+    /// Held as long as the link reads the source.
     _registered: Option<Arc<RegisteredMemory>>,
 }
 
@@ -99,20 +99,20 @@ pub(crate) struct MessageMatching {
     peers: HashMap<u32, PeerMessages>,
 }
 
-/// What it takes to move fragments to and from one peer.
+/// The resources for fragments to and from one peer.
 pub(crate) struct Route<'a> {
     pub(crate) link: &'a dyn Link,
     pub(crate) channel: &'a Channel,
     pub(crate) layout: ChannelLayout,
     pub(crate) pool: &'a Segment,
     pub(crate) registrations: &'a Registrations,
-    /// Takes note of bytes that are copied before they are sent.
+    /// Counts bytes that are copied before they are sent.
     pub(crate) count_staged: &'a dyn Fn(u64),
 }
 
 impl Route<'_> {
-    /// A fragment of a message as the link can read it: where it lies, or as a copy in the pool,
-    /// with what must stay registered meanwhile.
+    /// A fragment of a message that the link can read, in place or as a copy in the pool, with the
+    /// registration that must last meanwhile.
     fn readable(
         &self,
         piece: Iovec,
@@ -131,15 +131,15 @@ impl Route<'_> {
             return Ok((named, Some(registered)));
         }
         (self.count_staged)(piece.len() as u64);
-        // SAFETY: a fragment fits into its slot of the mirror, and what was there before has been
-        // taken in.
+        // SAFETY: a fragment fits into its slot of the mirror, and the former fragment there has
+        // been received.
         let copy = unsafe { access::stage(&[piece], self.pool, staging) };
         Ok((copy, None))
     }
 }
 
 impl MessageMatching {
-    /// The number of messages under way.
+    /// The number of unfinished messages.
     pub(crate) fn pending(&self) -> usize {
         let peers = self.peers.values();
         self.posted.len()
@@ -148,7 +148,7 @@ impl MessageMatching {
                 .sum::<usize>()
     }
 
-    /// A message under way, not a receive that matches none yet.
+    /// An unfinished message, other than a receive that matches none yet.
     pub(crate) fn unfinished(&self) -> Option<&Arc<Completion>> {
         self.peers.values().find_map(|peer| {
             let mut sending = peer.sources().map(|source| &source.completion);
@@ -157,7 +157,7 @@ impl MessageMatching {
         })
     }
 
-    /// The deadlines of everything under way.
+    /// The deadlines of all unfinished messages.
     pub(crate) fn deadlines(&self) -> impl Iterator<Item = Instant> {
         let posted = self.posted.iter().map(|posted| posted.target.due.deadline);
         posted.chain(self.peers.values().flat_map(|peer| {
@@ -166,28 +166,28 @@ impl MessageMatching {
         }))
     }
 
-    /// What has missed its deadline: what it is, the rank that it waits for, and the time it was
-    /// given.
+    /// A message that has missed its deadline: its description, the rank that it waits for, and its
+    /// timeout.
     pub(crate) fn overdue(&self, now: Instant) -> Option<(String, Option<u32>, Duration)> {
         if let Some(posted) = self.posted.iter().find(|p| p.target.due.deadline <= now) {
-            let what = format!("receive (tag {})", posted.tag);
-            return Some((what, posted.from, posted.target.due.allowed));
+            let operation = format!("receive (tag {})", posted.tag);
+            return Some((operation, posted.from, posted.target.due.allowed));
         }
         self.peers.iter().find_map(|(rank, peer)| {
             let sending = peer.sources().map(|s| ("send", s.due));
             let receiving = peer.receiving.iter().map(|t| ("receive", t.due));
-            let (what, due) = sending
+            let (direction, due) = sending
                 .chain(receiving)
                 .find(|(_, due)| due.deadline <= now)?;
             Some((
-                format!("{what} of a long message"),
+                format!("{direction} of a long message"),
                 Some(*rank),
                 due.allowed,
             ))
         })
     }
 
-    /// Ends everything under way with an error. No memory of a message is touched any more.
+    /// Ends all unfinished messages with an error. Their memory is not used any more.
     pub(crate) fn fail(
         &mut self,
         links: &[Option<Arc<dyn Link>>],
@@ -199,7 +199,7 @@ impl MessageMatching {
             .drain(..)
             .for_each(|posted| end(posted.target.completion));
         for (rank, peer) in self.peers.drain() {
-            for fragment in peer.under_way {
+            for fragment in peer.in_flight {
                 if let (Some(link), Some(ticket)) = (&links[rank as usize], fragment.ticket) {
                     link.cancel(ticket);
                 }
@@ -219,8 +219,8 @@ impl MessageMatching {
         }
     }
 
-    /// Whether something waits for this rank, or might. What is under way to it does not: it
-    /// completes, or the link ends.
+    /// Whether a message waits for this rank, or might. Messages that are being sent to it do not:
+    /// they complete, or the link ends.
     pub(crate) fn needs(&self, rank: u32) -> bool {
         let posted = self.posted.iter().any(|posted| posted.from == Some(rank));
         posted
@@ -234,10 +234,10 @@ impl MessageMatching {
         self.posted.iter().filter_map(|posted| posted.from)
     }
 
-    /// The ranks that fragments are under way to or from.
+    /// The ranks to or from which fragments are being sent.
     pub(crate) fn busy(&self) -> Vec<u32> {
         let busy = |peer: &PeerMessages| {
-            !(peer.sending.is_empty() && peer.under_way.is_empty() && peer.receiving.is_empty())
+            !(peer.sending.is_empty() && peer.in_flight.is_empty() && peer.receiving.is_empty())
         };
         self.peers
             .iter()
@@ -246,13 +246,13 @@ impl MessageMatching {
             .collect()
     }
 
-    /// Whether a message may travel with its envelope.
+    /// Whether a message may be sent eagerly.
     pub(crate) fn may_be_eager(&mut self, to: u32, bytes: u64) -> bool {
         let peer = self.peers.entry(to).or_default();
         peer.allowance.send_eagerly(bytes)
     }
 
-    /// Makes a long message known: returns what to tell the peer now, if anything yet.
+    /// Offers a long message. Returns the message to send now, if any.
     pub(crate) fn offer(
         &mut self,
         (group, to): (u64, u32),
@@ -267,8 +267,7 @@ impl MessageMatching {
         offer.map(|offer| offer_of(group, offer))
     }
 
-    /// Takes in a short message, or one that this rank sends to itself; returns what to answer, if
-    /// anything.
+    /// Receives a short message, or one that this rank sends to itself. Returns the answer, if any.
     pub(crate) fn whole(
         &mut self,
         (group, from): (u64, u32),
@@ -290,7 +289,7 @@ impl MessageMatching {
         }
     }
 
-    /// Takes in the offer of a long message; returns what to answer, if anything yet.
+    /// Receives the offer of a long message. Returns the answer, if there is one yet.
     pub(crate) fn offered(
         &mut self,
         (group, from): (u64, u32),
@@ -308,13 +307,13 @@ impl MessageMatching {
         }
     }
 
-    /// An error if a peer has sent more than it may, of what nobody has asked for.
+    /// Returns an error if a peer has exceeded its limits for messages without a matching receive.
     pub(crate) fn check(&self, from: u32) -> Result<(), LinkError> {
         let peer = self.peers.get(&from);
         peer.map_or(Ok(()), |peer| peer.unclaimed.check())
     }
 
-    /// Posts a receive; returns an answer to send to a rank, if any.
+    /// Posts a receive. Returns an answer to send to a rank, if any.
     pub(crate) fn post(
         &mut self,
         group: u64,
@@ -347,8 +346,8 @@ impl MessageMatching {
         }
     }
 
-    /// The receiver of a long message has memory for it, and has taken so much of all short ones.
-    /// Returns what to tell it next, if anything.
+    /// Handles a receiver's report that it has memory for a long message, and the amount of short
+    /// ones that it has taken. Returns the next message to send to it, if any.
     pub(crate) fn ready(
         &mut self,
         (group, from): (u64, u32),
@@ -364,8 +363,8 @@ impl MessageMatching {
         next.map(|offer| offer_of(group, offer))
     }
 
-    /// The receiver of a long message expects another length. Returns what to tell it next, if
-    /// anything.
+    /// Handles a receiver's report that it expects another length for a long message. Returns the
+    /// next message to send to it, if any.
     pub(crate) fn refused(
         &mut self,
         (group, from): (u64, u32),
@@ -381,12 +380,12 @@ impl MessageMatching {
         next.map(|offer| offer_of(group, offer))
     }
 
-    /// The receiver of a short message, which has come to its end here, expects another length.
+    /// Records that the receiver of a short message, which has ended here, expects another length.
     pub(crate) fn unfit(&mut self, from: u32, sent: u64, expected: u64) {
         self.peers.entry(from).or_default().unfit = Some(wrong_length(from, expected, sent));
     }
 
-    /// An error of the group, with what a lost rank has complained of before.
+    /// An error of the group, with an earlier length error reported by a lost rank.
     pub(crate) fn explained(&self, error: &Error) -> Error {
         let mut error = error.clone();
         if let Error::PeerLost {
@@ -422,12 +421,12 @@ impl MessageMatching {
         Some(self.posted.remove(position).target)
     }
 
-    fn arrive(&mut self, from: u32, tag: u64, what: Arrived) {
+    fn arrive(&mut self, from: u32, tag: u64, message: Arrived) {
         self.peers
             .entry(from)
             .or_default()
             .arrived
-            .push_back((tag, what));
+            .push_back((tag, message));
     }
 
     fn accept(
@@ -455,16 +454,16 @@ impl MessageMatching {
 }
 
 impl PeerMessages {
-    /// The long messages to the peer that are not sent to their end.
+    /// The long messages to the peer that are not completely sent.
     fn sources(&self) -> impl Iterator<Item = &SendSource> {
         let last = self
-            .under_way
+            .in_flight
             .iter()
             .filter_map(|fragment| fragment.last.as_ref());
         self.offered.values().chain(&self.sending).chain(last)
     }
 
-    /// The first message with this tag that nobody has asked for yet.
+    /// Removes the first message with this tag that has no matching receive.
     fn take_arrived(&mut self, tag: u64) -> Option<Arrived> {
         let position = self.arrived.iter().position(|(other, _)| *other == tag)?;
         let (_, arrived) = self.arrived.remove(position)?;
@@ -489,16 +488,14 @@ impl PeerMessages {
         let before = self.fragments_taken;
         while self.fragments_taken < sent {
             let Some(target) = self.receiving.front() else {
-                return Err(LinkError::Protocol(
-                    "a fragment that nobody asked for".into(),
-                ));
+                return Err(LinkError::Protocol("a fragment without a receive".into()));
             };
             let slot = (self.fragments_taken % FRAGMENTS as u64) as usize;
             let bytes = FRAGMENT_BYTES.min(target.bytes - self.received);
             let from = route.channel.at(route.layout.fragment(slot));
             let to = target.memory.wrapping_add(self.received as usize);
-            // SAFETY: the fragment lies in this rank's channel and was signalled; `Group::receive`
-            // obliges its caller to give memory for the whole message.
+            // SAFETY: the fragment is in this rank's channel and was signalled; `Group::receive`
+            // requires memory for the whole message.
             unsafe { access::take(route.pool, from, to, bytes) };
             self.received += bytes;
             self.fragments_taken += 1;
@@ -519,8 +516,7 @@ impl PeerMessages {
                 offset,
                 value: self.fragments_taken,
             };
-            // A sender that has left needs no credit; a link that failed is noticed when it is
-            // read.
+            // A sender that has left needs no credit; a broken link is detected when it is read.
             let _ = route.link.signal(signal);
         }
         Ok(self.fragments_taken > before)
@@ -532,7 +528,7 @@ impl PeerMessages {
         };
         let word = route.channel.words() + route.layout.fragments_taken();
         let taken = route.pool.word(word).load(Ordering::Acquire);
-        let mut moved = self.let_go(route, finished)?;
+        let mut moved = self.remove_completed(route, finished)?;
         while let Some(source) = self.sending.front()
             && self.fragments_sent < taken.saturating_add(FRAGMENTS as u64)
         {
@@ -540,7 +536,7 @@ impl PeerMessages {
             let bytes = FRAGMENT_BYTES.min(source.bytes - self.sent);
             let place = route.layout.fragment(slot);
             let start = source.memory.wrapping_add(self.sent as usize);
-            // SAFETY: `Group::send` obliges its caller to keep a message alive and unchanged.
+            // SAFETY: `Group::send` requires that the message stays alive and unchanged.
             let piece = unsafe { access::source(start, bytes) };
             let (piece, registered) = route.readable(piece, source.device.as_ref(), place)?;
             let signal = Signal {
@@ -561,33 +557,37 @@ impl PeerMessages {
                 self.sent = 0;
                 last = self.sending.pop_front();
             }
-            self.under_way.push_back(Fragment {
+            self.in_flight.push_back(Fragment {
                 ticket,
                 last,
                 _registered: registered,
             });
         }
-        self.let_go(route, finished)?;
+        self.remove_completed(route, finished)?;
         Ok(moved)
     }
 
-    /// Forgets the fragments that are complete, and ends the messages that they were the last of.
-    /// True if there were any.
-    fn let_go(&mut self, route: &Route<'_>, finished: &mut Finished) -> Result<bool, LinkError> {
-        let before = self.under_way.len();
-        while let Some(fragment) = self.under_way.front() {
+    /// Removes completed fragments, and ends the messages whose last fragments they were. True if
+    /// there were any.
+    fn remove_completed(
+        &mut self,
+        route: &Route<'_>,
+        finished: &mut Finished,
+    ) -> Result<bool, LinkError> {
+        let before = self.in_flight.len();
+        while let Some(fragment) = self.in_flight.front() {
             if let Some(ticket) = fragment.ticket
                 && !route.link.completed(ticket)?
             {
                 break;
             }
             let last = self
-                .under_way
+                .in_flight
                 .pop_front()
                 .and_then(|fragment| fragment.last);
             finished.extend(last.map(|source| (source.completion, Ok(()))));
         }
-        Ok(self.under_way.len() < before)
+        Ok(self.in_flight.len() < before)
     }
 }
 
@@ -601,7 +601,7 @@ fn offer_of(group: u64, offer: OfferedMessage) -> ControlMessage {
     }
 }
 
-/// Ends a receive by a short message; returns what to answer, if it does not fit.
+/// Ends a receive with a short message. Returns the answer if its length does not match.
 fn deliver(
     (group, from): (u64, u32),
     tag: u64,
@@ -619,8 +619,7 @@ fn deliver(
             expected,
         });
     }
-    // SAFETY: `Group::receive` obliges its caller to give memory for the whole message, and the
-    // lengths are equal.
+    // SAFETY: `Group::receive` requires memory for the whole message, and the lengths are equal.
     unsafe { access::fill(target.memory, bytes) };
     target.completion.set_source(from);
     finished.push((target.completion, Ok(())));

@@ -10,16 +10,16 @@ use weft_schedule::Collective;
 
 use super::candidates::Candidate;
 
-/// The longest message of an inline operation, in bytes: longer ones shall let urgent operations go
-/// first.
+/// The longest message of an inline operation, in bytes: longer ones must let urgent operations
+/// run first.
 pub(super) const INLINE_BYTES: u64 = 1 << 20;
 
 /// A candidate's schedule for one class of memory, compiled for this rank where all are mapped.
 #[derive(Debug)]
 pub(crate) struct MappedProgram {
-    /// None where it cannot run on the calling thread.
+    /// `None` if it cannot run on the calling thread.
     pub(super) program: Option<Program>,
-    /// The plan that it stands for, as fingerprints carry it.
+    /// The plan's hash in fingerprints.
     pub(super) plan: u64,
     /// Whether it keeps the ranks in step. See [Note: Ranks in step] in
     /// `execution/calling_thread/mod.rs`.
@@ -28,30 +28,30 @@ pub(crate) struct MappedProgram {
     pub(super) widest: u64,
 }
 
-/// A candidate, compiled for both classes of memory; none where it is refused there, or runs as on
-/// the other.
+/// A candidate, compiled for both classes of memory; `None` where it is refused, or is the same as
+/// for the other class.
 #[derive(Debug)]
-pub(super) struct Both {
+pub(super) struct CompiledCandidate {
     pub(super) candidate: Candidate,
     pub(super) ordinary: Option<Arc<MappedProgram>>,
     pub(super) symmetric: Option<Arc<MappedProgram>>,
 }
 
-/// Messages of up to so many bytes run by a candidate, by its place among those compiled.
+/// The largest message in bytes for a candidate, and the candidate's index.
 pub(super) type SizeBound = (u64, usize);
 
 /// The programs of one collective and root.
 #[derive(Debug)]
 pub(super) struct Programs {
-    /// Those that are chosen unasked, and behind them those that calls have named, in the order in
-    /// which they did.
-    pub(super) candidates: Vec<OnceLock<Box<Both>>>,
-    /// What is chosen unasked, in ascending order of size.
+    /// The candidates that are chosen by default, followed by those that calls have named, in the
+    /// order of the calls.
+    pub(super) candidates: Vec<OnceLock<Box<CompiledCandidate>>>,
+    /// The default choices, in ascending order of size.
     pub(super) ordinary: Vec<SizeBound>,
     pub(super) symmetric: Vec<SizeBound>,
 }
 
-/// The programs of a group's calling-thread path, by collective and root; there once one was
+/// The programs of a group's calling-thread path, by collective and root, set when it is first
 /// called.
 #[derive(Debug)]
 pub(crate) struct ProgramTables {
@@ -59,18 +59,18 @@ pub(crate) struct ProgramTables {
     tables: Vec<OnceLock<Programs>>,
 }
 
-/// What a call runs by on the calling thread.
+/// The programs of a call on the calling thread.
 #[derive(Clone, Copy)]
 pub(crate) struct InlineChoice<'a> {
-    /// On ordinary memory; nothing if it takes a lane.
+    /// The program for ordinary memory; `None` if it needs a lane.
     pub(crate) ordinary: Option<&'a Arc<MappedProgram>>,
-    /// On symmetric memory, where the ranks ask for it.
+    /// The program for symmetric memory, if the ranks exchange positions.
     pub(crate) symmetric: Option<&'a Arc<MappedProgram>>,
-    /// Enough for both.
+    /// The slots that suffice for both.
     pub(crate) room: Room,
 }
 
-/// A [`InlineChoice`] that is kept.
+/// An [`InlineChoice`] with shared ownership.
 #[derive(Clone, Debug)]
 pub(crate) struct InlineProgram {
     ordinary: Option<Arc<MappedProgram>>,
@@ -97,13 +97,13 @@ impl InlineChoice<'_> {
         }
     }
 
-    /// The plan, as fingerprints carry it.
+    /// The plan's hash in fingerprints.
     pub(crate) fn plan(self) -> u64 {
         let first = self.symmetric.or(self.ordinary);
         first.map_or(0, |mapped| mapped.plan)
     }
 
-    /// Whether it keeps the ranks in step. Those that ask for symmetric memory all do.
+    /// Whether it keeps the ranks in step. All with an exchange of positions do.
     pub(crate) fn in_step(self) -> bool {
         self.symmetric.is_some() || self.ordinary.is_some_and(|mapped| mapped.in_step)
     }
@@ -123,8 +123,8 @@ impl ProgramTables {
         &self.tables[(index + collective.root().unwrap_or(0)) as usize]
     }
 
-    /// What a call runs by that all ranks run on the calling thread; none for others, and before
-    /// `Selector::prepare_calling_thread`. The algorithm must be named as the catalog names it.
+    /// The programs of a call that all ranks run on the calling thread; `None` for other calls, and
+    /// before `Selector::prepare_calling_thread`. An algorithm must have the catalog's spelling.
     #[inline]
     pub(crate) fn choose(&self, call: &Call, may_be_symmetric: bool) -> Option<InlineChoice<'_>> {
         let elements = self.elements(call)?;
@@ -132,7 +132,7 @@ impl ProgramTables {
         programs.choose(call, elements, may_be_symmetric)
     }
 
-    /// The elements of a call's message, if it is of the size and kind that may run there.
+    /// The elements of a call's message, if its size and kind allow the calling thread.
     #[inline]
     pub(super) fn elements(&self, call: &Call) -> Option<u64> {
         let Counts::Equal(_) = call.counts else {
@@ -146,7 +146,7 @@ impl ProgramTables {
 }
 
 impl Programs {
-    /// What a call runs by, if the calling thread can take it.
+    /// The programs of a call, if the calling thread can run it.
     fn choose(
         &self,
         call: &Call,
@@ -161,7 +161,7 @@ impl Programs {
             true => self.find(call, &self.symmetric, elements * size),
             false => None,
         };
-        let asks = |both: &&Both| both.candidate.takes_symmetric(elements * size);
+        let asks = |both: &&CompiledCandidate| both.candidate.takes_symmetric(elements * size);
         let symmetric = match symmetric.filter(asks) {
             Some(both) => {
                 let mapped = both.symmetric.as_ref()?;
@@ -180,8 +180,8 @@ impl Programs {
         })
     }
 
-    /// What a call of so many bytes has named, or what these lines choose for it.
-    fn find(&self, call: &Call, lines: &[SizeBound], bytes: u64) -> Option<&Both> {
+    /// The candidate that a call of `bytes` bytes names, or that these lines choose for it.
+    fn find(&self, call: &Call, lines: &[SizeBound], bytes: u64) -> Option<&CompiledCandidate> {
         let found = match &call.algorithm {
             Some(name) => {
                 let mut compiled = self.candidates.iter().map_while(OnceLock::get);
@@ -197,31 +197,31 @@ impl Programs {
     }
 }
 
-impl Both {
-    /// Whether a call that names an algorithm, and nothing else, means this.
+impl CompiledCandidate {
+    /// Whether a call that only names an algorithm means this candidate.
     pub(super) fn is_named(&self, name: &str) -> bool {
         self.candidate.name == name && self.candidate.tiling == Tiling::default()
     }
 }
 
 impl MappedProgram {
-    /// The bytes that temporary memory has for an element of a message.
+    /// The bytes per element in temporary memory.
     #[inline]
     pub(crate) fn widest(&self, element_bytes: u64) -> u64 {
         self.widest.max(element_bytes)
     }
 
-    /// In which slots its temporary memory has room, if it can run.
+    /// The smallest slots for its temporary memory, if it can run.
     #[inline]
     fn room(&self, elements: u64, size: u64) -> Option<Room> {
         let program = self.program.as_ref()?;
         program.room_on_calling_thread(elements, self.widest(size))
     }
 
-    /// What runs, where it fits.
+    /// The program of a candidate that fits.
     #[inline]
     pub(crate) fn program(&self) -> &Program {
         let program = self.program.as_ref();
-        program.expect("what does not fit is not chosen")
+        program.expect("only programs that fit are chosen")
     }
 }

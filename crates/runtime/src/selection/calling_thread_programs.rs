@@ -7,19 +7,19 @@ use weft_call::{Call, Tiling};
 use weft_program::Program;
 use weft_schedule::{Collective, Rank, WireFormat};
 
-use super::calling_thread::{Both, INLINE_BYTES, MappedProgram, Programs, SizeBound};
+use super::calling_thread::{CompiledCandidate, INLINE_BYTES, MappedProgram, Programs, SizeBound};
 use super::candidates::{CallKind, Candidate};
 use super::defaults::small_symmetric_bytes;
 use super::selector::Selector;
 use super::traits::Site;
 
-/// So many candidates are compiled because calls name them, for one collective and root; further
-/// ones run in lanes. Which those are depends on the order of the calls, and so is the same on all
+/// The most candidates that are compiled because calls name them, for one collective and root.
+/// Further ones run in lanes. The order of the calls determines them, so they are the same on all
 /// ranks.
 pub(crate) const NAMED: usize = 64;
 
 impl Selector {
-    /// Compiles what a call may run by, unless that is done.
+    /// Compiles the programs of a call, unless that is done.
     pub(super) fn prepare_calling_thread(&mut self, call: &Call) {
         let Some(tables) = self.calling_thread.clone() else {
             return;
@@ -35,7 +35,7 @@ impl Selector {
 }
 
 impl Programs {
-    /// Of what is chosen for a collective's messages of up to [`INLINE_BYTES`].
+    /// The default candidates for a collective's messages of up to [`INLINE_BYTES`].
     fn chosen(collective: Collective, selector: &mut Selector) -> Programs {
         let mut candidates = Vec::new();
         let ordinary = lines(collective, selector, MemoryClass::Ordinary, &mut candidates);
@@ -47,7 +47,7 @@ impl Programs {
         );
         let compiled = candidates
             .iter()
-            .map(|candidate| Both::of(*candidate, collective, selector).into());
+            .map(|candidate| CompiledCandidate::of(*candidate, collective, selector).into());
         Programs {
             candidates: (compiled.chain((0..NAMED).map(|_| OnceLock::new()))).collect(),
             ordinary,
@@ -55,22 +55,21 @@ impl Programs {
         }
     }
 
-    /// Compiles what a call names, unless that is done or there is no room for it.
+    /// Compiles the candidate that a call names, unless that is done or the limit is reached.
     fn add(&self, collective: Collective, name: &str, selector: &mut Selector) {
         let known = (selector.catalog).candidate(collective.name(), name, Tiling::default());
-        let free = |place: &&OnceLock<Box<Both>>| {
+        let free = |place: &&OnceLock<Box<CompiledCandidate>>| {
             let taken = place.get();
             taken.is_none_or(|both| both.is_named(name))
         };
-        // What there is not is refused when it is called.
+        // An unknown name is rejected when it is called.
         if let (Some(place), Ok(candidate)) = (self.candidates.iter().find(free), known) {
-            place.get_or_init(|| Both::of(candidate, collective, selector));
+            place.get_or_init(|| CompiledCandidate::of(candidate, collective, selector));
         }
     }
 }
 
-/// What is chosen unasked on one class of memory. Adds its candidates to those that are to be
-/// compiled.
+/// The default choices for one class of memory. Adds their candidates to those to compile.
 fn lines(
     collective: Collective,
     selector: &mut Selector,
@@ -82,7 +81,7 @@ fn lines(
         MemoryClass::Symmetric => small_symmetric_bytes(collective.name()) + 1,
         MemoryClass::Ordinary => 0,
     };
-    // A collective that the group cannot carry out is refused when it is called.
+    // A collective that the group cannot execute is rejected when it is called.
     while bytes <= INLINE_BYTES
         && let Ok(line) = selector.line(collective, kind(memory), bytes)
     {
@@ -106,15 +105,15 @@ fn kind(memory: MemoryClass) -> CallKind {
     }
 }
 
-impl Both {
-    fn of(candidate: u32, collective: Collective, selector: &Selector) -> Box<Both> {
+impl CompiledCandidate {
+    fn of(candidate: u32, collective: Collective, selector: &Selector) -> Box<CompiledCandidate> {
         let candidate = selector.catalog.at(candidate);
         let on = |memory| {
             let refused = candidate.refusal(selector.traits, kind(memory)).is_some();
             (!refused)
                 .then(|| MappedProgram::of(candidate, &selector.site, collective, memory).into())
         };
-        Box::new(Both {
+        Box::new(CompiledCandidate {
             ordinary: on(MemoryClass::Ordinary),
             symmetric: match candidate.takes_symmetric(INLINE_BYTES) {
                 true => on(MemoryClass::Symmetric),
@@ -141,10 +140,10 @@ impl MappedProgram {
             let program = Program::compile(&schedule, &|_| true).ok()?;
             program.suits_calling_thread().then_some(program)
         };
-        // All ranks must find alike, and one rank's schedule can be of a kind that others' are not.
-        let everybody: Option<Vec<Program>> = (0..site.ranks).map(of_rank).collect();
+        // All ranks must decide the same, although their schedules may be of different kinds.
+        let all_ranks: Option<Vec<Program>> = (0..site.ranks).map(of_rank).collect();
         let (mut program, mut in_step, mut widest) = (None, false, 0);
-        if let Some(mut programs) = everybody {
+        if let Some(mut programs) = all_ranks {
             in_step = programs.iter().all(Program::is_in_step);
             widest = programs
                 .iter()
@@ -153,10 +152,10 @@ impl MappedProgram {
                 .unwrap_or(0);
             let entries: Vec<Vec<Rank>> = programs.iter().map(Program::entries).collect();
             let mine = programs.swap_remove(site.rank as usize);
-            // Here, as calls of all types run by it without a further look at the catalog.
+            // Here, since calls of all types run by it without looking at the catalog again.
             if collective.reduces() {
                 let found = mine.find_sums(|| candidate.schedules(site, collective, kind(memory)));
-                found.expect("they have been made above");
+                found.expect("made above");
             }
             program = Some(match memory {
                 MemoryClass::Symmetric => mine.after_entry(&entries),

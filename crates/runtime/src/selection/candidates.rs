@@ -1,4 +1,4 @@
-//! The candidates of a group for a collective: algorithms with their parts, or user schedules, with
+//! Candidates of a group for a collective: algorithms with their parts, or user schedules, with
 //! their tiling.
 
 use std::sync::Arc;
@@ -17,24 +17,24 @@ use super::traits::{GroupTraits, Site};
 use super::user_schedules::UserSchedule;
 use crate::Error;
 
-/// What makes the schedule.
+/// The source of a schedule.
 #[derive(Clone, Debug)]
-pub(crate) enum Maker {
+pub(crate) enum ScheduleSource {
     /// One of weft's algorithms.
     Family(Selection),
     /// A user's schedules.
     User(Arc<UserSchedule>),
 }
 
-/// One way to carry out one collective.
+/// One way to execute one collective.
 #[derive(Clone, Debug)]
 pub(crate) struct Candidate {
     pub(crate) collective: &'static str,
     pub(crate) name: String,
-    pub(crate) maker: Maker,
+    pub(crate) source: ScheduleSource,
     pub(crate) tiling: Tiling,
     pub(crate) requires: Requirements,
-    /// The same on all ranks that mean the same.
+    /// The same on all ranks for the same candidate.
     hash: u64,
 }
 
@@ -49,7 +49,7 @@ impl Candidate {
         Candidate {
             requires: selection.requires_in(topology),
             hash: hash_of(collective, &name, tiling, units_of(&selection, topology)),
-            maker: Maker::Family(selection),
+            source: ScheduleSource::Family(selection),
             collective,
             name,
             tiling,
@@ -63,51 +63,50 @@ impl Candidate {
             name: schedule.name.clone(),
             requires: schedule.requires,
             hash: hash_of(collective, &schedule.name, tiling, schedule.hash),
-            maker: Maker::User(schedule),
+            source: ScheduleSource::User(schedule),
             tiling,
         }
     }
 
-    /// Whether its programs can carry elements of this type.
+    /// Whether its programs support elements of this type.
     pub(crate) fn takes(&self, dtype: DType) -> bool {
-        match &self.maker {
-            Maker::Family(_) => true,
-            Maker::User(schedule) => schedule.takes(dtype),
+        match &self.source {
+            ScheduleSource::Family(_) => true,
+            ScheduleSource::User(schedule) => schedule.takes(dtype),
         }
     }
 
-    /// The programs of all ranks in text form, where a user made them.
+    /// The programs of all ranks in text form, for a user schedule.
     pub(crate) fn own_text(&self) -> Option<&str> {
-        match &self.maker {
-            Maker::Family(_) => None,
-            Maker::User(schedule) => Some(&schedule.text),
+        match &self.source {
+            ScheduleSource::Family(_) => None,
+            ScheduleSource::User(schedule) => Some(&schedule.text),
         }
     }
 
-    /// Whether a call of so many bytes that could have symmetric memory runs on it as such. It is
+    /// Whether a call of `bytes` bytes should run directly on symmetric memory if it has any. It is
     /// not worth it for few bytes.
     pub(crate) fn takes_symmetric(&self, bytes: u64) -> bool {
-        match &self.maker {
-            Maker::Family(_) => bytes > small_symmetric_bytes(self.collective),
-            Maker::User(schedule) => schedule.requires.symmetric,
+        match &self.source {
+            ScheduleSource::Family(_) => bytes > small_symmetric_bytes(self.collective),
+            ScheduleSource::User(schedule) => schedule.requires.symmetric,
         }
     }
 
-    /// Tells plans apart, on all ranks alike. Shown to users.
+    /// The plan's hash, the same on all ranks. Shown to users.
     pub(crate) fn hash(&self, memory: MemoryClass, wire: WireFormat) -> u64 {
         mix(self.hash, memory as u64 | (wire as u64) << 8)
     }
 
-    /// The part of a fingerprint that names the plan. Never 0, which stands for a plan that is not
-    /// settled yet.
+    /// The plan's hash in fingerprints. Never 0, which stands for a plan that is not chosen yet.
     pub(crate) fn plan(&self, memory: MemoryClass, wire: WireFormat) -> u64 {
         self.hash(memory, wire).max(1)
     }
 
-    /// The most tiles that may be under way at once.
+    /// The most concurrent tiles.
     pub(crate) fn tiles_in_flight(&self, layout: ChannelLayout) -> usize {
-        let asked = self.tiling.tiles_in_flight;
-        asked.map_or(layout.slots, |tiles| tiles as usize)
+        let requested = self.tiling.tiles_in_flight;
+        requested.map_or(layout.slots, |tiles| tiles as usize)
     }
 
     /// The schedules of all ranks.
@@ -134,12 +133,12 @@ impl Candidate {
         collective: Collective,
         kind: CallKind,
     ) -> Result<Schedule, Error> {
-        let selection = match &self.maker {
-            Maker::Family(selection) => selection,
-            Maker::User(schedule) if schedule.collective == collective => {
+        let selection = match &self.source {
+            ScheduleSource::Family(selection) => selection,
+            ScheduleSource::User(schedule) if schedule.collective == collective => {
                 return Ok(schedule.schedules[site.rank as usize].clone());
             }
-            Maker::User(schedule) => {
+            ScheduleSource::User(schedule) => {
                 return Err(Error::Config(format!(
                     "the schedule {:?} is for {}, not for {collective}",
                     schedule.name, schedule.collective
@@ -159,7 +158,7 @@ impl Candidate {
     }
 }
 
-/// Tells apart what a composed choice makes of the units that it sees; the same for all others.
+/// Distinguishes the units that a composed algorithm sees; 0 for all others.
 fn units_of(selection: &Selection, topology: &Topology) -> u64 {
     let levels = selection.levels();
     let seen = topology.seen_by(levels);
@@ -190,7 +189,7 @@ pub(crate) struct CallKind {
     pub(crate) memory: MemoryClass,
     /// Whether blocks have a size per rank.
     pub(crate) per_rank: bool,
-    /// How elements travel. Full where all ranks share memory, whatever the call says.
+    /// The wire format. `Full` if all ranks share memory, regardless of the call.
     pub(crate) wire: WireFormat,
 }
 
@@ -204,9 +203,9 @@ impl CallKind {
 }
 
 impl Candidate {
-    /// Why it cannot be used, if so.
+    /// Returns why it cannot be used, if it cannot.
     pub(crate) fn refusal(&self, traits: GroupTraits, kind: CallKind) -> Option<Refusal> {
-        if matches!(self.maker, Maker::User(_)) && kind.wire != WireFormat::Full {
+        if matches!(self.source, ScheduleSource::User(_)) && kind.wire != WireFormat::Full {
             return Some(Refusal::WireFormat);
         }
         let reduces = Collective::named(self.collective, 0).is_some_and(Collective::reduces);

@@ -11,7 +11,7 @@ use super::candidates::Candidate;
 use super::user_schedules::UserSchedule;
 use crate::Error;
 
-/// A name that was asked for, so that it is understood only once.
+/// A requested name, which is parsed only once.
 struct Name {
     collective: &'static str,
     text: String,
@@ -19,14 +19,14 @@ struct Name {
     candidate: u32,
 }
 
-/// All candidates that were asked for, numbered in the order in which they were.
+/// All requested candidates, numbered in the order of their requests.
 pub(crate) struct Catalog {
     topology: Topology,
     candidates: Vec<Candidate>,
     names: Vec<Name>,
     user_schedules: Vec<Arc<UserSchedule>>,
-    /// How many candidates have been told to those who keep the names of plans.
-    told: usize,
+    /// The number of candidates that `new_candidates` has returned.
+    returned: usize,
 }
 
 impl Catalog {
@@ -36,7 +36,7 @@ impl Catalog {
             candidates: Vec::new(),
             names: Vec::new(),
             user_schedules: Vec::new(),
-            told: 0,
+            returned: 0,
         }
     }
 
@@ -48,13 +48,13 @@ impl Catalog {
         &self.candidates
     }
 
-    /// The candidates that were asked for since this was last called.
+    /// The candidates that were requested since the last call.
     pub(crate) fn new_candidates(&mut self) -> &[Candidate] {
-        let first = std::mem::replace(&mut self.told, self.candidates.len());
+        let first = std::mem::replace(&mut self.returned, self.candidates.len());
         &self.candidates[first..]
     }
 
-    /// The candidate of this name, with this tiling.
+    /// The candidate with this name and tiling.
     pub(crate) fn candidate(
         &mut self,
         collective: &'static str,
@@ -99,7 +99,7 @@ impl Catalog {
         Ok(position)
     }
 
-    /// An unknown name's message, with the user schedules.
+    /// The message for an unknown name, with the names of user schedules.
     fn with_user_schedules(&self, collective: &str, why: String) -> String {
         let user_schedules: Vec<&str> = (self.user_schedules.iter())
             .filter(|schedule| schedule.collective.name() == collective)
@@ -111,7 +111,7 @@ impl Catalog {
         }
     }
 
-    /// A user's schedules. The same again, under the same name, is nothing new.
+    /// Adds a user's schedules. The same schedules may be added again under the same name.
     pub(crate) fn add_user_schedule(&mut self, schedule: UserSchedule) -> Result<(), Error> {
         let known = self
             .user_schedules

@@ -1,4 +1,4 @@
-//! Decisions: the plans by which a call runs.
+//! Decisions: the plans of a call.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,18 +11,18 @@ use weft_schedule::{Collective, WireFormat};
 
 use crate::Error;
 
-/// What a call runs by in a lane.
+/// The plans of a call in a lane.
 #[derive(Debug)]
 pub(crate) struct Decision {
-    /// On ordinary memory; why not, where what was asked for runs on symmetric memory only.
+    /// The plan for ordinary memory; the error if the requested one needs symmetric memory.
     pub(crate) ordinary: Result<Arc<Plan>, Error>,
-    /// To use instead if all ranks passed symmetric memory.
+    /// The plan that is used instead if all ranks passed symmetric memory.
     pub(crate) symmetric: Option<Arc<Plan>>,
-    /// What the ranks agree by on what only single ones know, where they must.
+    /// The plan of the agreement before the call, if it needs one.
     pub(crate) agreement: Option<Arc<Plan>>,
 }
 
-/// What a decision depends on: candidates, with the class of memory that they use.
+/// The key of a decision: candidates, with the class of memory that they use.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct DecisionKey {
     pub(super) collective: Collective,
@@ -33,25 +33,25 @@ pub(super) struct DecisionKey {
 }
 
 impl Decision {
-    /// That of the small all-reduce that goes before.
+    /// The decision for the small all-reduce before the call.
     pub(crate) fn of_agreement(&self) -> Arc<Decision> {
-        let unasked = || Error::Internal("an agreement that is not needed".into());
+        let not_needed = || Error::Internal("an agreement that is not needed".into());
         Arc::new(Decision {
-            ordinary: self.agreement.clone().ok_or_else(unasked),
+            ordinary: self.agreement.clone().ok_or_else(not_needed),
             symmetric: None,
             agreement: None,
         })
     }
 
-    /// The plans that the call may run by.
+    /// All plans that the call may run by.
     pub(crate) fn plans(&self) -> impl Iterator<Item = &Arc<Plan>> {
         let chosen = self.ordinary.iter().chain(&self.symmetric);
         chosen.chain(&self.agreement)
     }
 }
 
-/// The small all-reduce that settles what only single ranks know. See [Note: Agreement] in
-/// `execution/operation.rs`.
+/// The small all-reduce that determines values which only single ranks know. See
+/// [Note: Agreement of values] in `execution/operation.rs`.
 pub(crate) fn agreement_call(memory: *mut u8, priority: i32, timeout: Option<Duration>) -> Call {
     Call {
         collective: Collective::AllReduce,

@@ -5,36 +5,38 @@ use weft_algorithms::{MemoryClass, Reach};
 
 use super::traits::GroupTraits;
 
-/// Up to this size one step is best on a network whose hosts have cores of their own, however many
-/// messages it takes, in bytes.
+/// Up to this size in bytes, one step with any number of messages is best on a network whose hosts
+/// have separate cores.
 const TINY_BYTES: u64 = 1 << 10;
 /// Below this size a call is bound by latency, in bytes.
 pub(crate) const SMALL_BYTES: u64 = 8 << 10;
-/// As above, between ranks that share memory.
+/// The same between ranks that share memory.
 const SMALL_MAPPED_BYTES: u64 = 2 << 10;
-/// Up to this size symmetric memory makes no difference, in bytes: everything is sent at once.
+/// Up to this size in bytes, symmetric memory makes no difference, as everything is sent in one
+/// step.
 const SMALL_SYMMETRIC_BYTES: u64 = 2 << 10;
-/// Up to this size few messages matter more than few bytes on a network, in bytes: a pair of ranks
+/// Up to this size in bytes, few messages matter more than few bytes on a network: a pair of ranks
 /// exchanges everything.
 const PAIRWISE_BYTES: u64 = 16 << 10;
-/// Below this size few steps matter more than few bytes on a network, in bytes.
+/// Below this size in bytes, few steps matter more than few bytes on a network.
 const MEDIUM_BYTES: u64 = 128 << 10;
-/// Up to this many ranks, latency-bound calls send everything to everybody.
+/// Up to this many ranks, latency-bound calls send everything to all ranks.
 const DIRECT_RANKS: u32 = 16;
 
-/// Up to this many ranks, those that map each other's memory use it wherever it lies, for which
-/// each is linked to all others. Among more they use what ranks on a network use, with few peers
-/// each: all links of 256 ranks take gigabytes and minutes. Reproducible sums need them anyway.
+/// Up to this many ranks, those that map each other's memory use all of it, for which each is
+/// linked to all others. With more ranks they use the algorithms for a network, with few peers
+/// each, since all links of 256 ranks take gigabytes and minutes. Reproducible sums need all links
+/// anyway.
 const MAPPED_RANKS: u32 = 64;
 
-/// Messages of up to so many bytes, and the algorithms to try for them, best first.
+/// The largest message in bytes, and the algorithms to try for it, best first.
 pub(crate) type Preference = (u64, &'static [&'static str]);
 
-/// Up to this size it makes no difference to a collective whether memory is symmetric, in bytes.
+/// The size in bytes up to which symmetric memory makes no difference to a collective.
 pub(crate) fn small_symmetric_bytes(collective: &str) -> u64 {
     match collective {
-        // Whether it is, all ranks would have to tell all others, who otherwise need not hear from
-        // each other.
+        // All ranks would have to exchange positions of memory, which these collectives do not need
+        // otherwise.
         "broadcast" | "reduce" | "gather" | "scatter" => SMALL_BYTES,
         _ => SMALL_SYMMETRIC_BYTES,
     }
@@ -95,12 +97,11 @@ pub(crate) fn preferences(
     }
 }
 
-/// The preferences where links have delay, and a message between two ranks takes longer than the
-/// bytes of most: everybody sends everybody, in as few steps as there can be. `None`: those of
-/// other groups.
+/// The preferences where links have delay, and the latency of a message exceeds the time of most
+/// messages' bytes: all ranks send to all, in the fewest steps. `None`: those of other groups.
 ///
-/// The ring's 2 (P - 1) steps are paid once where its tiles fill the links, but to fill them needs
-/// P - 1 times as many under way.
+/// The ring pays its 2 (P - 1) steps once if its tiles fill the links, but that needs P - 1 times
+/// as many concurrent tiles.
 fn over_delay(collective: &str, traits: GroupTraits) -> Option<Vec<Preference>> {
     let reproducible = traits.reproducible;
     Some(match collective {
@@ -126,8 +127,8 @@ fn over_delay(collective: &str, traits: GroupTraits) -> Option<Vec<Preference>> 
     })
 }
 
-/// The preferences between hosts with several ranks each, where every byte shall cross once and in
-/// few messages. `None`: those of other groups.
+/// The preferences between hosts with several ranks each, where every byte should cross between
+/// hosts once, in few messages. `None`: those of other groups.
 fn across_hosts(collective: &str) -> Option<Vec<Preference>> {
     Some(match collective {
         "broadcast" => vec![
@@ -215,7 +216,7 @@ fn all_reduce(traits: GroupTraits, few: bool) -> Vec<Preference> {
     }
     let pairs = few && traits.ranks.is_power_of_two();
     let small: &[Preference] = match (pairs, traits.crowded) {
-        // Messages cost processor time as well, and their bytes must pass the line.
+        // Messages cost processor time as well, and their bytes use the network.
         (true, false) => &[
             (TINY_BYTES, &["direct", "ring"]),
             (PAIRWISE_BYTES, &["recursive-doubling", "ring"]),
@@ -231,7 +232,7 @@ fn all_reduce(traits: GroupTraits, few: bool) -> Vec<Preference> {
     [small, &[(MEDIUM_BYTES, medium), (u64::MAX, LARGE)]].concat()
 }
 
-/// Where there are so many ranks that a ring's receive buffer does not fit, halving is next.
+/// Halving comes second, for numbers of ranks for which a ring's receive buffer does not fit.
 const LARGE: &[&str] = &["ring", "halving-doubling", "two-shot"];
 
 fn blocks(
@@ -279,7 +280,7 @@ mod tests {
     use super::*;
     use weft_call::Tiling;
 
-    /// Every setting that a group can be in, with both classes of memory where it can have both.
+    /// All combinations of group traits, with both classes of memory where a group can have both.
     fn cases() -> impl Iterator<Item = (GroupTraits, MemoryClass)> {
         let able = |(traits, memory): &(GroupTraits, MemoryClass)| {
             *memory == MemoryClass::Ordinary || traits.mapped()
@@ -313,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn defaults_name_what_there_is_and_have_no_gap() {
+    fn defaults_name_known_algorithms_without_gaps() {
         for (traits, memory) in cases() {
             for collective in Collective::NAMES {
                 let preferences = preferences(collective, traits, memory);
@@ -328,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_for_several_ranks_of_several_hosts_is_for_nobody_else() {
+    fn preferences_across_hosts_need_several_ranks_per_host() {
         for (traits, memory) in cases() {
             for collective in Collective::NAMES {
                 let all = preferences(collective, traits, memory);
@@ -346,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn everybody_sends_everybody_over_delay_and_around_a_ring_without() {
+    fn delayed_links_use_direct_others_use_a_ring() {
         let first = |collective, ranks, delayed, bytes| {
             let traits = GroupTraits {
                 ranks,
@@ -399,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn very_many_ranks_have_few_peers_each_though_they_map_all_memory() {
+    fn many_mapped_ranks_have_few_peers_each() {
         let traits = |ranks, reproducible| GroupTraits {
             ranks,
             reach: Reach::All,
@@ -418,7 +419,7 @@ mod tests {
             for name in names(collective, traits(65, false)) {
                 let few = ["ring", "halving", "bruck", "binomial", "dissemination"];
                 let few = [&few[..], &["recursive-doubling", "halving-doubling"]].concat();
-                // In these each rank has something for every other, or for one.
+                // In these, each rank has data for every other, or for the root.
                 let all = [
                     ("all-to-all", "pairwise"),
                     ("gather", "linear"),

@@ -11,41 +11,41 @@ use super::selector::Selector;
 use super::size_table::{Origin, SizeRow};
 use crate::Error;
 
-/// What a call would run by.
+/// The explanation of the choice for a call.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Explanation {
     /// The algorithm's name, with its parts.
     pub algorithm: String,
-    /// The tiling that was asked for, by a profile's row or in the call.
-    pub asked: Tiling,
-    /// The part of the largest chunk that one tile takes, in bytes.
+    /// The tiling that a profile's row or the call requests.
+    pub requested: Tiling,
+    /// Bytes of the largest chunk in one tile.
     pub tile_bytes: u64,
     /// The number of tiles.
     pub tiles: u64,
-    /// How many of them may be under way at once.
+    /// The most concurrent tiles.
     pub tiles_in_flight: u32,
-    /// Tells plans apart: the same on all ranks, and for the same plan in every run.
+    /// The plan's hash: the same on all ranks, and in every run.
     pub hash: u64,
-    /// The programs of all ranks in text form, where it is a user schedule.
+    /// The programs of all ranks in text form, for a user schedule.
     pub schedule: Option<String>,
-    /// What was considered, and why it was chosen or not, the chosen one first.
+    /// The reasons for or against each candidate, the chosen one first.
     pub why: Vec<String>,
 }
 
-/// What calls of one collective run by, up to a size.
+/// The choice for calls of one collective up to a size.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Choice {
-    /// The largest message in bytes, all blocks together; none for the rest.
+    /// The largest message in bytes, all blocks together; `None` without a limit.
     pub up_to_bytes: Option<u64>,
     /// The algorithm's name, with its parts.
     pub algorithm: String,
-    /// Who has chosen it.
+    /// The origin of the choice.
     pub origin: Origin,
 }
 
 impl Selector {
-    /// What calls of a collective run by on ordinary memory, by the size of the message. What was
-    /// asked for may need symmetric memory.
+    /// The choices for calls of a collective on ordinary memory, by the size of the message. An
+    /// algorithm that the policy names may need symmetric memory.
     pub(crate) fn choices(&mut self, collective: Collective) -> Result<Vec<Choice>, Error> {
         let kind = |memory| CallKind {
             memory,
@@ -75,8 +75,8 @@ impl Selector {
         Ok(choices)
     }
 
-    /// What a call would run by: a message of `bytes` (all blocks together), the same count on
-    /// every rank.
+    /// Explains the choice for a call: a message of `bytes` (all blocks together), the same count
+    /// on every rank.
     pub(crate) fn explain(
         &mut self,
         collective: Collective,
@@ -102,7 +102,7 @@ impl Selector {
             tiling: Tiling::default(),
             wire: None,
         }
-        .in_format_of(self.policy.wire);
+        .with_wire_format(self.policy.wire);
         let (candidate, memory) = self.candidate(&call, memory)?;
         let kind = CallKind {
             memory,
@@ -117,7 +117,7 @@ impl Selector {
         let candidate = self.catalog.at(candidate);
         Ok(Explanation {
             algorithm: candidate.name.clone(),
-            asked: candidate.tiling,
+            requested: candidate.tiling,
             tile_bytes: geometry.tile_bytes(),
             tiles: geometry.tiles,
             tiles_in_flight: plan.tiles_in_flight as u32,
@@ -127,7 +127,7 @@ impl Selector {
         })
     }
 
-    /// Why the candidate of this row was chosen, and the others were not.
+    /// The reasons for the candidate of this row, and against the others.
     fn reasons(&self, collective: Collective, kind: CallKind, line: SizeRow) -> Vec<String> {
         let chosen = self.catalog.at(line.candidate);
         let limit = match line.up_to {
@@ -138,7 +138,7 @@ impl Selector {
             Origin::Policy => {
                 "the only one that the group's options or the configuration allow".into()
             }
-            Origin::Profile => format!("what the profile says for {limit}"),
+            Origin::Profile => format!("the profile's choice for {limit}"),
             Origin::Defaults if self.traits.delayed => {
                 format!("the built-in default over links with delay for {limit}")
             }

@@ -1,4 +1,4 @@
-//! The lines of size tables: the only candidate allowed, or a profile's rows over the defaults.
+//! Lines of size tables: the policy's candidate, or a profile's rows over the defaults.
 
 use weft_call::Tiling;
 use weft_schedule::Collective;
@@ -9,8 +9,8 @@ use super::selector::Selector;
 use super::size_table::{Origin, SizeRow};
 use crate::Error;
 
-/// Stands for a row of a profile that cannot be used.
-const NO_WAY: u32 = u32::MAX;
+/// The candidate of a profile's row that cannot be used.
+const UNUSABLE: u32 = u32::MAX;
 
 impl Selector {
     /// The line for a message of this size.
@@ -39,7 +39,7 @@ impl Selector {
         Ok(&self.lines[&(collective, kind)])
     }
 
-    /// What runs by what, for one collective and kind of call.
+    /// The table for one collective and kind of call.
     fn draw_lines(
         &mut self,
         collective: Collective,
@@ -67,7 +67,7 @@ impl Selector {
             |lines: &[SizeRow], up_to| lines.iter().find(|line| up_to <= line.up_to).copied();
         let merged = ends.into_iter().filter_map(|up_to| {
             let line = find(&measured, up_to)
-                .filter(|line| line.candidate != NO_WAY)
+                .filter(|line| line.candidate != UNUSABLE)
                 .or(find(&defaults, up_to))?;
             Some(SizeRow { up_to, ..line })
         });
@@ -92,7 +92,7 @@ impl Selector {
                     .then_some(candidate)
             };
             let mut candidate = candidates.iter().find_map(|c| usable(self, c));
-            // Whatever is there is better than nothing.
+            // Any candidate is better than none.
             if candidate.is_none() {
                 let family = self.family(name);
                 candidate = family.iter().find_map(|c| usable(self, &c.name().as_str()));
@@ -112,7 +112,7 @@ impl Selector {
         Ok(lines)
     }
 
-    /// The profile's rows; [`NO_WAY`] where a row cannot be used for this kind of call.
+    /// The profile's rows; [`UNUSABLE`] where a row cannot be used for this kind of call.
     fn profile_lines(
         &mut self,
         collective: Collective,
@@ -126,7 +126,7 @@ impl Selector {
             let usable = self.usable(candidate, collective, kind);
             lines.push(SizeRow {
                 up_to: row.limit(),
-                candidate: if usable { candidate } else { NO_WAY },
+                candidate: if usable { candidate } else { UNUSABLE },
                 origin: Origin::Profile,
             });
         }

@@ -1,4 +1,4 @@
-//! Policies and profiles that suit a group.
+//! Policies and profiles that fit a group.
 
 use weft_bootstrap::{Meeting, Policy, Profile, Schedules};
 use weft_call::Tiling;
@@ -7,8 +7,8 @@ use weft_channel::ChannelLayout;
 use super::user_schedules::UserSchedule;
 use crate::Error;
 
-/// What of a policy holds in a group that was not asked: schedules that are right there, and the
-/// algorithms that are not among the others.
+/// The parts of a policy that a derived group inherits: schedules that are valid there, and
+/// algorithms that do not name other schedules.
 pub(crate) fn inherited(mut policy: Policy, meeting: &Meeting) -> Policy {
     let suits = |name: &str, text: &str| UserSchedule::read(name, text, meeting).is_ok();
     let all = std::mem::take(&mut policy.schedules);
@@ -19,10 +19,10 @@ pub(crate) fn inherited(mut policy: Policy, meeting: &Meeting) -> Policy {
     policy
 }
 
-/// A profile that suits a group, and the schedules that it brings.
-pub(crate) type Suited<'a> = (&'a Profile, Vec<UserSchedule>);
+/// A profile that fits a group, and its schedules.
+pub(crate) type FittingProfile<'a> = (&'a Profile, Vec<UserSchedule>);
 
-/// The schedules that a profile brings, or why a group cannot use it.
+/// The schedules of a profile, or why the group cannot use it.
 fn suited(
     profile: &Profile,
     meeting: &Meeting,
@@ -48,12 +48,12 @@ fn suited(
         .map_err(|why| Error::Config(format!("{}: {why}", profile.source)))
 }
 
-/// The first profile that suits the group, those for its domains before those for any.
+/// The first profile that fits the group; profiles for its domains precede those for any.
 pub(crate) fn suitable<'a>(
     profiles: &'a [Profile],
     meeting: &Meeting,
     domains: &[Vec<u32>],
-) -> Result<Option<Suited<'a>>, Error> {
+) -> Result<Option<FittingProfile<'a>>, Error> {
     let particular = |profile: &&Profile| !profile.domains.is_empty();
     let any = profiles.iter().filter(|profile| !particular(profile));
     for profile in profiles.iter().filter(particular).chain(any) {
@@ -66,7 +66,7 @@ pub(crate) fn suitable<'a>(
     Ok(None)
 }
 
-/// Refuses a tiling that no executor has.
+/// Rejects a tiling that the executor does not support.
 pub(super) fn check_tiling(tiling: Tiling, layout: ChannelLayout) -> Result<(), Error> {
     if tiling.tile_bytes == Some(0) {
         return Err(Error::Config("tile_bytes=0: at least 1 is needed".into()));

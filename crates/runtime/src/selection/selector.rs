@@ -20,7 +20,7 @@ use super::traits::{GroupTraits, Site};
 use super::user_schedules::UserSchedule;
 use crate::Error;
 
-/// Chooses for one group. Depends only on what all ranks know alike, and so do its answers.
+/// The choice of algorithms for one group. Depends only on values that are the same on all ranks.
 pub(crate) struct Selector {
     pub(crate) site: Site,
     pub(crate) traits: GroupTraits,
@@ -28,19 +28,19 @@ pub(crate) struct Selector {
     pub(crate) policy: Policy,
     pub(crate) table: ProfileTable,
     pub(crate) catalog: Catalog,
-    /// Once looked up: ascending, the last without a limit.
+    /// The lines, once looked up: ascending, the last without a limit.
     pub(crate) lines: HashMap<(Collective, CallKind), Vec<SizeRow>>,
-    /// Whether this rank reaches each rank's memory.
+    /// Whether this rank maps each rank's memory.
     mapped: Vec<bool>,
     plans: HashMap<(u32, Collective, CallKind), Arc<Plan>>,
     decisions: HashMap<DecisionKey, Arc<Decision>>,
-    /// What the calling thread runs by, where all ranks map each other's memory.
+    /// The programs for the calling thread, if all ranks map each other's memory.
     pub(crate) calling_thread: Option<Arc<ProgramTables>>,
 }
 
 impl Selector {
-    /// For a group that has met. Refuses a policy or profile that names what there is not, or that
-    /// contradicts itself.
+    /// A selector for a group that has met. Rejects a policy or profile with unknown names or
+    /// contradictions.
     pub(crate) fn new(
         meeting: &Meeting,
         rank: u32,
@@ -82,8 +82,8 @@ impl Selector {
         Ok(selector)
     }
 
-    /// Replaces the name of an algorithm by the one that the catalog has.
-    pub(crate) fn settle_name(
+    /// Replaces the name of an algorithm by the catalog's spelling.
+    pub(crate) fn normalize_name(
         &mut self,
         collective: Collective,
         name: &mut String,
@@ -147,7 +147,7 @@ impl Selector {
         Ok(())
     }
 
-    /// The candidate that a call takes on memory of this class, and the class that it then uses.
+    /// The candidate for a call on memory of this class, and the class that it then uses.
     pub(super) fn candidate(
         &mut self,
         call: &Call,
@@ -193,7 +193,7 @@ impl Selector {
         Ok((candidate, memory))
     }
 
-    /// How a call travels: as it is, where all ranks share memory.
+    /// The wire format of a call: `Full` if all ranks share memory.
     pub(super) fn wire(&self, call: &Call) -> Result<WireFormat, Error> {
         let wire = call.wire.unwrap_or_default();
         self.check_reproducible(wire)?;
@@ -203,7 +203,7 @@ impl Selector {
         })
     }
 
-    /// Refuses a format by which sums would depend on where ranks are.
+    /// Rejects a format with which sums would depend on the placement of ranks.
     fn check_reproducible(&self, wire: WireFormat) -> Result<(), Error> {
         match self.traits.reproducible && wire != WireFormat::Full {
             true => Err(Error::Config(format!(
@@ -213,11 +213,11 @@ impl Selector {
         }
     }
 
-    /// What a call runs by. `symmetric_made`: whether the group has symmetric memory at all.
+    /// Decides the plans of a call. `symmetric_made`: whether the group has any symmetric memory.
     ///
-    /// Depends on values that all ranks have alike, and so do its errors, but for those about names
-    /// that this rank does not know. Decided once per distinct candidate; also compiles what the
-    /// calling thread may run the call by.
+    /// Result and errors depend only on values that are the same on all ranks, except for errors
+    /// about names that this rank does not know. Decides once per distinct candidate; also compiles
+    /// the call's programs for the calling thread.
     pub(crate) fn decide(
         &mut self,
         call: &Call,
@@ -269,7 +269,7 @@ impl Selector {
         Ok(decision)
     }
 
-    /// Finds out what averages of 16-bit floats have to know of the plans that were chosen: see
+    /// Determines the sums in transit of the chosen plans, for averages of 16-bit floats: see
     /// [Note: Sums in transit] of the kernels. Two ranks have none.
     fn find_sums(
         &mut self,
@@ -294,8 +294,8 @@ impl Selector {
         Ok(())
     }
 
-    /// Whether ranks must first agree on something that only one of them knows: see
-    /// `execution/operation.rs`.
+    /// Whether the ranks must first agree on a value that only one of them knows: see
+    /// [Note: Agreement of values] in `execution/operation.rs`.
     fn needs_agreement(&self, call: &Call, may_be_symmetric: bool) -> bool {
         self.site.ranks > 1
             && match &call.counts {
@@ -305,8 +305,8 @@ impl Selector {
             }
     }
 
-    /// The plan of the small all-reduce that goes before another call, which is not the user's: it
-    /// runs by default where what the policy allows needs symmetric memory.
+    /// The plan of the small all-reduce before another call. As it is not the user's, it runs by
+    /// the default algorithm if the policy's needs symmetric memory.
     fn agreement_plan(&mut self) -> Result<Arc<Plan>, Error> {
         let call = agreement_call(std::ptr::null_mut(), 0, None);
         self.prepare_calling_thread(&call);
@@ -347,7 +347,7 @@ impl Selector {
         Ok(plan)
     }
 
-    /// The same candidate with the tiling that a call asks for.
+    /// The same candidate with the tiling that a call requests.
     fn retiled(&mut self, candidate: u32, tiling: Tiling) -> Result<u32, Error> {
         if tiling == Tiling::default() {
             return Ok(candidate);
@@ -364,7 +364,7 @@ impl Selector {
         let candidate = self.catalog.at(candidate);
         let able = match self.traits.reproducible && !candidate.requires.reproducible {
             true => format!(
-                ", which reproducible=True asks for; it is honoured by: {}",
+                ", which reproducible=True requires; algorithms that support it: {}",
                 self.reproducible(candidate.collective).join(", ")
             ),
             false => String::new(),
@@ -391,8 +391,8 @@ impl Selector {
         family(collective, &self.site.topology)
     }
 
-    /// The plans that calls may run by since this was last called: collectives, what fingerprints
-    /// carry of the plans, and their names.
+    /// The plans that were added since the last call: collectives, the plans' hashes in
+    /// fingerprints, and their names.
     pub(crate) fn new_plans(&mut self) -> Vec<(&'static str, u64, String)> {
         let new = self.catalog.new_candidates().iter();
         let kinds = [MemoryClass::Ordinary, MemoryClass::Symmetric]
@@ -406,8 +406,7 @@ impl Selector {
         plans.collect()
     }
 
-    /// The name of the plan that a fingerprint of another rank tells of, as far as this rank can
-    /// know it.
+    /// The name of the plan in another rank's fingerprint, if this rank can know it.
     pub(crate) fn name_of(&self, collective: &'static str, plan: u64) -> Option<String> {
         let family = self.family(collective).into_iter();
         let standard = family

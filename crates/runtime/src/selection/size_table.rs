@@ -1,6 +1,6 @@
-//! Size table: the choices for all sizes of one kind of call.
+//! Size table: the choices for all message sizes of one kind of call.
 
-/// Messages of up to so many bytes run by this candidate.
+/// A row: the largest message in bytes, and its candidate.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct SizeRow {
     pub(crate) up_to: u64,
@@ -8,14 +8,14 @@ pub(crate) struct SizeRow {
     pub(crate) origin: Origin,
 }
 
-/// Who has chosen an algorithm.
+/// The origin of a choice of algorithm.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Origin {
     /// The group's options or the configuration.
     Policy,
     /// The profile.
     Profile,
-    /// Nobody: it is the built-in default.
+    /// The built-in default.
     Defaults,
 }
 

@@ -1,4 +1,4 @@
-//! Tests of the levels that a group gets from the domains of its ranks.
+//! Tests of the levels that a group derives from the domains of its ranks.
 
 use std::sync::atomic::AtomicBool;
 use std::thread;
@@ -10,7 +10,7 @@ use weft_call::Error;
 use super::{GroupTraits, Site};
 use crate::group::tests::endpoint;
 
-/// Every rank's meeting, where rank r is alone in using `choices[r]` and lies in the r-th domain.
+/// Every rank's meeting, where rank r uses `choices[r]` and is in the r-th domain.
 fn meet_within(
     choices: &[TransportChoice],
     domains: &[Domain],
@@ -45,7 +45,7 @@ fn meet_within(
     })
 }
 
-/// The levels inside hosts that ranks agree on, if rank r lies in the r-th domain.
+/// The levels inside hosts that ranks agree on, if rank r is in the r-th domain.
 fn found(transport: TransportChoice, domains: &[(Option<u32>, Option<u32>)]) -> Vec<Vec<u32>> {
     let domain = |(cache, node): &(Option<u32>, Option<u32>)| Domain {
         cache: *cache,
@@ -72,7 +72,7 @@ fn found(transport: TransportChoice, domains: &[(Option<u32>, Option<u32>)]) -> 
 fn domains_that_ranks_report_become_levels() {
     let shm = TransportChoice::Shm;
     let at = |cache, node| (Some(cache), Some(node));
-    // Caches in nodes, nodes that share a cache, and what does not nest.
+    // Caches in nodes, nodes that share a cache, and domains that do not nest.
     assert_eq!(
         found(shm, &[at(0, 0), at(0, 0), at(2, 0), at(4, 1), at(4, 1)]),
         [[0, 0, 2, 3, 3], [0, 0, 0, 3, 3]]
@@ -85,11 +85,10 @@ fn domains_that_ranks_report_become_levels() {
         found(shm, &[at(0, 0), at(0, 1), at(6, 1), at(6, 2)]),
         [[0, 0, 2, 2]]
     );
-    // Somebody may run in several domains, each rank has its own, or all share one: nothing to
-    // tell.
+    // No levels: a rank may run in several domains, each rank has a separate one, or all share one.
     assert!(found(shm, &[at(0, 0), at(0, 0), (None, Some(1)), (Some(6), None)]).is_empty());
     assert!(found(shm, &[at(0, 0), at(2, 1)]).is_empty());
     assert!(found(shm, &[at(0, 0); 3]).is_empty());
-    // Without shared memory every rank is a host of its own.
+    // Without shared memory, every rank is a separate host.
     assert!(found(TransportChoice::Tcp, &[at(0, 0), at(0, 0), at(2, 1)]).is_empty());
 }

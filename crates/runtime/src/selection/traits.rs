@@ -8,7 +8,7 @@ use weft_schedule::Rank;
 
 use crate::Error;
 
-/// What a schedule is made for, beside the call.
+/// The group and rank that a schedule is made for.
 #[derive(Clone, Debug)]
 pub(crate) struct Site {
     pub(crate) rank: Rank,
@@ -16,22 +16,21 @@ pub(crate) struct Site {
     pub(crate) topology: Topology,
 }
 
-/// What every rank of a group knows alike, and a choice may therefore depend on.
+/// Properties that are the same on all ranks of a group, so that a choice may depend on them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct GroupTraits {
     /// The number of ranks.
     pub(crate) ranks: u32,
-    /// What ranks map of each other's pools: those of all ranks, those of their innermost unit, or
-    /// none.
+    /// The pools that ranks map: those of all ranks, those of their innermost unit, or none.
     pub(crate) reach: Reach,
     /// Whether ranks are on several units, and some unit has several of them.
     pub(crate) uneven: bool,
     /// Whether sums must not depend on algorithm, tile size and placement.
     pub(crate) reproducible: bool,
-    /// Whether links take so long that the number of steps between ranks counts for every size.
+    /// Whether the delay of links is so long that the number of steps matters for every size.
     pub(crate) delayed: bool,
-    /// Whether hosts share a machine, as emulated ones and containers do: what messages take of its
-    /// cores is missing elsewhere.
+    /// Whether hosts share a machine, as emulated ones and containers do, so that messages compete
+    /// for its cores.
     pub(crate) crowded: bool,
 }
 
@@ -48,10 +47,10 @@ impl Site {
 }
 
 impl GroupTraits {
-    /// Of a group that has met. Refuses levels that are not this group's.
+    /// The topology and traits of a group that has met. Rejects levels that do not fit the group.
     pub(crate) fn of(meeting: &Meeting, policy: &Policy) -> Result<(Topology, GroupTraits), Error> {
         let topology = topology(meeting, policy)?;
-        // Inside a host all memory is mapped, whatever its domains.
+        // Inside a host all memory is mapped, regardless of its domains.
         let outside = topology.seen_by(topology.depth() - topology.levels_inside_hosts());
         let traits = GroupTraits {
             ranks: meeting.members.len() as u32,
@@ -70,12 +69,12 @@ impl GroupTraits {
     }
 }
 
-/// The levels that the user has told, else the hosts with their domains.
+/// The user's levels or, without them, the hosts with their domains.
 fn topology(meeting: &Meeting, policy: &Policy) -> Result<Topology, Error> {
     let hosts: Vec<u32> = meeting.members.iter().map(|member| member.host).collect();
     if policy.levels.is_empty() {
         let topology = match &policy.domains {
-            Some(told) => Topology::domains(told, &hosts).map_err(Error::Config)?,
+            Some(levels) => Topology::domains(levels, &hosts).map_err(Error::Config)?,
             None => found(meeting, &hosts),
         };
         let one_host = hosts.iter().all(|host| *host == hosts[0]);
@@ -94,9 +93,9 @@ fn topology(meeting: &Meeting, policy: &Policy) -> Result<Topology, Error> {
     Topology::levels(policy.levels.clone()).map_err(Error::Config)
 }
 
-/// The hosts, and inside them what the operating system has told the ranks: shared caches and NUMA
-/// nodes, whichever is inside the other. A host of which one rank may run in several domains is not
-/// divided.
+/// The hosts, and inside them the domains that the operating system reports: shared caches and NUMA
+/// nodes, whichever is inside the other. A host is not divided if one of its ranks may run in
+/// several domains.
 fn found(meeting: &Meeting, hosts: &[u32]) -> Topology {
     let level = |domain: fn(&Domain) -> Option<u32>| -> Vec<u32> {
         let of = |member: &Member| domain(&member.domain);
@@ -119,7 +118,7 @@ fn found(meeting: &Meeting, hosts: &[u32]) -> Topology {
     found.unwrap_or_else(|| Topology::hosts(hosts))
 }
 
-/// What ranks map of each other.
+/// The pools that ranks map.
 fn reach(meeting: &Meeting, topology: &Topology) -> Reach {
     let ranks = meeting.members.len() as u32;
     if (1..ranks).all(|rank| meeting.maps(0, rank)) {

@@ -16,44 +16,44 @@ use crate::Error;
 #[derive(Clone, Debug)]
 pub(crate) struct UserSchedule {
     pub(crate) name: String,
-    /// With the root that it is for.
+    /// The collective, with its root.
     pub(crate) collective: Collective,
-    /// By rank.
+    /// The schedules, by rank.
     pub(crate) schedules: Vec<Schedule>,
     pub(crate) requires: Requirements,
-    /// In any rank's program.
+    /// The encodings in any rank's program.
     encodings: Vec<Encoding>,
-    /// All ranks' programs.
+    /// All ranks' programs in text form.
     pub(crate) text: String,
-    /// Of the text.
+    /// The hash of the text.
     pub(crate) hash: u64,
 }
 
-/// A user schedule, as a group knows it.
+/// A user schedule of a group, in text form.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct UserScheduleText {
-    /// How calls name it.
+    /// The name in calls.
     pub name: String,
-    /// What it carries out, with the root that it is for.
+    /// The collective, with its root.
     pub collective: Collective,
-    /// Whether it runs on symmetric memory only.
+    /// Whether it needs symmetric memory.
     pub symmetric: bool,
-    /// Whether it combines every element's contributions at once, in the order of ranks.
+    /// Whether it combines each element's contributions in one step, in the order of ranks.
     pub reproducible: bool,
     /// The programs of all ranks in text form.
     pub text: String,
 }
 
 impl UserSchedule {
-    /// Schedules in text form, verified for a group that has met. The answer is the same on all of
-    /// its ranks.
+    /// Reads schedules in text form, and verifies them for a group that has met. The result is the
+    /// same on all of its ranks.
     pub(crate) fn read(name: &str, text: &str, meeting: &Meeting) -> Result<UserSchedule, Error> {
         let schedules = parse(text)
             .map_err(|error| Error::Config(format!("the schedule {name:?}: {error}")))?;
         UserSchedule::of(name, schedules, meeting)
     }
 
-    /// The programs of all ranks, verified for a group that has met. The answer is the same on all
+    /// Verifies the schedules of all ranks for a group that has met. The result is the same on all
     /// of its ranks.
     pub(crate) fn of(
         name: &str,
@@ -83,8 +83,8 @@ impl UserSchedule {
         Ok(schedule)
     }
 
-    /// Whether elements of this type can be converted to and from all of its encodings, from those
-    /// of 16 bits exactly: the verifier takes that for granted.
+    /// Whether elements of this type can be converted to and from all of its encodings, exactly
+    /// from those of 16 bits: the verifier assumes that.
     pub(crate) fn takes(&self, dtype: DType) -> bool {
         let wide = matches!(dtype, DType::F32 | DType::F64);
         self.encodings.iter().all(|encoding| match encoding {
@@ -96,7 +96,7 @@ impl UserSchedule {
         })
     }
 
-    pub(crate) fn told(&self) -> UserScheduleText {
+    pub(crate) fn text(&self) -> UserScheduleText {
         UserScheduleText {
             name: self.name.clone(),
             collective: self.collective,
@@ -106,8 +106,8 @@ impl UserSchedule {
         }
     }
 
-    /// Refuses what is right, but beyond the executor. All ranks look at all programs, so that none
-    /// is left waiting for one that refuses.
+    /// Rejects correct schedules that the executor does not support. All ranks check all programs,
+    /// so that none waits for a rank that rejects its own.
     fn check_runs(&self, meeting: &Meeting) -> Result<(), Error> {
         let limits = TileLimits::of_group(meeting.members.len() as u32);
         if !limits.fits(&self.schedules[0]) {
@@ -130,9 +130,9 @@ impl UserSchedule {
     }
 }
 
-/// What the schedules require, if they are right where the ranks of a host map each other's
-/// temporary memory and, if they ask for it, all ranks the caller's. What was verified for a
-/// group's hosts needs no further condition on them.
+/// The requirements of schedules that are correct if the ranks of a host map each other's temporary
+/// memory and, if the schedules need it, all ranks the caller's. Schedules that are verified for a
+/// group's hosts have no further requirement on them.
 fn verified(schedules: &[Schedule], meeting: &Meeting) -> Result<Requirements, String> {
     let ranks = meeting.members.len() as u32;
     let symmetric = schedules.iter().any(reaches_arrays_of_others);
@@ -181,13 +181,13 @@ fn encodings(schedules: &[Schedule]) -> Vec<Encoding> {
     all
 }
 
-/// Names of algorithms, so that they can stand wherever those do.
+/// Checks that a name has the form of an algorithm's name.
 fn check_name(name: &str) -> Result<(), Error> {
     let good = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
     if !name.is_empty() && name.chars().all(good) {
         return Ok(());
     }
     Err(Error::Config(format!(
-        "the name {name:?} of a schedule must be of letters, digits, and - _ ."
+        "the name {name:?} of a schedule must consist of letters, digits, and - _ ."
     )))
 }

@@ -1,4 +1,4 @@
-//! Set-up that fails on one rank, and ends on all.
+//! Failed set-up of a group: a failure on one rank ends the set-up on all.
 
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
@@ -9,11 +9,11 @@ use weft_channel::{ControlMessage, control_neighbours};
 use crate::Error;
 use crate::progress::{Engine, GroupName, GroupState};
 
-/// How long links may take that are made only to tell of a failure, all together.
-const TELLING: Duration = Duration::from_millis(500);
+/// The longest time for all links that are made only to report a failure.
+const REPORT_MAX: Duration = Duration::from_millis(500);
 
-/// A group that is being made.
-pub(super) struct Making<'a> {
+/// A group during its set-up.
+pub(super) struct GroupSetup<'a> {
     pub(super) engine: &'a Engine,
     pub(super) meeting: &'a Meeting,
     pub(super) id: u64,
@@ -21,17 +21,17 @@ pub(super) struct Making<'a> {
     pub(super) rank: u32,
 }
 
-impl Making<'_> {
-    /// Ends a group that this rank cannot make: tells the members that there are links to, and the
-    /// control neighbours, who tell theirs. Those that make it later are told then.
-    pub(super) fn call_off(&self, error: &Error) {
-        // Whoever interrupts does not wait for links.
+impl GroupSetup<'_> {
+    /// Ends a group that this rank cannot make. Notifies the members with links to this rank, and
+    /// the control neighbours, which pass it on. Members that make the group later learn it then.
+    pub(super) fn report_failure(&self, error: &Error) {
+        // An interrupted call does not wait for new links.
         let dials = !matches!(error, Error::Aborted { .. });
         let error = self.engine.with(|state, finished| {
-            // What members have been told already is passed on as it is.
-            let told = state.groups.get(&self.id).and_then(GroupState::reported);
-            let error = told.unwrap_or_else(|| error.told_by(self.name.rank(self.rank)));
-            state.call_off(self.id, &error, finished);
+            // An error that was reported to members already is passed on unchanged.
+            let reported = state.groups.get(&self.id).and_then(GroupState::reported);
+            let error = reported.unwrap_or_else(|| error.reported_by(self.name.rank(self.rank)));
+            state.cancel_group(self.id, &error, finished);
             error
         });
         let message = ControlMessage::Broken {
@@ -41,7 +41,7 @@ impl Making<'_> {
             limit: 0,
         };
         let (endpoint, never) = (self.engine.endpoint(), AtomicBool::new(false));
-        let until = Instant::now() + TELLING;
+        let until = Instant::now() + REPORT_MAX;
         let neighbours = control_neighbours(self.rank, self.meeting.members.len() as u32);
         for (peer, member) in (0..).zip(&self.meeting.members) {
             if peer == self.rank {
@@ -53,11 +53,11 @@ impl Making<'_> {
                 (dials && neighbours.contains(&peer)).then(dial).flatten()
             });
             if let Some(link) = link {
-                // A link that fails is noticed when it is read.
+                // A broken link is detected when it is read.
                 let _ = link.message(&message.encode());
             }
         }
-        // Sends it also where nothing else is done with this engine.
+        // Sends the messages even if this engine has nothing else to do.
         self.engine.with(|_, _| ());
     }
 }
