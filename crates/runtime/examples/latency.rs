@@ -65,7 +65,7 @@ fn all_reduce(group: &Group, vector: &mut [f32]) {
         tiling: Default::default(),
         wire: None,
     };
-    // SAFETY: the vector outlives the wait, and nobody else touches it.
+    // SAFETY: the vector outlives the wait, and nothing else uses it.
     let work = unsafe { group.issue(call, false) }.expect("a valid call");
     work.wait(None, &mut || false).expect("an all-reduce");
 }

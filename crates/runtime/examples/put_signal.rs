@@ -1,19 +1,20 @@
-//! Latency of a put of 8 bytes with a signal between two ranks of this process, beside that of the
-//! bare flag, without Python: `cargo run --release --example put_signal -p weft-runtime [CALLS]`.
+//! Latency of a put of 8 bytes with a signal between two ranks of this process, compared with that
+//! of a bare flag, without Python: `cargo run --release --example put_signal -p weft-runtime
+//! [CALLS]`.
 //!
-//! Both are half a round trip, in turns; the median of the rounds is printed.
+//! Both are half a round trip, measured in turns. Prints the median of the rounds.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
 
 use weft_runtime::{
-    CellOp, Compare, Endpoint, EndpointOptions, Group, GroupOptions, HowLong, MemoryStore,
+    CellOp, Compare, Endpoint, EndpointOptions, Group, GroupOptions, MemoryStore, OneSidedOptions,
     SignalUpdate, Symmetric, TransportChoice,
 };
 
 const ROUNDS: usize = 15;
 
-/// A flag with a cache line of its own.
+/// A flag in a separate cache line.
 #[repr(align(128))]
 struct Flag(AtomicU64);
 
@@ -75,7 +76,7 @@ fn flag_turn(rank: usize, flags: &[Flag; 2], number: u64) {
         std::hint::spin_loop();
         turns += 1;
         if turns.is_multiple_of(1 << 14) {
-            // Where there are fewer cores than ranks.
+            // For machines with fewer cores than ranks.
             std::thread::yield_now();
         }
     }
@@ -85,12 +86,12 @@ fn flag_turn(rank: usize, flags: &[Flag; 2], number: u64) {
 }
 
 fn put_turn(rank: u32, buffer: &Symmetric, number: u64) {
-    let how = HowLong::default();
+    let how = OneSidedOptions::default();
     let put = || {
         let op = CellOp::Set(number);
         let signal = Some(SignalUpdate { signal: 0, op });
         let bytes = number.to_ne_bytes();
-        // SAFETY: the bytes are there until the wait is over.
+        // SAFETY: the bytes live until the wait has ended.
         let work = unsafe { buffer.put(1 - rank, 0, bytes.as_ptr(), 8, signal, how) };
         let work = work.expect("a put");
         work.wait(None, &mut || false).expect("a put");

@@ -1,5 +1,5 @@
-//! Tests of averages of 16-bit floats, or of `f32` that travel as such: finite where the
-//! contributions are, with the error of the sum's roundings and no more, by every algorithm.
+//! Tests of averages of 16-bit floats, or of `f32` with a 16-bit wire format: finite if the
+//! contributions are, with no more error than the sum's roundings, by every algorithm.
 
 mod ranks;
 
@@ -11,7 +11,7 @@ use weft_runtime::{Call, Counts, Group, Op, Tiling, TransportChoice, Waited};
 use weft_schedule::{Collective, WireFormat};
 use weft_transport_testing::strict;
 
-/// A type of 16-bit floats, or `f32` that are such, and travel as such.
+/// A type of 16-bit floats, or `f32` with 16-bit values and wire format.
 #[derive(Clone, Copy)]
 struct HalfType {
     dtype: DType,
@@ -19,11 +19,11 @@ struct HalfType {
     widen: fn(u16) -> f64,
     narrow: fn(f64) -> u16,
     largest: f64,
-    /// How far apart the numbers near zero are.
+    /// The distance of numbers near zero.
     least: f64,
-    /// How far one rounding moves a number, relative to it.
+    /// The relative error of one rounding.
     unit: f64,
-    /// Patterns of NaN that nobody computes.
+    /// Patterns of NaN that no computation produces.
     odd_nans: [u16; 3],
 }
 
@@ -61,8 +61,8 @@ fn types() -> [HalfType; 3] {
 
 const KINDS: usize = 7;
 
-/// What a rank contributes: by element, large numbers of one sign and of both, tiny ones, ordinary
-/// ones, some of everything, NaNs of one rank and infinities.
+/// A rank's contribution: by element, large numbers of one sign and of both, tiny ones, ordinary
+/// ones, a mixture, NaNs of one rank, and infinities.
 fn contributions(of: HalfType, rank: usize, count: usize, seed: u64) -> Vec<u16> {
     let mut rng = Rng::new(seed ^ (rank as u64 + 1) << 40);
     let mut unit = || f64::from(rng.float());
@@ -86,7 +86,7 @@ fn contributions(of: HalfType, rank: usize, count: usize, seed: u64) -> Vec<u16>
 }
 
 impl HalfType {
-    /// A result in memory.
+    /// The value of a result in memory.
     fn value(self, bits: u32) -> f64 {
         match self.dtype {
             DType::F32 => f32::from_bits(bits).into(),
@@ -152,7 +152,8 @@ fn check(of: HalfType, inputs: &[Vec<u16>], at: usize, found: u32, what: &str) {
         assert!(same, "{}", shown());
         return;
     }
-    // A rounding beyond the range costs more than one within: see the kernels' averages.rs.
+    // A rounding outside of the range has a larger error than one inside: see the kernels'
+    // averages.rs.
     let beyond = 1.0 + ranks.log2();
     let magnitude = contributions().map(f64::abs).sum::<f64>() / ranks;
     let allowed = match at % KINDS {

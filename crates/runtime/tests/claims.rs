@@ -6,17 +6,17 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use ranks::arena::{Arena, perform};
-use ranks::asked::{ALL_REDUCE, by, programs_for};
 use ranks::case::Case;
 use ranks::judge::check;
+use ranks::requested::{ALL_REDUCE, by, programs_for};
 use ranks::{Ranks, Rng, fresh_seed};
 use weft_algorithms::MemoryClass;
 use weft_kernels::DType;
 use weft_runtime::{Group, Op, Symmetric, Tiling, TransportChoice};
 use weft_schedule::{Claim, Schedule, Step, parse};
 
-/// Ranks 0 and 1 add, then rank 2's part comes in. Rank 1 may be helped with the first sum by rank
-/// 0, and waits for rank 2 before it.
+/// Ranks 0 and 1 add, then rank 2's part is added. Rank 0 may help rank 1 with the first sum,
+/// before which rank 1 waits for rank 2.
 const LATE: &str = "
 format 2
 collective all-reduce
@@ -47,12 +47,12 @@ rank 2
   copy output[0] <- scratch(0)[0]
 ";
 
-/// A test that waits longer for something hangs.
+/// The time after which a test has failed.
 const DEADLINE: Duration = Duration::from_secs(60);
 
-fn until(what: impl Fn() -> bool) {
+fn until(condition: impl Fn() -> bool) {
     let since = Instant::now();
-    while !what() {
+    while !condition() {
         assert!(since.elapsed() < DEADLINE);
         std::thread::sleep(Duration::from_millis(1));
     }
@@ -66,10 +66,10 @@ fn memory_for(cases: &[Case], group: &Group) -> Symmetric {
 }
 
 #[test]
-fn a_rank_that_waits_executes_what_a_late_rank_has_not_begun() {
+fn waiting_rank_executes_steps_of_a_late_rank() {
     for transport in [TransportChoice::Loopback, TransportChoice::Shm] {
         let case = by("late", 10_001);
-        // Rank 2 comes when rank 0 has helped; until then rank 1 cannot get to its step.
+        // Rank 2 calls after rank 0 has helped; until then rank 1 cannot reach its step.
         let helped = AtomicBool::new(false);
         let outputs = Ranks::run(transport, 3, |group| {
             group.add_schedule("late", parse(LATE).unwrap()).unwrap();
@@ -91,7 +91,7 @@ fn a_rank_that_waits_executes_what_a_late_rank_has_not_begun() {
 }
 
 #[test]
-fn a_step_without_a_word_is_executed_by_its_owner() {
+fn step_without_a_word_is_executed_by_its_owner() {
     let case = by("late", 1001);
     let outputs = Ranks::run(TransportChoice::Shm, 3, |group| {
         let text = LATE.replace("claim 0", "claim 4000000000");
@@ -103,8 +103,8 @@ fn a_step_without_a_word_is_executed_by_its_owner() {
     check(&case, &outputs);
 }
 
-/// Slice-reduce whose every step may be executed by every rank: the owner's first, the others'
-/// where a rank would wait.
+/// Slice-reduce in which every rank may execute every step: its own first, others' where it would
+/// wait.
 fn shared_slices(ranks: u32) -> Vec<Schedule> {
     let plain = programs_for(MemoryClass::Symmetric, "slice-reduce", ALL_REDUCE, ranks);
     let claimable = |owner: u32| {
@@ -154,7 +154,7 @@ fn random_cases(rng: &mut Rng) -> Vec<Case> {
 }
 
 #[test]
-fn the_bits_do_not_depend_on_who_executes_a_step() {
+fn results_do_not_depend_on_the_executing_rank() {
     let seed = fresh_seed();
     eprintln!("seed {seed}");
     let cases = random_cases(&mut Rng::new(seed));

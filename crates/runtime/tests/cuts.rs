@@ -1,5 +1,5 @@
-//! Tests of connections that break between ranks that live: what is said, what stays usable, and
-//! which memory is not used again.
+//! Tests of connections that break between living ranks: error messages, later groups, and memory
+//! that must not be reused.
 
 mod ranks;
 
@@ -12,12 +12,12 @@ use std::time::{Duration, Instant};
 use ranks::{Setup, all_reduce};
 use weft_runtime::{Endpoint, Error, Group, GroupOptions, MemoryStore, TransportChoice};
 
-/// All tests of this process cut its sockets.
+/// Serialises the tests, which cut sockets of this process.
 static CUTTING: Mutex<()> = Mutex::new(());
 
 const ROUNDS: usize = 6;
 
-/// Makes a group of these endpoints, in their order, and does the same with each rank.
+/// Makes a group of these endpoints, in their order, and runs `body` on each rank.
 fn group<T: Send>(endpoints: &[&Arc<Endpoint>], body: impl Fn(&Group) -> T + Sync) -> Vec<T> {
     let store = MemoryStore::new();
     std::thread::scope(|scope| {
@@ -55,7 +55,7 @@ fn works(group: &Group) {
     (0..20).for_each(|_| all_reduce(group).unwrap());
 }
 
-/// Rank 0 does this once all have got here.
+/// Lets rank 0 act once all ranks have arrived here.
 fn once(group: &Group, all_are_here: &Barrier, act: impl FnOnce()) {
     all_are_here.wait();
     if group.rank() == 0 {
@@ -86,12 +86,12 @@ fn is_peer(number: i32, family: i32) -> bool {
     // SAFETY: zeros are a valid address.
     let mut address: libc::sockaddr_storage = unsafe { std::mem::zeroed() };
     let mut len = size_of::<libc::sockaddr_storage>() as libc::socklen_t;
-    // SAFETY: the address is writable, and `len` says how long it is.
+    // SAFETY: the address is writable, and `len` is its length.
     let found = unsafe { libc::getpeername(number, (&raw mut address).cast(), &mut len) };
     found == 0 && i32::from(address.ss_family) == family
 }
 
-/// What a broken network, or somebody who closes what he does not know, does to connections.
+/// Breaks connections, as a broken network or a process that closes foreign descriptors does.
 fn cut(sockets: impl IntoIterator<Item = i32>) {
     for socket in sockets {
         // SAFETY: plain system call; a socket that is closed by now is refused.
@@ -108,7 +108,7 @@ fn is_lost(error: &Error) -> bool {
 }
 
 #[test]
-fn ranks_meet_again_after_their_connection_broke() {
+fn ranks_connect_again_after_their_connection_broke() {
     let _alone = cutting();
     for transport in [TransportChoice::Tcp, TransportChoice::Shm] {
         let family = match transport {
@@ -130,14 +130,14 @@ fn ranks_meet_again_after_their_connection_broke() {
                 text.contains("lost rank 1 on") && text.contains("the connection to"),
                 "{text}"
             );
-            assert!(text.contains("may have ended, or still run"), "{text}");
+            assert!(text.contains("may have ended, or may still run"), "{text}");
         }
         group(&both, works);
     }
 }
 
 #[test]
-fn hearsay_breaks_the_group_and_names_who_told_but_nothing_later() {
+fn reported_loss_names_the_reporter_and_affects_one_group() {
     let _alone = cutting();
     let all = endpoints(&Setup::on_hosts(&[0, 1, 1]), 3);
     let [a, b, c] = [&all[0], &all[1], &all[2]];
@@ -160,25 +160,25 @@ fn hearsay_breaks_the_group_and_names_who_told_but_nothing_later() {
             until_broken(group)
         });
         assert!(errors.iter().all(is_lost), "{errors:?}");
-        let told = errors[2].to_string();
+        let error = errors[2].to_string();
         assert!(
-            told.contains("(told by rank 0)") || told.contains("(told by rank 1)"),
-            "{told}"
+            error.contains("(reported by rank 0)") || error.contains("(reported by rank 1)"),
+            "{error}"
         );
-        // Nobody doubts its own link because of what it was told.
+        // A rank keeps using its own link despite the report.
         group(&[b, c], works);
         group(&[c, a], works);
-        // Next time there is nothing between these two.
+        // The next group has no link between these two.
         let left = between.into_inner().unwrap();
         assert!(!left.is_empty());
     }
     group(&[a, b, c], works);
 }
 
-/// The process lives, and could go on writing into what it has mapped, until it says that it does
-/// not: over the next link.
+/// A living process may continue to write into mapped memory until it reports, over the next link,
+/// that it has detached.
 #[test]
-fn memory_that_a_living_process_maps_is_not_used_again_before_it_has_let_go() {
+fn mapped_memory_is_reused_only_after_its_peer_detached() {
     let _alone = cutting();
     let all = endpoints(&TransportChoice::Shm.into(), 2);
     let both = [&all[0], &all[1]];
@@ -222,7 +222,7 @@ fn memory_that_a_living_process_maps_is_not_used_again_before_it_has_let_go() {
             works(broken);
             once(broken, &ready, || cut(connected(libc::AF_UNIX)));
             until_broken(broken);
-            // The last rank lets go only after they have met again.
+            // The last rank detaches only after they have connected again.
             if broken.rank() == 0 {
                 broken.close();
                 group(&both, works);

@@ -3,17 +3,17 @@
 
 mod ranks;
 
-use ranks::asked::{ALL_REDUCE, by, forced, name_of, profile, row, run, until_all_have_met};
+use ranks::requested::{ALL_REDUCE, by, forced, name_of, profile, row, run, until_all_have_met};
 use ranks::{Ranks, Setup};
 use weft_kernels::DType;
 use weft_runtime::{Group, MemoryClass, Profile, SplitOptions, TransportChoice};
 
 #[test]
-fn domains_make_composed_algorithms_possible_on_one_host() {
+fn domains_enable_composed_algorithms_on_one_host() {
     let name = "multi-rail(slice-reduce, slice-reduce)";
     let plain = Setup::from(TransportChoice::Shm);
     let setup = plain.clone().with_domains(&[&[0, 0, 1, 1, 1]]);
-    let told = |group: &Group| {
+    let describe = |group: &Group| {
         let explained = group.explain(ALL_REDUCE, 1 << 20, DType::F32, MemoryClass::Ordinary);
         let output = run(group, &by(name, 5000)).unwrap();
         let some = group.split(&[0, 2, 3], "some", SplitOptions::default());
@@ -22,7 +22,7 @@ fn domains_make_composed_algorithms_possible_on_one_host() {
         let domains = group.domains().unwrap();
         (domains, explained.unwrap(), of_some, output)
     };
-    let results = Ranks::run(setup, 5, told);
+    let results = Ranks::run(setup, 5, describe);
     for (rank, (domains, explained, of_some, output)) in results.iter().enumerate() {
         assert_eq!(*domains, [[0, 0, 2, 2, 2]]);
         assert_eq!(explained.algorithm, "slice-reduce");
@@ -35,14 +35,14 @@ fn domains_make_composed_algorithms_possible_on_one_host() {
         assert_eq!(*of_some, expected);
         assert_eq!(*output, results[0].3);
     }
-    for (domains, explained, of_some, _) in Ranks::run(plain, 5, told) {
+    for (domains, explained, of_some, _) in Ranks::run(plain, 5, describe) {
         assert!(domains.is_empty() && of_some.is_none_or(|domains| domains.is_empty()));
         assert!(!explained.why.iter().any(|why| why.starts_with(name)));
     }
 }
 
 #[test]
-fn a_plan_depends_on_the_domains_that_its_name_has_components_for() {
+fn plan_depends_on_domains_of_its_components() {
     let setup = Setup::from(TransportChoice::Shm);
     let hash = |domains: &[u32], name: &str| {
         let mut setup = setup.clone().with_domains(&[domains]);
@@ -61,7 +61,7 @@ fn a_plan_depends_on_the_domains_that_its_name_has_components_for() {
 }
 
 #[test]
-fn a_profile_for_domains_goes_before_one_for_any_and_is_left_out_elsewhere() {
+fn profile_for_domains_precedes_general_profile() {
     let pairs = Profile {
         domains: vec![vec![0, 0, 2, 2]],
         ..profile(&[4], false, vec![row(None, "multi-rail(ring, ring)", None)])

@@ -1,13 +1,13 @@
-//! Test of an endpoint whose process has few descriptors left when it is set up.
+//! Test of an endpoint in a process with few free descriptors.
 
 use weft_runtime::{Endpoint, EndpointOptions, TransportChoice};
 use weft_transport_testing::limits::{limit_descriptors, next_descriptor};
 
-/// More than an endpoint takes.
+/// More descriptors than an endpoint needs.
 const LEFT_MAX: u64 = 40;
 
 #[test]
-fn whoever_has_too_few_descriptors_for_an_endpoint_is_told_so() {
+fn endpoint_without_descriptors_reports_the_limit() {
     for transport in [TransportChoice::Shm, TransportChoice::Tcp] {
         let options = || EndpointOptions {
             transport,

@@ -1,4 +1,4 @@
-//! Tests of failures: precise errors on every rank, and no rank left waiting.
+//! Tests of failures: precise errors on every rank, and no rank that waits forever.
 
 mod ranks;
 
@@ -38,7 +38,7 @@ fn call(collective: Collective, buffer: &mut [f32], count: u64) -> Call {
 }
 
 fn run(group: &Group, call: Call) -> Result<(), Error> {
-    // SAFETY: the tests keep their buffers until the wait is over.
+    // SAFETY: the tests keep their buffers until the wait has ended.
     let work = unsafe { group.issue(call, false) }?;
     assert_eq!(work.wait(None, &mut || false)?, Waited::Done);
     Ok(())
@@ -49,7 +49,7 @@ fn is_desync(error: &Error) -> bool {
 }
 
 #[test]
-fn different_counts_are_a_desync_that_names_both_calls() {
+fn different_counts_are_a_desync_with_both_calls() {
     for transport in TRANSPORTS {
         let errors = Ranks::run(transport, 3, |group| {
             let mut buffer = vec![1.0; 200];
@@ -66,11 +66,11 @@ fn different_counts_are_a_desync_that_names_both_calls() {
 }
 
 #[test]
-fn different_collectives_are_a_desync_even_where_no_signal_tells() {
+fn different_collectives_without_signals_are_a_desync() {
     for transport in TRANSPORTS {
         let errors = Ranks::run(transport, 3, |group| {
             let mut buffer = vec![1.0; 100];
-            // The root of a broadcast waits for nobody; its mistake must be seen all the same.
+            // The root of a broadcast does not wait; its mistake must still be detected.
             let collective = match group.rank() {
                 0 => Collective::Broadcast { root: 0 },
                 _ => Collective::AllReduce,
@@ -84,7 +84,7 @@ fn different_collectives_are_a_desync_even_where_no_signal_tells() {
 }
 
 #[test]
-fn an_operation_that_ended_differently_is_seen_by_the_next() {
+fn difference_in_ended_operation_is_detected_by_the_next() {
     let errors = Ranks::run(TransportChoice::Loopback, 2, |group| {
         let mut buffer = vec![1.0; 4];
         let sent = if group.rank() == 0 { 4 } else { 3 };
@@ -99,7 +99,7 @@ fn an_operation_that_ended_differently_is_seen_by_the_next() {
     assert!(errors.iter().all(is_desync), "{errors:?}");
 }
 
-/// Of calls in which ranks hear from few others, one in a few makes all ranks hear from all.
+/// Broadcasts, in which ranks receive from few others, except for an exchange once in a few calls.
 fn broadcasts(group: &Group, calls: usize, root: impl Fn(usize) -> u32) -> Result<(), Error> {
     let mut buffer = vec![1.0; 100];
     (0..calls).try_for_each(|index| {
@@ -116,11 +116,11 @@ fn broadcasts(group: &Group, calls: usize, root: impl Fn(usize) -> u32) -> Resul
 }
 
 #[test]
-fn another_root_among_many_broadcasts_is_a_desync() {
+fn different_root_among_many_broadcasts_is_a_desync() {
     for transport in TRANSPORTS {
         let errors = Ranks::run(transport, 3, |group| {
             let other = group.rank() == 1;
-            // So many more than a root's puts may be ahead of what others take in.
+            // Many more calls than a root's puts may be ahead of its receivers.
             broadcasts(group, 200, |index| u32::from(other && index == 20)).unwrap_err()
         });
         assert!(errors.iter().all(is_desync), "{errors:?}");
@@ -130,7 +130,7 @@ fn another_root_among_many_broadcasts_is_a_desync() {
 }
 
 #[test]
-fn a_root_learns_that_nobody_listens_any_more() {
+fn root_detects_that_no_rank_receives() {
     let errors = Ranks::run(TransportChoice::Shm, 3, |group| {
         let calls = if group.rank() == 2 { 20 } else { 50 };
         let result = broadcasts(group, calls, |_| 0);
@@ -147,17 +147,17 @@ fn a_root_learns_that_nobody_listens_any_more() {
 }
 
 #[test]
-fn a_missing_rank_is_named_at_the_deadline() {
+fn missing_rank_is_named_at_the_deadline() {
     for transport in TRANSPORTS {
         let errors = Ranks::run(transport, 3, |group| {
             let mut buffer = vec![1.0; 100];
             if group.rank() == 2 {
-                // Does not take part until the others have given up.
+                // Does not take part until the others have timed out.
                 let since = Instant::now();
                 while group.broken().is_none() && since.elapsed() < Duration::from_secs(20) {
                     std::thread::sleep(Duration::from_millis(10));
                 }
-                assert!(group.broken().is_some(), "an idle rank was not told");
+                assert!(group.broken().is_some(), "an idle rank was not notified");
                 return None;
             }
             let mut c = call(Collective::AllReduce, &mut buffer, 100);
@@ -176,7 +176,7 @@ fn a_missing_rank_is_named_at_the_deadline() {
 }
 
 #[test]
-fn abort_ends_every_pending_call_on_every_rank_at_once() {
+fn abort_ends_pending_calls_on_every_rank_immediately() {
     for transport in TRANSPORTS {
         let since = Instant::now();
         let errors = Ranks::run(transport, 3, |group| {
@@ -201,14 +201,14 @@ fn abort_ends_every_pending_call_on_every_rank_at_once() {
     }
 }
 
-/// What a link writes to the output itself must not come once the caller has its memory back. The
-/// message of the other group comes behind all bytes of the broken one's.
+/// A redirected link must not write to the output after the call has returned. The message of the
+/// other group arrives after all bytes of the broken one.
 #[test]
-fn nothing_is_written_once_a_call_has_failed_in_the_middle_of_a_payload() {
+fn failed_call_writes_nothing_after_its_return() {
     const ELEMENTS: usize = 4 << 20;
-    // Whether the payload is in its middle is up to the scheduler: in some of the rounds.
+    // The scheduler determines how much has arrived: in some rounds, a part of the payload.
     for round in 0..16 {
-        let who_aborts = round % 2;
+        let aborting_rank = round % 2;
         let setup = Setup {
             tcp_connections: (round % 3 == 0).then_some(3),
             encryption: match round % 4 {
@@ -230,10 +230,10 @@ fn nothing_is_written_once_a_call_has_failed_in_the_middle_of_a_payload() {
                 ..call(Collective::Broadcast { root: 0 }, &mut [], ELEMENTS as u64)
             };
             begin.wait();
-            // The other may have aborted already.
-            // SAFETY: the memory is kept until the wait is over.
+            // The other rank may have aborted already.
+            // SAFETY: the memory is kept until the wait has ended.
             if let Ok(work) = unsafe { group.issue(broadcast, true) } {
-                if group.rank() == who_aborts {
+                if group.rank() == aborting_rank {
                     let middle = Duration::from_micros(300 * u64::from(round + 1));
                     let _ = work.wait(Some(middle), &mut || false);
                     group.abort("in the middle of it");
@@ -253,7 +253,7 @@ fn nothing_is_written_once_a_call_has_failed_in_the_middle_of_a_payload() {
 }
 
 #[test]
-fn a_rank_that_leaves_too_early_is_lost() {
+fn rank_that_leaves_too_early_is_lost() {
     for transport in TRANSPORTS {
         let errors = Ranks::run(transport, 2, |group| {
             run(group, call(Collective::Barrier, &mut [], 0)).unwrap();
@@ -273,7 +273,7 @@ fn a_rank_that_leaves_too_early_is_lost() {
 }
 
 #[test]
-fn a_broken_group_stays_broken_and_says_why() {
+fn broken_group_keeps_its_first_error() {
     let made = Barrier::new(2);
     Ranks::run(TransportChoice::Loopback, 2, |group| {
         made.wait();
@@ -285,7 +285,7 @@ fn a_broken_group_stays_broken_and_says_why() {
 }
 
 #[test]
-fn wrong_arguments_are_refused_at_once() {
+fn invalid_arguments_are_refused_immediately() {
     Ranks::run(TransportChoice::Loopback, 2, |group| {
         let mut buffer = vec![1.0; 8];
         let refused = |c: Call| match run(group, c) {
@@ -308,13 +308,13 @@ fn wrong_arguments_are_refused_at_once() {
                 .split(&[0, 0], "wrong", SplitOptions::default())
                 .is_err()
         );
-        // None of it has broken the group.
+        // None of them has broken the group.
         run(group, call(Collective::AllReduce, &mut buffer, 8)).unwrap();
     });
 }
 
 #[test]
-fn a_message_of_another_length_fails_on_both_sides() {
+fn wrong_message_length_fails_on_both_sides() {
     for bytes in [10, 100_000] {
         let errors = Ranks::run(TransportChoice::Shm, 2, |group| {
             let mut buffer = vec![0_u8; bytes + 1];
@@ -339,7 +339,7 @@ fn a_message_of_another_length_fails_on_both_sides() {
 }
 
 #[test]
-fn a_wait_can_be_interrupted_and_resumed() {
+fn wait_can_be_interrupted_and_resumed() {
     Ranks::run(TransportChoice::Shm, 2, |group| {
         let mut buffer = vec![1.0; 10];
         let c = call(Collective::AllReduce, &mut buffer, 10);

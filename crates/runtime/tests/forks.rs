@@ -1,4 +1,4 @@
-//! Test that a child forked at any moment can make groups of its own, and drop its parent's.
+//! Test that a child that is forked at any moment can make groups, and drop its parent's.
 
 mod ranks;
 
@@ -10,26 +10,26 @@ use ranks::{Ranks, Setup, create};
 use weft_runtime::{MemoryStore, TransportChoice};
 use weft_transport::last_failure;
 
-const NAME: &str = "children_forked_while_groups_come_and_go_make_groups_of_their_own";
+const NAME: &str = "children_forked_at_any_moment_can_make_groups";
 const FAULTS: [i32; 2] = [libc::SIGSEGV, libc::SIGBUS];
 
-/// Runs in a process as Python's are. Where Rust's standard library has begun the program, and
-/// handles these signals, every thread takes a lock of the library's as it begins and ends; a child
-/// that inherits the lock while it is held can begin no thread.
+/// Runs in a process like Python's. If Rust's standard library has started the program, and handles
+/// these signals, every thread takes a lock of the library when it begins and ends. A child that
+/// inherits the held lock cannot start a thread.
 #[test]
-fn children_forked_while_groups_come_and_go_make_groups_of_their_own() {
+fn children_forked_at_any_moment_can_make_groups() {
     if FAULTS.iter().all(|fault| is_ignored(*fault)) {
         return fork_while_groups_come_and_go();
     }
     let mut test = Command::new(std::env::current_exe().unwrap());
     test.args(["--exact", NAME, "--nocapture"]);
-    // SAFETY: `signal` is safe between fork and exec. What is ignored stays so over exec.
+    // SAFETY: `signal` is safe between fork and exec. Ignored signals stay ignored after exec.
     unsafe { test.pre_exec(|| FAULTS.iter().try_for_each(|fault| ignore(*fault))) };
     assert!(test.status().unwrap().success(), "see above");
 }
 
 fn ignore(signal: i32) -> std::io::Result<()> {
-    // SAFETY: no handler is given.
+    // SAFETY: no handler is passed.
     let before = unsafe { libc::signal(signal, libc::SIG_IGN) };
     if before == libc::SIG_ERR {
         Err(last_failure("signal"))
@@ -55,14 +55,14 @@ fn fork_while_groups_come_and_go() {
         for _ in 0..2 {
             scope.spawn(|| {
                 while !done.load(Ordering::Relaxed) {
-                    Ranks::run_at_once(setup.clone(), 2, |_| ());
+                    Ranks::run_immediately(setup.clone(), 2, |_| ());
                 }
             });
         }
         let children = (0..60).map(|_| {
             in_child(|| {
                 let own = create(&setup, &MemoryStore::new(), 0, 1);
-                // SAFETY: the child has one thread, and looks at the value no more.
+                // SAFETY: the child has one thread, and does not use the value any more.
                 drop(unsafe { std::ptr::read(&parents) });
                 i32::from(own.is_err())
             })
@@ -74,15 +74,15 @@ fn fork_while_groups_come_and_go() {
     assert!(statuses.is_empty(), "children failed or hung: {statuses:?}");
 }
 
-/// Forks, runs this in the child, and returns how the child ended: 0 if well.
+/// Forks, runs `child` in the child, and returns its status: 0 on success.
 fn in_child(child: impl FnOnce() -> i32) -> i32 {
-    // SAFETY: the child goes on with what is made to bear it, then exits without unwinding.
+    // SAFETY: the child only uses code that supports forks, then exits without unwinding.
     match unsafe { libc::fork() } {
         0 => {
-            // SAFETY: a child that hangs ends by this.
+            // SAFETY: ends a child that hangs.
             unsafe { libc::alarm(10) };
             let status = child();
-            // SAFETY: ends the child at once.
+            // SAFETY: ends the child immediately.
             unsafe { libc::_exit(status) }
         }
         pid => {

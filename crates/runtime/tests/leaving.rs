@@ -6,8 +6,8 @@ use std::sync::Barrier;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-use ranks::asked::{ALL_REDUCE, run};
 use ranks::case::Case;
+use ranks::requested::{ALL_REDUCE, run};
 use ranks::{Ranks, Setup, create};
 use weft_runtime::{Error, MemoryStore, Terms, TransportChoice, meet};
 use weft_transport_testing::strict;
@@ -24,26 +24,27 @@ fn setups(ranks: u32) -> [Setup; 5] {
 }
 
 #[test]
-fn all_at_once() {
+fn all_ranks_may_leave_immediately() {
     for ranks in 1..=7 {
         for setup in setups(ranks) {
             for _ in 0..10 {
-                Ranks::run_at_once(setup.clone(), ranks, |_| ());
+                Ranks::run_immediately(setup.clone(), ranks, |_| ());
             }
         }
     }
 }
 
 #[test]
-fn one_before_the_others_have_done_anything() {
+fn one_rank_may_leave_before_the_others_call() {
     for ranks in 2..=5 {
         for setup in setups(ranks) {
             for leaver in 0..ranks {
-                // An operation that fails breaks the group, also for those who are still making it.
+                // An operation that fails breaks the group, also for ranks that are still making
+                // it.
                 let made = Barrier::new(ranks as usize - 1);
-                let outcomes = Ranks::run_at_once(setup.clone(), ranks, |group| {
+                let outcomes = Ranks::run_immediately(setup.clone(), ranks, |group| {
                     let stays = group.rank() != leaver;
-                    // Sometimes the goodbye is there before the call, sometimes it comes amid.
+                    // The goodbye arrives before or during the call.
                     std::thread::sleep(Duration::from_micros(u64::from(leaver) * 300));
                     stays.then(|| {
                         made.wait();
@@ -60,7 +61,7 @@ fn one_before_the_others_have_done_anything() {
 }
 
 #[test]
-fn who_meets_but_makes_no_group_is_named() {
+fn rank_that_meets_without_making_the_group_is_named() {
     let mut setup = Setup::from(TransportChoice::Shm);
     setup.timeout = Duration::from_millis(300);
     let store = MemoryStore::new();
@@ -73,7 +74,7 @@ fn who_meets_but_makes_no_group_is_named() {
             endpoint
         });
         let error = create(&setup, &store, 0, 2).err();
-        // It was there all the time.
+        // Its endpoint existed all the time.
         drop(other.join().unwrap());
         error.unwrap()
     });

@@ -1,5 +1,5 @@
-//! When an endpoint listens at a TCP port: not where all ranks that it meets share memory. One
-//! test, since it looks at the sockets of the process.
+//! Test of listening TCP ports: an endpoint has none while all ranks that it meets share memory.
+//! One test only, since it examines the sockets of the process.
 
 mod ranks;
 
@@ -9,13 +9,13 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use ranks::Setup;
-use ranks::asked::{ALL_REDUCE, run};
 use ranks::case::Case;
+use ranks::requested::{ALL_REDUCE, run};
 use weft_runtime::{Endpoint, Group, GroupOptions, MemoryStore};
 
 /// The TCP sockets of this process that listen.
 fn listening() -> usize {
-    /// As the kernel writes the state of a socket that listens.
+    /// The kernel's code for a listening socket.
     const LISTEN: &str = "0A";
     let listed = fs::read_to_string("/proc/self/net/tcp").unwrap();
     let inodes: HashSet<String> = (listed.lines().skip(1))
@@ -52,16 +52,16 @@ fn group_of(endpoints: &[Arc<Endpoint>]) -> Vec<Arc<Group>> {
 }
 
 #[test]
-fn no_port_stays_open_while_all_share_memory() {
+fn endpoint_has_no_port_while_all_share_memory() {
     let setup = Setup::on_hosts(&[0, 0, 1]);
     let endpoints: Vec<_> = (0..3).map(|rank| setup.endpoint(rank)).collect();
     assert_eq!(listening(), 3, "they may be about to meet");
     let [one_host, alone] = [&endpoints[..2], &endpoints[2..]].map(group_of);
     assert_eq!(listening(), 0);
-    // Another meeting, with one that shares no memory: they listen again, elsewhere.
+    // Another meeting, with a rank that shares no memory: they listen again, at other ports.
     let all = group_of(&endpoints);
     assert_eq!(listening(), 3);
-    // Whoever belongs to such a group listens on, whatever else it meets.
+    // A member of such a group continues to listen, regardless of later meetings.
     let again = group_of(&endpoints[..2]);
     assert_eq!(listening(), 3);
     drop([one_host, alone, all, again]);

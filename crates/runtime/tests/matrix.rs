@@ -13,7 +13,7 @@ use weft_runtime::{Cipher, Encryption, Error, Group, Op, Symmetric, Tiling, Tran
 use weft_schedule::Collective;
 use weft_transport_testing::strict;
 
-/// Types and operations for cases that are about something else.
+/// Types and operations for cases that vary other properties.
 const SAMPLE: [(DType, Op); 8] = [
     (DType::F32, Op::Sum),
     (DType::U8, Op::BitXor),
@@ -25,7 +25,7 @@ const SAMPLE: [(DType, Op); 8] = [
     (DType::F32, Op::Average),
 ];
 
-/// Up to this many ranks everything is tried, beyond it a selection.
+/// The most ranks for which all cases are run; larger groups run a selection.
 const THOROUGH: u32 = 4;
 
 /// Larger groups, by their number of ranks.
@@ -66,7 +66,7 @@ impl Cases {
         cases.cases
     }
 
-    /// The next of the variants of a case, with fresh data.
+    /// Adds the next variant of a case, with fresh data.
     fn add(&mut self, algorithm: &ForcedChoice, collective: Collective, what: (DType, Op, usize)) {
         self.add_variant(algorithm, collective, what, self.cases.len());
     }
@@ -95,7 +95,7 @@ impl Cases {
         });
     }
 
-    /// Now and then tiles are small, or one at a time.
+    /// A tiling that is sometimes small, or one tile at a time.
     fn tiling(&mut self) -> Tiling {
         let number = self.cases.len();
         Tiling {
@@ -184,7 +184,7 @@ impl Cases {
         }
     }
 
-    /// Whatever the runtime chooses, from small to medium sizes.
+    /// The runtime's choices, from small to medium sizes.
     fn defaults(&mut self) {
         for algorithm in self.first_choices() {
             for count in [2, 3001, 20_021] {
@@ -196,7 +196,7 @@ impl Cases {
         }
     }
 
-    /// Every algorithm that can, with blocks of different sizes.
+    /// Every algorithm that supports it, with blocks of different sizes.
     fn counts_per_rank(&mut self) {
         let mut able = self.choices.clone();
         able.retain(|choice| choice.requires.per_rank_sizes);
@@ -215,7 +215,7 @@ impl Cases {
         }
     }
 
-    /// BlockCounts of up to so many elements; some are empty.
+    /// Blocks of up to `largest` elements; some are empty.
     fn uneven(&mut self, collective: Collective, largest: usize) -> BlockCounts {
         let ranks = self.ranks as usize;
         let mut list = || -> Vec<usize> {
@@ -247,11 +247,11 @@ fn collectives(name: &str, roots: &[u32]) -> Vec<Collective> {
         "gather" => rooted(|root| Collective::Gather { root }),
         "scatter" => rooted(|root| Collective::Scatter { root }),
         "barrier" => vec![Collective::Barrier],
-        other => panic!("the matrix does not know {other}"),
+        other => panic!("unknown collective {other}"),
     }
 }
 
-/// What needs memory that ranks do not map is refused.
+/// Checks that algorithms which need unmapped memory are refused.
 fn check_refusals(setup: &Setup, group: &Group) {
     for choice in refused(setup, group.size()) {
         let case = Case {
@@ -281,7 +281,7 @@ fn check_group(setup: &Setup, ranks: u32) {
     });
 }
 
-/// Enough for any of the cases.
+/// Symmetric memory that suffices for all cases.
 fn symmetric_memory(group: &Group, cases: &[Case]) -> Symmetric {
     let needed = cases
         .iter()
@@ -290,7 +290,7 @@ fn symmetric_memory(group: &Group, cases: &[Case]) -> Symmetric {
     group.symmetric(needed.unwrap_or(1) as u64).unwrap()
 }
 
-/// Two of the larger groups, drawn anew by every run: they take most of the time.
+/// Two of the larger groups, drawn at random in every run, as they take most of the time.
 fn drawn<T: Copy>(all: &[T]) -> [T; 2] {
     let mut rng = Rng::new(fresh_seed());
     let first = rng.below(all.len());
@@ -399,7 +399,7 @@ fn every_larger_group() {
     }
 }
 
-/// Units that users tell, where memory says nothing of them: within one host, across hosts, on
+/// Units that users declare and that memory does not show: within one host, across hosts, on
 /// several levels.
 #[test]
 fn declared_units() {
@@ -416,8 +416,8 @@ fn declared_units() {
     check(Setup::on_hosts(outer), &[inner, outer]);
 }
 
-/// Domains inside hosts that users tell: as few as make a difference, unequal ones, on several
-/// levels, and on several hosts.
+/// Domains inside hosts that users declare: the fewest, unequal ones, on several levels, and on
+/// several hosts.
 #[test]
 fn declared_domains() {
     let check = |setup: Setup, levels: &[&[u32]]| {
@@ -437,7 +437,7 @@ fn declared_domains() {
 }
 
 #[test]
-fn labels_set_hosts_apart() {
+fn labels_separate_hosts() {
     let hosts = [0, 1, 1, 0, 2];
     let found = Ranks::run(Setup::on_hosts(&hosts), 5, Group::hosts);
     assert!(
@@ -446,7 +446,7 @@ fn labels_set_hosts_apart() {
     );
 }
 
-/// Symmetric memory is cut in tiles for the sake of other operations only: they are larger.
+/// Tiles of symmetric memory are larger, as they only let other operations run in between.
 #[test]
 fn symmetric_memory_of_many_tiles() {
     let seed = fresh_seed();
@@ -475,7 +475,7 @@ fn symmetric_memory_of_many_tiles() {
 }
 
 #[test]
-fn a_reduce_on_symmetric_memory_leaves_the_other_ranks_outputs_alone() {
+fn symmetric_reduce_does_not_write_other_ranks_outputs() {
     let case = Case {
         symmetric: true,
         ..Case::simple(Collective::Reduce { root: 1 }, 5000)
@@ -493,7 +493,7 @@ fn a_reduce_on_symmetric_memory_leaves_the_other_ranks_outputs_alone() {
 }
 
 #[test]
-fn an_all_gather_in_place_needs_no_other_symmetric_memory() {
+fn in_place_all_gather_needs_no_other_symmetric_memory() {
     let case = Case {
         in_place: true,
         symmetric: true,

@@ -61,8 +61,8 @@ fn messages_of_all_sizes_find_their_receivers() {
     }
 }
 
-/// What one rank sends to another: sizes on all sides of what travels with its envelope, and few
-/// tags, so that order counts.
+/// The messages from one rank to another: sizes around the limit of eager messages, and few tags,
+/// so that order matters.
 fn sent_messages(seed: u64, from: u32, to: u32) -> Vec<(u64, Vec<u8>)> {
     let mut rng = Rng::new(seed ^ (u64::from(from) << 8 | u64::from(to)));
     let bytes = |rng: &mut Rng| match rng.below(20) {
@@ -78,8 +78,8 @@ fn sent_messages(seed: u64, from: u32, to: u32) -> Vec<(u64, Vec<u8>)> {
         .collect()
 }
 
-/// All ranks send to all others, handled at once, later, or behind other tags; each tag of a pair
-/// keeps its order.
+/// All ranks send to all others, received immediately, later, or after other tags. Each tag of a
+/// pair keeps its order.
 fn exchange(group: &Group, seed: u64) {
     let (rank, size) = (group.rank(), group.size());
     let mut rng = Rng::new(seed ^ u64::from(rank));
@@ -114,7 +114,7 @@ fn exchange(group: &Group, seed: u64) {
         if let Some((to, messages)) = outgoing.get_mut(chosen) {
             let (tag, bytes) = messages.pop_front().unwrap();
             let (start, len) = (bytes.as_ptr(), bytes.len() as u64);
-            // SAFETY: the bytes are kept until the message is waited for.
+            // SAFETY: the bytes are kept until the wait has ended.
             let work = unsafe { group.send(*to, tag, start, len, None, background) };
             sent.push((work.unwrap(), bytes));
         } else {
@@ -126,7 +126,7 @@ fn exchange(group: &Group, seed: u64) {
             let work = unsafe { group.receive(Some(*from), *tag, start, len, None, background) };
             received.push((work.unwrap(), buffer, expected));
         }
-        // Only receives whose messages may still be unsent are left open.
+        // Only receives whose messages may still be unsent stay open.
         if outgoing.is_empty() && rng.below(2) == 0 {
             received.drain(..).for_each(arrived);
         }
@@ -159,9 +159,9 @@ fn streams_between_all_ranks_keep_their_order() {
     }
 }
 
-/// Ten times as much as may lie at the receiver, which asks for something else first.
+/// Ten times the receiver's limit, while it receives other messages first.
 #[test]
-fn messages_that_wait_for_their_receive_do_not_keep_others_back() {
+fn unreceived_messages_do_not_block_others() {
     const COUNT: usize = 1000;
     const BYTES: usize = 10 << 10;
     for setup in [TransportChoice::Shm, TransportChoice::Tcp].map(Setup::from) {
@@ -197,14 +197,14 @@ fn messages_that_wait_for_their_receive_do_not_keep_others_back() {
     }
 }
 
-/// A group of all ranks that this rank makes.
-fn everybody(group: &Group, name: &str) -> Result<Arc<Group>, Error> {
+/// Makes another group of all ranks.
+fn all_ranks(group: &Group, name: &str) -> Result<Arc<Group>, Error> {
     let ranks: Vec<u32> = (0..group.size()).collect();
     let made = group.split(&ranks, name, SplitOptions::default());
     made.map(|made| made.expect("a member"))
 }
 
-/// Sends the numbers below `count` to rank 1, each in so many bytes.
+/// Sends the numbers below `count` to rank 1, each in `bytes` bytes.
 fn send_numbers(group: &Group, count: u32, bytes: usize) -> Result<(), Error> {
     (0..count).try_for_each(|number| {
         let mut message = vec![0_u8; bytes];
@@ -244,23 +244,23 @@ fn late_setups() -> [Setup; 3] {
 }
 
 #[test]
-fn messages_for_a_group_that_is_made_late_all_come_in_order() {
+fn messages_for_a_late_group_arrive_in_order() {
     const MESSAGES: u32 = 6000;
     for setup in late_setups() {
         let sent = Barrier::new(2);
         Ranks::run(setup, 2, |world| {
             if world.rank() == 0 {
-                let late = everybody(world, "late").unwrap();
+                let late = all_ranks(world, "late").unwrap();
                 send_numbers(&late, MESSAGES, 8).unwrap();
                 sent.wait();
-                let beside = everybody(world, "beside").unwrap();
+                let beside = all_ranks(world, "beside").unwrap();
                 send_numbers(&beside, 10, 8).unwrap();
                 sent.wait();
             } else {
                 sent.wait();
-                let beside = everybody(world, "beside").unwrap();
+                let beside = all_ranks(world, "beside").unwrap();
                 receive_numbers(&beside, 10, 8).unwrap();
-                let late = everybody(world, "late").unwrap();
+                let late = all_ranks(world, "late").unwrap();
                 receive_numbers(&late, MESSAGES, 8).unwrap();
                 sent.wait();
             }
@@ -269,31 +269,31 @@ fn messages_for_a_group_that_is_made_late_all_come_in_order() {
 }
 
 #[test]
-fn what_cannot_be_kept_for_late_groups_ends_them_on_all_ranks_and_none_beside() {
+fn overrun_of_late_groups_ends_only_those() {
     const GROUPS: usize = 12;
-    // The most that is sent before a receiver has shown that it receives.
+    // The most messages that are sent before a receiver answers.
     const MESSAGES: u32 = 63;
     const BYTES: usize = 16 << 10;
     for setup in late_setups() {
         let step = Barrier::new(2);
         Ranks::run(setup, 2, |world| {
-            let early = everybody(world, "early").unwrap();
+            let early = all_ranks(world, "early").unwrap();
             step.wait();
             let names = (0..GROUPS).map(|number| format!("late {number}"));
             if world.rank() == 0 {
                 let late = names.map(|name| {
-                    let group = everybody(world, &name).unwrap();
-                    // Whoever has been told already fails here.
+                    let group = all_ranks(world, &name).unwrap();
+                    // A rank that has been notified already fails here.
                     let _ = send_numbers(&group, MESSAGES, BYTES);
                     group
                 });
                 let late: Vec<_> = late.collect();
                 send_numbers(&early, 10, 8).unwrap();
                 step.wait();
-                let told = Instant::now() + Duration::from_secs(1);
+                let deadline = Instant::now() + Duration::from_secs(1);
                 let broken = || late.iter().filter_map(|group| group.broken()).collect();
                 let mut errors: Vec<Error> = broken();
-                while errors.len() < GROUPS - 8 && Instant::now() < told {
+                while errors.len() < GROUPS - 8 && Instant::now() < deadline {
                     std::thread::sleep(Duration::from_millis(1));
                     errors = broken();
                 }
@@ -304,7 +304,7 @@ fn what_cannot_be_kept_for_late_groups_ends_them_on_all_ranks_and_none_beside() 
                 step.wait();
                 receive_numbers(&early, 10, 8).unwrap();
                 let outcomes = names.map(|name| {
-                    let group = everybody(world, &name)?;
+                    let group = all_ranks(world, &name)?;
                     receive_numbers(&group, MESSAGES, BYTES)
                 });
                 let errors: Vec<Error> = outcomes.filter_map(Result::err).collect();
@@ -312,7 +312,7 @@ fn what_cannot_be_kept_for_late_groups_ends_them_on_all_ranks_and_none_beside() 
                 assert!(errors.iter().all(is_overrun), "{errors:?}");
                 step.wait();
             }
-            let beside = everybody(world, "beside").unwrap();
+            let beside = all_ranks(world, "beside").unwrap();
             match world.rank() {
                 0 => send_numbers(&beside, 10, 8).unwrap(),
                 _ => receive_numbers(&beside, 10, 8).unwrap(),

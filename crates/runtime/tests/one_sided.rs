@@ -1,4 +1,4 @@
-//! Tests of one-sided operations on symmetric memory: over memory, over links, and over both.
+//! Tests of one-sided operations on symmetric memory: in mapped memory, over links, and with both.
 
 mod ranks;
 
@@ -7,16 +7,17 @@ use std::time::{Duration, Instant};
 
 use ranks::{Ranks, Setup};
 use weft_runtime::{
-    CellOp, Compare, Error, Group, HowLong, SignalUpdate, Symmetric, TransportChoice, Waited, Work,
+    CellOp, Compare, Error, Group, OneSidedOptions, SignalUpdate, Symmetric, TransportChoice,
+    Waited, Work,
 };
 use weft_transport_testing::strict;
 
-const NOW: HowLong = HowLong {
+const NOW: OneSidedOptions = OneSidedOptions {
     timeout: None,
     background: false,
 };
 
-/// On one host, over every transport, and on several hosts.
+/// Setups on one host, over every transport, and on several hosts.
 fn setups() -> Vec<Setup> {
     vec![
         TransportChoice::Loopback.into(),
@@ -59,7 +60,7 @@ fn add(signal: u32, value: u64) -> Option<SignalUpdate> {
     Some(SignalUpdate { signal, op })
 }
 
-/// A pattern that tells sender, receiver and place.
+/// A pattern that identifies sender, receiver and place.
 fn pattern(from: u32, to: u32, bytes: usize) -> Vec<u8> {
     let at = |place: usize| (place.wrapping_mul(31) as u32 + 7 * from + 3 * to) as u8;
     (0..bytes).map(at).collect()
@@ -79,9 +80,9 @@ fn rank_of(buffer: &Symmetric) -> u32 {
     (0..64).find(is_own).expect("the own part is mapped")
 }
 
-/// Also where the parts of all ranks are equally long.
+/// Also if the parts of all ranks have equal lengths.
 #[test]
-fn ranks_that_ask_for_different_data_and_signals_are_told() {
+fn different_requested_sizes_are_refused() {
     for setup in setups() {
         Ranks::run(setup, 4, |group| {
             let (bytes, signals) = if group.rank() == 1 { (64, 8) } else { (128, 0) };
@@ -97,7 +98,7 @@ fn ranks_that_ask_for_different_data_and_signals_are_told() {
 }
 
 #[test]
-fn what_is_put_is_there_once_its_signal_is() {
+fn put_data_is_visible_once_its_signal_is() {
     let sizes = [0_usize, 1, 8, 8192, 8193, 100_001, 1_500_000];
     for setup in setups() {
         Ranks::run(setup, 4, |group| {
@@ -116,7 +117,7 @@ fn what_is_put_is_there_once_its_signal_is() {
                     let there = own(&buffer, room * u64::from(from), bytes);
                     assert!(there == pattern(from, rank, bytes), "{bytes} of {from}");
                 }
-                // Nobody writes the next before all have looked.
+                // No rank writes the next one before all have checked.
                 ranks::all_reduce(group).unwrap();
             }
         });
@@ -124,7 +125,7 @@ fn what_is_put_is_there_once_its_signal_is() {
 }
 
 #[test]
-fn what_is_put_from_symmetric_memory_needs_no_copy_and_comes_too() {
+fn put_from_symmetric_memory_needs_no_copy() {
     for setup in setups() {
         Ranks::run(setup, 4, |group| {
             let bytes = 300_000;
@@ -133,7 +134,7 @@ fn what_is_put_from_symmetric_memory_needs_no_copy_and_comes_too() {
             let sent = pattern(rank, 0, bytes as usize);
             put(&buffer, rank, 0, &sent, None);
             let next = (rank + 1) % size;
-            // SAFETY: the memory is this rank's own, and kept.
+            // SAFETY: the memory belongs to this rank, and is kept.
             let work = unsafe { buffer.put(next, bytes, buffer.base(), bytes, add(0, 1), NOW) };
             done(&work.unwrap());
             wait(&buffer, 0, Compare::GreaterOrEqual, 1);
@@ -146,7 +147,7 @@ fn what_is_put_from_symmetric_memory_needs_no_copy_and_comes_too() {
 }
 
 #[test]
-fn gets_read_what_a_quiet_rank_has_put() {
+fn get_reads_data_put_before_quiet() {
     for setup in setups() {
         Ranks::run(setup, 4, |group| {
             let (rank, size, bytes) = (group.rank(), group.size(), 700_000_usize);
@@ -174,7 +175,7 @@ fn many_gets_and_puts_in_the_background_end() {
         Ranks::run(setup, 4, |group| {
             let (rank, size) = (group.rank(), group.size());
             let buffer = group.symmetric_with_signals(64 << 10, 2, "").unwrap();
-            let how = HowLong {
+            let how = OneSidedOptions {
                 background: true,
                 ..NOW
             };
@@ -211,7 +212,7 @@ fn many_gets_and_puts_in_the_background_end() {
 }
 
 #[test]
-fn atomics_of_eight_ranks_lose_nothing() {
+fn atomics_of_eight_ranks_lose_no_update() {
     let setups = [
         TransportChoice::Shm.into(),
         TransportChoice::Tcp.into(),
@@ -247,7 +248,7 @@ fn atomics_of_eight_ranks_lose_nothing() {
             ranks::all_reduce(group).unwrap();
             before
         });
-        // No two additions have met the same value.
+        // No two additions have fetched the same value.
         let mut all: Vec<u64> = sums.into_iter().flatten().collect();
         all.sort_unstable();
         all.dedup();
@@ -256,7 +257,7 @@ fn atomics_of_eight_ranks_lose_nothing() {
 }
 
 #[test]
-fn puts_to_a_rank_arrive_in_order_behind_a_fence() {
+fn puts_arrive_in_order_after_a_fence() {
     for setup in setups() {
         Ranks::run(setup, 4, |group| {
             let (rank, size) = (group.rank(), group.size());
@@ -298,7 +299,7 @@ fn refused(result: Result<Work, Error>, parts: &[&str]) {
 }
 
 #[test]
-fn mistakes_name_the_buffer_and_break_nothing() {
+fn invalid_arguments_name_the_buffer_and_keep_the_group() {
     for setup in setups() {
         Ranks::run(setup, 4, |group| {
             let buffer = group.symmetric_with_signals(100, 2, "halo").unwrap();
@@ -332,10 +333,10 @@ fn mistakes_name_the_buffer_and_break_nothing() {
                 buffer.free();
                 refused(buffer.quiet(NOW), &["\"halo\"", "this rank has freed it"]);
             } else {
-                // Until it is heard of, what is put there does no harm.
+                // Until the free is known, puts to it do no harm.
                 let until = Instant::now() + Duration::from_secs(20);
                 let error = loop {
-                    assert!(Instant::now() < until, "nobody has heard of it");
+                    assert!(Instant::now() < until, "the free was not received");
                     let fetched = buffer.update_cell(1, 0, CellOp::Add(1), NOW);
                     match fetched.and_then(|f| f.work.wait(None, &mut || false)) {
                         Ok(_) => std::thread::sleep(Duration::from_millis(1)),
@@ -350,11 +351,11 @@ fn mistakes_name_the_buffer_and_break_nothing() {
 }
 
 #[test]
-fn a_wait_for_a_signal_ends_at_its_deadline() {
+fn wait_for_a_signal_ends_at_its_deadline() {
     for setup in setups() {
         Ranks::run(setup, 4, |group| {
             let buffer = group.symmetric_with_signals(8, 1, "late").unwrap();
-            let how = HowLong {
+            let how = OneSidedOptions {
                 timeout: Some(Duration::from_millis(200)),
                 background: false,
             };
@@ -373,7 +374,7 @@ fn a_wait_for_a_signal_ends_at_its_deadline() {
 }
 
 #[test]
-fn an_abort_and_a_departure_end_a_wait() {
+fn abort_and_departure_end_a_wait() {
     for setup in setups() {
         let (made, aborted) = (Barrier::new(4), Barrier::new(4));
         Ranks::run(setup, 4, |group: &Group| {

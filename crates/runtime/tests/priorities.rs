@@ -1,4 +1,4 @@
-//! Tests of priorities: urgent operations behind more operations than there are lanes.
+//! Tests of priorities: urgent operations after more operations than there are lanes.
 
 mod ranks;
 
@@ -6,9 +6,9 @@ use std::sync::Barrier;
 
 use ranks::Ranks;
 use ranks::arena::Arena;
-use ranks::asked::{ALL_REDUCE, by};
 use ranks::case::Case;
 use ranks::judge::check;
+use ranks::requested::{ALL_REDUCE, by};
 use weft_runtime::{TransportChoice, Waited, Work};
 
 const RANKS: u32 = 3;
@@ -20,8 +20,8 @@ fn finish((arena, work): (Arena, Work)) -> Vec<u8> {
     arena.finish()
 }
 
-/// An operation of a priority behind others of priorities that `of_others` tells: how many of these
-/// had ended before it on any rank, at most.
+/// Issues an operation with a priority after others with the priorities of `of_others`. Returns the
+/// most of these that had ended before it on any rank.
 fn ended_before(transport: TransportChoice, priority: i32, of_others: fn(usize) -> i32) -> usize {
     let large = |index| Case {
         priority: of_others(index),
@@ -35,7 +35,7 @@ fn ended_before(transport: TransportChoice, priority: i32, of_others: fn(usize) 
     let ranks = Ranks::run(transport, RANKS, |group| {
         let cases: Vec<Case> = (0..OTHERS).map(large).chain([urgent.clone()]).collect();
         let arenas: Vec<Arena> = (cases.iter().map(|case| Arena::new(case, group, None))).collect();
-        // Nothing moves before rank 0 takes part.
+        // No operation progresses before rank 0 takes part.
         if group.rank() == 0 {
             others_have_issued.wait();
         }
@@ -62,7 +62,7 @@ fn ended_before(transport: TransportChoice, priority: i32, of_others: fn(usize) 
 }
 
 #[test]
-fn an_urgent_operation_goes_past_any_number_of_others() {
+fn urgent_operation_overtakes_any_number_of_others() {
     for transport in [TransportChoice::Tcp, TransportChoice::Shm] {
         let ended = ended_before(transport, 5, |_| 0);
         assert!(ended <= 2, "{ended} over {transport:?}");
@@ -70,12 +70,12 @@ fn an_urgent_operation_goes_past_any_number_of_others() {
 }
 
 #[test]
-fn an_ordinary_operation_goes_past_any_number_of_those_in_the_background() {
+fn ordinary_operation_overtakes_low_priority_ones() {
     let ended = ended_before(TransportChoice::Tcp, 0, |_| -1);
     assert!(ended <= 2, "{ended}");
 }
 
 #[test]
-fn priorities_beyond_the_levels_still_run() {
+fn priorities_beyond_the_levels_run() {
     ended_before(TransportChoice::Tcp, 100, |index| index as i32 - 4);
 }

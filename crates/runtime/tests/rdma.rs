@@ -1,5 +1,5 @@
-//! Groups over RDMA verbs: every algorithm over one device and over two, beside shared memory, and
-//! with the bits of TCP. They need devices: `make test-rdma`.
+//! Tests of groups over RDMA verbs: every algorithm over one device and over two, together with
+//! shared memory, and with the same bits as over TCP. They need devices: `make test-rdma`.
 
 mod ranks;
 
@@ -10,10 +10,9 @@ use ranks::case::{BlockCounts, Case};
 use ranks::choices::{ForcedChoice, choices};
 use ranks::judge::{judged, named};
 use ranks::registering::{
-    a_devices_registration_may_end_while_it_is_sent,
-    a_registration_may_end_while_its_memory_is_sent, devices_memory_is_sent_by_its_file,
-    large_sums_are_registered_while_they_are_sent, messages_and_puts_are_sent_from_where_they_lie,
-    sums_are_sent_from_where_they_lie,
+    device_registration_may_end_while_it_is_sent, devices_memory_is_sent_by_its_file,
+    large_sums_are_registered_while_they_are_sent, messages_and_puts_are_sent_in_place,
+    registration_may_end_while_its_memory_is_sent, sums_are_sent_in_place,
 };
 use ranks::{Ranks, Rng, Setup, all_reduce, fresh_seed};
 use weft_kernels::DType;
@@ -23,7 +22,7 @@ use weft_runtime::{
 use weft_schedule::Collective;
 use weft_transport::TransportKind;
 
-/// On an emulated machine messages take so long that a group has as many slots as for links with
+/// Messages of an emulated machine are so slow that a group has as many slots as for links with
 /// delay: up to 270 MB of each pool.
 const POOL_BYTES: u64 = 512 << 20;
 
@@ -52,12 +51,13 @@ fn collective(choice: &ForcedChoice, root: u32) -> Collective {
         "gather" => Collective::Gather { root },
         "scatter" => Collective::Scatter { root },
         "barrier" => Collective::Barrier,
-        other => panic!("the test does not know {other}"),
+        other => panic!("unknown collective {other}"),
     }
 }
 
-/// Every algorithm: short and long, and with different sizes where it can; in turn in place and
-/// not, on ordinary and symmetric memory, with every root. The emulated machine is slow.
+/// Every algorithm: short and long messages, and different sizes where possible; in turn in place
+/// and not, on ordinary and symmetric memory, with every root. Few cases, as the emulated machine
+/// is slow.
 fn cases(setup: &Setup, ranks: u32, seed: u64) -> Vec<Case> {
     let mut rng = Rng::new(seed);
     let mut cases: Vec<Case> = Vec::new();
@@ -140,7 +140,7 @@ fn hosts_whose_ranks_share_memory() {
     }
 }
 
-/// Where all ranks have a device, nobody must ask for it.
+/// If all ranks have a device, it is used without an option.
 #[test]
 #[ignore = "needs an RDMA device: make test-rdma"]
 fn rdma_is_chosen_between_hosts_unless_it_is_unwanted() {
@@ -159,7 +159,7 @@ fn rdma_is_chosen_between_hosts_unless_it_is_unwanted() {
     assert_eq!(kinds(unwanted)[0], [None, shm, Some(TransportKind::Tcp)]);
 }
 
-/// What order elements are added in does not depend on how they travel.
+/// The order of additions does not depend on the transport.
 #[test]
 #[ignore = "needs an RDMA device: make test-rdma"]
 fn sums_have_the_bits_of_tcp() {
@@ -191,7 +191,7 @@ fn sums_have_the_bits_of_tcp() {
     }
 }
 
-/// Over one device and over both, of which each knows the memory.
+/// Over one device and over both, each of which has the memory registered.
 #[test]
 #[ignore = "needs an RDMA device: make test-rdma"]
 fn registered_memory_is_sent_without_a_copy() {
@@ -201,14 +201,14 @@ fn registered_memory_is_sent_without_a_copy() {
             ..over(TransportChoice::Rdma)
         };
         let needing = Some(TransportKind::Rdma);
-        sums_are_sent_from_where_they_lie(&setup, 3, needing, &["ring", "halving-doubling"]);
-        a_registration_may_end_while_its_memory_is_sent(&setup, 2);
-        messages_and_puts_are_sent_from_where_they_lie(&setup);
+        sums_are_sent_in_place(&setup, 3, needing, &["ring", "halving-doubling"]);
+        registration_may_end_while_its_memory_is_sent(&setup, 2);
+        messages_and_puts_are_sent_in_place(&setup);
         large_sums_are_registered_while_they_are_sent(&setup, 2);
     }
 }
 
-/// Where the devices refuse such memory (Soft-RoCE does), nothing is sent.
+/// If the devices refuse such memory, as Soft-RoCE does, nothing is sent.
 #[test]
 #[ignore = "needs an RDMA device: make test-rdma"]
 fn memory_of_a_device_is_sent_by_its_file() {
@@ -218,16 +218,16 @@ fn memory_of_a_device_is_sent_by_its_file() {
             ..over(TransportChoice::Rdma)
         };
         devices_memory_is_sent_by_its_file(&setup);
-        a_devices_registration_may_end_while_it_is_sent(&setup);
+        device_registration_may_end_while_it_is_sent(&setup);
     }
 }
 
-/// Memory of closed groups is used again by others, and adapters see what is there then.
+/// Groups reuse memory of closed groups, and adapters see its new content.
 #[test]
 #[ignore = "needs an RDMA device: make test-rdma"]
 fn groups_use_the_memory_of_closed_ones() {
     let sums = Mutex::new(0);
-    // That of a closed group is not free before the other rank has left it too.
+    // The memory of a closed group is free once the other rank has left it too.
     let setup = Setup {
         pool_bytes: 4 * POOL_BYTES,
         ..over(TransportChoice::Rdma)
@@ -247,7 +247,7 @@ fn groups_use_the_memory_of_closed_ones() {
 
 #[test]
 #[ignore = "needs an RDMA device: make test-rdma"]
-fn a_device_that_there_is_not_is_told_with_those_there_are() {
+fn unknown_device_is_refused_with_the_available_ones() {
     let made = Endpoint::new(EndpointOptions {
         transport: TransportChoice::Rdma,
         rdma_devices: Some("mlx5_7".into()),
@@ -262,9 +262,9 @@ fn a_device_that_there_is_not_is_told_with_those_there_are() {
     );
 }
 
-/// Without a library or a device, what is missing is told, and `auto` does without.
+/// Without a library or a device, the error names what is missing, and `auto` does not use RDMA.
 #[test]
-fn what_rdma_lacks_is_told() {
+fn missing_rdma_requirement_is_named() {
     let make = |transport| {
         Endpoint::new(EndpointOptions {
             transport,

@@ -1,15 +1,14 @@
-//! Tests of registered memory: over the strict loopback, which needs it as verbs do, and over
-//! transports that do not.
+//! Tests of registered memory: over the strict loopback, which needs registration like verbs, and
+//! over transports that do not.
 
 mod ranks;
 
 use ranks::Setup;
 use ranks::registering::{
-    a_devices_registration_may_end_while_it_is_sent,
-    a_registration_may_end_while_its_memory_is_sent, devices_memory_is_sent_by_its_file,
-    handles_come_before_strips, large_sums_are_registered_while_they_are_sent,
-    memory_of_no_bytes_can_be_registered, messages_and_puts_are_sent_from_where_they_lie,
-    sums_are_sent_from_where_they_lie,
+    check_zero_bytes_registration, device_registration_may_end_while_it_is_sent,
+    devices_memory_is_sent_by_its_file, handles_come_before_strips,
+    large_sums_are_registered_while_they_are_sent, messages_and_puts_are_sent_in_place,
+    registration_may_end_while_its_memory_is_sent, sums_are_sent_in_place,
 };
 use weft_runtime::TransportChoice;
 use weft_transport::TransportKind;
@@ -17,7 +16,7 @@ use weft_transport_testing::strict;
 
 const ALGORITHMS: [&str; 4] = ["ring", "direct", "halving-doubling", "double-tree"];
 
-/// With what needs registration there.
+/// Setups, each with the kind of links that needs registration.
 fn setups() -> [(Setup, Option<TransportKind>); 4] {
     [
         (
@@ -33,20 +32,20 @@ fn setups() -> [(Setup, Option<TransportKind>); 4] {
 #[test]
 fn collectives_send_registered_memory_without_a_copy() {
     for (setup, needing) in setups() {
-        sums_are_sent_from_where_they_lie(&setup, 3, needing, &ALGORITHMS);
+        sums_are_sent_in_place(&setup, 3, needing, &ALGORITHMS);
     }
 }
 
 #[test]
-fn handles_may_be_dropped_in_the_middle_of_a_collective() {
-    a_registration_may_end_while_its_memory_is_sent(&TransportChoice::Custom(strict).into(), 3);
+fn handles_may_be_dropped_during_a_collective() {
+    registration_may_end_while_its_memory_is_sent(&TransportChoice::Custom(strict).into(), 3);
 }
 
 #[test]
 fn messages_and_puts_send_registered_memory_without_a_copy() {
     for (mut setup, _) in setups() {
         setup.hosts = setup.hosts.map(|_| vec![0, 1]);
-        messages_and_puts_are_sent_from_where_they_lie(&setup);
+        messages_and_puts_are_sent_in_place(&setup);
     }
 }
 
@@ -56,14 +55,14 @@ fn messages_and_puts_send_a_devices_memory_by_its_file() {
         setup.hosts = setup.hosts.map(|_| vec![0, 1]);
         devices_memory_is_sent_by_its_file(&setup);
     }
-    a_devices_registration_may_end_while_it_is_sent(&TransportChoice::Custom(strict).into());
+    device_registration_may_end_while_it_is_sent(&TransportChoice::Custom(strict).into());
 }
 
 #[test]
-fn nothing_can_be_registered() {
+fn zero_bytes_can_be_registered() {
     for (mut setup, _) in setups() {
         setup.hosts = setup.hosts.map(|_| vec![0, 1]);
-        memory_of_no_bytes_can_be_registered(&setup);
+        check_zero_bytes_registration(&setup);
     }
 }
 

@@ -1,4 +1,4 @@
-//! Tests of reproducible groups: sums whose bits depend on the contributions only, not on
+//! Tests of reproducible groups: sums whose bits depend only on the contributions, not on
 //! algorithm, tiles or placement.
 
 mod ranks;
@@ -17,7 +17,7 @@ const FLOATS: [DType; 4] = [DType::F32, DType::F16, DType::Bf16, DType::F64];
 /// Blocks of a multiple of no tile size.
 const COUNT: usize = 1013;
 
-/// The placements of so many ranks: together, apart, and in between.
+/// Placements of ranks: all on one host, all on different hosts, and in between.
 fn placements(ranks: u32) -> Vec<Setup> {
     let hosts = |divide: fn(u32) -> u32| (0..ranks).map(divide).collect::<Vec<u32>>();
     let mut setups = vec![
@@ -37,7 +37,7 @@ fn placements(ranks: u32) -> Vec<Setup> {
     setups
 }
 
-/// Everything that may run in a group, whole and in small tiles, and what is chosen.
+/// All reproducible algorithms in a group, whole and in small tiles, and the default choice.
 fn cases(setup: &Setup, ranks: u32, collective: Collective, seed: u64) -> Vec<Case> {
     let name = collective.name();
     let mut names: Vec<Option<String>> = (choices(setup, ranks).into_iter())
@@ -71,7 +71,7 @@ fn cases(setup: &Setup, ranks: u32, collective: Collective, seed: u64) -> Vec<Ca
     cases
 }
 
-/// The bits that ranks get, put together.
+/// The bits of all ranks' results.
 fn result(case: &Case, outputs: &[Vec<u8>]) -> Vec<u8> {
     match case.collective {
         Collective::Reduce { root } => outputs[root as usize].clone(),
@@ -111,7 +111,7 @@ fn check(ranks: u32, collective: Collective) {
     }
 }
 
-/// The first bits seen are those of a plain sum from rank 0 on, rounded once.
+/// Checks that the bits are those of a plain sum from rank 0 on, rounded once.
 fn check_fold(case: &Case, ranks: usize, bits: &[u8]) {
     if case.op != Op::Sum {
         return;
@@ -127,7 +127,7 @@ fn check_fold(case: &Case, ranks: usize, bits: &[u8]) {
         }
         sum
     });
-    // Back and forth, so that 16-bit types are rounded.
+    // Converted back and forth, so that 16-bit types are rounded.
     let expected = numbers::from_floats(case.dtype, &sum.unwrap());
     let expected = numbers::to_floats(case.dtype, &expected);
     let found = numbers::to_floats(case.dtype, bits);

@@ -1,4 +1,4 @@
-//! Tests of the choice for a call by names, options, profiles and defaults, equal on all ranks.
+//! Tests of the choice for a call by names, options, profiles and defaults, the same on all ranks.
 
 mod ranks;
 
@@ -7,9 +7,11 @@ use std::collections::BTreeMap;
 use ranks::Ranks;
 use ranks::Setup;
 use ranks::arena::perform;
-use ranks::asked::{ALL_REDUCE, by, forced, name_of, profile, row, run, setup, until_all_have_met};
 use ranks::case::Case;
 use ranks::judge::check;
+use ranks::requested::{
+    ALL_REDUCE, by, forced, name_of, profile, row, run, setup, until_all_have_met,
+};
 use weft_algorithms::{Selection, Topology, family};
 use weft_kernels::DType;
 use weft_runtime::{
@@ -18,7 +20,7 @@ use weft_runtime::{
 use weft_schedule::Collective;
 
 #[test]
-fn a_profile_of_rank_0_holds_for_all_ranks() {
+fn profile_of_rank_0_applies_to_all_ranks() {
     let rows = || {
         vec![
             row(Some(1000), "two-shot", None),
@@ -42,13 +44,13 @@ fn a_profile_of_rank_0_holds_for_all_ranks() {
     let (small, large, huge) = &plans[0];
     assert_eq!(small.algorithm, "two-shot");
     assert_eq!((large.algorithm.as_str(), huge.as_str()), ("ring", "ring"));
-    assert_eq!(large.asked.tile_bytes, Some(4096));
-    assert!(large.why[0].contains("what the profile says"), "{large:?}");
+    assert_eq!(large.requested.tile_bytes, Some(4096));
+    assert!(large.why[0].contains("the profile's choice"), "{large:?}");
     assert!(plans.iter().all(|plan| *plan == plans[0]));
 }
 
 #[test]
-fn a_profile_for_other_hosts_is_refused_or_left_out() {
+fn profile_for_other_hosts_is_refused_or_ignored() {
     let profiles = |required| vec![profile(&[2, 1], required, vec![row(None, "ring", None)])];
     let optional = setup(TransportChoice::Shm, Policy::default(), profiles(false));
     let names = Ranks::run(optional, 3, |group| name_of(group, 1 << 20));
@@ -62,7 +64,7 @@ fn a_profile_for_other_hosts_is_refused_or_left_out() {
 }
 
 #[test]
-fn what_is_forced_goes_before_the_profile_and_a_call_before_that() {
+fn call_precedes_policy_and_policy_precedes_profile() {
     let rows = vec![row(None, "two-shot", None)];
     let setup = setup(
         TransportChoice::Loopback,
@@ -89,8 +91,8 @@ fn what_is_forced_goes_before_the_profile_and_a_call_before_that() {
     }
 }
 
-/// Between ranks that share memory too, where a schedule may be lowered on one rank and not on
-/// another.
+/// Also between ranks that share memory, where a schedule may run on the calling thread of one rank
+/// and not of another.
 #[test]
 fn every_all_reduce_can_be_forced() {
     for ranks in [2, 3, 5] {
@@ -108,7 +110,7 @@ fn every_all_reduce_can_be_forced() {
 }
 
 #[test]
-fn ranks_that_are_told_differently_are_told_so() {
+fn different_algorithm_options_are_refused_on_all_ranks() {
     let [ring, direct] = ["ring", "direct"].map(|name| {
         let policy = forced(&[("all-reduce", name)]);
         setup(TransportChoice::Loopback, policy, vec![])
@@ -116,8 +118,8 @@ fn ranks_that_are_told_differently_are_told_so() {
     let errors = ranks::refusals(&[ring.clone(), direct]);
     for (error, mine) in errors.iter().zip(["ring", "direct"]) {
         assert!(matches!(error, Error::Config(_)), "{error}");
-        let told = format!("this rank all-reduce={mine}");
-        assert!(error.to_string().contains(&told), "{error}");
+        let expected = format!("this rank all-reduce={mine}");
+        assert!(error.to_string().contains(&expected), "{error}");
         assert!(
             error
                 .to_string()
@@ -137,15 +139,16 @@ fn ranks_that_are_told_differently_are_told_so() {
 }
 
 #[test]
-fn ranks_that_encrypt_differently_are_told_so() {
+fn different_encryption_is_refused_on_all_ranks() {
     let check = |[a, b]: [Encryption; 2]| {
         let setups = [a, b].map(|encryption| Setup {
             encryption,
             ..TransportChoice::Tcp.into()
         });
         for (error, [theirs, mine]) in ranks::refusals(&setups).iter().zip([[b, a], [a, b]]) {
-            let told = format!("was given the option encrypt={theirs}, this rank encrypt={mine}");
-            assert!(error.to_string().contains(&told), "{error}");
+            let expected =
+                format!("was given the option encrypt={theirs}, this rank encrypt={mine}");
+            assert!(error.to_string().contains(&expected), "{error}");
         }
     };
     let [aes, chacha] = [Cipher::AesGcm, Cipher::ChaCha20Poly1305].map(Encryption::Only);
@@ -155,7 +158,7 @@ fn ranks_that_encrypt_differently_are_told_so() {
 }
 
 #[test]
-fn wrong_options_are_refused_by_name() {
+fn invalid_options_are_refused_by_name() {
     let refused = |policy: Policy, expected: &[&str]| {
         let setup = setup(TransportChoice::Loopback, policy, vec![]);
         for error in ranks::refusals(&[setup.clone(), setup]) {
@@ -174,7 +177,7 @@ fn wrong_options_are_refused_by_name() {
     );
     let mut impossible = forced(&[("all-reduce", "ring")]);
     impossible.reproducible = true;
-    refused(impossible, &["\"ring\"", "honoured by", "two-shot"]);
+    refused(impossible, &["\"ring\"", "that support it", "two-shot"]);
     let levels = |levels: &[&[u32]]| Policy {
         levels: levels.iter().map(|level| level.to_vec()).collect(),
         ..Policy::default()
@@ -190,7 +193,7 @@ fn wrong_options_are_refused_by_name() {
 }
 
 #[test]
-fn tiles_are_as_small_and_as_few_as_asked() {
+fn tiles_have_the_requested_size_and_number() {
     let results = Ranks::run(TransportChoice::Shm, 3, |group| {
         let tiled = |tile_bytes, tiles_in_flight| Case {
             tiling: Tiling {
@@ -227,7 +230,7 @@ fn tiles_are_as_small_and_as_few_as_asked() {
 }
 
 #[test]
-fn different_algorithms_are_a_desync_that_names_both() {
+fn different_algorithms_are_a_desync_with_both_names() {
     let errors = Ranks::run(TransportChoice::Loopback, 2, |group| {
         let name = if group.rank() == 0 {
             "ring"
@@ -245,22 +248,22 @@ fn different_algorithms_are_a_desync_that_names_both() {
     }
 }
 
-/// Also where calls that came before were alike, so that all ranks run them at once.
+/// Also after equal calls, which all ranks run on the calling thread.
 #[test]
-fn what_one_rank_alone_names_is_a_desync() {
+fn algorithm_named_by_one_rank_is_a_desync() {
     for ranks in [2, 3] {
         let names = family("all-reduce", &Topology::flat(ranks));
         for name in names.iter().map(Selection::name) {
             let errors = Ranks::run(TransportChoice::Loopback, ranks, |group| {
                 let (named, chosen) = (by(&name, 10), Case::simple(ALL_REDUCE, 10));
                 let last = if group.rank() == 1 { &named } else { &chosen };
-                // A rank may be told before it has ended the call that comes before.
+                // A rank may be notified before it has ended the previous call.
                 let calls = [&named, &chosen, &named, &chosen, last];
                 let results = calls.map(|case| run(group, case));
                 results.into_iter().find_map(Result::err)
             });
             for error in errors {
-                // What is chosen may be named.
+                // A call may name the default choice.
                 let Some(error) = error.filter(|_| name != "direct") else {
                     assert_eq!(name, "direct");
                     continue;
@@ -275,7 +278,7 @@ fn what_one_rank_alone_names_is_a_desync() {
 }
 
 #[test]
-fn what_is_not_chosen_is_explained() {
+fn explanation_names_rejected_candidates() {
     let hosts = Setup::on_hosts(&[0, 0, 1, 1]);
     let why = Ranks::run(hosts, 4, |group| {
         let explained = group.explain(ALL_REDUCE, 1 << 24, DType::F32, MemoryClass::Ordinary);
@@ -289,9 +292,9 @@ fn what_is_not_chosen_is_explained() {
     assert!(why.iter().all(|reasons| *reasons == why[0]));
 }
 
-/// Whom a schedule does not speak to has slots all the same.
+/// Ranks that a schedule does not communicate with have slots too.
 #[test]
-fn a_first_call_that_few_ranks_exchange_anything_in() {
+fn first_call_may_involve_few_ranks() {
     for ranks in 6..=9 {
         let broadcast = Collective::Broadcast { root: 0 };
         let case = Case::simple(broadcast, 5);
@@ -304,10 +307,9 @@ fn a_first_call_that_few_ranks_exchange_anything_in() {
     }
 }
 
-/// Nobody waits to hear of it where the collective does not make all ranks wait for all others
-/// anyway.
+/// Such calls exchange no positions, as the collectives do not make all ranks wait for all others.
 #[test]
-fn short_messages_from_and_to_a_root_do_not_depend_on_symmetric_memory() {
+fn short_rooted_calls_ignore_symmetric_memory() {
     let root = 1;
     let ranks = 3;
     for (collective, blocks) in [
@@ -320,7 +322,7 @@ fn short_messages_from_and_to_a_root_do_not_depend_on_symmetric_memory() {
         for (elements, symmetric) in [(3, 0), (2046, 0), (2049, 1), (30_000, 1)] {
             let case = Case {
                 symmetric: true,
-                // A reduction out of place leaves the vectors of the others alone.
+                // A reduction out of place does not write other ranks' vectors.
                 in_place: blocks == 1,
                 ..Case::simple(collective, elements / blocks)
             };

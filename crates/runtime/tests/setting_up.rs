@@ -1,4 +1,4 @@
-//! Tests of set-up that fails on one rank: it ends soon on all of them, with that rank's reason.
+//! Tests of set-up that fails on one rank: it soon fails on all ranks, with that rank's error.
 
 mod ranks;
 
@@ -7,19 +7,19 @@ use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 
 use ranks::Setup;
-use ranks::asked::{ALL_REDUCE, run};
 use ranks::case::Case;
+use ranks::requested::{ALL_REDUCE, run};
 use weft_runtime::{
     Endpoint, Error, Group, GroupOptions, MemoryStore, SplitOptions, TransportChoice, interruptible,
 };
 
 const TRANSPORTS: [TransportChoice; 2] = [TransportChoice::Shm, TransportChoice::Tcp];
-/// How soon everybody knows.
+/// The time within which all ranks must get the error.
 const SOON: Duration = Duration::from_secs(1);
-/// What nobody waits for.
+/// The timeout, which no rank should reach.
 const TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Runs every rank on a thread of its own, with an endpoint that is closed when all are over.
+/// Runs every rank on a thread, with an endpoint that is closed when all ranks have ended.
 fn ranks<T: Send>(
     transport: TransportChoice,
     size: u32,
@@ -58,7 +58,7 @@ fn create(
     Group::create(endpoint, store, rank, size, options, &never)
 }
 
-/// Takes all memory of a pool but less than so much, for good.
+/// Permanently allocates all memory of a pool except for at most `but` bytes.
 fn exhaust(endpoint: &Endpoint, but: u64) {
     let mut bytes = endpoint.pool().available();
     while bytes > but {
@@ -72,9 +72,9 @@ fn all_reduce(group: &Group) -> Result<(), Error> {
     run(group, &Case::simple(ALL_REDUCE, 100)).map(drop)
 }
 
-/// What every rank was told, and that it was soon.
-fn check(told: &[(Result<(), Error>, Duration)], words: &[&str]) {
-    for (rank, (result, after)) in told.iter().enumerate() {
+/// Checks every rank's error, and that it was returned soon.
+fn check(outcomes: &[(Result<(), Error>, Duration)], words: &[&str]) {
+    for (rank, (result, after)) in outcomes.iter().enumerate() {
         let text = result.as_ref().unwrap_err().to_string();
         assert!(*after < SOON, "rank {rank} after {after:?}: {text}");
         for word in words {
@@ -84,34 +84,34 @@ fn check(told: &[(Result<(), Error>, Duration)], words: &[&str]) {
 }
 
 #[test]
-fn symmetric_memory_that_one_rank_cannot_make_fails_on_all_and_the_group_goes_on() {
+fn failed_symmetric_memory_fails_on_all_and_keeps_the_group() {
     for transport in TRANSPORTS {
         for size in [2, 4] {
-            let told = ranks(transport, size, |rank, endpoint, store, over| {
+            let outcomes = ranks(transport, size, |rank, endpoint, store, over| {
                 let group = create(endpoint, store, rank, size).unwrap();
                 over.wait();
                 let began = Instant::now();
-                // More than there can be.
+                // More than an address space has.
                 let bytes = if rank == 1 { u64::MAX / 2 } else { 1 << 16 };
                 let result = group.symmetric(bytes).map(drop);
                 let after = began.elapsed();
-                // What was called off does not shift what comes later.
+                // The failed call does not shift the numbers of later ones.
                 let next = group.symmetric(1 << 16).unwrap();
                 all_reduce(&group).unwrap();
                 drop(next);
                 over.wait();
                 (result, after)
             });
-            check(&told[..1], &["rank 1: cannot make", "symmetric memory"]);
-            check(&told[1..2], &["cannot make", "symmetric memory"]);
-            check(&told[2..], &["rank 1: cannot make", "symmetric memory"]);
+            check(&outcomes[..1], &["rank 1: cannot make", "symmetric memory"]);
+            check(&outcomes[1..2], &["cannot make", "symmetric memory"]);
+            check(&outcomes[2..], &["rank 1: cannot make", "symmetric memory"]);
         }
     }
 }
 
 #[test]
-fn a_rank_that_gives_up_symmetric_memory_tells_who_calls_later() {
-    let told = ranks(TransportChoice::Shm, 2, |rank, endpoint, store, over| {
+fn interrupted_symmetric_memory_fails_later_callers() {
+    let outcomes = ranks(TransportChoice::Shm, 2, |rank, endpoint, store, over| {
         let group = create(endpoint, store, rank, 2).unwrap();
         over.wait();
         if rank == 1 {
@@ -126,15 +126,15 @@ fn a_rank_that_gives_up_symmetric_memory_tells_who_calls_later() {
         all_reduce(&group).unwrap();
         (result, after)
     });
-    check(&told[..1], &["interrupted"]);
-    check(&told[1..], &["rank 0: interrupted"]);
+    check(&outcomes[..1], &["interrupted"]);
+    check(&outcomes[1..], &["rank 0: interrupted"]);
 }
 
 #[test]
-fn a_split_that_one_rank_cannot_make_breaks_the_new_group_on_all() {
+fn failed_split_breaks_the_new_group_on_all() {
     for transport in TRANSPORTS {
         for size in [2, 4] {
-            let told = ranks(transport, size, |rank, endpoint, store, over| {
+            let outcomes = ranks(transport, size, |rank, endpoint, store, over| {
                 let world = create(endpoint.clone(), store, rank, size).unwrap();
                 all_reduce(&world).unwrap();
                 if rank == 1 {
@@ -142,16 +142,16 @@ fn a_split_that_one_rank_cannot_make_breaks_the_new_group_on_all() {
                 }
                 over.wait();
                 let began = Instant::now();
-                let everybody: Vec<u32> = (0..size).collect();
-                let made = world.split(&everybody, "all", SplitOptions::default());
+                let all: Vec<u32> = (0..size).collect();
+                let made = world.split(&all, "all", SplitOptions::default());
                 let result = made.and_then(|group| all_reduce(&group.unwrap()));
                 let after = began.elapsed();
                 over.wait();
                 all_reduce(&world).unwrap();
                 (result, after)
             });
-            check(&told, &["weft's pool has no room"]);
-            for (result, _) in told.iter().take(1).chain(&told[2..]) {
+            check(&outcomes, &["weft's pool has no room"]);
+            for (result, _) in outcomes.iter().take(1).chain(&outcomes[2..]) {
                 let text = result.as_ref().unwrap_err().to_string();
                 assert!(text.contains("rank 1 failed"), "{text}");
             }
@@ -160,35 +160,35 @@ fn a_split_that_one_rank_cannot_make_breaks_the_new_group_on_all() {
 }
 
 #[test]
-fn an_operation_that_one_rank_has_no_room_for_breaks_the_group_on_all() {
+fn operation_without_pool_memory_breaks_the_group() {
     for transport in TRANSPORTS {
         for size in [2, 4] {
-            let told = ranks(transport, size, |rank, endpoint, store, over| {
+            let outcomes = ranks(transport, size, |rank, endpoint, store, over| {
                 let group = create(endpoint.clone(), store, rank, size).unwrap();
                 all_reduce(&group).unwrap();
                 if rank == 1 {
                     exhaust(&endpoint, 64 << 10);
                 }
                 over.wait();
-                // What fits goes on.
+                // Operations that fit still work.
                 all_reduce(&group).unwrap();
                 over.wait();
                 let began = Instant::now();
                 let result = run(&group, &Case::simple(ALL_REDUCE, 1 << 18)).map(drop);
                 (result, began.elapsed())
             });
-            check(&told, &["weft's pool has no room", "WEFT_POOL_BYTES"]);
-            check(&told[..1], &["rank 1 failed"]);
+            check(&outcomes, &["weft's pool has no room", "WEFT_POOL_BYTES"]);
+            check(&outcomes[..1], &["rank 1 failed"]);
         }
     }
 }
 
 #[test]
-fn a_meeting_whose_group_one_rank_cannot_make_fails_on_all() {
+fn failed_group_creation_fails_on_all_ranks() {
     for transport in TRANSPORTS {
         for size in [2, 4] {
             for but in [4096, 20 << 20] {
-                let told = ranks(transport, size, |rank, endpoint, store, over| {
+                let outcomes = ranks(transport, size, |rank, endpoint, store, over| {
                     if rank == 1 {
                         exhaust(&endpoint, but);
                     }
@@ -199,18 +199,21 @@ fn a_meeting_whose_group_one_rank_cannot_make_fails_on_all() {
                     (result, began.elapsed())
                 });
                 if but == 4096 {
-                    check(&told, &["weft's pool has no room"]);
-                    check(&told[..1], &["rank 1 failed"]);
+                    check(&outcomes, &["weft's pool has no room"]);
+                    check(&outcomes[..1], &["rank 1 failed"]);
                 }
-                assert!(told.iter().all(|(_, after)| *after < SOON), "{told:?}");
+                assert!(
+                    outcomes.iter().all(|(_, after)| *after < SOON),
+                    "{outcomes:?}"
+                );
             }
         }
     }
 }
 
 #[test]
-fn whoever_gives_up_a_meeting_tells_who_comes_later() {
-    let told = ranks(TransportChoice::Shm, 2, |rank, endpoint, store, over| {
+fn cancelled_meeting_fails_ranks_that_join_later() {
+    let outcomes = ranks(TransportChoice::Shm, 2, |rank, endpoint, store, over| {
         let cancel = AtomicBool::new(rank == 0);
         if rank == 1 {
             over.wait();
@@ -226,27 +229,27 @@ fn whoever_gives_up_a_meeting_tells_who_comes_later() {
         }
         (made.map(drop), began.elapsed())
     });
-    check(&told[..1], &["cancelled"]);
-    check(&told[1..], &["rank 0", "cancelled"]);
+    check(&outcomes[..1], &["cancelled"]);
+    check(&outcomes[1..], &["rank 0", "cancelled"]);
 }
 
 static INTERRUPTED: AtomicBool = AtomicBool::new(false);
 
 #[test]
 fn waiting_for_symmetric_memory_can_be_interrupted() {
-    let told = ranks(TransportChoice::Tcp, 3, |rank, endpoint, store, over| {
+    let outcomes = ranks(TransportChoice::Tcp, 3, |rank, endpoint, store, over| {
         let world = create(endpoint, store, rank, 3).unwrap();
         over.wait();
         let began = Instant::now();
-        let asked = || INTERRUPTED.swap(true, Ordering::SeqCst);
+        let interrupted = || INTERRUPTED.swap(true, Ordering::SeqCst);
         // Ranks 1 and 2 never call it.
         let result = match rank {
-            0 => interruptible(asked, || world.symmetric(1 << 12).map(drop)),
+            0 => interruptible(interrupted, || world.symmetric(1 << 12).map(drop)),
             _ => Ok(()),
         };
         let after = began.elapsed();
         over.wait();
         (result, after)
     });
-    check(&told[..1], &["interrupted"]);
+    check(&outcomes[..1], &["interrupted"]);
 }

@@ -1,4 +1,4 @@
-//! Tests of groups of the ranks that are left.
+//! Tests of groups of surviving ranks.
 
 mod ranks;
 
@@ -17,13 +17,13 @@ const TRANSPORTS: [TransportChoice; 4] = [
     TransportChoice::Tcp,
     TransportChoice::Custom(strict),
 ];
-/// Within which survivors of a proven end must have their group.
+/// The time within which survivors of an ended process must have their group.
 const SOON: Duration = Duration::from_secs(5);
 
-/// A rank: its endpoint, whose closing is its end, and its group.
+/// A rank: its endpoint, whose closing is the rank's end, and its group.
 type Rank<'a> = (&'a Arc<Endpoint>, Arc<Group>);
 
-/// Makes a group, and does this on each rank once all have it.
+/// Makes a group, and runs `body` on each rank once all have it.
 fn run<T: Send>(
     setup: impl Into<Setup>,
     size: u32,
@@ -63,7 +63,7 @@ fn until_it_fails(group: &Group) {
 const LONG: Duration = Duration::from_secs(8);
 
 #[test]
-fn a_whole_group_shrinks_to_itself_once() {
+fn complete_group_shrinks_to_itself_once() {
     for transport in TRANSPORTS {
         run(transport, 3, LONG, |(_, group)| {
             let same = group.shrink("same", None).unwrap();
@@ -78,7 +78,7 @@ fn a_whole_group_shrinks_to_itself_once() {
 }
 
 #[test]
-fn survivors_go_on_whoever_has_ended() {
+fn survivors_make_a_group_after_any_rank_ended() {
     for transport in TRANSPORTS {
         for ended in 0..4 {
             let worked = Barrier::new(4);
@@ -105,7 +105,7 @@ fn survivors_go_on_whoever_has_ended() {
 #[test]
 fn groups_shrink_until_one_rank_is_left() {
     for transport in TRANSPORTS {
-        // Who ends before others have their group is left out of that.
+        // A rank that ends before others have their group is left out of it.
         let made = [4, 3, 2, 1].map(Barrier::new);
         run(transport, 5, LONG, |(endpoint, mut group)| {
             let number = group.rank();
@@ -123,14 +123,14 @@ fn groups_shrink_until_one_rank_is_left() {
 }
 
 #[test]
-fn ranks_that_end_in_the_middle_are_left_out() {
+fn ranks_that_end_during_shrink_are_left_out() {
     let seed = fresh_seed();
     for (round, transport) in (0..).zip(TRANSPORTS.into_iter().cycle().take(12)) {
         let mut rng = Rng::new(seed + round);
         let [first, second] = [rng.below(5) as u32, rng.below(5) as u32];
         let delay = Duration::from_micros(rng.below(3000) as u64);
         let survivors = 5 - if first == second { 1 } else { 2 };
-        // Where a call fails on some ranks, all shrink.
+        // If a call fails on some ranks, all shrink.
         let (together, failures) = (Barrier::new(survivors), AtomicUsize::new(0));
         let sizes = run(transport, 5, LONG, |(endpoint, group)| {
             if group.rank() == first {
@@ -145,7 +145,7 @@ fn ranks_that_end_in_the_middle_are_left_out() {
                     });
                 }
                 if group.rank() == second {
-                    // It is nobody any more, which it does not know.
+                    // It is not a member any more, which it does not know.
                     let _ = group.shrink("left", Some(Duration::from_secs(1)));
                     return None;
                 }
@@ -178,7 +178,7 @@ fn ranks_that_end_in_the_middle_are_left_out() {
 }
 
 #[test]
-fn who_does_not_call_is_left_out_and_told_when_it_calls() {
+fn rank_that_calls_too_late_is_left_out() {
     for transport in TRANSPORTS {
         let settled = Barrier::new(3);
         run(transport, 3, LONG, |(_, group)| {
@@ -187,14 +187,14 @@ fn who_does_not_call_is_left_out_and_told_when_it_calls() {
                 let error = group.shrink("late", None).map(|_| ()).unwrap_err();
                 let text = error.to_string();
                 assert!(
-                    text.contains("ranks 1, 2 have gone on without rank 0"),
+                    text.contains("ranks 1, 2 continue without rank 0"),
                     "{text}"
                 );
                 return;
             }
             let left = group.shrink("left", Some(Duration::from_secs(2))).unwrap();
             assert_eq!(group.ranks_of(&left), [1, 2]);
-            // They are asked though they have left the group.
+            // They must answer although they have left the group.
             group.close();
             all_reduce(&left).unwrap();
             settled.wait();
@@ -204,7 +204,7 @@ fn who_does_not_call_is_left_out_and_told_when_it_calls() {
 }
 
 #[test]
-fn of_two_ranks_that_live_only_rank_0_may_go_on_alone() {
+fn of_two_living_ranks_only_rank_0_may_continue() {
     for lone in [0, 1] {
         let settled = Barrier::new(2);
         run(TransportChoice::Shm, 2, LONG, |(_, group)| {
@@ -224,7 +224,7 @@ fn of_two_ranks_that_live_only_rank_0_may_go_on_alone() {
 }
 
 #[test]
-fn a_rank_that_has_closed_the_group_takes_no_part() {
+fn rank_that_closed_the_group_takes_no_part() {
     for transport in TRANSPORTS {
         let settled = Barrier::new(3);
         run(transport, 3, LONG, |(_, group)| {

@@ -17,9 +17,9 @@ fn client(server: &TcpStoreServer, deadline: Instant) -> Result<TcpStore, Error>
     TcpStore::connect(&address, StoreAccess::ThisHost, deadline, &NEVER)
 }
 
-/// One test: the limit is the process's.
+/// One test only, as the limit belongs to the process.
 #[test]
-fn a_store_serves_by_its_last_descriptor_and_tells_who_waits_when_it_has_none() {
+fn store_without_descriptors_refuses_waiting_clients() {
     let server = TcpStoreServer::start("127.0.0.1:0", &StoreAccess::ThisHost).unwrap();
 
     // One descriptor for the client's end, the last one for the server's.
@@ -33,15 +33,15 @@ fn a_store_serves_by_its_last_descriptor_and_tells_who_waits_when_it_has_none() 
         let waiter = scope.spawn(|| first.get("absent", within(30), &NEVER));
         std::thread::sleep(Duration::from_millis(200));
         let before = limit_descriptors(next_descriptor() + 1);
-        // It may get in once the waiter's connection is idle, which makes room.
+        // It may be served once the waiter's connection is idle, which frees a descriptor.
         let second = client(&server, within(20));
-        let told = waiter.join().unwrap();
+        let outcome = waiter.join().unwrap();
         limit_descriptors(before);
         drop(second);
-        match told {
-            // By the server; or by the waiter's own process, where it waited too late.
+        match outcome {
+            // Reported by the server, or by the waiter's process if it waited too late.
             Err(Error::Config(why)) => assert!(why.contains("ulimit -n"), "{why}"),
-            other => panic!("the waiter was not told: {other:?}"),
+            other => panic!("the waiter was not refused: {other:?}"),
         }
     });
 }

@@ -1,5 +1,5 @@
-//! Tests of concurrency: random operations in flight together, several groups from several threads,
-//! and groups within groups.
+//! Tests of concurrency: random concurrent operations, several groups from several threads, and
+//! groups within groups.
 
 mod ranks;
 
@@ -15,7 +15,7 @@ use weft_runtime::{Group, SplitOptions, Symmetric, Tiling, TransportChoice, Work
 use weft_schedule::Collective;
 use weft_transport_testing::strict;
 
-/// So many operations of one group are in flight at once: more than the runtime lets run.
+/// Concurrent operations of one group: more than the runtime runs at a time.
 const WINDOW: usize = 7;
 
 fn random_case(rng: &mut Rng, ranks: u32, choices: &[ForcedChoice]) -> Case {
@@ -90,11 +90,11 @@ fn random_blocks(rng: &mut Rng, collective: Collective, ranks: usize) -> (BlockC
     }
 }
 
-/// An operation as the latency path takes them, which most often has a root. Every other one names
-/// its algorithm.
+/// An operation for the calling-thread path, mostly with a root. Every other one names its
+/// algorithm.
 fn short_case(rng: &mut Rng, ranks: u32, choices: &[ForcedChoice]) -> Case {
     let root = rng.below(ranks as usize) as u32;
-    // The same root again and again is what lets it run ahead.
+    // A root can run ahead only if it stays the same.
     let root = if rng.below(4) > 0 { 0 } else { root };
     let collective = *rng.one_of(&[
         Collective::Broadcast { root },
@@ -130,12 +130,12 @@ fn random_cases(seed: u64, count: usize, ranks: u32, setup: &Setup) -> Vec<Case>
         .collect()
 }
 
-/// One rank's part in a list of operations. What it decides alone comes from `rng`.
+/// One rank's part in a list of operations. `rng` makes the rank's own decisions.
 struct RankScript<'a> {
     group: &'a Group,
     cases: &'a [Case],
     memory: Symmetric,
-    /// The symmetric memory of one operation.
+    /// Bytes of symmetric memory per operation.
     part: usize,
     rng: Rng,
     flying: Vec<(usize, Arena, Work)>,
@@ -143,7 +143,7 @@ struct RankScript<'a> {
 }
 
 impl<'a> RankScript<'a> {
-    /// Returns the outputs.
+    /// Runs all operations. Returns their outputs.
     fn play(group: &'a Group, cases: &'a [Case], rng: Rng) -> Vec<Vec<u8>> {
         let needed = cases.iter().map(|case| Arena::needed(case, group.size()));
         let part = needed.max().unwrap_or(0);
@@ -169,19 +169,19 @@ impl<'a> RankScript<'a> {
     }
 
     fn start(&mut self, index: usize) {
-        // Its part of the memory is taken by an earlier operation.
+        // An earlier operation uses its part of the memory.
         if let Some(position) = self.flying.iter().position(|(i, ..)| i + WINDOW == index) {
             self.end(position);
         }
         while self.rng.below(WINDOW) < self.flying.len() {
             self.end_any();
         }
-        // Now and then a rank is late.
+        // Sometimes a rank is late.
         let turns = if self.rng.below(8) == 0 { 300 } else { 0 };
         (0..turns).for_each(|_| std::thread::yield_now());
         let case = &self.cases[index];
         let at = index % WINDOW * self.part;
-        // Now and then one rank alone has no symmetric memory.
+        // Sometimes a single rank has no symmetric memory.
         let shared = (self.rng.below(8) > 0).then_some((&self.memory, at));
         let arena = Arena::new(case, self.group, shared);
         let background = self.rng.below(2) == 0;
@@ -208,7 +208,7 @@ impl<'a> RankScript<'a> {
         );
     }
 
-    /// A message to the next rank and one from the rank before, while operations are in flight.
+    /// A message to the next rank and one from the previous rank, during other operations.
     fn exchange(&mut self, tag: u64) {
         let (rank, ranks) = (self.group.rank(), self.group.size());
         let bytes = (tag as usize * 7919) % 150_000;
@@ -288,9 +288,9 @@ fn random_operations_over_several_hosts() {
     }
 }
 
-/// Ranks that run ahead of others must not overwrite what these have not read.
+/// Ranks that run ahead must not overwrite data that others have not read.
 #[test]
-fn short_operations_one_after_the_other() {
+fn consecutive_short_operations() {
     let choices_of = |ranks| choices(&TransportChoice::Shm.into(), ranks);
     for (ranks, count) in [2, 3, 4, 5, 6, 7, 8, 9].map(|ranks| (ranks, 5000 / ranks as usize)) {
         let (seed, choices) = (fresh_seed(), choices_of(ranks));
@@ -308,13 +308,13 @@ fn short_operations_one_after_the_other() {
     }
 }
 
-/// One group of some ranks within a larger one, and what it does.
+/// A group of some ranks within a larger one, with its operations.
 struct SubGroup {
     ranks: Vec<u32>,
     cases: Vec<Case>,
 }
 
-/// Every rank drives all groups that it is in at once, with a thread for each.
+/// Every rank uses all of its groups concurrently, with a thread for each.
 fn groups_at_once(setup: &Setup, ranks: u32, parts: &[&[u32]]) {
     let seed = fresh_seed();
     let parts: Vec<SubGroup> = (0..)
@@ -336,7 +336,7 @@ fn groups_at_once(setup: &Setup, ranks: u32, parts: &[&[u32]]) {
                     .map(|t| t.join().unwrap())
                     .collect::<Vec<_>>()
             });
-            // Nobody leaves while others are still busy.
+            // No rank leaves while others are still busy.
             perform(&Case::simple(Collective::Barrier, 0), world, None);
             outputs
         });
@@ -378,7 +378,7 @@ fn groups_within_and_across_hosts() {
         &Setup::on_hosts(&[0, 0, 1, 1, 1]),
         5,
         &[
-            // The ranks of one host share memory, whatever joins their parents.
+            // The ranks of one host share memory, regardless of the parent group's transports.
             &[0, 1],
             &[4, 2, 3],
             &[0, 2],
@@ -389,6 +389,6 @@ fn groups_within_and_across_hosts() {
 }
 
 #[test]
-fn a_group_of_one_rank() {
+fn group_of_one_rank() {
     groups_at_once(&TransportChoice::Tcp.into(), 2, &[&[0], &[1], &[1, 0]]);
 }

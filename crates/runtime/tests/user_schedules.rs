@@ -1,4 +1,4 @@
-//! Tests of user schedules: added to a group, or brought by its options or a profile, and equal on
+//! Tests of user schedules: added to a group, or given by its options or a profile, and the same on
 //! all ranks.
 
 mod ranks;
@@ -6,12 +6,12 @@ mod ranks;
 use std::collections::BTreeMap;
 
 use ranks::arena::{Arena, perform};
-use ranks::asked::{
+use ranks::case::Case;
+use ranks::judge::check;
+use ranks::requested::{
     ALL_REDUCE, by, forced, name_of, profile, programs, programs_for, row, run, setup,
     until_all_have_met,
 };
-use ranks::case::Case;
-use ranks::judge::check;
 use ranks::{Ranks, Setup};
 use weft_algorithms::MemoryClass;
 use weft_kernels::DType;
@@ -19,14 +19,14 @@ use weft_runtime::{Error, Policy, Profile, Schedules, SplitOptions, TransportCho
 use weft_schedule::{Collective, Schedule, parse, print};
 use weft_transport_testing::strict;
 
-/// These schedules, by name: each is one of weft's algorithms for all-reduce under another name.
+/// Schedules by name: each is one of weft's algorithms for all-reduce under another name.
 fn texts(pairs: &[(&str, &str)], ranks: u32) -> Schedules {
     let text =
         |(name, of): &(&str, &str)| (name.to_string(), print(&programs(of, ALL_REDUCE, ranks)));
     pairs.iter().map(text).collect()
 }
 
-/// A policy that brings schedules, and allows these algorithms only.
+/// A policy with schedules that only allows these algorithms.
 fn bringing(schedules: Schedules, algorithms: &[(&str, &str)]) -> Policy {
     Policy {
         schedules,
@@ -39,7 +39,7 @@ const FROM_1: &str = "format 2\ncollective broadcast from 1\nranks 2\ngrid equal
                       rank 0\n  wait 1 #0\n  copy output[0] <- receive(1:0)[0]\n\
                       rank 1\n  copy 0.receive(1:0)[0] <- output[0]\n  signal 0 #0\n";
 
-/// All-reduce of two ranks that exchange their vectors as 32-bit floats, whatever the message has.
+/// All-reduce of two ranks that exchange their vectors as 32-bit floats, for any element type.
 fn as_f32() -> Vec<Schedule> {
     let header =
         "format 2\ncollective all-reduce\nranks 2\ngrid equal 1\nscratch 1 1 1\nreceive 1\n\n";
@@ -58,7 +58,7 @@ fn as_f32() -> Vec<Schedule> {
     parse(&format!("{header}{first}{second}")).unwrap()
 }
 
-/// All that comes to this meeting are refused, with these words.
+/// Checks that all ranks of this meeting are refused, with these words.
 fn all_refused(setups: &[Setup], expected: &[&str]) {
     for error in ranks::refusals(setups) {
         let text = error.to_string();
@@ -68,7 +68,7 @@ fn all_refused(setups: &[Setup], expected: &[&str]) {
 }
 
 #[test]
-fn a_schedule_of_ones_own_runs_like_any_other() {
+fn user_schedule_runs_like_any_other() {
     for transport in [TransportChoice::Shm, TransportChoice::Tcp] {
         let case = by("mine", 1000);
         let outputs = Ranks::run(transport, 3, |group| {
@@ -87,7 +87,7 @@ fn a_schedule_of_ones_own_runs_like_any_other() {
         });
         let (outputs, mapped): (Vec<_>, Vec<_>) = outputs.into_iter().unzip();
         check(&case, &outputs);
-        // Over TCP nobody reads another rank's memory.
+        // Over TCP no rank reads another rank's memory.
         let refused = mapped.iter().filter(|mapped| mapped.is_err()).count();
         let expected = if matches!(transport, TransportChoice::Tcp) {
             3
@@ -99,7 +99,7 @@ fn a_schedule_of_ones_own_runs_like_any_other() {
 }
 
 #[test]
-fn a_wrong_schedule_is_refused_with_the_verifiers_message() {
+fn incorrect_schedule_is_refused_with_the_verifiers_message() {
     Ranks::run(TransportChoice::Loopback, 2, |group| {
         let refusal = |schedules| {
             let error = group.add_schedule("mine", schedules).unwrap_err();
@@ -124,7 +124,7 @@ fn a_wrong_schedule_is_refused_with_the_verifiers_message() {
 }
 
 #[test]
-fn a_rooted_schedule_is_for_its_root_only() {
+fn rooted_schedule_is_for_its_root_only() {
     let schedules = parse(FROM_1).unwrap();
     Ranks::run(TransportChoice::Tcp, 2, |group| {
         group.add_schedule("mine", schedules.clone()).unwrap();
@@ -139,7 +139,7 @@ fn a_rooted_schedule_is_for_its_root_only() {
 }
 
 #[test]
-fn a_put_is_measured_in_its_own_encoding() {
+fn put_is_measured_in_its_encoding() {
     let schedules = as_f32();
     for transport in [
         TransportChoice::Loopback,
@@ -162,7 +162,7 @@ fn a_put_is_measured_in_its_own_encoding() {
 }
 
 #[test]
-fn encodings_that_do_not_hold_the_elements_are_refused() {
+fn encodings_that_lose_values_are_refused() {
     let schedules = as_f32();
     let text = print(&schedules);
     for transport in [TransportChoice::Loopback, TransportChoice::Tcp] {
@@ -214,13 +214,17 @@ fn different_schedules_under_one_name_are_a_desync() {
 }
 
 #[test]
-fn a_profile_brings_its_schedules_and_the_plan_is_the_same_elsewhere() {
+fn profile_with_schedules_gives_the_same_plan_everywhere() {
     let rows = || vec![row(Some(4096), "mine", None), row(None, "ring", None)];
-    let brought = Profile {
+    let with_schedules = Profile {
         schedules: texts(&[("mine", "two-shot")], 3),
         ..profile(&[3], true, rows())
     };
-    let setup = setup(TransportChoice::Shm, Policy::default(), vec![brought]);
+    let setup = setup(
+        TransportChoice::Shm,
+        Policy::default(),
+        vec![with_schedules],
+    );
     let case = Case::simple(ALL_REDUCE, 1000);
     let found = Ranks::run(setup, 3, |group| {
         let output = run(group, &case).unwrap();
@@ -240,7 +244,7 @@ fn a_profile_brings_its_schedules_and_the_plan_is_the_same_elsewhere() {
     let (explained, _) = &found[0];
     assert_eq!(explained.algorithm, "mine");
     assert!(
-        explained.why[0].contains("what the profile says"),
+        explained.why[0].contains("the profile's choice"),
         "{explained:?}"
     );
     assert!(found.iter().all(|(other, _)| other == explained));
@@ -269,13 +273,13 @@ fn a_profile_brings_its_schedules_and_the_plan_is_the_same_elsewhere() {
 }
 
 #[test]
-fn options_bring_schedules_that_may_be_forced() {
+fn schedules_in_options_may_be_forced() {
     for transport in [TransportChoice::Shm, TransportChoice::Tcp] {
         let policy = bringing(texts(&[("mine", "ring")], 4), &[("all-reduce", "mine")]);
         let case = Case::simple(ALL_REDUCE, 100);
         let found = Ranks::run(setup(transport, policy, vec![]), 4, |group| {
             let output = run(group, &case).unwrap();
-            // Every rank of the same number of ranks inherits it; others are free again.
+            // Groups with the same number of ranks inherit it; others use the defaults.
             let split = |ranks: &[u32]| {
                 let child = group.split(ranks, "child", SplitOptions::default());
                 child.unwrap().map(|child| {
@@ -301,23 +305,23 @@ fn options_bring_schedules_that_may_be_forced() {
 }
 
 #[test]
-fn ranks_that_bring_different_schedules_are_told_so() {
-    let bring = |of: &str| {
+fn different_schedules_are_refused_on_all_ranks() {
+    let with = |of: &str| {
         let policy = bringing(texts(&[("mine", of)], 2), &[]);
         setup(TransportChoice::Loopback, policy, vec![])
     };
     all_refused(
-        &[bring("ring"), bring("two-shot")],
+        &[with("ring"), with("two-shot")],
         &["was given schedules (name=hash) mine=", "this rank mine="],
     );
     all_refused(
-        &[bring("ring"), Setup::from(TransportChoice::Loopback)],
+        &[with("ring"), Setup::from(TransportChoice::Loopback)],
         &["schedules (name=hash)", "(none)"],
     );
 }
 
 #[test]
-fn schedules_that_cannot_run_are_refused_when_the_ranks_meet() {
+fn unsupported_schedules_are_refused_at_the_rendezvous() {
     let refused = |schedules: Schedules, expected: &[&str]| {
         let setup = setup(TransportChoice::Loopback, bringing(schedules, &[]), vec![]);
         all_refused(&[setup.clone(), setup], expected);
@@ -340,7 +344,7 @@ fn schedules_that_cannot_run_are_refused_when_the_ranks_meet() {
 }
 
 #[test]
-fn a_profiles_schedules_are_refused_with_its_name_or_left_out() {
+fn profiles_invalid_schedules_are_refused_or_ignored() {
     let rows = || vec![row(None, "mine", None)];
     let spoilt = |required| Profile {
         schedules: texts(&[("mine", "ring")], 3),
@@ -357,11 +361,14 @@ fn a_profiles_schedules_are_refused_with_its_name_or_left_out() {
         name_of(group, 1 << 20)
     });
     assert_eq!(names, ["slice-reduce"; 2]);
-    let brought = Profile {
+    let with_schedules = Profile {
         schedules: texts(&[("mine", "ring")], 2),
         ..profile(&[2], true, rows())
     };
-    let other = with(brought, bringing(texts(&[("mine", "two-shot")], 2), &[]));
+    let other = with(
+        with_schedules,
+        bringing(texts(&[("mine", "two-shot")], 2), &[]),
+    );
     all_refused(
         &[other.clone(), other],
         &["a test's profile", "\"mine\" is taken"],
@@ -369,14 +376,18 @@ fn a_profiles_schedules_are_refused_with_its_name_or_left_out() {
 }
 
 #[test]
-fn a_profiles_rooted_schedule_is_for_its_root_and_defaults_for_others() {
-    let brought = Profile {
+fn profiles_rooted_schedule_leaves_defaults_for_other_roots() {
+    let with_schedules = Profile {
         schedules: BTreeMap::from([("mine".to_owned(), FROM_1.to_owned())]),
         table: BTreeMap::from([("broadcast".to_owned(), vec![row(None, "mine", None)])]),
         ..profile(&[2], true, vec![])
     };
     let why = Ranks::run(
-        setup(TransportChoice::Shm, Policy::default(), vec![brought]),
+        setup(
+            TransportChoice::Shm,
+            Policy::default(),
+            vec![with_schedules],
+        ),
         2,
         |group| {
             for root in [0, 1, 0] {
@@ -399,7 +410,7 @@ fn a_profiles_rooted_schedule_is_for_its_root_and_defaults_for_others() {
 }
 
 #[test]
-fn a_schedule_may_reach_symmetric_memory_and_then_runs_on_nothing_else() {
+fn schedule_on_symmetric_memory_refuses_ordinary_memory() {
     let policy = bringing(
         Schedules::from([("mine".to_owned(), print(&in_place(3)))]),
         &[("all-reduce", "mine")],
@@ -421,8 +432,8 @@ fn a_schedule_may_reach_symmetric_memory_and_then_runs_on_nothing_else() {
                 let work = arena.issue(&case, group, false).unwrap();
                 work.wait(None, &mut || false).map(|_| arena.finish())
             };
-            // Refused on all ranks, and the group goes on: ordinary memory on one rank, and another
-            // place.
+            // Refused on all ranks without breaking the group: ordinary memory on one rank, and a
+            // different position.
             let apart = |rank: u32| if group.rank() == rank { 4096 } else { 0 };
             let elsewhere = run_there(1000, apart(1)).unwrap_err();
             let mixed = match group.rank() {
@@ -438,7 +449,7 @@ fn a_schedule_may_reach_symmetric_memory_and_then_runs_on_nothing_else() {
                 );
             }
             if is_forced {
-                // Forced for all calls: also for those that do not name it, however short.
+                // Forced for all calls, including short ones that do not name it.
                 let unnamed = Case {
                     symmetric: true,
                     ..Case::simple(ALL_REDUCE, 1)
@@ -450,7 +461,7 @@ fn a_schedule_may_reach_symmetric_memory_and_then_runs_on_nothing_else() {
             let before = group.symmetric_operations();
             let outputs = [1, 1000, 30_000].map(|count| run_there(count, 8192).unwrap());
             assert_eq!(group.symmetric_operations() - before, 3);
-            // Calls that do not name it, and other collectives, are as ever.
+            // Calls that do not name it, and other collectives, are not affected.
             perform(&Case::simple(Collective::AllGather, 100), group, None);
             outputs
         });
@@ -474,13 +485,13 @@ fn a_schedule_may_reach_symmetric_memory_and_then_runs_on_nothing_else() {
     );
 }
 
-/// An all-reduce in which every rank adds its share in all ranks' arrays, in the order of ranks.
+/// An all-reduce in which every rank adds its share of all ranks' arrays, in the order of ranks.
 fn in_place(ranks: u32) -> Vec<Schedule> {
     programs_for(MemoryClass::Symmetric, "slice-reduce", ALL_REDUCE, ranks)
 }
 
 #[test]
-fn a_schedule_that_adds_in_the_order_of_ranks_is_reproducible() {
+fn schedule_that_adds_in_rank_order_is_reproducible() {
     let policy = Policy {
         reproducible: true,
         ..bringing(texts(&[("mine", "two-shot"), ("round", "ring")], 3), &[])
@@ -490,7 +501,7 @@ fn a_schedule_that_adds_in_the_order_of_ranks_is_reproducible() {
         let output = run(group, &case).unwrap();
         assert_eq!(output, run(group, &by("direct", 1000)).unwrap());
         let refused = run(group, &by("round", 1000)).unwrap_err().to_string();
-        assert!(refused.contains("honoured by"), "{refused}");
+        assert!(refused.contains("that support it"), "{refused}");
         assert!(refused.contains(", mine"), "{refused}");
         let known = group.schedules().unwrap();
         assert_eq!(

@@ -1,5 +1,5 @@
-//! Tests of wire formats: errors within the stated bounds, the same bits on all ranks, and what
-//! formats are for.
+//! Tests of wire formats: errors within the documented bounds, the same bits on all ranks, and
+//! refused calls.
 
 mod ranks;
 
@@ -92,8 +92,8 @@ impl WireCall {
     }
 }
 
-/// How far one rounding moves a number: relative to it, and relative to the largest of its block or
-/// in any case.
+/// The error of one rounding: relative to the number, relative to the largest of its block, and
+/// absolute.
 fn rounding(wire: WireFormat) -> (f64, f64, f64) {
     match wire {
         WireFormat::Full => (0.0, 0.0, 0.0),
@@ -104,11 +104,11 @@ fn rounding(wire: WireFormat) -> (f64, f64, f64) {
     }
 }
 
-/// What docs/how-to/wire.md promises for a sum of `ranks` numbers of which `sums` are the sums of
-/// magnitudes: for element `at`.
+/// The bound of docs/how-to/wire.md for element `at` of a sum of `ranks` numbers; `sums` are the
+/// sums of magnitudes.
 fn bound(wire: WireFormat, ranks: usize, sums: &[f64], at: usize) -> f64 {
     let (relative, of_block, least) = rounding(wire);
-    // Wherever blocks begin, this one is among them.
+    // Covers the element's block for any beginning of blocks.
     let near = at.saturating_sub(127)..(at + 128).min(sums.len());
     let largest = sums[near].iter().fold(0.0_f64, |most, x| most.max(*x));
     let growth = (1.0 + relative).powi(ranks as i32);
@@ -118,7 +118,7 @@ fn bound(wire: WireFormat, ranks: usize, sums: &[f64], at: usize) -> f64 {
         + f64::from(f32::MIN_POSITIVE)
 }
 
-/// Numbers of many magnitudes that do not overflow binary16 in sums of a few.
+/// Numbers of many magnitudes whose sums do not overflow binary16.
 fn elements(rank: usize, count: usize, seed: u64) -> Vec<f32> {
     let mut rng = Rng::new(seed ^ (rank as u64 + 1) << 48);
     let mut number = || match rng.below(8) {
@@ -131,7 +131,7 @@ fn elements(rank: usize, count: usize, seed: u64) -> Vec<f32> {
     (0..count).map(|_| number()).collect()
 }
 
-/// A rank's result by definition.
+/// A rank's exact result.
 fn defined(call: &WireCall, inputs: &[Vec<f32>], rank: usize) -> Vec<f64> {
     let wide = |from: &[Vec<f32>]| from.iter().flatten().map(|x| f64::from(*x)).collect();
     let (ranks, elements) = (inputs.len(), inputs[0].len());
@@ -186,7 +186,7 @@ fn bits(elements: &[f32]) -> Vec<u32> {
     elements.iter().map(|x| x.to_bits()).collect()
 }
 
-/// Groups of which some ranks share no memory.
+/// Groups with some ranks that share no memory.
 fn groups() -> Vec<(Setup, u32)> {
     vec![
         (TransportChoice::Tcp.into(), 2),
@@ -197,7 +197,8 @@ fn groups() -> Vec<(Setup, u32)> {
     ]
 }
 
-/// Every algorithm that can carry it out, and what is chosen, in a format of 16 bits and one of 8.
+/// Every algorithm that supports wire formats, and the default choice, in a 16-bit and an 8-bit
+/// format.
 fn calls(setup: &Setup, ranks: u32, seed: u64) -> Vec<WireCall> {
     let collectives = [
         Collective::AllReduce,
@@ -230,7 +231,7 @@ fn calls(setup: &Setup, ranks: u32, seed: u64) -> Vec<WireCall> {
 }
 
 #[test]
-fn errors_are_within_the_bounds_and_all_ranks_get_the_same_bits() {
+fn errors_are_bounded_and_all_ranks_get_equal_bits() {
     let seed = fresh_seed();
     println!("seed {seed}");
     for (setup, ranks) in groups() {
@@ -311,7 +312,7 @@ fn infinities_nan_and_overflow_are_the_same_on_all_ranks() {
 }
 
 #[test]
-fn a_group_says_how_its_sums_travel() {
+fn wire_format_of_a_group_applies_to_its_sums() {
     let mut setup = Setup::from(TransportChoice::Tcp);
     setup.terms.policy.wire = WireFormat::Bf16;
     let third = |group: &Group| vec![1.0_f32 / (3.0 + group.rank() as f32); 100];
@@ -349,7 +350,7 @@ fn a_group_says_how_its_sums_travel() {
 }
 
 #[test]
-fn ranks_that_share_memory_lose_nothing() {
+fn ranks_that_share_memory_use_full_precision() {
     let results = Ranks::run(TransportChoice::Shm, 3, |group| {
         let input = elements(group.rank() as usize, 5000, 3);
         let [full, bf16] = [WireFormat::Full, WireFormat::Bf16]
@@ -360,7 +361,7 @@ fn ranks_that_share_memory_lose_nothing() {
 }
 
 #[test]
-fn what_a_format_is_not_for_is_refused_by_name() {
+fn unsupported_wire_formats_are_refused_by_name() {
     let reduced = WireCall::all_reduce(WireFormat::Fp16);
     let cases = [
         (

@@ -6,17 +6,17 @@ use super::case::{Case, GUARD, Places};
 use super::judge::named;
 use super::numbers;
 
-/// What is in memory that nobody has written to.
+/// The content of memory that has not been written.
 const POISON: u8 = 0xa5;
 
-/// A case ready to be issued, or under way.
+/// A case that is ready to be issued, or unfinished.
 pub(crate) struct Arena {
     base: *mut u8,
     bytes: usize,
-    /// What the whole memory held before.
+    /// The previous content of the whole memory.
     before: Vec<u8>,
     places: Places,
-    /// Ordinary memory.
+    /// The ordinary memory, if it is used.
     _own: Option<Vec<u8>>,
 }
 
@@ -26,7 +26,7 @@ impl Arena {
         (case.bytes(ranks as usize) + 3 * GUARD).next_multiple_of(GUARD)
     }
 
-    /// Lays out a case in memory of its own, or in symmetric memory at this offset.
+    /// Lays out a case in ordinary memory, or in symmetric memory at this offset.
     pub(crate) fn new(case: &Case, group: &Group, shared: Option<(&Symmetric, usize)>) -> Self {
         let (rank, ranks) = (group.rank() as usize, group.size() as usize);
         let mut places = case.places(rank, ranks);
@@ -38,7 +38,7 @@ impl Arena {
             }
             None => {
                 let mut own = vec![0; bytes];
-                // Elements may begin at any address that is theirs.
+                // Elements may begin at any address that is aligned for them.
                 let skip = GUARD + case.seed as usize % 8 * case.dtype.size();
                 (own.as_mut_ptr(), Some(own), skip)
             }
@@ -48,7 +48,7 @@ impl Arena {
         }
         let mut before = vec![POISON; bytes];
         before[places.input.clone()].copy_from_slice(&case.input(rank, ranks));
-        // SAFETY: the memory is this long, and no operation uses it.
+        // SAFETY: the memory has this length, and no operation uses it.
         unsafe { std::ptr::copy_nonoverlapping(before.as_ptr(), base, bytes) };
         Arena {
             base,
@@ -79,20 +79,20 @@ impl Arena {
         }
     }
 
-    /// Starts the case. The arena must be kept until the operation is over.
+    /// Starts the case. The arena must be kept until the operation has ended.
     pub(crate) fn issue(
         &self,
         case: &Case,
         group: &Group,
         background: bool,
     ) -> Result<Work, Error> {
-        // SAFETY: the arena has the sizes that the case says, and is kept.
+        // SAFETY: the arena has the sizes of the case, and is kept.
         unsafe { group.issue(self.call(case, group), background) }
     }
 
-    /// The output of an operation that is over. Panics if anything else was written.
+    /// The output of an operation that has ended. Panics if anything else was written.
     pub(crate) fn finish(self) -> Vec<u8> {
-        // SAFETY: the memory is this long, and the operation is over.
+        // SAFETY: the memory has this length, and the operation has ended.
         let after = unsafe { std::slice::from_raw_parts(self.base, self.bytes) };
         let written = match self.places.writes {
             true => self.places.output.clone(),
@@ -109,7 +109,7 @@ impl Arena {
     }
 }
 
-/// Runs a case from its beginning to its end, and returns the output.
+/// Runs a case, and returns the output.
 pub(crate) fn perform(case: &Case, group: &Group, memory: Option<&Symmetric>) -> Vec<u8> {
     let (rank, ranks) = (group.rank(), group.size());
     named(&format!("rank {rank} of {ranks}: {case:?}"), || {

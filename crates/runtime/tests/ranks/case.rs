@@ -1,4 +1,4 @@
-//! One collective operation to try, with its data.
+//! Test case: one collective operation with its data.
 
 use std::ops::Range;
 
@@ -8,18 +8,18 @@ use weft_schedule::{Collective, WireFormat};
 
 use super::{Rng, numbers};
 
-/// How many elements the blocks have.
+/// The numbers of elements of the blocks.
 #[derive(Clone, Debug)]
 pub(crate) enum BlockCounts {
-    /// All this many; for operations on vectors, the vector.
+    /// All blocks have this many; for operations on vectors, the vector.
     Equal(usize),
-    /// Each rank's.
+    /// The block of each rank.
     PerRank(Vec<usize>),
     /// All-to-all: `[from][to]`.
     PerPair(Vec<Vec<usize>>),
 }
 
-/// One operation to try.
+/// An operation to test.
 #[derive(Clone, Debug)]
 pub(crate) struct Case {
     pub(crate) collective: Collective,
@@ -27,17 +27,17 @@ pub(crate) struct Case {
     pub(crate) tiling: Tiling,
     pub(crate) wire: Option<WireFormat>,
     pub(crate) dtype: DType,
-    /// The factor of a PremulSum is each rank's own: `numbers::factor`.
+    /// A PremulSum uses each rank's factor: `numbers::factor`.
     pub(crate) op: Op,
     pub(crate) blocks: BlockCounts,
     pub(crate) in_place: bool,
     pub(crate) symmetric: bool,
     pub(crate) priority: i32,
-    /// Of the data.
+    /// The seed of the data.
     pub(crate) seed: u64,
 }
 
-/// Where a rank's buffers lie, in bytes from the first one's first byte, and how much of them is
+/// The places of a rank's buffers, in bytes from the first one's first byte, and the length that is
 /// written.
 #[derive(Debug)]
 pub(crate) struct Places {
@@ -47,7 +47,7 @@ pub(crate) struct Places {
     pub(crate) writes: bool,
 }
 
-/// Lies between buffers, and must stay as it is.
+/// Bytes between buffers, which must not change.
 pub(crate) const GUARD: usize = 128;
 
 impl Case {
@@ -84,7 +84,7 @@ impl Case {
         }
     }
 
-    /// What rank `from` sends to rank `to`, in elements of its input.
+    /// The elements of rank `from`'s input that it sends to rank `to`.
     pub(crate) fn sent(&self, from: usize, to: usize) -> Range<usize> {
         match &self.blocks {
             BlockCounts::PerPair(pairs) => {
@@ -96,7 +96,7 @@ impl Case {
         }
     }
 
-    /// What the runtime is told.
+    /// The counts for the runtime.
     pub(crate) fn counts(&self, rank: usize) -> Counts {
         let wide = |list: &[usize]| list.iter().map(|n| *n as u64).collect();
         match &self.blocks {
@@ -129,8 +129,8 @@ impl Case {
         }
     }
 
-    /// Where the buffers lie: at the same places on all ranks, so that symmetric memory is used as
-    /// such where it can be.
+    /// The places of the buffers, the same on all ranks, so that symmetric memory is used directly
+    /// where possible.
     pub(crate) fn places(&self, rank: usize, ranks: usize) -> Places {
         let size = self.dtype.size();
         let (input, output) = self.lengths(rank, ranks);
@@ -153,7 +153,7 @@ impl Case {
             }
             _ => (0, apart.next_multiple_of(64)),
         };
-        // Who scales its contribution needs room for it.
+        // A rank that scales its contribution needs room for it.
         let scales = matches!(self.op, Op::PremulSum(_));
         let writes = match self.collective {
             Collective::Reduce { root } => root as usize == rank || scales,

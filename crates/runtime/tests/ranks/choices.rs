@@ -4,7 +4,7 @@ use weft_algorithms::{Reach, Requirements, Selection, Topology, family, registry
 
 use super::Setup;
 
-/// So many compositions of each collective are tried in a group; others in groups of another size.
+/// Compositions of each collective per group; groups of other sizes test others.
 const COMPOSITIONS: usize = 5;
 
 /// An algorithm with its parts.
@@ -13,11 +13,11 @@ pub(crate) struct ForcedChoice {
     pub(crate) name: String,
     pub(crate) collective: &'static str,
     pub(crate) requires: Requirements,
-    /// Its place among those of its collective.
+    /// Its index among those of its collective.
     pub(crate) place: usize,
 }
 
-/// Everything that ranks joined like this can run, and a selection of the compositions.
+/// All algorithms that ranks with this setup can run, with a selection of the compositions.
 pub(crate) fn choices(setup: &Setup, ranks: u32) -> Vec<ForcedChoice> {
     let reach = reach(setup, ranks);
     let mut choices = every(setup, ranks);
@@ -25,7 +25,7 @@ pub(crate) fn choices(setup: &Setup, ranks: u32) -> Vec<ForcedChoice> {
     choices
 }
 
-/// What ranks joined like this cannot run.
+/// The algorithms that ranks with this setup cannot run.
 pub(crate) fn refused(setup: &Setup, ranks: u32) -> Vec<ForcedChoice> {
     let reach = reach(setup, ranks);
     let mut choices = every(setup, ranks);
@@ -72,7 +72,7 @@ fn topology(setup: &Setup, ranks: u32) -> Topology {
     }
 }
 
-/// What ranks joined like this map of each other.
+/// The memory that ranks with this setup map.
 fn reach(setup: &Setup, ranks: u32) -> Reach {
     if setup.all_mapped(ranks) {
         return Reach::All;

@@ -10,8 +10,8 @@ use weft_schedule::Collective;
 use super::case::Case;
 use super::{Ranks, Setup, numbers};
 
-/// Runs a group, and checks the results while it goes on. `body` hands in its outputs, one case
-/// after the other.
+/// Runs a group, and checks the results meanwhile. `body` passes on its outputs, one case after the
+/// other.
 pub(crate) fn judged(
     setup: &Setup,
     ranks: u32,
@@ -41,15 +41,15 @@ pub(crate) fn judged(
     });
 }
 
-/// Names what was tried if it panics.
-pub(crate) fn named<T>(what: &str, action: impl FnOnce() -> T) -> T {
+/// Prints a description of the action if it panics.
+pub(crate) fn named<T>(description: &str, action: impl FnOnce() -> T) -> T {
     catch_unwind(AssertUnwindSafe(action)).unwrap_or_else(|panic| {
-        eprintln!("failed: {what}");
+        eprintln!("failed: {description}");
         resume_unwind(panic)
     })
 }
 
-/// Panics unless the outputs of all ranks are right.
+/// Panics unless the outputs of all ranks are correct.
 pub(crate) fn check(case: &Case, outputs: &[Vec<u8>]) {
     let ranks = outputs.len();
     let inputs: Vec<Vec<u8>> = (0..ranks).map(|rank| case.input(rank, ranks)).collect();

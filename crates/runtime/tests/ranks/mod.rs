@@ -3,12 +3,12 @@
 #![allow(dead_code, reason = "each test file uses its part")]
 
 pub(crate) mod arena;
-pub(crate) mod asked;
 pub(crate) mod case;
 pub(crate) mod choices;
 pub(crate) mod judge;
 pub(crate) mod numbers;
 pub(crate) mod registering;
+pub(crate) mod requested;
 
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Barrier, mpsc};
@@ -21,28 +21,28 @@ use weft_runtime::{
 };
 use weft_schedule::Collective;
 
-/// How the ranks of a group are joined.
+/// The setup of a group's ranks.
 #[derive(Clone, Debug)]
 pub(crate) struct Setup {
     /// The transport of every rank.
     pub(crate) transport: TransportChoice,
-    /// TCP connections of every link, if not as many as usual.
+    /// TCP connections of every link, if not the default number.
     pub(crate) tcp_connections: Option<usize>,
     /// The ports of RDMA devices, if not the first.
     pub(crate) rdma_devices: Option<String>,
-    /// What is done with memory that nobody has registered.
+    /// The treatment of memory that is not registered.
     pub(crate) unregistered: Unregistered,
     /// Whether links over TCP are encrypted.
     pub(crate) encryption: Encryption,
-    /// The host of every rank, where they are to count as being on several.
+    /// The host of every rank, to emulate several hosts.
     pub(crate) hosts: Option<Vec<u32>>,
     /// The bound of every rank's pool.
     pub(crate) pool_bytes: u64,
-    /// A test that takes longer hangs.
+    /// The time after which a test has failed.
     pub(crate) deadline: Duration,
-    /// What creation and operations may take.
+    /// The timeout of creation and operations.
     pub(crate) timeout: Duration,
-    /// What every rank brings to the meeting.
+    /// The terms of every rank.
     pub(crate) terms: Terms,
 }
 
@@ -72,20 +72,20 @@ impl Setup {
         )
     }
 
-    /// The same with units told by the user, level by level.
+    /// The same setup with declared units, level by level.
     pub(crate) fn with_levels(mut self, levels: &[&[u32]]) -> Self {
         self.terms.policy.levels = levels.iter().map(|level| level.to_vec()).collect();
         self
     }
 
-    /// The same with domains inside hosts told by the user, level by level.
+    /// The same setup with declared domains inside hosts, level by level.
     pub(crate) fn with_domains(mut self, levels: &[&[u32]]) -> Self {
         let levels = levels.iter().map(|level| level.to_vec()).collect();
         self.terms.policy.domains = Some(levels);
         self
     }
 
-    /// How some of the ranks are joined.
+    /// The setup of some of the ranks.
     pub(crate) fn of_ranks(&self, ranks: &[u32]) -> Self {
         let of = |hosts: &Vec<u32>| ranks.iter().map(|rank| hosts[*rank as usize]).collect();
         Setup {
@@ -142,23 +142,23 @@ impl From<TransportChoice> for Setup {
 pub(crate) struct Ranks;
 
 impl Ranks {
-    /// Returns what every rank returned. Panics if one panics, or if they take too long. The
-    /// bodies begin when all ranks have the group: a call that fails would break it for who still
-    /// makes it.
+    /// Runs `body` on every rank, and returns the results. Panics if one panics, or after the
+    /// deadline. The bodies begin when all ranks have the group, as a call that fails would break
+    /// it for ranks that still make it.
     pub(crate) fn run<T: Send + 'static>(
         setup: impl Into<Setup>,
         ranks: u32,
         body: impl Fn(&Group) -> T + Send + Sync,
     ) -> Vec<T> {
         let made = Barrier::new(ranks as usize);
-        Self::run_at_once(setup, ranks, |group| {
+        Self::run_immediately(setup, ranks, |group| {
             made.wait();
             body(group)
         })
     }
 
     /// As [`Ranks::run`]; each body begins when its rank has the group.
-    pub(crate) fn run_at_once<T: Send + 'static>(
+    pub(crate) fn run_immediately<T: Send + 'static>(
         setup: impl Into<Setup>,
         ranks: u32,
         body: impl Fn(&Group) -> T + Send + Sync,
@@ -182,7 +182,7 @@ impl Ranks {
                 match receiver.recv_timeout(setup.deadline) {
                     Ok(result) => results.push(result),
                     Err(mpsc::RecvTimeoutError::Timeout) => {
-                        eprintln!("only {} of {ranks} ranks came back in time", results.len());
+                        eprintln!("only {} of {ranks} ranks ended in time", results.len());
                         std::process::abort();
                     }
                     Err(mpsc::RecvTimeoutError::Disconnected) => panic!("a rank panicked"),
@@ -194,7 +194,7 @@ impl Ranks {
     }
 }
 
-/// What every rank is told that comes to a meeting which fails, rank r with the r-th setup.
+/// The errors of the ranks of a meeting that fails, rank r with the r-th setup.
 pub(crate) fn refusals(setups: &[Setup]) -> Vec<Error> {
     let store = MemoryStore::new();
     std::thread::scope(|scope| {
@@ -230,7 +230,7 @@ pub(crate) fn create(
     Group::create(setup.endpoint(rank), store, rank, ranks, options, &never)
 }
 
-/// A sum of ones, which must be right if it ends.
+/// A sum of ones, which must be correct if it succeeds.
 pub(crate) fn all_reduce(group: &Group) -> Result<(), Error> {
     let mut vector = vec![1.0_f32; 5000];
     let call = Call {
@@ -268,7 +268,7 @@ impl Rng {
         self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
     }
 
-    /// Less than `bound`.
+    /// A number less than `bound`.
     pub(crate) fn below(&mut self, bound: usize) -> usize {
         ((u128::from(self.next()) * bound as u128) >> 64) as usize
     }
@@ -277,16 +277,16 @@ impl Rng {
         &choices[self.below(choices.len())]
     }
 
-    /// Between -1 and 1.
+    /// A number between -1 and 1.
     pub(crate) fn float(&mut self) -> f32 {
         (self.next() >> 40) as f32 / (1 << 23) as f32 - 1.0
     }
 }
 
-/// The seed of a failed run, in order to repeat it.
+/// The seed of a failed run, to repeat it.
 const REPEAT: Option<u64> = None;
 
-/// Another seed in every run. Tests name it when they fail.
+/// A new seed in every run. Tests print it when they fail.
 pub(crate) fn fresh_seed() -> u64 {
     let fresh = || u64::from_le_bytes(weft_transport::random().expect("random numbers"));
     REPEAT.unwrap_or_else(fresh)

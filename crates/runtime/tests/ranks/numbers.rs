@@ -5,7 +5,7 @@ use weft_runtime::Op;
 
 use super::Rng;
 
-/// What PremulSum multiplies each rank's contribution by.
+/// The factors of PremulSum, by rank.
 const FACTORS: [f64; 9] = [0.5, -1.25, 2.0, 1.0, -0.3, 3.0, 0.1, -2.0, 0.75];
 
 pub(crate) fn factor(rank: usize) -> f64 {
@@ -32,8 +32,7 @@ pub(crate) fn ops(dtype: DType) -> Vec<Op> {
     all.into_iter().filter(defined).collect()
 }
 
-/// Elements to be reduced. Floats are of a size that sums and products of a few do not leave; some
-/// are special.
+/// Elements to reduce. Sums and products of a few floats stay in range; some are special values.
 pub(crate) fn elements(dtype: DType, op: Op, count: usize, rng: &mut Rng) -> Vec<u8> {
     const SPECIAL: [f64; 5] = [0.0, -0.0, f64::INFINITY, f64::NEG_INFINITY, f64::NAN];
     if dtype == DType::Bool {
@@ -66,7 +65,7 @@ pub(crate) fn any_bytes(count: usize, rng: &mut Rng) -> Vec<u8> {
 pub(crate) fn from_floats(dtype: DType, values: &[f64]) -> Vec<u8> {
     let mut bytes = vec![0; values.len() * dtype.size()];
     let (dst, src) = (bytes.as_mut_ptr(), values.as_ptr().cast());
-    // SAFETY: both are this long.
+    // SAFETY: both have this length.
     unsafe { weft_kernels::convert(DType::F64, dtype, &[dst], src, values.len()) };
     bytes
 }
@@ -75,7 +74,7 @@ pub(crate) fn from_floats(dtype: DType, values: &[f64]) -> Vec<u8> {
 pub(crate) fn to_floats(dtype: DType, bytes: &[u8]) -> Vec<f64> {
     let mut values = vec![0.0_f64; bytes.len() / dtype.size()];
     let (dst, src) = (values.as_mut_ptr().cast(), bytes.as_ptr());
-    // SAFETY: both are this long.
+    // SAFETY: both have this length.
     unsafe { weft_kernels::convert(dtype, DType::F64, &[dst], src, values.len()) };
     values
 }
@@ -140,7 +139,7 @@ fn combined(dtype: DType, op: Op, a: i128, b: i128) -> i128 {
     match op {
         Op::Sum | Op::PremulSum(_) if dtype == DType::Bool => a | b,
         Op::Sum | Op::Average | Op::PremulSum(_) => a + b,
-        // Modulo 2^128 is enough for at most 64 bits.
+        // Modulo 2^128 suffices for at most 64 bits.
         Op::Product => a.wrapping_mul(b),
         Op::Min => a.min(b),
         Op::Max => a.max(b),
@@ -150,7 +149,7 @@ fn combined(dtype: DType, op: Op, a: i128, b: i128) -> i128 {
     }
 }
 
-/// Multiplied as `f64`, cut towards zero, limited to the range of the type.
+/// Multiplied as `f64`, truncated towards zero, limited to the range of the type.
 fn scaled(dtype: DType, value: i128, factor: f64) -> i128 {
     let product = value as f64 * factor;
     match dtype {
@@ -218,15 +217,15 @@ fn smallest(column: impl Iterator<Item = f64>) -> f64 {
     )
 }
 
-/// A bound of the error that roundings make, relative to the sum of magnitudes (or to the product),
-/// and absolutely.
+/// A bound of the rounding error, relative to the sum of magnitudes (or to the product), and
+/// absolute.
 ///
-/// An element goes through one rounding when it is scaled, through at most one for every further
-/// rank in any order of summation, and through two for an average. Below the normal range a
-/// rounding errs by at most half the smallest number.
+/// An element is rounded once when it is scaled, at most once for every further rank in any order
+/// of summation, and twice for an average. Below the normal range, the error of a rounding is at
+/// most half the smallest number.
 fn roundings(dtype: DType, ranks: usize) -> (f64, f64) {
     let (unit, smallest) = match dtype {
-        // The reference errs as much.
+        // The reference has the same error.
         DType::F64 => (2f64.powi(-52), 0.0),
         DType::F32 => (2f64.powi(-24), 2f64.powi(-149)),
         DType::F16 => (2f64.powi(-11), 2f64.powi(-24)),

@@ -2,7 +2,7 @@
 
 use weft_kernels::DType;
 use weft_runtime::{
-    Call, CellOp, Compare, Counts, Group, HowLong, Op, Registration, SignalUpdate, Stage,
+    Call, CellOp, Compare, Counts, Group, OneSidedOptions, Op, Registration, SignalUpdate, Stage,
     Unregistered, Work,
 };
 use weft_schedule::Collective;
@@ -11,7 +11,7 @@ use weft_transport_testing::{DeviceMemory, must_take_device_memory};
 
 use super::{Ranks, Setup, all_reduce};
 
-/// What every rank's memory holds at first: whole numbers, whose sums are exact.
+/// The initial values of every rank: whole numbers, whose sums are exact.
 fn values(rank: u32, count: usize) -> Vec<f32> {
     let value = |index: usize| ((index * 7 + rank as usize * 13) % 31) as f32;
     (0..count).map(value).collect()
@@ -43,7 +43,7 @@ fn start(group: &Group, memory: &mut [f32], algorithm: Option<&str>) -> Work {
         tiling: Default::default(),
         wire: None,
     };
-    // SAFETY: the checks wait for it before they give the memory up.
+    // SAFETY: the checks wait for it before they drop the memory.
     unsafe { group.issue(call, true) }.unwrap()
 }
 
@@ -52,16 +52,16 @@ fn sum(group: &Group, memory: &mut [f32], algorithm: Option<&str>) {
     work.wait(None, &mut || false).unwrap();
 }
 
-/// How many bytes something had to copy.
+/// The number of bytes that `something` copied into the pool.
 fn staged(group: &Group, something: impl FnOnce()) -> u64 {
     let before = group.staged_bytes();
     something();
     group.staged_bytes() - before
 }
 
-/// Sums of registered memory and of parts of it are right, and copied for nobody; without a handle,
-/// and after its end, they are copied where links need it.
-pub(crate) fn sums_are_sent_from_where_they_lie(
+/// Sums of registered memory and of parts of it are correct, and sent without copies. Without a
+/// handle, and after its end, they are copied where links need it.
+pub(crate) fn sums_are_sent_in_place(
     setup: &Setup,
     ranks: u32,
     needing: Option<TransportKind>,
@@ -77,7 +77,7 @@ pub(crate) fn sums_are_sent_from_where_they_lie(
             let copied = staged(group, || sum(group, &mut memory, algorithm));
             assert_eq!(copied, 0, "{algorithm:?}");
             assert!(memory == sums(ranks, COUNT), "{algorithm:?}");
-            // A part, written since.
+            // A part that was written since.
             memory[1001..200_002].copy_from_slice(&values(group.rank(), 199_001));
             let part = &mut memory[1001..200_002];
             assert_eq!(staged(group, || sum(group, part, algorithm)), 0);
@@ -96,8 +96,8 @@ pub(crate) fn sums_are_sent_from_where_they_lie(
     });
 }
 
-/// Whoever ends a registration while its memory is sent disturbs nothing.
-pub(crate) fn a_registration_may_end_while_its_memory_is_sent(setup: &Setup, ranks: u32) {
+/// Ending a registration while its memory is sent does not affect the operation.
+pub(crate) fn registration_may_end_while_its_memory_is_sent(setup: &Setup, ranks: u32) {
     const COUNT: usize = 2_000_003;
     Ranks::run(setup.clone(), ranks, |group| {
         for round in 0..10 {
@@ -115,11 +115,11 @@ pub(crate) fn a_registration_may_end_while_its_memory_is_sent(setup: &Setup, ran
     });
 }
 
-/// Messages and one-sided puts of registered memory are right, and copied for nobody.
-pub(crate) fn messages_and_puts_are_sent_from_where_they_lie(setup: &Setup) {
+/// Messages and one-sided puts of registered memory are correct, and sent without copies.
+pub(crate) fn messages_and_puts_are_sent_in_place(setup: &Setup) {
     const COUNT: usize = 300_007;
     const BYTES: u64 = 4 * COUNT as u64;
-    let now = HowLong::default();
+    let now = OneSidedOptions::default();
     Ranks::run(setup.clone(), 2, |group| {
         let (rank, other) = (group.rank(), 1 - group.rank());
         let memory = values(rank, COUNT);
@@ -164,17 +164,17 @@ pub(crate) fn messages_and_puts_are_sent_from_where_they_lie(setup: &Setup) {
         let expected = values(other, COUNT);
         let expected: Vec<u8> = expected.iter().flat_map(|v| v.to_ne_bytes()).collect();
         assert!(bytes == expected);
-        // Nobody leaves before the other has seen the end of its put.
+        // Neither rank leaves before the other has seen the end of its put.
         all_reduce(group).unwrap();
     });
 }
 
-/// Messages and one-sided puts of a device's memory are right, of any length, though no processor
-/// can read it; where links do not read it either, nothing begins.
+/// Messages and one-sided puts of a device's memory, which no processor can read, are correct for
+/// any length. If links cannot read it either, no operation begins.
 pub(crate) fn devices_memory_is_sent_by_its_file(setup: &Setup) {
     const COUNT: usize = 300_007;
     const BYTES: u64 = 4 * COUNT as u64;
-    let now = HowLong::default();
+    let now = OneSidedOptions::default();
     let bytes_of = |rank| -> Vec<u8> {
         let values = values(rank, COUNT).into_iter();
         values.flat_map(f32::to_ne_bytes).collect()
@@ -226,7 +226,7 @@ pub(crate) fn devices_memory_is_sent_by_its_file(setup: &Setup) {
             }
             assert!(received == expected[start..start + bytes as usize]);
         }
-        // The first byte and the rest, which is there when the second has come.
+        // The first byte, and the rest, which is visible once the second signal has arrived.
         let rest = put(other, 1, BYTES - 1, None);
         let first = put(other, 0, 1, Some(come));
         assert_eq!((rest.is_some(), first.is_some()), (reads, reads));
@@ -246,13 +246,13 @@ pub(crate) fn devices_memory_is_sent_by_its_file(setup: &Setup) {
         handle.deregister();
         assert!(!reads_now(), "after its end");
         assert!(send(other, 0, BYTES).is_none(), "after its end");
-        // Nobody leaves before the other has seen the end of its put.
+        // Neither rank leaves before the other has seen the end of its put.
         all_reduce(group).unwrap();
     });
 }
 
-/// A registration of a device's memory may end while that is sent.
-pub(crate) fn a_devices_registration_may_end_while_it_is_sent(setup: &Setup) {
+/// A registration of a device's memory may end while the memory is sent.
+pub(crate) fn device_registration_may_end_while_it_is_sent(setup: &Setup) {
     const LEN: usize = 20_000_003;
     let bytes: Vec<u8> = (0..LEN).map(|index| (index % 251) as u8).collect();
     let device = DeviceMemory::new(&bytes);
@@ -287,8 +287,8 @@ pub(crate) fn a_devices_registration_may_end_while_it_is_sent(setup: &Setup) {
     });
 }
 
-/// Nothing is registered of nothing.
-pub(crate) fn memory_of_no_bytes_can_be_registered(setup: &Setup) {
+/// Zero bytes can be registered, and register nothing.
+pub(crate) fn check_zero_bytes_registration(setup: &Setup) {
     Ranks::run(setup.clone(), 2, |group| {
         let handle = register(group, &[]);
         assert_eq!(handle.kinds(), []);
@@ -296,8 +296,8 @@ pub(crate) fn memory_of_no_bytes_can_be_registered(setup: &Setup) {
     });
 }
 
-/// What is large is registered while it is sent, and only its ends are copied; what is small is
-/// copied.
+/// Large memory is registered while it is sent, except for its ends, which are copied. Small memory
+/// is copied.
 pub(crate) fn large_sums_are_registered_while_they_are_sent(setup: &Setup, ranks: u32) {
     const COUNT: usize = 3_000_017;
     let setup = Setup {
@@ -325,14 +325,14 @@ pub(crate) fn large_sums_are_registered_while_they_are_sent(setup: &Setup, ranks
                 "{algorithm}: {registered} bytes"
             );
             assert!(bytes(Stage::Send) >= registered, "{algorithm}");
-            // Of three ranks, halving and doubling leaves one out.
+            // Among three ranks, halving-doubling leaves one out.
             let reduced = bytes(Stage::Reduction);
             assert!(reduced > 0 || algorithm != "ring", "{algorithm}");
         }
     });
 }
 
-/// Where memory has a handle, that is used and nothing else is registered.
+/// Memory with a handle is sent by it, and not registered again.
 pub(crate) fn handles_come_before_strips(setup: &Setup) {
     const COUNT: usize = 1_000_003;
     let setup = Setup {

@@ -13,7 +13,7 @@ use super::case::Case;
 
 pub(crate) const ALL_REDUCE: Collective = Collective::AllReduce;
 
-/// Ranks that are joined like this, and bring this policy and these profiles.
+/// A setup with this transport, policy and profiles.
 pub(crate) fn setup(transport: TransportChoice, policy: Policy, profiles: Vec<Profile>) -> Setup {
     let mut setup = Setup::from(transport);
     setup.terms.policy = policy;
@@ -58,13 +58,13 @@ pub(crate) fn profile(ranks_per_host: &[u32], required: bool, rows: Vec<ProfileR
     }
 }
 
-/// What an all-reduce of so many bytes runs by.
+/// The algorithm of an all-reduce of `bytes` bytes.
 pub(crate) fn name_of(group: &Group, bytes: u64) -> String {
     let explained = group.explain(ALL_REDUCE, bytes, DType::F32, MemoryClass::Ordinary);
     explained.unwrap().algorithm
 }
 
-/// Who leaves earlier is missed.
+/// Waits until all ranks have the group; a rank that left earlier would be reported as lost.
 pub(crate) fn until_all_have_met(group: &Group) {
     perform(&Case::simple(Collective::Barrier, 0), group, None);
 }
