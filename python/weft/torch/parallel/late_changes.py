@@ -47,7 +47,7 @@ class Noted:
         self._slots = slots
         self._optimizer = optimizer
         self._parameters = list(map(operator.attrgetter("parameter"), slots))
-        self._gradients = list(map(operator.attrgetter("gradient_after"), slots))
+        self._gradients = list(map(operator.attrgetter("taken_gradient"), slots))
         self._held, self._before = self._now()
 
     def check(self) -> None:
