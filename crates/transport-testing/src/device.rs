@@ -1,34 +1,34 @@
-//! Memory of a device, as far as adapters know it: addresses that no processor reaches, and a file.
+//! Device memory as adapters see it: addresses that the processor cannot access, and a file.
 
 use std::ptr::NonNull;
 
 use weft_transport::{DmaBuf, Segment, TransportKind};
 
-/// Where the memory begins in its file: at a page, as its addresses do.
+/// The offset of the memory in its file: page-aligned, as its addresses are.
 const START: u64 = 8192;
 
-/// Memory that crashes whoever touches it, and that adapters read by its file.
+/// Memory that adapters read through its file; an access by the processor crashes.
 pub struct DeviceMemory {
     addresses: NonNull<u8>,
     file: Segment,
     len: usize,
 }
 
-// SAFETY: the addresses are numbers for whoever has them, and the file is not written any more.
+// SAFETY: the addresses are only numbers here, and the file is not written any more.
 unsafe impl Sync for DeviceMemory {}
 
 impl DeviceMemory {
-    /// Of these bytes, of which there are some.
+    /// Device memory that holds these bytes, of which there is at least one.
     pub fn new(bytes: &[u8]) -> DeviceMemory {
         let len = bytes.len();
         let end = START + len as u64;
         let file = Segment::create("device", end).expect("a segment");
         let inside = file.at(&(START..end)).expect("a range within it");
-        // SAFETY: the range has so many bytes, and nobody else knows the segment yet.
+        // SAFETY: the range is as long as the bytes, and nothing else uses the segment yet.
         unsafe { inside.as_ptr().copy_from(bytes.as_ptr(), len) };
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
         let nowhere = std::ptr::null_mut();
-        // SAFETY: a new mapping, placed by the kernel, touches no memory that exists.
+        // SAFETY: a new mapping, placed by the kernel, affects no existing memory.
         let base = unsafe { libc::mmap(nowhere, len, libc::PROT_NONE, flags, -1, 0) };
         assert_ne!(base, libc::MAP_FAILED);
         DeviceMemory {
@@ -43,7 +43,7 @@ impl DeviceMemory {
         self.addresses.as_ptr().wrapping_add(offset)
     }
 
-    /// Its file, as a driver would export it.
+    /// Its file, as a driver exports it.
     pub fn file(&self) -> DmaBuf<'_> {
         DmaBuf {
             file: self.file.descriptor(),
@@ -54,16 +54,16 @@ impl DeviceMemory {
 
 impl Drop for DeviceMemory {
     fn drop(&mut self) {
-        // SAFETY: the own mapping, which nobody uses any more.
+        // SAFETY: this value's own mapping, which nothing uses any more.
         unsafe { libc::munmap(self.addresses.as_ptr().cast(), self.len) };
     }
 }
 
-/// Whether links of this kind must take such memory here: those of tests always, adapters where
-/// their library is made to (tests/rdma/dma_buf.c).
+/// Whether links of this kind must accept such memory here: test links always, adapters where their
+/// library is replaced by one that does (tests/rdma/dma_buf.c).
 #[expect(
     clippy::disallowed_methods,
-    reason = "who preloads that library says so"
+    reason = "set by the test that preloads that library"
 )]
 pub fn must_take_device_memory(kind: TransportKind) -> bool {
     match kind {

@@ -1,10 +1,10 @@
-//! What tests of processes without descriptors use.
+//! Descriptor limits, for tests of processes without free descriptors.
 
 use std::fs::File;
 use std::mem::MaybeUninit;
 use std::os::fd::AsRawFd;
 
-/// Sets how many descriptors this process may have; how many that were before.
+/// Sets the number of descriptors that this process may have, and returns the previous limit.
 pub fn limit_descriptors(most: libc::rlim_t) -> libc::rlim_t {
     let mut limit = MaybeUninit::<libc::rlimit>::uninit();
     // SAFETY: the place is writable and of the right type.

@@ -1,20 +1,20 @@
 //! A clock that is cheap enough to be read twice in every operation: the processor's time-stamp
-//! counter where the kernel finds it steady, else the monotonic clock.
+//! counter where the kernel considers it reliable, else the monotonic clock.
 //!
 //! Reading the counter takes 0.6 times as long as `clock_gettime`, which reads it as well and then
-//! computes; `CLOCK_MONOTONIC_COARSE` moves once in 1 to 4 ms only. Ticks become nanoseconds when
-//! somebody reads a record: see [`Timeline`].
+//! computes; `CLOCK_MONOTONIC_COARSE` advances only once in 1 to 4 ms. Ticks are converted to
+//! nanoseconds when a record is read: see [`Timeline`].
 
 use std::fs;
 use std::time::Duration;
 
-/// Lists `tsc` where the kernel found no reason to doubt the counter: it runs at one rate, on all
-/// cores alike, also while they sleep.
+/// Lists `tsc` where the kernel found no reason to doubt the counter: it runs at the same rate on
+/// all cores, also while they sleep.
 const STEADY_CLOCKS: &str = "/sys/devices/system/clocksource/clocksource0/available_clocksource";
-/// So many readings are tried for a moment; the quickest counts.
+/// The number of readings that are tried for a moment; the quickest counts.
 const READINGS: usize = 8;
 
-/// Which clock counts ticks.
+/// The clock that counts ticks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum TickClock {
     /// The processor's time-stamp counter.
@@ -24,7 +24,7 @@ pub enum TickClock {
 }
 
 impl TickClock {
-    /// The cheapest one that can be relied on here.
+    /// The cheapest reliable clock of this machine.
     pub fn of_this_machine() -> Self {
         let steady = || fs::read_to_string(STEADY_CLOCKS).is_ok_and(|names| has_word(&names));
         match cfg!(target_arch = "x86_64") && steady() {
@@ -46,7 +46,7 @@ impl TickClock {
         }
     }
 
-    /// What the clocks say now.
+    /// The current time on all clocks.
     pub fn moment(self) -> Moment {
         let readings = (0..READINGS).map(|_| {
             let before = self.now();
@@ -69,7 +69,7 @@ fn has_word(names: &str) -> bool {
     names.split_whitespace().any(|name| name == "tsc")
 }
 
-/// The processor time that the calling thread has taken.
+/// The processor time that the calling thread has used.
 pub fn thread_time() -> Duration {
     Duration::from_nanos(system_ns(libc::CLOCK_THREAD_CPUTIME_ID))
 }
@@ -79,7 +79,7 @@ fn system_ns(clock: libc::clockid_t) -> u64 {
         tv_sec: 0,
         tv_nsec: 0,
     };
-    // SAFETY: `time` is a valid place for the answer.
+    // SAFETY: `time` is valid and writable.
     unsafe { libc::clock_gettime(clock, &raw mut time) };
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
@@ -89,13 +89,13 @@ fn system_ns(clock: libc::clockid_t) -> u64 {
 pub struct Moment {
     /// Of the [`TickClock`].
     pub ticks: u64,
-    /// Since some point in the past that all processes of this host have in common, in nanoseconds.
+    /// Since a point in the past that is the same for all processes of this host, in nanoseconds.
     pub monotonic_ns: u64,
     /// Since 1970, in nanoseconds.
     pub realtime_ns: u64,
 }
 
-/// Ticks as nanoseconds, by two moments: what lies between them is as exact as they are.
+/// Converts ticks to nanoseconds by interpolation between two moments.
 #[derive(Clone, Copy, Debug)]
 pub struct Timeline {
     from: Moment,
@@ -108,7 +108,7 @@ impl Timeline {
         Timeline { from, to }
     }
 
-    /// The tick at which it ends.
+    /// The tick of the later moment.
     pub fn end(&self) -> u64 {
         self.to.ticks
     }
@@ -122,7 +122,7 @@ impl Timeline {
         (i128::from(self.to.monotonic_ns) + since_ns).max(0) as u64
     }
 
-    /// The time since 1970 of a tick, in nanoseconds: by the system's clock as it is at the end.
+    /// The time since 1970 of a tick, in nanoseconds, by the system clock at the later moment.
     pub fn realtime_ns(&self, ticks: u64) -> u64 {
         let ahead = i128::from(self.to.realtime_ns) - i128::from(self.to.monotonic_ns);
         (i128::from(self.monotonic_ns(ticks)) + ahead) as u64
@@ -136,22 +136,28 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_clock_counts_what_the_system_counts() {
+    fn ticks_agree_with_the_system_clock() {
         for clock in [TickClock::of_this_machine(), TickClock::Monotonic] {
             let from = clock.moment();
             std::thread::sleep(Duration::from_millis(5));
             let (ticks, between) = (clock.now(), system_ns(libc::CLOCK_MONOTONIC));
             std::thread::sleep(Duration::from_millis(5));
             let timeline = Timeline::new(from, clock.moment());
-            // As far apart as the scheduler may have kept the two readings.
-            let told = timeline.monotonic_ns(ticks);
-            assert!(told <= between + 100_000, "{clock:?}: {told} {between}");
-            assert!(told > from.monotonic_ns, "{clock:?}: {told} {from:?}");
+            // The scheduler may have kept the two readings this far apart.
+            let measured = timeline.monotonic_ns(ticks);
+            assert!(
+                measured <= between + 100_000,
+                "{clock:?}: {measured} {between}"
+            );
+            assert!(
+                measured > from.monotonic_ns,
+                "{clock:?}: {measured} {from:?}"
+            );
         }
     }
 
     #[test]
-    fn ticks_between_two_moments_lie_between_them() {
+    fn ticks_are_interpolated_between_moments() {
         let moment = |ticks, ns| Moment {
             ticks,
             monotonic_ns: ns,
@@ -166,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn the_counter_is_used_where_the_kernel_lists_it() {
+    fn counter_is_used_only_where_listed() {
         assert!(has_word("kvm-clock tsc acpi_pm \n"));
         assert!(!has_word("hpet acpi_pm tsc-early\n"));
     }

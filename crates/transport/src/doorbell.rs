@@ -11,37 +11,37 @@ use crate::presence::{self, Presence, PresenceGuard};
 use crate::protocol::{self, Woken};
 use crate::{Segment, last_failure, os_code};
 
-/// The bytes at the start of every pool that belong to the transports. The rest is the owner's to
-/// grant.
+/// The bytes at the start of every pool that belong to the transports. The owner may grant the
+/// rest.
 ///
 /// Layout: the doorbell's state (32 bits) at 0, its notification word (32 bits) at 128, the pool's
 /// random label (128 bits) at [`POOL_LABEL`], the owner's presence (32 bits) at 384.
 pub const POOL_HEADER: u64 = 4096;
 
-/// Where in the header a transport may keep a random label, by which a peer proves that it sees
-/// this very pool.
+/// The offset in the header at which a transport may keep a random label. A peer reads it to prove
+/// that it has mapped this pool.
 pub const POOL_LABEL: u64 = 256;
 
 const STATE: u64 = 0;
 const NOTIFIED: u64 = 128;
 const PRESENCE: u64 = 384;
 
-/// How to sleep.
+/// The ways to sleep.
 #[derive(Clone, Copy, Debug)]
 pub enum Sleep<'a> {
-    /// On a futex in the pool: the fastest to be woken from, and sees nothing but the doorbell.
+    /// On a futex in the pool: the fastest way to be woken, but only by the doorbell.
     Futex,
     /// In a poll, until the doorbell rings or this epoll descriptor has an event.
     Descriptors(BorrowedFd<'a>),
 }
 
-/// One endpoint's doorbell. Its state lies in the header of the pool, where peers that map the pool
-/// reach it.
+/// One endpoint's doorbell. Its state is in the header of the pool, where peers that map the pool
+/// can reach it.
 ///
-/// Two things can be done to it. A *ring* wakes the sleeper, if it sleeps, and leaves no trace: it
-/// is for those who have just stored something that the sleeper's `ready` looks at. A
-/// *notification* stays until it is taken: it is for those whose news lies where `ready` does not
-/// look, above all a message in a socket.
+/// It supports two operations. A *ring* wakes the sleeper, if it sleeps, and leaves no trace: it is
+/// for a caller that has just stored something that the sleeper's `ready` reads. A *notification*
+/// stays until it is taken: it is for events that `ready` does not see, above all a message in a
+/// socket.
 ///
 /// One thread at a time may sleep.
 #[derive(Debug)]
@@ -52,6 +52,9 @@ pub struct Doorbell {
 
 impl Doorbell {
     /// Makes the doorbell of this pool and reserves the pool's header. There must be only one.
+    ///
+    /// # Errors
+    /// If there is no memory for the header, or no descriptor left.
     pub fn new(pool: Arc<Segment>) -> io::Result<Doorbell> {
         pool.reserve(0..POOL_HEADER)?;
         Ok(Doorbell {
@@ -63,31 +66,32 @@ impl Doorbell {
         })
     }
 
-    /// Wakes the sleeper, if it sleeps. Call this after storing what the sleeper waits for.
+    /// Wakes the sleeper, if it sleeps. Call this after storing the value that the sleeper waits
+    /// for.
     #[inline]
     pub fn ring(&self) {
         self.ringer.ring();
     }
 
-    /// Asks for attention until somebody takes the notification, and wakes the sleeper.
+    /// Leaves a notification until it is taken, and wakes the sleeper.
     pub fn notify(&self) {
         self.ringer.notify();
     }
 
-    /// Takes the notification, if there is one: then look at the links' messages. Costs one load if
-    /// there is none.
+    /// Takes the notification, if there is one: the caller must then check the links' messages.
+    /// Costs one load if there is none.
     #[inline]
     pub fn take_notification(&self) -> bool {
         protocol::take_notification(self.ringer.word(NOTIFIED))
     }
 
-    /// Tells peers that the calling thread is inside a call, until the guard is dropped.
+    /// Shows peers that the calling thread is inside a call, until the guard is dropped.
     #[inline]
     pub fn enter(&self) -> PresenceGuard<'_> {
         PresenceGuard::new(self.ringer.word(PRESENCE))
     }
 
-    /// The event descriptor, for passing to a peer, which makes a [`PeerDoorbell`] of it.
+    /// The event descriptor, for passing to a peer, which makes a [`PeerDoorbell`] from it.
     pub fn descriptor(&self) -> BorrowedFd<'_> {
         self.ringer.event.as_fd()
     }
@@ -95,21 +99,21 @@ impl Doorbell {
     /// Sleeps until the doorbell rings, the time is over, or (with [`Sleep::Descriptors`]) the
     /// epoll descriptor has an event.
     ///
-    /// `ready` is called once, when the sleeper is already announced: whatever is stored after that
-    /// rings the doorbell. May wake for no reason, so the caller looks again and again.
+    /// `ready` is called once, after the sleep was announced: every later store rings the doorbell.
+    /// The sleep may also end for no reason, so callers check in a loop.
     ///
     /// # Panics
     /// If another thread sleeps on this doorbell.
     pub fn sleep(
         &self,
-        how: Sleep<'_>,
+        mode: Sleep<'_>,
         ready: &mut dyn FnMut() -> bool,
         timeout: Duration,
     ) -> Woken {
         let _turn = SleepTurn::take(&self.occupied);
         let state = self.ringer.word(STATE);
         let notify = self.ringer.word(NOTIFIED);
-        match how {
+        match mode {
             Sleep::Futex => protocol::sleep(state, notify, protocol::ON_FUTEX, ready, || {
                 wait_on_futex(state, protocol::ON_FUTEX, timeout)
             }),
@@ -142,6 +146,9 @@ pub struct PeerDoorbell {
 
 impl PeerDoorbell {
     /// The doorbell of the peer whose pool and event descriptor these are.
+    ///
+    /// # Errors
+    /// If the pool has no header.
     pub fn new(pool: Arc<Segment>, event: Descriptor) -> io::Result<PeerDoorbell> {
         if pool.len() < POOL_HEADER {
             return Err(io::Error::new(
@@ -154,25 +161,25 @@ impl PeerDoorbell {
         })
     }
 
-    /// Wakes the peer, if it sleeps. Call this after storing what the peer waits for.
+    /// Wakes the peer, if it sleeps. Call this after storing the value that the peer waits for.
     #[inline]
     pub fn ring(&self) {
         self.ringer.ring();
     }
 
-    /// Where the peer is.
+    /// The peer's presence.
     pub fn presence(&self) -> Presence {
         let state = self.ringer.word(STATE).load(Ordering::Relaxed);
         presence::read(self.ringer.word(PRESENCE), state == protocol::AWAKE)
     }
 
-    /// Asks the peer for attention until it takes the notification, and wakes it.
+    /// Leaves a notification for the peer until it is taken, and wakes it.
     pub fn notify(&self) {
         self.ringer.notify();
     }
 }
 
-/// What it takes to ring: the words in the pool's header, and the event descriptor.
+/// The parts needed for ringing: the words in the pool's header, and the event descriptor.
 #[derive(Debug)]
 struct Ringer {
     pool: Arc<Segment>,
@@ -186,8 +193,7 @@ impl Ringer {
         match protocol::claim_wake(state) {
             protocol::AWAKE => {}
             protocol::ON_FUTEX => wake_futex(state),
-            // The word can be scribbled on by any peer. An event that nobody waits for does no
-            // harm.
+            // Any peer can overwrite the word. A superfluous event does no harm.
             _ => post(self.event.as_raw_fd()),
         }
     }
@@ -206,7 +212,7 @@ impl Ringer {
     }
 }
 
-/// Holds the one place to sleep.
+/// Marks the doorbell's only place for a sleeper as taken.
 struct SleepTurn<'a>(&'a AtomicBool);
 
 impl<'a> SleepTurn<'a> {
@@ -225,7 +231,7 @@ impl Drop for SleepTurn<'_> {
     }
 }
 
-/// False if the time ran out. The futex is shared between processes: no private flag.
+/// Returns false on timeout. The futex is shared between processes, so it has no private flag.
 fn wait_on_futex(word: &AtomicU32, expected: u32, timeout: Duration) -> bool {
     let timeout = timespec(timeout);
     let (operation, word) = (libc::FUTEX_WAIT, word.as_ptr());
@@ -243,15 +249,14 @@ fn wake_futex(word: &AtomicU32) {
 #[cold]
 fn post(event: RawFd) {
     let one = 1u64.to_ne_bytes();
-    // SAFETY: the buffer outlives the call. A counter that is full is as good as one that was
-    // raised.
+    // SAFETY: the buffer outlives the call. A full counter is readable, too.
     unsafe { libc::write(event, one.as_ptr().cast(), one.len()) };
 }
 
 fn drain(event: RawFd) {
     let mut count = [0u8; 8];
-    // SAFETY: the buffer is writable and outlives the call. Nothing to read means that nothing
-    // needs draining.
+    // SAFETY: the buffer is writable and outlives the call. With nothing to read, nothing needs
+    // draining.
     unsafe { libc::read(event, count.as_mut_ptr().cast(), count.len()) };
 }
 
@@ -284,65 +289,65 @@ mod tests {
         (Arc::clone(&pool), Doorbell::new(pool).unwrap())
     }
 
-    /// Does the same in both ways of sleeping.
+    /// Runs the test with both ways of sleeping.
     fn check(test: impl Fn(Sleep<'_>)) {
         test(Sleep::Futex);
         test(Sleep::Descriptors(Descriptor::epoll().unwrap().as_fd()));
     }
 
     #[test]
-    fn a_sleep_ends_with_its_time() {
-        check(|how| {
+    fn a_sleep_ends_at_its_timeout() {
+        check(|mode| {
             let (_, doorbell) = doorbell();
             let started = Instant::now();
-            assert_eq!(doorbell.sleep(how, &mut || false, SHORT), Woken::TimedOut);
+            assert_eq!(doorbell.sleep(mode, &mut || false, SHORT), Woken::TimedOut);
             assert!(started.elapsed() >= SHORT);
             assert_eq!(
-                doorbell.sleep(how, &mut || false, Duration::ZERO),
+                doorbell.sleep(mode, &mut || false, Duration::ZERO),
                 Woken::TimedOut
             );
         });
     }
 
     #[test]
-    fn what_is_ready_is_not_slept_over() {
-        check(|how| {
+    fn ready_condition_prevents_the_sleep() {
+        check(|mode| {
             let (_, doorbell) = doorbell();
-            assert_eq!(doorbell.sleep(how, &mut || true, LONG), Woken::Ready);
+            assert_eq!(doorbell.sleep(mode, &mut || true, LONG), Woken::Ready);
         });
     }
 
     #[test]
     fn a_notification_is_taken_once() {
-        check(|how| {
+        check(|mode| {
             let (_, doorbell) = doorbell();
             doorbell.notify();
             doorbell.notify();
-            assert_eq!(doorbell.sleep(how, &mut || false, LONG), Woken::Notified);
+            assert_eq!(doorbell.sleep(mode, &mut || false, LONG), Woken::Notified);
             assert!(!doorbell.take_notification());
             doorbell.notify();
             assert!(doorbell.take_notification());
-            assert_eq!(doorbell.sleep(how, &mut || false, SHORT), Woken::TimedOut);
+            assert_eq!(doorbell.sleep(mode, &mut || false, SHORT), Woken::TimedOut);
         });
     }
 
-    /// The ring comes between the look and the sleep: the narrowest place.
+    /// The ring occurs between the last check and the sleep: the critical window.
     #[test]
-    fn a_ring_after_the_look_is_not_missed() {
-        check(|how| {
+    fn a_ring_after_the_last_check_wakes() {
+        check(|mode| {
             let (_, doorbell) = doorbell();
             let mut look = || {
                 doorbell.ring();
                 false
             };
-            assert_eq!(doorbell.sleep(how, &mut look, LONG), Woken::Rung);
-            assert_eq!(doorbell.sleep(how, &mut || false, SHORT), Woken::TimedOut);
+            assert_eq!(doorbell.sleep(mode, &mut look, LONG), Woken::Rung);
+            assert_eq!(doorbell.sleep(mode, &mut || false, SHORT), Woken::TimedOut);
         });
     }
 
     #[test]
     fn a_peer_rings_through_its_own_mapping() {
-        check(|how| {
+        check(|mode| {
             let (pool, doorbell) = doorbell();
             let mapping = Segment::map(Descriptor::copy_of(pool.descriptor()).unwrap()).unwrap();
             let event = Descriptor::copy_of(doorbell.descriptor()).unwrap();
@@ -356,7 +361,7 @@ mod tests {
                 let word = pool.word(POOL_HEADER);
                 while word.load(Ordering::Acquire) != 9 {
                     let woken =
-                        doorbell.sleep(how, &mut || word.load(Ordering::Acquire) == 9, LONG);
+                        doorbell.sleep(mode, &mut || word.load(Ordering::Acquire) == 9, LONG);
                     assert_ne!(woken, Woken::TimedOut);
                 }
             });

@@ -6,43 +6,42 @@ use std::time::{Duration, Instant};
 
 use crate::os_code;
 
-/// Whoever calls has waited so long for want of a descriptor when it is told of.
-const SHORTAGE_TOLD: Duration = Duration::from_millis(500);
+/// How long callers wait because of missing descriptors until that is reported.
+const SHORTAGE_REPORTED: Duration = Duration::from_millis(500);
 
-/// Why a link could not be made, or does not work any more.
+/// The reason that a link could not be made, or does not work any more.
 #[derive(Debug)]
 pub enum LinkError {
     /// The peer's process ended, its host vanished, or the connection broke without a goodbye.
     Gone(String),
     /// The peer said goodbye: it closed this link in an orderly way.
     Left,
-    /// The two sides do not share what the transport needs (another host, another token, a refused
-    /// mapping).
+    /// The two sides do not share a requirement of the transport (they have different hosts or
+    /// tokens, or a mapping was refused).
     Refused(String),
     /// The peer's process is of another user, with whom memory is not shared.
     OtherUser(String),
-    /// What this endpoint needs for the transport is missing or set wrongly: an interface, a
-    /// library, a device, a port. It says nothing about the peer.
+    /// A requirement of the transport is missing or misconfigured at this endpoint: an interface, a
+    /// library, a device, a port. It is independent of the peer.
     Setup(String),
-    /// Nobody listens at the peer's address, as the system there has said: its endpoint is closed,
-    /// its process has ended, or the address is another's.
+    /// Nothing listens at the peer's address, as its system reports: its endpoint is closed, its
+    /// process has ended, or the address is not the peer's.
     Absent(String),
-    /// Nothing came before the deadline.
+    /// Nothing arrived before the deadline.
     TimedOut(String),
     /// The attempt was cancelled.
     Cancelled,
     /// The peer sent something that the protocol does not allow.
     Protocol(String),
-    /// What a put was to read, or a get to write, lies in no region of this endpoint's and is not
-    /// registered, and the transport needs that.
+    /// The memory of a put or get is in no region of this endpoint and is not registered, although
+    /// the transport needs that.
     Unregistered,
-    /// The operating system said no.
+    /// The operating system returned an error.
     Io(io::Error),
 }
 
 /// Whether the operating system has refused something for a limit of this process or machine:
-/// descriptors, those of its user's that are in messages, or memory. It says nothing about the
-/// peer.
+/// descriptors, descriptors of its user in messages, or memory. It is independent of the peer.
 pub fn is_own_limit(error: &io::Error) -> bool {
     use libc::{EMFILE, ENFILE, ENOBUFS, ENOMEM, ETOOMANYREFS};
     matches!(
@@ -51,18 +50,19 @@ pub fn is_own_limit(error: &io::Error) -> bool {
     )
 }
 
-/// Since when those who call cannot be taken in for want of a descriptor.
+/// The time since which callers cannot be accepted because of missing descriptors.
 #[derive(Default)]
 pub struct Shortage(Option<Instant>);
 
 impl Shortage {
-    /// Somebody could not be taken in. Whether it has been so for long enough to be told of.
-    pub fn goes_on(&mut self) -> bool {
+    /// Records that a caller could not be accepted. Returns whether that has lasted long enough to
+    /// be reported.
+    pub fn persists(&mut self) -> bool {
         let now = Instant::now();
-        now - *self.0.get_or_insert(now) >= SHORTAGE_TOLD
+        now - *self.0.get_or_insert(now) >= SHORTAGE_REPORTED
     }
 
-    /// Nobody waits any more.
+    /// Records that no caller waits any more.
     pub fn end(&mut self) {
         self.0 = None;
     }
@@ -75,14 +75,14 @@ impl fmt::Display for LinkError {
             LinkError::Left => write!(f, "the peer closed the connection"),
             LinkError::Refused(why) | LinkError::Setup(why) => write!(f, "{why}"),
             LinkError::OtherUser(why) => write!(f, "the peer is another user's process: {why}"),
-            LinkError::Absent(why) => write!(f, "nobody listens there: {why}"),
+            LinkError::Absent(why) => write!(f, "no endpoint listens at the peer's address: {why}"),
             LinkError::TimedOut(what) => write!(f, "timed out: {what}"),
             LinkError::Cancelled => write!(f, "cancelled"),
             LinkError::Protocol(what) => write!(f, "protocol violation by the peer: {what}"),
             LinkError::Unregistered => {
                 write!(
                     f,
-                    "the memory lies in no region of this endpoint's and is not registered"
+                    "the memory is in no region of this endpoint and is not registered"
                 )
             }
             LinkError::Io(error) => write!(f, "{error}"),

@@ -8,8 +8,8 @@ pub fn flag_value(g: u64, id: u32) -> u64 {
     (g << 16) | u64::from(id + 1)
 }
 
-/// Whether a flag has this value, or a later one. What its sender did before is visible afterwards.
+/// Whether a flag has reached this value. If so, everything that its sender did before is visible.
 #[inline]
-pub fn has_come(flag: &AtomicU64, value: u64) -> bool {
+pub fn has_reached(flag: &AtomicU64, value: u64) -> bool {
     flag.load(Ordering::Acquire) >= value
 }

@@ -1,13 +1,13 @@
-//! Protection of this process's descriptors: from forked children, and from what is written to
-//! standard streams that are closed (see `standard_streams.rs`).
+//! Protection of this process's descriptors: from forked children, and from output to closed
+//! standard streams (see `standard_streams.rs`).
 //!
-//! The death of a process is seen by its peers when the kernel closes its sockets. A child made by
-//! `fork` holds copies of them, and would hide the death of its parent for as long as it lives. So
-//! every descriptor is registered here, and a `pthread_atfork` handler replaces the child's copies
-//! by `/dev/null`. They are replaced rather than closed so that their numbers stay taken: what the
-//! child inherited may still drop its descriptors, and must not hit somebody else's.
+//! Peers detect the death of a process when the kernel closes its sockets. A child made by `fork`
+//! holds copies of them, and would hide the death of its parent for as long as it lives. So every
+//! descriptor is registered here, and a `pthread_atfork` handler replaces the child's copies by
+//! `/dev/null`. They are replaced rather than closed so that their numbers stay taken: objects that
+//! the child inherited may still drop their descriptors, and must not close another's.
 //!
-//! The handler runs between `fork` and whatever the child does next, so it may use nothing but
+//! The handler runs between `fork` and the child's next action, so it may use only
 //! async-signal-safe calls and atomics: the registry is a bitmap indexed by descriptor number.
 
 use std::io;
@@ -30,18 +30,18 @@ static NULL_DEVICE: AtomicI32 = AtomicI32::new(-1);
 static GENERATION: AtomicU64 = AtomicU64::new(0);
 static INSTALL: Mutex<()> = Mutex::new(());
 
-/// Between those who make descriptors and forks.
+/// Keeps the making of descriptors and forks apart.
 static GATE: AtomicU64 = AtomicU64::new(0);
 
-/// How many forks lie between this process and the one that loaded the library. What was made in
+/// The number of forks between this process and the one that loaded the library. An object of
 /// another generation belongs to an ancestor: its descriptors are void here, and its shared memory
 /// must not be written.
 pub fn generation() -> u64 {
     GENERATION.load(Ordering::Relaxed)
 }
 
-/// Waits for the end of a thread that was started in this generation. Not in a forked child, which
-/// has no such thread, nor on the thread itself, from within what it calls.
+/// Joins a thread that was started in this generation. Returns without waiting in a forked child,
+/// which has no such thread, and on the thread itself.
 pub fn join(thread: JoinHandle<()>, started_in: u64) {
     if started_in == generation() && thread.thread().id() != thread::current().id() {
         // A panic was reported by the thread itself.
@@ -63,16 +63,19 @@ fn shielded<T>(make_and_register: impl FnOnce() -> T) -> T {
     make_and_register()
 }
 
-/// Keeps what is opened meanwhile, by this or another thread, off descriptors 0 to 2, where the
-/// program has closed them. For what cannot be a [`Descriptor`]: files of the standard library's,
-/// and what other libraries open.
+/// Keeps descriptors that this or another thread opens meanwhile off the numbers 0 to 2, where the
+/// program has closed them. For objects that cannot be a [`Descriptor`]: files of the standard
+/// library, and descriptors that other libraries open.
 #[derive(Debug)]
 pub struct AboveStandardStreams {
     generation: u64,
 }
 
 impl AboveStandardStreams {
-    /// Fails where the process has no descriptor left.
+    /// Reserves the numbers.
+    ///
+    /// # Errors
+    /// If no descriptor is left.
     pub fn new() -> io::Result<Self> {
         install()?;
         shielded(standard_streams::hold)?;
@@ -106,24 +109,28 @@ fn opened<T>(call: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
     })
 }
 
-/// A descriptor, or what owns one (a `TcpStream`, say), that forked children do not inherit, and
-/// whose number is none of the standard streams'. Closed on drop.
+/// A descriptor, or an owner of one (such as a `TcpStream`), that forked children do not inherit
+/// and whose number is never a standard stream's. Closed on drop.
 #[derive(Debug)]
 pub struct Descriptor<T: AsFd = OwnedFd> {
     owned: ManuallyDrop<T>,
-    registration: ManuallyDrop<Registration>,
+    registration: ManuallyDrop<DescriptorRegistration>,
 }
 
 impl<T: AsFd + From<OwnedFd>> Descriptor<T> {
     /// Makes a descriptor, by a system call that does not block: no thread can fork meanwhile. The
-    /// call must not fork, and must not make or drop another of these.
+    /// call must not fork, and must not make or drop another `Descriptor`.
     ///
-    /// Fails as the call does, and where the descriptor's number is beyond a million.
+    /// # Errors
+    /// As the call, and if the descriptor's number exceeds a million.
     pub fn make(call: impl FnOnce() -> io::Result<T>) -> io::Result<Self> {
         Self::make_in_place(|| above_standard_streams(call()?))
     }
 
-    /// As [`make`](Self::make), for a call that makes several.
+    /// Like [`make`](Self::make), for a call that makes several.
+    ///
+    /// # Errors
+    /// As for [`make`](Self::make).
     pub fn make_all(call: impl FnOnce() -> io::Result<Vec<T>>) -> io::Result<Vec<Self>> {
         install()?;
         let made: Vec<_> = opened(|| {
@@ -131,22 +138,25 @@ impl<T: AsFd + From<OwnedFd>> Descriptor<T> {
             made.map(|one| above_standard_streams(one).map(Self::registered))
                 .collect::<io::Result<_>>()
         })?;
-        made.into_iter().map(Made::taken_over).collect()
+        made.into_iter().map(NewDescriptor::taken_over).collect()
     }
 }
 
 impl<T: AsFd> Descriptor<T> {
-    /// As [`make`](Self::make), for what cannot get another number: fails also where that is below
-    /// 3, as the program has closed a standard stream at this moment.
+    /// Like [`make`](Self::make), for objects whose number cannot be changed.
+    ///
+    /// # Errors
+    /// As for [`make`](Self::make), and if the number is below 3 because the program has closed a
+    /// standard stream at this moment.
     pub fn make_in_place(call: impl FnOnce() -> io::Result<T>) -> io::Result<Self> {
         install()?;
         let made = opened(|| call().map(Self::registered))?;
         made.taken_over()
     }
 
-    fn registered(owned: T) -> Made<T> {
-        Made {
-            registration: Registration::new(owned.as_fd()),
+    fn registered(owned: T) -> NewDescriptor<T> {
+        NewDescriptor {
+            registration: DescriptorRegistration::new(owned.as_fd()),
             owned,
         }
     }
@@ -154,6 +164,9 @@ impl<T: AsFd> Descriptor<T> {
 
 impl Descriptor {
     /// A descriptor for several others, to wait for them together (`epoll`).
+    ///
+    /// # Errors
+    /// If no descriptor is left.
     pub fn epoll() -> io::Result<Self> {
         Self::make(|| {
             // SAFETY: plain system call.
@@ -162,21 +175,30 @@ impl Descriptor {
         })
     }
 
-    /// A counter that wakes who waits for it (`eventfd`). Reading it never blocks.
+    /// A counter that wakes threads that wait for it (`eventfd`). Reading it never blocks.
+    ///
+    /// # Errors
+    /// If no descriptor is left.
     pub fn event() -> io::Result<Self> {
         let flags = libc::EFD_CLOEXEC | libc::EFD_NONBLOCK;
         // SAFETY: plain system call.
         Self::make(|| adopt("eventfd2", unsafe { libc::eventfd(0, flags) }))
     }
 
-    /// Another descriptor of the same thing.
+    /// A duplicate of a descriptor.
+    ///
+    /// # Errors
+    /// If no descriptor is left.
     pub fn copy_of(other: BorrowedFd<'_>) -> io::Result<Self> {
         Self::make(|| (other.try_clone_to_owned()).map_err(|e| failed("fcntl(F_DUPFD_CLOEXEC)", e)))
     }
 }
 
 impl Descriptor<UnixStream> {
-    /// Two that are connected.
+    /// Two connected sockets.
+    ///
+    /// # Errors
+    /// If no descriptors are left.
     pub fn pair() -> io::Result<[Self; 2]> {
         let ends = Self::make_all(|| {
             let pair = UnixStream::pair().map_err(|error| failed("socketpair", error));
@@ -186,8 +208,8 @@ impl Descriptor<UnixStream> {
     }
 }
 
-/// The same descriptor with a number above those of the standard streams. It has another only where
-/// the program used one of them for a moment, so that no placeholder could be there.
+/// Moves a descriptor above the numbers of the standard streams. It had such a number only if the
+/// program used one of them for a moment, so that no placeholder could be there.
 fn above_standard_streams<T: AsFd + From<OwnedFd>>(made: T) -> io::Result<T> {
     if made.as_fd().as_raw_fd() >= standard_streams::FIRST_PRIVATE {
         return Ok(made);
@@ -198,20 +220,20 @@ fn above_standard_streams<T: AsFd + From<OwnedFd>>(made: T) -> io::Result<T> {
         .map_err(|error| failed("fcntl(F_DUPFD_CLOEXEC)", error))
 }
 
-/// Takes over what a system call has just returned.
+/// Takes ownership of a descriptor that a system call has just returned.
 fn adopt(call: &'static str, returned: RawFd) -> io::Result<OwnedFd> {
     let descriptor = checked(call, returned)?;
-    // SAFETY: the kernel just gave us this descriptor, and nobody else owns it.
+    // SAFETY: the kernel just gave us this descriptor, and nothing else owns it.
     Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
 }
 
-/// What was just made. It is dropped outside of the shield that it was made in, if at all.
-struct Made<T> {
-    registration: io::Result<Registration>,
+/// A newly made descriptor. It is dropped outside of the shield that it was made in.
+struct NewDescriptor<T> {
+    registration: io::Result<DescriptorRegistration>,
     owned: T,
 }
 
-impl<T: AsFd> Made<T> {
+impl<T: AsFd> NewDescriptor<T> {
     fn taken_over(self) -> io::Result<Descriptor<T>> {
         Ok(Descriptor {
             registration: ManuallyDrop::new(self.registration?),
@@ -223,8 +245,8 @@ impl<T: AsFd> Made<T> {
 impl<T: AsFd> Drop for Descriptor<T> {
     fn drop(&mut self) {
         shielded(|| {
-            // First this: once the number is free for others, it must not be registered any more.
-            // SAFETY: dropped here and nowhere else, and not used afterwards.
+            // First the registration: once the number is free for others, it must not be registered
+            // any more.
             unsafe { ManuallyDrop::drop(&mut self.registration) };
             // SAFETY: as above.
             unsafe { ManuallyDrop::drop(&mut self.owned) };
@@ -254,12 +276,12 @@ impl<T: AsFd> AsRawFd for Descriptor<T> {
 
 /// Keeps a descriptor registered for as long as this value lives.
 #[derive(Debug)]
-struct Registration {
+struct DescriptorRegistration {
     descriptor: RawFd,
 }
 
-impl Registration {
-    fn new(descriptor: BorrowedFd<'_>) -> io::Result<Registration> {
+impl DescriptorRegistration {
+    fn new(descriptor: BorrowedFd<'_>) -> io::Result<DescriptorRegistration> {
         let descriptor = descriptor.as_raw_fd();
         let (word, bit) = place(descriptor);
         if word >= WORDS || descriptor < standard_streams::FIRST_PRIVATE {
@@ -267,11 +289,11 @@ impl Registration {
         }
         WORDS_USED.fetch_max(word + 1, Ordering::Relaxed);
         REGISTERED[word].fetch_or(bit, Ordering::Relaxed);
-        Ok(Registration { descriptor })
+        Ok(DescriptorRegistration { descriptor })
     }
 }
 
-impl Drop for Registration {
+impl Drop for DescriptorRegistration {
     fn drop(&mut self) {
         let (word, bit) = place(self.descriptor);
         REGISTERED[word].fetch_and(!bit, Ordering::Relaxed);
@@ -283,7 +305,7 @@ fn place(descriptor: RawFd) -> (usize, u64) {
     (number / WORD_BITS, 1 << (number % WORD_BITS))
 }
 
-/// Once it has worked; whoever was refused may call again.
+/// Installs the fork handlers once. After a failure, the next call tries again.
 fn install() -> io::Result<()> {
     let installed = || NULL_DEVICE.load(Ordering::Relaxed) >= 0;
     if installed() {
@@ -317,8 +339,7 @@ fn install() -> io::Result<()> {
     Ok(())
 }
 
-/// Runs before a fork: waits until nobody is in the middle of making a descriptor, and keeps others
-/// from beginning.
+/// Runs before a fork: waits until no thread is making a descriptor, and blocks further makers.
 extern "C" fn hold_makers() {
     gate::hold(&GATE);
 }
@@ -349,7 +370,7 @@ fn disown(null: RawFd, descriptor: RawFd) {
     // SAFETY: plain system call. The number is registered, so it is ours to replace.
     let replaced = unsafe { libc::dup3(null, descriptor, libc::O_CLOEXEC) };
     if replaced < 0 {
-        // SAFETY: as above. The process closed our null device: closing is the best that is left.
+        // SAFETY: as above. The process closed our null device, so the descriptor is only closed.
         unsafe { libc::close(descriptor) };
     }
 }

@@ -1,4 +1,4 @@
-//! A gate that many makers of descriptors pass at a time, and no fork meanwhile.
+//! A gate that admits many makers of descriptors at a time, but none during a fork.
 //!
 //! The word counts the makers inside, plus [`FORK`] for each fork under way.
 
@@ -6,7 +6,7 @@ use crate::sync::{AtomicU64, Ordering, yield_now};
 
 const FORK: u64 = 1 << 32;
 
-/// Lets a maker in, once no fork is under way.
+/// Admits a maker, once no fork is under way.
 pub(crate) fn enter(gate: &AtomicU64) {
     let (success, failure) = (Ordering::Acquire, Ordering::Relaxed);
     loop {
@@ -23,12 +23,12 @@ pub(crate) fn enter(gate: &AtomicU64) {
     }
 }
 
-/// A maker goes out.
+/// A maker leaves.
 pub(crate) fn leave(gate: &AtomicU64) {
     gate.fetch_sub(1, Ordering::Release);
 }
 
-/// Waits until no maker is inside, and lets none in until [`release`].
+/// Waits until no maker is inside, and admits none until [`release`].
 pub(crate) fn hold(gate: &AtomicU64) {
     gate.fetch_add(FORK, Ordering::Relaxed);
     while !gate.load(Ordering::Acquire).is_multiple_of(FORK) {
@@ -36,7 +36,7 @@ pub(crate) fn hold(gate: &AtomicU64) {
     }
 }
 
-/// The fork is over, in the process that has forked.
+/// Ends a fork, in the process that has forked.
 pub(crate) fn release(gate: &AtomicU64) {
     gate.fetch_sub(FORK, Ordering::Release);
 }

@@ -3,13 +3,13 @@
 //! An *endpoint* is one participant: usually a process, in tests a thread. It exposes *regions* of
 //! memory, of which the first is its *pool*. A *link* joins two endpoints: it writes bytes into the
 //! peer's regions, followed by a *signal* (a 64-bit word stored in the peer's pool), and carries
-//! control messages. Whoever waits for a signal reads a word of its own memory, whatever the
+//! control messages. A rank that waits for a signal reads a word of its own memory, over every
 //! transport.
 //!
 //! # Architecture invariant
 //! A transport knows nothing of collectives, groups or algorithms.
 
-// Under loom only the protocols are compiled: they are what the models check.
+// Under loom only the protocols are compiled: the models check those.
 #[cfg_attr(loom, allow(dead_code, unreachable_pub))]
 pub mod claim;
 #[cfg(not(loom))]
@@ -63,7 +63,7 @@ mod user;
 #[cfg(not(loom))]
 mod watch;
 
-pub use flag::{flag_value, has_come};
+pub use flag::{flag_value, has_reached};
 
 #[cfg(not(loom))]
 pub use {

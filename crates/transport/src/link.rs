@@ -1,20 +1,20 @@
 //! The contract of transports: operations of links on peers' regions, and their capabilities.
 //!
 //! *Order.* Everything sent over one link takes effect at the peer in the order of the calls: puts
-//! with their signals, signals, messages; gets and atomics read what was there when their turn
-//! came. Different links know no order.
+//! with their signals, signals, messages; gets and atomics read the values at their position in
+//! that order. There is no order between different links.
 //!
-//! *Completion* is local: a complete put leaves its source to the caller, a complete get has filled
-//! its target. Operations complete in any order. That a put has arrived is told by what comes back:
-//! a signal, or a get that was called after it.
+//! *Completion* is local: after a complete put the caller may reuse its source, a complete get has
+//! filled its target. Operations complete in any order. Arrival of a put is shown by what follows
+//! it: a signal, or a get that was called after it.
 //!
-//! *Waking.* What arrives, what completes and what makes room again wakes the endpoint that it
-//! concerns: it rings the doorbell, or, on a link with [manual
-//! progress](Capabilities::manual_progress), makes the descriptor ready.
+//! *Waking.* Arrivals, completions and new room in a queue wake the endpoint concerned: they ring
+//! its doorbell, or, on a link with [manual progress](Capabilities::manual_progress), make the
+//! descriptor ready.
 //!
-//! *Cells.* An atomic is atomic among the atomics of links of one transport. A cell that is reached
-//! over several transports, or by its owner's processor too, goes through its owner, who changes it
-//! on behalf of the others.
+//! *Cells.* An atomic is atomic among the atomics of links of one transport. A cell that is
+//! accessed over several transports, or also by its owner's processor, is only changed by its
+//! owner, on behalf of the others.
 
 use std::fmt;
 use std::ops::Range;
@@ -41,7 +41,7 @@ impl fmt::Debug for EndpointId {
     }
 }
 
-/// Which transport a link belongs to: its name. What it can do is told by its [`Capabilities`].
+/// The transport of a link, as a name. Its abilities are its [`Capabilities`].
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum TransportKind {
     /// Endpoints within one process.
@@ -68,26 +68,27 @@ impl fmt::Display for TransportKind {
     }
 }
 
-/// What the links of a transport can do, and what they ask for.
+/// The abilities and requirements of a transport's links.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Capabilities {
     /// Peers' regions are mapped ([`Link::memory`]). A link that does not map checks each access
-    /// against what was granted.
+    /// against its grants.
     pub maps: bool,
-    /// What puts read, and gets and atomics write, must lie in a region that this endpoint has
-    /// exposed; what puts read may also be [registered](MemoryRegistration::register) by itself.
+    /// Sources of puts, and targets of gets and atomics, must be in a region that this endpoint has
+    /// exposed; sources of puts may instead be [registered](MemoryRegistration::register)
+    /// separately.
     pub needs_registration: bool,
-    /// Nothing moves but by calls: arrivals by [`Link::receive`], what is queued by
-    /// [`Link::flush`]. Whoever sleeps watches the [descriptor](Link::descriptor). Otherwise
-    /// progress is automatic, and the doorbell tells of it.
+    /// Progress needs calls: [`Link::receive`] for arrivals, [`Link::flush`] for queued data. A
+    /// sleeper watches the [descriptor](Link::descriptor). Otherwise progress is automatic, and the
+    /// doorbell reports it.
     pub manual_progress: bool,
 }
 
-/// How a network is asked to treat the packets of an endpoint's links. Means nothing where there
-/// are none.
+/// The treatment that is requested from the network for the packets of an endpoint's links. Has no
+/// effect within a host.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum TrafficClass {
-    /// As any other traffic.
+    /// Like any other traffic.
     #[default]
     BestEffort,
     /// Behind other traffic.
@@ -97,20 +98,19 @@ pub enum TrafficClass {
 }
 
 impl TrafficClass {
-    /// The code point (RFC 4594, RFC 8622) that networks commonly know it by: six bits of the
-    /// header of IP.
+    /// The usual code point (RFC 4594, RFC 8622): six bits of the IP header.
     pub fn code_point(self) -> u8 {
         match self {
             TrafficClass::BestEffort => 0,
             // LE, "lower effort".
             TrafficClass::Bulk => 1,
-            // CS5, "signalling". Expedited forwarding is policed to the rates of telephones.
+            // CS5, "signalling". Expedited forwarding is policed to the rates of telephony.
             TrafficClass::LowLatency => 40,
         }
     }
 }
 
-/// A 64-bit word in the peer's pool and what to store there. Signals are words of pools: whoever
+/// A 64-bit word in the peer's pool and its new value. Signals are words of pools: a rank that
 /// waits for one reads its own memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Signal {
@@ -128,22 +128,22 @@ pub struct Iovec {
     registration: Option<RegistrationKey>,
 }
 
-// SAFETY: a plain address; whoever made it has promised what `Iovec::new` asks for, to all threads.
+// SAFETY: a plain address; its maker has promised what `Iovec::new` requires, for all threads.
 unsafe impl Send for Iovec {}
 // SAFETY: as above.
 unsafe impl Sync for Iovec {}
 
 impl Iovec {
-    /// Names memory. If it is none, `start` may be any address.
+    /// Names memory. Without bytes, `start` may be any address.
     ///
     /// # Safety
-    /// Until each put that it is given to is complete or cancelled, or its link has ended, `len`
-    /// bytes from `start` on stay readable. Nobody writes to them, unless ordered behind the put by
-    /// a signal of the peer's. Of a [registration](MemoryRegistration::register): while it is made, and as
-    /// long as puts name it, they stay mapped where they are. [Memory of a
-    /// device](MemoryRegistration::register_device) need be readable by adapters only.
+    /// Until each put with it is complete or cancelled, or its link has ended, `len` bytes from
+    /// `start` on must stay readable. They must not be written, unless ordered after the put by a
+    /// signal of the peer. Memory of a [registration](MemoryRegistration::register) must stay
+    /// mapped at its address while the registration is made, and while puts name it. [Device
+    /// memory](MemoryRegistration::register_device) need only be readable by adapters.
     pub unsafe fn new(start: *const u8, len: usize) -> Iovec {
-        // A slice of no bytes, as links make of it, must not begin at null.
+        // Links make a slice of it, which must not begin at null even without bytes.
         let start = match len {
             0 => NonNull::dangling().as_ptr(),
             _ => start,
@@ -155,7 +155,8 @@ impl Iovec {
         }
     }
 
-    /// The same memory, which lies in what was [registered](MemoryRegistration::register) under this key.
+    /// The same memory, as part of what was [registered](MemoryRegistration::register) under this
+    /// key.
     pub fn registered(self, key: RegistrationKey) -> Iovec {
         Iovec {
             registration: Some(key),
@@ -163,7 +164,7 @@ impl Iovec {
         }
     }
 
-    /// What it was registered under, if by itself and not with a region.
+    /// The key of its separate registration, if any.
     pub fn registration(self) -> Option<RegistrationKey> {
         self.registration
     }
@@ -184,12 +185,12 @@ impl Iovec {
     }
 }
 
-/// Memory of a device as a file, by which an adapter reaches it without the processor (dma-buf).
+/// Device memory as a file, through which an adapter accesses it without the processor (dma-buf).
 #[derive(Clone, Copy, Debug)]
 pub struct DmaBuf<'a> {
     /// The file. It may be closed once the memory is registered.
     pub file: BorrowedFd<'a>,
-    /// Where the memory begins in it, in bytes.
+    /// The offset of the memory in the file, in bytes.
     pub offset: u64,
 }
 
@@ -200,8 +201,7 @@ pub struct IovecMut {
     len: usize,
 }
 
-// SAFETY: a plain address; whoever made it has promised what `IovecMut::new` asks for, to all
-// threads.
+// SAFETY: a plain address; its maker has promised what `IovecMut::new` requires, for all threads.
 unsafe impl Send for IovecMut {}
 // SAFETY: as above.
 unsafe impl Sync for IovecMut {}
@@ -210,8 +210,8 @@ impl IovecMut {
     /// Names memory.
     ///
     /// # Safety
-    /// Until the operation that it is given to is complete or cancelled, or its link has ended,
-    /// `len` bytes from `start` on stay writable, and nobody else touches them. Of a redirection:
+    /// Until the operation with it is complete or cancelled, or its link has ended, `len` bytes
+    /// from `start` on must stay writable, and nothing else may access them. For a redirection:
     /// until it is taken back.
     pub unsafe fn new(start: *mut u8, len: usize) -> IovecMut {
         IovecMut { start, len }
@@ -241,32 +241,32 @@ pub struct Ticket(pub u64);
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Redirection(pub u64);
 
-/// What became of an operation that was called.
+/// The state of an operation after its call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Submission {
     /// It is complete.
     Done,
-    /// It is under way until [`Link::completed`] says that it is complete.
+    /// It is under way until [`Link::completed`] returns true.
     UnderWay(Ticket),
-    /// The queue is full. Nothing was taken: call again once there was progress.
+    /// The queue is full. The operation was not accepted: call again after some progress.
     Full,
 }
 
-/// What to do with a 64-bit cell.
+/// A change of a 64-bit cell.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum AtomicOp {
     /// Adds, wrapping around.
     FetchAdd(u64),
     /// Stores the new value if the cell holds the expected one.
     CompareSwap {
-        /// What the cell must hold.
+        /// The value that the cell must hold.
         expected: u64,
-        /// What to store then.
+        /// The value to store then.
         new: u64,
     },
 }
 
-/// Whether everything that was queued is sent.
+/// Whether all queued data has been sent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FlushState {
     /// All of it.
@@ -275,48 +275,59 @@ pub enum FlushState {
     Pending,
 }
 
-/// What is known of a link that nobody is using.
+/// The known state of a link that is not in use.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Standing {
-    /// Nothing speaks against using it.
+    /// Usable, as far as is known.
     Good,
-    /// The peer's host owes a sign of life: its line may be cut.
+    /// The peer's host has not acknowledged data in time: its line may be cut.
     Silent,
-    /// It is of no more use.
+    /// It is no longer usable.
     Ended,
 }
 
-/// What has passed over a link since it was made.
+/// The traffic of a link since it was made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TrafficCounts {
     /// Bytes that the peer's host has acknowledged.
     pub sent_bytes: u64,
-    /// Bytes that have come from there.
+    /// Bytes received from the peer's host.
     pub received_bytes: u64,
-    /// Packets that were sent once more.
+    /// Packets that were retransmitted.
     pub retransmissions: u64,
 }
 
-/// Takes what arrives on a link.
+/// Receives the messages of a link.
 pub trait Inbox {
     /// A control message.
     fn message(&mut self, bytes: &[u8]);
 }
 
 /// One of the streams of a link. Its operations take effect at the peer in the order of their
-/// calls, which nothing is said of between two streams.
+/// calls; there is no order between two streams.
 pub trait Stream: Send + Sync {
-    /// Stores a signal in the peer's pool. Queued if it cannot go at once.
+    /// Stores a signal in the peer's pool. Queued if it cannot be sent immediately.
+    ///
+    /// # Errors
+    /// If the link has ended, or the offset is not an aligned word of the pool.
     fn signal(&self, signal: Signal) -> Result<(), LinkError>;
 
-    /// As [`Stream::signal`], where the peer can wait for it: it may stay queued until something
-    /// else goes over the stream, or until [`Link::flush_late`].
+    /// Like [`Stream::signal`], for a signal that may be late: it may stay queued until something
+    /// else is sent over the stream, or until [`Link::flush_late`].
+    ///
+    /// # Errors
+    /// As for [`Stream::signal`].
     fn signal_late(&self, signal: Signal) -> Result<(), LinkError> {
         self.signal(signal)
     }
 
-    /// Writes at most [`INJECT_BYTES_MAX`] bytes into a region of the peer's, then stores the
-    /// signal. The bytes are copied: they may be reused at once. Queued if it cannot go at once.
+    /// Writes at most [`INJECT_BYTES_MAX`] bytes into a region of the peer, then stores the signal.
+    /// The bytes are copied: the caller may reuse them immediately. Queued if it cannot be sent
+    /// immediately.
+    ///
+    /// # Errors
+    /// If the link has ended, there are too many bytes, or the range is known to be outside the
+    /// region.
     fn inject(
         &self,
         region: RegionKey,
@@ -325,8 +336,12 @@ pub trait Stream: Send + Sync {
         signal: Option<Signal>,
     ) -> Result<(), LinkError>;
 
-    /// Writes the pieces, one behind the other, into a region of the peer's, then stores the
-    /// signal. Several can be under way.
+    /// Writes the pieces, one behind the other, into a region of the peer, then stores the signal.
+    /// Several puts can be under way.
+    ///
+    /// # Errors
+    /// If the link has ended, the range is known to be outside the region, or a piece is [not
+    /// registered](LinkError::Unregistered) where that is needed.
     fn put(
         &self,
         region: RegionKey,
@@ -338,20 +353,20 @@ pub trait Stream: Send + Sync {
 
 /// A connection between two endpoints, usable from any thread. No call blocks.
 ///
-/// It is its ordinary stream itself, in whose order gets, atomics and messages are too.
+/// The link is also its own ordinary stream, whose order includes gets, atomics and messages.
 pub trait Link: Stream + LinkStatus {
-    /// The stream of operations that go ahead of what the ordinary one has queued. The same where
+    /// The stream for operations that overtake the ordinary stream's queue. The same stream where
     /// nothing is ever queued for long.
     fn urgent(&self) -> &dyn Stream;
 
-    /// The number of the stream that has the least queued: the ordinary one's is 0.
+    /// The number of the stream with the shortest queue; the ordinary stream's number is 0.
     fn emptiest_stream(&self) -> usize {
         0
     }
 
-    /// The streams that a link has besides its ordinary and urgent one, numbered from 1: other ways
-    /// through the network, for what is large. A message is behind everything that was called
-    /// before on any of them.
+    /// The further streams of a link, besides its ordinary and urgent one, numbered from 1: other
+    /// paths through the network, for large data. A message is ordered behind all earlier calls on
+    /// any of them.
     fn further_stream(&self, _number: usize) -> Option<&dyn Stream> {
         None
     }
@@ -359,79 +374,100 @@ pub trait Link: Stream + LinkStatus {
     /// The transport.
     fn kind(&self) -> TransportKind;
 
-    /// What it can do: the same for all links of one kind.
+    /// Its capabilities: the same for all links of one kind.
     fn capabilities(&self) -> Capabilities;
 
     /// The endpoint at the other end.
     fn peer(&self) -> EndpointId;
 
-    /// A region of the peer's, where loads and stores reach it: the pool, and what was granted
-    /// before a message that has come. The mapping outlives the link and the peer.
+    /// A region of the peer, mapped for loads and stores: the pool, and regions that were granted
+    /// before a message that has arrived. The mapping outlives the link and the peer.
     fn memory(&self, region: RegionKey) -> Option<Arc<Segment>>;
 
-    /// Whether an operation is complete. An error if it never will be, as the link has ended before
-    /// it was carried out: then its memory is not touched any more either.
+    /// Whether an operation is complete. Its memory is not accessed any more after `Ok(true)`, nor
+    /// after an error.
+    ///
+    /// # Errors
+    /// If the operation will never be complete, as the link has ended before it was executed.
     fn completed(&self, ticket: Ticket) -> Result<bool, LinkError>;
 
-    /// Gives up an operation that is under way: its memory is not touched any more. What a put has
-    /// left in its range is not defined, and unless it was complete its signal is not stored.
+    /// Cancels an operation that is under way: its memory is not accessed any more. The contents of
+    /// a cancelled put's range are undefined, and its signal is not stored unless it was complete.
     fn cancel(&self, ticket: Ticket);
 
-    /// Sends a control message of at most [`MESSAGE_BYTES_MAX`], and asks the peer to look at it.
-    /// Queued if it cannot go at once.
+    /// Sends a control message of at most [`MESSAGE_BYTES_MAX`], and notifies the peer. Queued if
+    /// it cannot be sent immediately.
+    ///
+    /// # Errors
+    /// If the link has ended, or the message is too long.
     fn message(&self, bytes: &[u8]) -> Result<(), LinkError>;
 
-    /// Sends a message as [`Link::message`] does, of these pieces, to a peer that asks for it:
-    /// unless it sleeps on its doorbell, it is not told, but looks whether it [has
-    /// polled messages](PolledMessages::has_polled_message) when it waits for some.
+    /// Sends a message of these pieces, like [`Link::message`], to a peer that polls for it: the
+    /// peer is not notified unless it sleeps on its doorbell, but checks
+    /// [`PolledMessages::has_polled_message`] while it waits for a message.
+    ///
+    /// # Errors
+    /// As for [`Link::message`].
     fn polled_message(&self, pieces: &[&[u8]]) -> Result<(), LinkError> {
         self.message(&pieces.concat())
     }
 
-    /// Sends what is queued, puts included; `Pending` if some remains. Nothing is sent if nothing
-    /// is queued but [late signals](Stream::signal_late).
+    /// Sends queued data, puts included; `Pending` if some remains. Nothing is sent if only [late
+    /// signals](Stream::signal_late) are queued.
+    ///
+    /// # Errors
+    /// If the link has ended.
     fn flush(&self) -> Result<FlushState, LinkError>;
 
-    /// As [`Link::flush`], and sends late signals too.
+    /// Like [`Link::flush`], but sends late signals too.
+    ///
+    /// # Errors
+    /// If the link has ended.
     fn flush_late(&self) -> Result<FlushState, LinkError> {
         self.flush()
     }
 
-    /// What to watch for readability (and, while [`Link::flush`] is `Pending`, for writability), if
-    /// anything.
+    /// The descriptor to watch for readability (and, while [`Link::flush`] is `Pending`, for
+    /// writability), if any.
     fn descriptor(&self) -> Option<RawFd>;
 
-    /// Takes in whatever has arrived, without blocking. An error means that the link is of no more
-    /// use.
+    /// Receives everything that has arrived, without blocking. After an error the link is unusable.
+    ///
+    /// # Errors
+    /// How the link has ended.
     fn receive(&self, inbox: &mut dyn Inbox) -> Result<(), LinkError>;
 
-    /// Lets the peer reach this range of a local region. Where the transport maps, the peer maps
-    /// all of the region.
+    /// Grants the peer access to this range of a local region. Where the transport maps, the peer
+    /// maps all of the region.
+    ///
+    /// # Errors
+    /// If the link has ended, or the region cannot be registered or passed to the peer.
     fn grant(&self, region: RegionKey, range: Range<u64>) -> Result<(), LinkError>;
 
-    /// Takes that back. A link that checks drops later writes silently (they are late, not
+    /// Revokes a grant. A link that checks accesses drops later writes silently (they are late, not
     /// hostile).
     fn revoke(&self, region: RegionKey, range: Range<u64>);
 
-    /// Cancels what is under way, says goodbye behind what is queued, and closes. Idempotent.
+    /// Cancels operations under way, sends a goodbye behind the queued data, and closes.
+    /// Idempotent.
     fn close(&self);
 
-    /// Its gets, if it has them.
+    /// Its gets, if it supports them.
     fn reads(&self) -> Option<&dyn RemoteReads> {
         None
     }
 
-    /// Its atomics, if it has them.
+    /// Its atomics, if it supports them.
     fn atomics(&self) -> Option<&dyn RemoteAtomics> {
         None
     }
 
-    /// Its redirections, if it has them.
+    /// Its redirections, if it supports them.
     fn redirections(&self) -> Option<&dyn Redirections> {
         None
     }
 
-    /// Where its polled messages wait, if not among the others.
+    /// The interface for its polled messages, if they are stored apart from the others.
     fn polled_messages(self: Arc<Self>) -> Option<Arc<dyn PolledMessages>> {
         None
     }
@@ -439,22 +475,22 @@ pub trait Link: Stream + LinkStatus {
 
 /// The state of a link and of its peer.
 pub trait LinkStatus {
-    /// Where the peer is, for whoever waits for it.
+    /// The peer's presence, for callers that wait for it.
     fn presence(&self) -> Presence;
 
-    /// Whether it can be used, for whoever might also make another one. Costs a system call where
-    /// the peer is on another host.
+    /// The link's usability, for a caller that could also make another link. Costs a system call
+    /// where the peer is on another host.
     fn standing(&self) -> Standing {
         Standing::Good
     }
 
-    /// Whether the peer has ended, as is proven: it touches nothing any more. The end of a link
-    /// alone does not prove that.
+    /// Whether the peer has provably ended: it accesses nothing any more. The end of a link alone
+    /// does not prove that.
     fn peer_has_ended(&self) -> bool {
         false
     }
 
-    /// What has passed over it, where the network counts.
+    /// The traffic of the link, where the network counts it.
     fn traffic(&self) -> Option<TrafficCounts> {
         None
     }
@@ -462,14 +498,21 @@ pub trait LinkStatus {
 
 /// Links that read the peer's memory.
 pub trait RemoteReads {
-    /// Reads from a region of the peer's.
+    /// Reads from a region of the peer.
+    ///
+    /// # Errors
+    /// As for [`Stream::put`].
     fn get(&self, region: RegionKey, offset: u64, into: IovecMut) -> Result<Submission, LinkError>;
 }
 
 /// Links that change cells of the peer's memory and return their former values.
 pub trait RemoteAtomics {
-    /// Changes a cell of the peer's, at a multiple of 8, and writes what it held before, as eight
-    /// bytes.
+    /// Changes a cell of the peer, at a multiple of 8, and returns its former value, as eight bytes
+    /// in `into`.
+    ///
+    /// # Errors
+    /// As for [`Stream::put`], and if the cell or `into` does not have eight bytes at a multiple of
+    /// 8.
     fn atomic(
         &self,
         region: RegionKey,
@@ -484,61 +527,68 @@ pub trait PolledMessages: Link {
     /// Whether there are any, for [`PolledMessages::take_polled_message`]. Costs a load.
     fn has_polled_message(&self) -> bool;
 
-    /// Takes in the polled messages that are in memory, and what was sent between. As
-    /// [`Link::receive`], but the link's end may go unnoticed.
+    /// Receives the polled messages that are in memory, and everything sent between them. Like
+    /// [`Link::receive`], but may fail to detect the link's end.
+    ///
+    /// # Errors
+    /// As for [`Link::receive`].
     fn take_polled_message(&self, inbox: &mut dyn Inbox) -> Result<(), LinkError>;
 }
 
-/// Links that write what they receive themselves, and so can write it elsewhere.
+/// Links that copy received bytes themselves, and so can write them elsewhere.
 pub trait Redirections {
-    /// Writes what puts bring from now on for a place in a local region to other memory instead,
-    /// until that is [taken back](Redirections::take_back). The place begins at `offset` and is as
-    /// long as the memory; no two places of one link overlap. What the peer may reach is what was
-    /// granted, as before.
+    /// Writes the data of later puts for a place in a local region to other memory instead, until
+    /// the redirection is [taken back](Redirections::take_back). The place begins at `offset` and
+    /// is as long as the memory; places of one link must not overlap. The peer's grants stay as
+    /// they are.
     fn redirect(&self, region: RegionKey, offset: u64, into: IovecMut) -> Redirection;
 
-    /// Ends a redirection, also one of a link that has ended: its memory is not touched any more.
-    /// Returns the parts of the place, in any order, whose last bytes are there; the others are in
-    /// the region.
+    /// Ends a redirection, also one of a link that has ended: its memory is not accessed any more.
+    /// Returns the parts of the place, in any order, whose last bytes are in that memory; the
+    /// others are in the region.
     fn take_back(&self, redirection: Redirection) -> Vec<Range<u64>>;
 }
 
-/// Decides about incoming connections and takes the links that come of them.
+/// Decides about incoming connections and receives the resulting links.
 pub trait LinkEvents: Send + Sync {
     /// Whether to accept a connection from this authenticated peer. `false` when this endpoint is
-    /// connecting to the same peer at the same moment and its own attempt shall win, or has a link
-    /// already.
+    /// connecting to the same peer at the same moment and its own attempt should win, or when it
+    /// has a link already.
     fn accept(&self, peer: EndpointId) -> bool;
 
     /// A connection that was accepted is ready.
     fn connected(&self, link: Arc<dyn Link>);
 
-    /// A connection that was accepted has come to nothing. Told once for each.
+    /// An accepted connection has failed. Called once for each.
     fn failed(&self, _peer: EndpointId) {}
 
-    /// Peers that call wait in vain, as this process has no descriptor left for another connection.
-    /// Told again and again while that lasts.
+    /// Callers are waiting without result, as this process has no descriptor left for another
+    /// connection. Called repeatedly while that lasts.
     fn exhausted(&self) {}
 }
 
 /// Makes links of one kind for one endpoint.
 pub trait Transport: Send + Sync {
-    /// The kind of links that it makes.
+    /// The kind of its links.
     fn kind(&self) -> TransportKind;
 
-    /// What they can do.
+    /// The capabilities of its links.
     fn capabilities(&self) -> Capabilities;
 
-    /// What a peer needs in order to connect here: published at the rendezvous, opaque to everybody
-    /// else.
+    /// The information that a peer needs to connect here: published at the rendezvous, opaque to
+    /// all others.
     fn address(&self) -> Vec<u8>;
 
-    /// Makes memory a region, that links can [grant](Link::grant), and use as their own where they
-    /// need registration.
+    /// Makes memory a region, which links can [grant](Link::grant), and can use as local memory
+    /// where they need registration.
+    ///
+    /// # Errors
+    /// If the system or a device refuses to register it.
     fn expose(&self, segment: &Arc<Segment>) -> Result<RegionKey, LinkError>;
 
-    /// Ends that. Peers do not reach the region any more by operations on links, and forget their
-    /// mapping of it; whoever has [asked for it](Link::memory) keeps it until dropped.
+    /// Withdraws a region. Peers cannot access it any more by operations on links, and drop their
+    /// mapping of it; a caller that has [obtained the mapping](Link::memory) keeps it until it is
+    /// dropped.
     fn withdraw(&self, region: RegionKey);
 
     /// Its registration of memory beside regions, where its links need that.
@@ -546,25 +596,36 @@ pub trait Transport: Send + Sync {
         None
     }
 
-    /// Starts taking in connections, on a thread of its own, until [`Transport::close`].
+    /// Starts accepting connections, on a thread of its own, until [`Transport::close`].
+    ///
+    /// # Errors
+    /// If the transport listens already, is closed, or cannot bind or start a thread.
     fn listen(&self, events: Arc<dyn LinkEvents>) -> Result<(), LinkError>;
 
-    /// From now on takes in connections of the endpoint with this address. A transport that knows
-    /// callers by something else takes in whoever knows it.
+    /// Admits connections of the endpoint with this address from now on. A transport that
+    /// authenticates callers by a shared token admits every caller that knows it.
+    ///
+    /// # Errors
+    /// If the address is malformed.
     fn admit(&self, _peer: EndpointId, _address: &[u8]) -> Result<(), LinkError> {
         Ok(())
     }
 
-    /// The cipher that seals everything on links to the endpoint with this address, by its name;
-    /// None where nothing does.
+    /// The name of the cipher that encrypts all data on links to the endpoint with this address;
+    /// None without encryption.
     fn cipher(&self, _address: &[u8]) -> Option<&'static str> {
         None
     }
 
     /// Connects to the endpoint with this address, which must have [admitted](Transport::admit)
-    /// this one; it may do so later. Blocks until done, refused, past the deadline,
-    /// or cancelled (noticed within 50 ms).
-    /// `Ok(None)`: the peer answered that its own attempt to connect here shall win; wait for it.
+    /// this one; it may do so later. Blocks until the connection is made, refused, timed out at the
+    /// deadline, or cancelled (within 50 ms). `Ok(None)`: the peer answered that its own attempt to
+    /// connect here should win; wait for it.
+    ///
+    /// # Errors
+    /// [`LinkError::Absent`], [`LinkError::Refused`] or [`LinkError::OtherUser`] if the peer cannot
+    /// be connected to; [`LinkError::TimedOut`] or [`LinkError::Cancelled`] at the end of the wait;
+    /// or the failure of the connection.
     fn connect(
         &self,
         peer: EndpointId,
@@ -574,33 +635,41 @@ pub trait Transport: Send + Sync {
     ) -> Result<Option<Arc<dyn Link>>, LinkError>;
 
     /// Stops listening until [`Transport::listen`] is called again, which may change the address;
-    /// links stay as they are. False if it listens on, as those do that strangers do not reach.
+    /// links stay open. Returns false if it continues to listen, as transports do that strangers
+    /// cannot reach.
     fn rest(&self) -> bool {
         false
     }
 
-    /// Stops listening. Links stay as they are.
+    /// Stops listening. Links stay open.
     fn close(&self);
 
-    /// Waits until the goodbyes of all closed links are sent and taken, for so long at most. A
-    /// process that ends at once would take them with it, and its peers would see a death.
+    /// Waits until the goodbyes of all closed links are sent and received, at most for the timeout.
+    /// A process that ended immediately would discard them, and its peers would detect a death.
     fn drain(&self, _timeout: Duration) {}
 }
 
 /// Transports whose links [need registration](Capabilities::needs_registration).
 pub trait MemoryRegistration: Transport {
-    /// Registers memory of this process for what puts read that [name it](Iovec::registered), until
-    /// [`MemoryRegistration::deregister`].
+    /// Registers memory of this process as a source for puts that [name it](Iovec::registered),
+    /// until [`MemoryRegistration::deregister`].
+    ///
+    /// # Errors
+    /// If a device refuses to register it, for example beyond the limit of locked memory.
     fn register(&self, memory: Iovec) -> Result<RegistrationKey, LinkError>;
 
-    /// The same for memory of a device, at an address that nothing else in this process has. It is
-    /// read by that file, and never by the processor.
+    /// Registers device memory, at an address that nothing else in this process has. It is read
+    /// through that file, and never by the processor.
+    ///
+    /// # Errors
+    /// The device's reason, if it does not support that.
     fn register_device(
         &self,
         memory: Iovec,
         file: DmaBuf<'_>,
     ) -> Result<RegistrationKey, LinkError>;
 
-    /// Ends either. No put that names it is under way any more. In a forked child it does nothing.
+    /// Ends a registration of either kind. No put that names it may be under way. Has no effect in
+    /// a forked child.
     fn deregister(&self, key: RegistrationKey);
 }

@@ -9,20 +9,23 @@ use crate::{Doorbell, EndpointId, Segment, random, random_endpoint_id};
 /// doorbell.
 #[derive(Clone)]
 pub struct Local {
-    /// Who this endpoint is.
+    /// The identity of this endpoint.
     pub id: EndpointId,
-    /// What a peer must know to connect here. It travels in the addresses, which only the
+    /// The secret that a peer needs to connect here. It is part of the addresses, which only the
     /// rendezvous sees.
     pub token: [u8; 32],
     /// The memory that peers write to. The first [`crate::POOL_HEADER`] bytes are a header.
     pub pool: Arc<Segment>,
-    /// Wakes this endpoint's sleeper. Its state lies in the header of the pool.
+    /// Wakes this endpoint's sleeper. Its state is in the header of the pool.
     pub doorbell: Arc<Doorbell>,
 }
 
 impl Local {
-    /// A new endpoint, with a random identity and a pool of this many bytes, of which only the
-    /// header is reserved.
+    /// Makes an endpoint with a random identity and a pool of this many bytes, of which only the
+    /// header is allocated.
+    ///
+    /// # Errors
+    /// If the system refuses memory, a descriptor or random numbers.
     pub fn create(pool_bytes: u64) -> io::Result<Local> {
         let pool = Arc::new(Segment::create("weft-pool", pool_bytes)?);
         let doorbell = Arc::new(Doorbell::new(Arc::clone(&pool))?);

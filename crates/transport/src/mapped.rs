@@ -1,5 +1,5 @@
-//! A peer with regions mapped by this process: puts and gets as copies, signals as stores, and
-//! atomics of the processor.
+//! A peer whose regions are mapped by this process: puts and gets are copies, signals are stores,
+//! and atomics are the processor's.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -12,7 +12,7 @@ use crate::{
     RegionKey, Regions, Segment, Signal,
 };
 
-/// A mapped peer: what the links of loopback and shared memory have in common.
+/// A mapped peer: the common part of the links of loopback and shared memory.
 #[derive(Debug)]
 pub struct MappedPeer {
     pool: Arc<Segment>,
@@ -22,7 +22,7 @@ pub struct MappedPeer {
 }
 
 impl MappedPeer {
-    /// What links to mapped peers can do.
+    /// The capabilities of links to mapped peers.
     pub const CAPABILITIES: Capabilities = Capabilities {
         maps: true,
         needs_registration: false,
@@ -31,6 +31,9 @@ impl MappedPeer {
 
     /// The peer with these regions, of which `pool` is the pool, and this event descriptor of its
     /// doorbell.
+    ///
+    /// # Errors
+    /// If the pool has no header.
     pub fn new(pool: Arc<Segment>, regions: Arc<Regions>, event: Descriptor) -> io::Result<Self> {
         let doorbell = PeerDoorbell::new(Arc::clone(&pool), event)?;
         Ok(MappedPeer {
@@ -41,7 +44,7 @@ impl MappedPeer {
         })
     }
 
-    /// Where the peer is.
+    /// The peer's presence.
     pub fn presence(&self) -> Presence {
         self.doorbell.presence()
     }
@@ -51,7 +54,10 @@ impl MappedPeer {
         &self.regions
     }
 
-    /// An error if a write of `len` bytes with this signal would not lie within the peer's memory.
+    /// Checks that a write of `len` bytes with this signal would be within the peer's memory.
+    ///
+    /// # Errors
+    /// If any of it would be outside.
     pub fn check(
         &self,
         region: RegionKey,
@@ -67,7 +73,10 @@ impl MappedPeer {
 
     /// Copies the pieces, one behind the other, then stores the signal and rings.
     ///
-    /// Nothing is written if any of it would lie outside the peer's memory.
+    /// Writes nothing if any of it would be outside the peer's memory.
+    ///
+    /// # Errors
+    /// As for [`MappedPeer::check`], and in a forked child.
     pub fn put(
         &self,
         region: RegionKey,
@@ -78,17 +87,20 @@ impl MappedPeer {
         let len = pieces.iter().map(|piece| piece.len() as u64).sum();
         self.write(region, offset, len, signal, |mut at| {
             for piece in pieces {
-                // SAFETY: `at` and the piece's length lie within the mapping, as `write` has
-                // checked for the sum of the pieces. Whoever made the piece has promised that it
-                // can be read; nobody holds a reference into a peer's region. Who else writes there
-                // is ordered by signals, which is the caller's protocol.
+                // SAFETY: `at` and the piece's length are within the mapping, as `write` has
+                // checked for the sum of the pieces. The piece's maker has promised that it can be
+                // read; no reference into a peer's region exists. Other writers there are ordered
+                // by signals, which is the caller's protocol.
                 unsafe { ptr::copy(piece.start(), at, piece.len()) };
                 at = at.wrapping_add(piece.len());
             }
         })
     }
 
-    /// As [`MappedPeer::put`], of a few bytes.
+    /// Like [`MappedPeer::put`], for a few bytes.
+    ///
+    /// # Errors
+    /// As for [`MappedPeer::put`], and for more than [`INJECT_BYTES_MAX`] bytes.
     #[inline]
     pub fn inject(
         &self,
@@ -104,17 +116,24 @@ impl MappedPeer {
         })
     }
 
-    /// Copies from a region of the peer's.
+    /// Copies from a region of the peer.
+    ///
+    /// # Errors
+    /// If the range is outside the region, or in a forked child.
     pub fn get(&self, region: RegionKey, offset: u64, into: IovecMut) -> Result<(), LinkError> {
         self.check_generation()?;
         self.place(region, offset, into.len() as u64, |at| {
-            // SAFETY: the range lies within the mapping, and whoever made the target has promised
-            // that it can be written.
+            // SAFETY: the range is within the mapping, and the target's maker has promised that it
+            // can be written.
             unsafe { ptr::copy(at.cast_const(), into.start(), into.len()) }
         })
     }
 
-    /// Changes a cell of the peer's.
+    /// Changes a cell of the peer.
+    ///
+    /// # Errors
+    /// If the cell is outside the region or misaligned, `into` does not have eight bytes, or in a
+    /// forked child.
     pub fn atomic(
         &self,
         region: RegionKey,
@@ -134,13 +153,15 @@ impl MappedPeer {
         });
         let before = before.flatten().filter(|_| into.len() == 8);
         let before = before.ok_or_else(outside)?.to_ne_bytes();
-        // SAFETY: whoever made the target has promised that its bytes, which are eight, can be
-        // written.
+        // SAFETY: the target's maker has promised that its bytes, which are eight, can be written.
         unsafe { ptr::copy_nonoverlapping(before.as_ptr(), into.start(), before.len()) };
         Ok(())
     }
 
     /// Stores the signal and rings.
+    ///
+    /// # Errors
+    /// If the offset is not an aligned word of the pool, or in a forked child.
     #[inline]
     pub fn signal(&self, signal: Signal) -> Result<(), LinkError> {
         self.check_generation()?;
@@ -156,14 +177,20 @@ impl MappedPeer {
         self.doorbell.ring();
     }
 
-    /// Asks the peer to look at its messages.
+    /// Notifies the peer, so that it checks its messages.
+    ///
+    /// # Errors
+    /// In a forked child.
     pub fn notify(&self) -> Result<(), LinkError> {
         self.check_generation()?;
         self.doorbell.notify();
         Ok(())
     }
 
-    /// An error in a forked child, where the link of the parent must not be touched.
+    /// Fails in a forked child, where the link of the parent must not be used.
+    ///
+    /// # Errors
+    /// [`LinkError::Gone`] in a forked child.
     #[inline]
     pub fn check_generation(&self) -> Result<(), LinkError> {
         if fork::generation() == self.born {
@@ -195,8 +222,7 @@ impl MappedPeer {
         Ok(())
     }
 
-    /// Does something where a range of a region lies in this address space, if it lies in the
-    /// region.
+    /// Calls `act` with the address of a range of a region, if the range is within the region.
     #[inline]
     fn place<T>(
         &self,
@@ -215,12 +241,12 @@ impl MappedPeer {
     }
 }
 
-/// An error for more bytes than are injected.
+/// Rejects more bytes than can be injected.
 #[inline]
 pub(crate) fn check_inject(bytes: &[u8]) -> Result<(), LinkError> {
     if bytes.len() <= INJECT_BYTES_MAX {
         return Ok(());
     }
-    let what = "more bytes than can be injected";
+    let what = "more bytes than can be injected (256)";
     Err(io::Error::new(io::ErrorKind::InvalidInput, what).into())
 }

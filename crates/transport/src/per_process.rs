@@ -1,26 +1,26 @@
-//! Statics that a forked child has anew.
+//! Statics that are initialized anew in a forked child.
 
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 use crate::fork;
 
-/// A value of which every process has its own. A forked child begins with a new one: what it
-/// inherits may be locked by a thread that it does not have, and speaks of what is its parent's.
+/// A value of which every process has its own. A forked child begins with a new one: the inherited
+/// one may be locked by a thread that the child does not have, and describes the parent.
 pub struct PerProcess<T> {
-    /// The last one made, which is never freed: others may be looking at it.
-    current: AtomicPtr<Made<T>>,
+    /// The current value. Old ones are never freed: other threads may be reading them.
+    current: AtomicPtr<GenerationValue<T>>,
     new: fn() -> T,
 }
 
-struct Made<T> {
-    /// The process (counted in forks) that it was made in.
+struct GenerationValue<T> {
+    /// The generation (number of forks) that it was made in.
     generation: u64,
     value: T,
 }
 
 impl<T: Sync> PerProcess<T> {
-    /// One that is made when it is first asked for.
+    /// A value that is made on first use.
     pub const fn new(new: fn() -> T) -> Self {
         PerProcess {
             current: AtomicPtr::new(ptr::null_mut()),
@@ -28,7 +28,7 @@ impl<T: Sync> PerProcess<T> {
         }
     }
 
-    /// This process's own.
+    /// This process's value.
     pub fn get(&'static self) -> &'static T {
         let generation = fork::generation();
         let before = self.current.load(Ordering::Acquire);
@@ -38,7 +38,7 @@ impl<T: Sync> PerProcess<T> {
         {
             return &made.value;
         }
-        let made = Box::into_raw(Box::new(Made {
+        let made = Box::into_raw(Box::new(GenerationValue {
             generation,
             value: (self.new)(),
         }));
@@ -47,7 +47,7 @@ impl<T: Sync> PerProcess<T> {
         let current = match exchanged {
             Ok(_) => made,
             Err(other) => {
-                // SAFETY: made above, and shown to nobody.
+                // SAFETY: made above, and not shared yet.
                 drop(unsafe { Box::from_raw(made) });
                 other
             }

@@ -1,5 +1,5 @@
-//! Actions at a signal of the operating system, run by a thread of their own: a handler may do next
-//! to nothing, and has only to wake that thread.
+//! Actions on a signal of the operating system. A thread of their own runs them: a signal handler
+//! may do hardly anything, and only wakes that thread.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -10,21 +10,26 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 use crate::fork::Descriptor;
 use crate::{PerProcess, checked, failed, last_failure};
 
-/// What the handler writes to; a forked child's copy leads nowhere.
+/// The descriptor that the handler writes to; a forked child's copy has no effect.
 static WAKE: AtomicI32 = AtomicI32::new(-1);
-/// What was done at the signal before.
+/// The previous action of the signal.
 static FORMER: OnceLock<libc::sigaction> = OnceLock::new();
-/// The signal that is handled. A forked child has no thread that waits for it, until it asks.
+/// The handled signal. A forked child has no thread that waits for it, until it installs one.
 static HANDLED: PerProcess<Mutex<Option<i32>>> = PerProcess::new(Mutex::default);
 
-/// Runs an action whenever this process gets a signal. A handler that was there before is called
-/// first. Only one signal can be handled, by one action: the same signal again changes nothing.
+/// Runs an action whenever this process receives a signal. A handler that was installed before is
+/// called first. Only one signal can be handled, by one action: the same signal again changes
+/// nothing.
+///
+/// # Errors
+/// If another signal is handled already, or the system refuses a descriptor, a thread or the
+/// handler.
 pub fn on_posix_signal(signal: i32, action: Box<dyn Fn() + Send>) -> io::Result<()> {
     let mut handled = HANDLED.get().lock().unwrap_or_else(PoisonError::into_inner);
     match *handled {
         Some(known) if known == signal => return Ok(()),
         Some(known) => {
-            let text = format!("this process waits for signal {known} already");
+            let text = format!("this process already handles signal {known}, its only one");
             return Err(io::Error::new(io::ErrorKind::AlreadyExists, text));
         }
         None => {}
@@ -43,17 +48,17 @@ pub fn on_posix_signal(signal: i32, action: Box<dyn Fn() + Send>) -> io::Result<
     Ok(())
 }
 
-/// A counter of the kernel's, which the handler adds to.
+/// An event counter of the kernel, which the handler increments.
 fn event() -> io::Result<Descriptor> {
     Descriptor::make(|| {
         // SAFETY: plain system call.
         let event = checked("eventfd2", unsafe { libc::eventfd(0, libc::EFD_CLOEXEC) })?;
-        // SAFETY: the descriptor is new and nobody else's.
+        // SAFETY: the descriptor is new and not owned elsewhere.
         Ok(unsafe { OwnedFd::from_raw_fd(event) })
     })
 }
 
-/// Sleeps until the handler has added to the counter. False if that cannot be waited for.
+/// Sleeps until the handler has incremented the counter. Returns false if waiting fails.
 fn waited(event: &Descriptor) -> bool {
     let mut count = 0_u64;
     loop {

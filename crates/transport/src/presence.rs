@@ -5,22 +5,22 @@ use std::cell::Cell;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-/// Where a peer is, as far as this rank can tell: what decides how to wait for it.
+/// A peer's presence, as far as this rank knows: it determines how to wait for the peer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Presence {
-    /// The link does not tell.
+    /// The link does not report it.
     Unknown {
-        /// A short message to the peer and back takes about so long.
+        /// The approximate round-trip time of a short message.
         round_trip: Duration,
     },
     /// No thread of the peer is inside a call, or the one that is sleeps.
     Away {
-        /// Where a thread was that left its last call; nothing if it sleeps in one.
+        /// The core on which a thread left its last call; none if it sleeps in one.
         core: Option<u32>,
     },
     /// A thread of the peer is inside a call.
     Inside {
-        /// Where it entered the call, or last woke up in it.
+        /// The core on which it entered the call, or last woke up in it.
         core: u32,
     },
 }
@@ -29,9 +29,9 @@ pub enum Presence {
 /// inside a call.
 const INSIDE: u32 = 1 << 31;
 
-/// Says that a thread is inside a call, until it is dropped.
+/// Shows that a thread is inside a call, until it is dropped.
 ///
-/// Of several threads the last to enter or leave counts: no more than how peers wait depends on it.
+/// Of several threads the last to enter or leave counts: this only affects how peers wait.
 #[derive(Debug)]
 pub struct PresenceGuard<'a> {
     word: &'a AtomicU32,
@@ -47,7 +47,7 @@ impl<'a> PresenceGuard<'a> {
         guard
     }
 
-    /// Says on which core the thread runs now.
+    /// Updates the core that the thread runs on.
     #[inline]
     pub fn refresh(&self) {
         let core = current_core();
@@ -55,8 +55,8 @@ impl<'a> PresenceGuard<'a> {
         self.word.store((core + 1) | INSIDE, Ordering::Relaxed);
     }
 
-    /// Moves the thread to another core, if it may run on any: a peer that it waits for is on this
-    /// one, or was. The thread may return whenever the system wants it to.
+    /// Moves the thread to another core, if it may run on any: the peer that it waits for is, or
+    /// was, on this one. The system may move the thread back at any time.
     #[cold]
     pub fn leave_core(&self) {
         leave(self.core.get());
@@ -70,7 +70,7 @@ impl Drop for PresenceGuard<'_> {
     }
 }
 
-/// What the peer's word says.
+/// Decodes the peer's word.
 pub(crate) fn read(word: &AtomicU32, awake: bool) -> Presence {
     let word = word.load(Ordering::Relaxed);
     let core = (word & !INSIDE).checked_sub(1).filter(|_| awake);
@@ -83,14 +83,14 @@ pub(crate) fn read(word: &AtomicU32, awake: bool) -> Presence {
 /// The core that the calling thread runs on.
 #[inline]
 pub fn current_core() -> u32 {
-    // SAFETY: a plain call without arguments. Where the system does not tell, it returns -1: then
+    // SAFETY: a plain call without arguments. Where the system does not know, it returns -1: then
     // all threads seem to share a core.
     let core = unsafe { libc::sched_getcpu() };
     core.max(0) as u32
 }
 
-/// Takes a core away from the calling thread, which moves it, and gives it back. Does nothing where
-/// the system does not let it, or has more cores than fit into its set.
+/// Removes a core from the calling thread's set, which moves the thread, and adds it again. Does
+/// nothing where the system does not permit it, or has more cores than fit into the set.
 fn leave(core: u32) {
     let bytes = size_of::<libc::cpu_set_t>();
     // SAFETY: the set is a plain array of bits.

@@ -5,6 +5,9 @@ use std::io;
 use crate::{EndpointId, last_failure};
 
 /// Bytes from the kernel's random source.
+///
+/// # Errors
+/// If the system call fails.
 pub fn random<const N: usize>() -> io::Result<[u8; N]> {
     let mut bytes = [0; N];
     let mut filled = 0;
@@ -21,6 +24,9 @@ pub fn random<const N: usize>() -> io::Result<[u8; N]> {
 }
 
 /// A fresh endpoint identity.
+///
+/// # Errors
+/// As for [`random`].
 pub fn random_endpoint_id() -> io::Result<EndpointId> {
     Ok(EndpointId(u128::from_le_bytes(random()?)))
 }

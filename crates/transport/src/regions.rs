@@ -1,4 +1,4 @@
-//! Regions: the memory that an endpoint exposes over one transport, and the permissions of peers on
+//! Regions: the memory that an endpoint exposes over one transport, and the peers' permissions on
 //! it.
 
 use std::collections::BTreeMap;
@@ -10,8 +10,8 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 use crate::ranges::Ranges;
 use crate::{LinkError, Segment};
 
-/// Names a region of the endpoint that has exposed it, over the transport that it was exposed by. A
-/// key that was withdrawn never comes back.
+/// Names a region of the endpoint that has exposed it, over the transport that exposed it. A
+/// withdrawn key is never reused.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct RegionKey(pub u64);
 
@@ -20,12 +20,12 @@ impl RegionKey {
     pub const POOL: RegionKey = RegionKey(0);
 }
 
-/// Names memory that was [registered](crate::MemoryRegistration::register) by itself. A key that has ended
-/// never comes back.
+/// Names memory that was [registered](crate::MemoryRegistration::register) separately. A key that has ended
+/// is never reused.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct RegistrationKey(pub u64);
 
-/// What one endpoint exposes over one transport.
+/// The memory that one endpoint exposes over one transport.
 #[derive(Debug)]
 pub struct Regions {
     pool: Arc<Segment>,
@@ -50,19 +50,19 @@ impl Regions {
         key
     }
 
-    /// Adds a region under a key that was chosen elsewhere: for a mirror of what a peer exposes.
+    /// Adds a region under a given key: for a mirror of a peer's regions.
     pub fn insert(&self, key: RegionKey, segment: Arc<Segment>) {
         let mut others = self.others.write().unwrap_or_else(PoisonError::into_inner);
         others.insert(key, segment);
     }
 
-    /// Takes a region away. Nobody is in [`Regions::with`] it when this returns.
+    /// Removes a region. No thread is inside [`Regions::with`] for it when this returns.
     pub fn withdraw(&self, key: RegionKey) {
         let mut others = self.others.write().unwrap_or_else(PoisonError::into_inner);
         others.remove(&key);
     }
 
-    /// Does something with a region, if it is exposed.
+    /// Calls `act` with a region, if it is exposed.
     #[inline]
     pub fn with<T>(&self, key: RegionKey, act: impl FnOnce(&Arc<Segment>) -> T) -> Option<T> {
         match key {
@@ -71,8 +71,7 @@ impl Regions {
         }
     }
 
-    /// Whether memory of this process lies in a region: what a transport that needs registration
-    /// asks.
+    /// Whether memory of this process is in a region, for transports that need registration.
     pub fn covers(&self, start: *const u8, len: usize) -> bool {
         let covers = |segment: &Arc<Segment>| {
             let offset = (start as u64).checked_sub(segment.base().as_ptr() as u64);
@@ -87,19 +86,19 @@ impl Regions {
     }
 }
 
-/// What one peer may write to and read, for a link that checks it.
+/// The ranges that one peer may read and write, for a link that checks accesses.
 #[derive(Debug)]
 pub struct Grants {
     regions: Arc<Regions>,
-    /// Regions that have been withdrawn are forgotten with the next grant of another one.
-    granted: BTreeMap<RegionKey, Granted>,
+    /// Withdrawn regions are removed at the next grant of another one.
+    granted: BTreeMap<RegionKey, GrantedRanges>,
     /// The last region of which something was granted.
     last: RegionKey,
 }
 
 /// Invariant: `now` is part of `ever`.
 #[derive(Default, Debug)]
-struct Granted {
+struct GrantedRanges {
     now: Ranges,
     ever: Ranges,
 }
@@ -114,7 +113,7 @@ impl Grants {
         }
     }
 
-    /// The regions that it is about.
+    /// The regions that the grants are for.
     pub fn regions(&self) -> &Arc<Regions> {
         &self.regions
     }
@@ -138,9 +137,12 @@ impl Grants {
         }
     }
 
-    /// Whether the peer may reach a range: false where it could once, an error where it never
-    /// could. Of regions that have been withdrawn nothing is kept: the peer is late where something
-    /// was granted of this one or, as keys never come back, of a later one.
+    /// Whether the peer may access a range: false where it could once, an error where it never
+    /// could. Nothing is stored of withdrawn regions: an access counts as late if something was
+    /// granted of this region or, as keys are never reused, of a later one.
+    ///
+    /// # Errors
+    /// [`LinkError::Protocol`] if the range was never granted.
     pub fn allow(&self, region: RegionKey, range: &Range<u64>) -> Result<bool, LinkError> {
         let granted = self.granted.get(&region);
         let now = granted.is_some_and(|granted| granted.now.covers(range));
@@ -153,13 +155,13 @@ impl Grants {
             _ => {}
         }
         Err(LinkError::Protocol(format!(
-            "an access where nothing was granted ({}..{} of region {})",
+            "an access to a range that was never granted ({}..{} of region {})",
             range.start, range.end, region.0
         )))
     }
 }
 
-/// An error for what lies outside of a region, or is not aligned.
+/// The error for an access outside of a region, or a misaligned one.
 pub(crate) fn outside() -> LinkError {
     LinkError::Io(io::Error::new(
         io::ErrorKind::InvalidInput,
@@ -178,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn regions_that_come_and_go_leave_nothing_behind() {
+    fn withdrawn_regions_leave_nothing_behind() {
         let (regions, mut grants) = grants();
         let segment = Arc::new(Segment::create("weft-test", 4096).unwrap());
         let kept = regions.expose(&segment);
@@ -197,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_never_granted_is_an_error_while_it_is_exposed() {
+    fn access_without_a_grant_is_an_error() {
         let (regions, mut grants) = grants();
         let segment = Arc::new(Segment::create("weft-test", 4096).unwrap());
         let [first, second, third] = [(); 3].map(|()| regions.expose(&segment));

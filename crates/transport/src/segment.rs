@@ -15,10 +15,10 @@ const SEALS: i32 = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW;
 /// A sealed, mapped memory file.
 ///
 /// Invariants: the mapping covers the file exactly, is readable and writable, shared unless it was
-/// [made private](Segment::make_private), and stays where it is until the value is dropped; the
-/// file is sealed against shrinking, so that no access within `len` meets the end of the file.
+/// [made private](Segment::make_private), and keeps its address until the value is dropped; the
+/// file is sealed against shrinking, so that no access within `len` reaches the end of the file.
 ///
-/// Other processes write here at any moment. So the bytes are reached by atomics
+/// Other processes write here at any moment. So the bytes are accessed by atomics
 /// ([`Segment::word`]) or by raw pointers under a protocol that orders the accesses, never by
 /// references to plain memory.
 #[derive(Debug)]
@@ -30,7 +30,7 @@ pub struct Segment {
 }
 
 // SAFETY: the mapping is valid for all threads; every access goes through atomics or raw pointers,
-// whose users answer for it.
+// whose users order them.
 unsafe impl Send for Segment {}
 // SAFETY: as above.
 unsafe impl Sync for Segment {}
@@ -40,6 +40,10 @@ impl Segment {
     /// [reserved](Segment::reserve).
     ///
     /// `name` is a label for humans, seen in the process's memory map.
+    ///
+    /// # Errors
+    /// If the name contains a NUL byte, the length is invalid, or the system refuses the file or
+    /// its mapping.
     pub fn create(name: &str, len: u64) -> io::Result<Segment> {
         let name = CString::new(name)?;
         let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
@@ -48,13 +52,13 @@ impl Segment {
             let raw = checked("memfd_create", unsafe {
                 libc::memfd_create(name.as_ptr(), flags)
             })?;
-            // SAFETY: the kernel just gave us this descriptor, and nobody else owns it.
+            // SAFETY: the kernel just gave us this descriptor, and nothing else owns it.
             Ok(unsafe { OwnedFd::from_raw_fd(raw) })
         })?;
         let raw = file.as_raw_fd();
-        let len =
-            libc::off_t::try_from(len).map_err(|_| invalid("a segment this long cannot be"))?;
-        // First to nothing: for a moment it may have had the number of a closed standard stream,
+        let len = libc::off_t::try_from(len)
+            .map_err(|_| invalid("the segment would exceed the largest file"))?;
+        // First to length 0: for a moment it may have had the number of a closed standard stream,
         // to which the program printed.
         for len in [0, len] {
             // SAFETY: plain system call on a descriptor that we own.
@@ -67,8 +71,11 @@ impl Segment {
         Segment::map(file)
     }
 
-    /// Maps a segment whose descriptor came from somewhere else. It must be sealed against
+    /// Maps a segment whose descriptor was received from elsewhere. It must be sealed against
     /// shrinking.
+    ///
+    /// # Errors
+    /// If it is not sealed, is empty, or cannot be mapped.
     pub fn map(descriptor: Descriptor) -> io::Result<Segment> {
         let raw = descriptor.as_raw_fd();
         // SAFETY: plain system call on a descriptor that we own.
@@ -84,7 +91,7 @@ impl Segment {
         }
         let protection = libc::PROT_READ | libc::PROT_WRITE;
         let flags = libc::MAP_SHARED | libc::MAP_NORESERVE;
-        // SAFETY: a new mapping, placed by the kernel, touches no memory that exists.
+        // SAFETY: a new mapping, placed by the kernel, affects no existing memory.
         let base = unsafe { libc::mmap(std::ptr::null_mut(), len, protection, flags, raw, 0) };
         if base == libc::MAP_FAILED {
             return Err(last_failure("mmap"));
@@ -119,12 +126,12 @@ impl Segment {
         self.descriptor.as_fd()
     }
 
-    /// Whether the range lies within the segment and does not run backwards.
+    /// Whether the range is within the segment and does not run backwards.
     pub fn contains(&self, range: &Range<u64>) -> bool {
         range.start <= range.end && range.end <= self.len()
     }
 
-    /// Where a range begins, in this address space, if it lies within the segment.
+    /// The address of the start of a range, if the range is within the segment.
     pub fn at(&self, range: &Range<u64>) -> Option<NonNull<u8>> {
         if !self.contains(range) {
             return None;
@@ -137,8 +144,8 @@ impl Segment {
     /// The 64-bit word at this offset.
     ///
     /// # Panics
-    /// If the word does not lie within the segment or the offset is not a multiple of 8. For an
-    /// offset that comes from outside, use [`Segment::checked_word`].
+    /// If the word is not within the segment or the offset is not a multiple of 8. For an offset
+    /// from outside, use [`Segment::checked_word`].
     #[inline]
     pub fn word(&self, offset: u64) -> &AtomicU64 {
         self.checked_word(offset).unwrap_or_else(|| {
@@ -149,7 +156,7 @@ impl Segment {
         })
     }
 
-    /// The 64-bit word at this offset, if it lies within the segment and is aligned.
+    /// The 64-bit word at this offset, if it is within the segment and aligned.
     #[inline]
     pub fn checked_word(&self, offset: u64) -> Option<&AtomicU64> {
         let pointer = self.aligned(offset, 8)?;
@@ -158,7 +165,7 @@ impl Segment {
         Some(unsafe { AtomicU64::from_ptr(pointer.cast().as_ptr()) })
     }
 
-    /// The 32-bit word at this offset, if it lies within the segment and is aligned.
+    /// The 32-bit word at this offset, if it is within the segment and aligned.
     #[inline]
     pub fn checked_half_word(&self, offset: u64) -> Option<&AtomicU32> {
         let pointer = self.aligned(offset, 4)?;
@@ -166,8 +173,11 @@ impl Segment {
         Some(unsafe { AtomicU32::from_ptr(pointer.cast().as_ptr()) })
     }
 
-    /// Makes sure that there is memory behind the range, whole pages of it: what cannot be had is
-    /// an error here, not a signal later.
+    /// Allocates memory for the range, in whole pages: a lack of memory is an error here, not a
+    /// fault (`SIGBUS`) later.
+    ///
+    /// # Errors
+    /// If the range is outside the segment, or there is no memory.
     pub fn reserve(&self, range: Range<u64>) -> io::Result<()> {
         if !self.contains(&range) {
             return Err(invalid("the range to reserve is not in the segment"));
@@ -181,26 +191,27 @@ impl Segment {
         Ok(())
     }
 
-    /// Enters the pages of the range, behind which there is memory, into this process's page
-    /// tables, so that first use meets no page fault. Nothing is entered outside the segment.
+    /// Enters the allocated pages of the range into this process's page tables, so that first use
+    /// causes no page fault. Nothing is entered outside the segment.
     pub fn enter(&self, range: &Range<u64>) {
         let pages = self.pages_of(range);
         let Some(start) = self.at(&pages) else { return };
         let len = (pages.end - pages.start) as usize;
-        // SAFETY: the range lies within our mapping, and populating it changes no contents. A
-        // kernel that does not know the advice refuses it, and the pages are faulted in when they
-        // are used.
+        // SAFETY: the range is within our mapping, and populating it changes no contents. A
+        // kernel without this advice refuses it, and the pages are faulted in when they are used.
         unsafe { libc::madvise(start.as_ptr().cast(), len, libc::MADV_POPULATE_WRITE) };
     }
 
-    /// The pages that a range lies in, as far as the segment goes.
+    /// The pages of a range, up to the end of the segment.
     fn pages_of(&self, range: &Range<u64>) -> Range<u64> {
         let (page, end) = (page_len(), range.end.min(self.len()));
         range.start / page * page..end.next_multiple_of(page).min(self.len())
     }
 
-    /// Gives back the memory behind the whole pages within the range. What is read there afterwards
-    /// is zero.
+    /// Frees the memory of the whole pages within the range. It then reads as zero.
+    ///
+    /// # Errors
+    /// If the range is outside the segment, or the system call fails.
     pub fn release(&self, range: Range<u64>) -> io::Result<()> {
         if !self.contains(&range) {
             return Err(invalid("the range to release is not in the segment"));
@@ -221,21 +232,26 @@ impl Segment {
         )
     }
 
-    /// Fills the range with zeros, as [`Segment::release`] does, and keeps the memory behind it.
+    /// Fills the range with zeros, as [`Segment::release`] does, and keeps its memory.
+    ///
+    /// # Errors
+    /// If the range is outside the segment.
     pub fn clear(&self, range: Range<u64>) -> io::Result<()> {
         let start = self.at(&range);
         let start = start.ok_or_else(|| invalid("the range to clear is not in the segment"))?;
         let len = (range.end - range.start) as usize;
-        // SAFETY: the range lies within our mapping, which lives as long as `self`. Whoever uses it
-        // meanwhile meets old bytes or zeros, as where memory is given back.
+        // SAFETY: the range is within our mapping, which lives as long as `self`. A concurrent
+        // reader sees old bytes or zeros, as where memory is freed.
         unsafe { start.as_ptr().write_bytes(0, len) };
         Ok(())
     }
 
-    /// From now on this mapping is of no other process's making: it holds what the segment holds,
-    /// and what is written here is seen here only. A page that nobody has written here since may
-    /// still change; one that was written may not. Other mappings show the segment as before.
-    /// Idempotent.
+    /// Makes this mapping private: it keeps the segment's contents, and later writes here are
+    /// visible here only. A page that was not written here since may still change; a written one
+    /// does not. Other mappings still show the segment. Idempotent.
+    ///
+    /// # Errors
+    /// If the system refuses the mapping.
     pub fn make_private(&self) -> io::Result<()> {
         if self.private.swap(true, Ordering::SeqCst) {
             return Ok(());
@@ -243,8 +259,8 @@ impl Segment {
         let protection = libc::PROT_READ | libc::PROT_WRITE;
         let flags = libc::MAP_PRIVATE | libc::MAP_NORESERVE | libc::MAP_FIXED;
         let (base, raw) = (self.base.as_ptr().cast(), self.descriptor.as_raw_fd());
-        // SAFETY: it takes the place of all of our own mapping, in one step, with the same bytes
-        // and rights. Who uses it meanwhile meets the one or the other.
+        // SAFETY: it replaces all of our own mapping, in one step, with the same bytes and rights.
+        // A concurrent user accesses the one or the other.
         match unsafe { libc::mmap(base, self.len, protection, flags, raw, 0) } {
             libc::MAP_FAILED => Err(last_failure("mmap")),
             _ => Ok(()),
@@ -297,7 +313,7 @@ fn file_len(file: BorrowedFd<'_>) -> io::Result<usize> {
     })?;
     // SAFETY: the call succeeded, so it filled the structure.
     let status = unsafe { status.assume_init() };
-    usize::try_from(status.st_size).map_err(|_| invalid("the segment's length makes no sense"))
+    usize::try_from(status.st_size).map_err(|_| invalid("the segment's length is invalid"))
 }
 
 fn page_len() -> u64 {
@@ -320,7 +336,7 @@ mod tests {
         Segment::create("weft-test", PAGES * page_len()).unwrap()
     }
 
-    /// How much memory lies behind a segment.
+    /// The amount of memory that is allocated for a segment.
     fn resident(segment: &Segment) -> u64 {
         let mut status = std::mem::MaybeUninit::<libc::stat>::uninit();
         // SAFETY: the pointer is to writable memory of the right type.
@@ -342,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_privately_stays_and_is_seen_by_nobody_else() {
+    fn private_writes_stay_and_are_not_shared() {
         let segment = segment();
         let other = Segment::map(Descriptor::copy_of(segment.descriptor()).unwrap()).unwrap();
         let word = |segment: &Segment, offset| segment.word(offset).load(Ordering::Acquire);
@@ -353,7 +369,7 @@ mod tests {
         segment.word(0).store(2, Ordering::Release);
         assert_eq!(word(&other, 0), 1);
         other.word(0).store(3, Ordering::Release);
-        // In the page that was written here, too.
+        // Also in the page that was written here.
         other.word(8).store(3, Ordering::Release);
         assert_eq!((word(&segment, 0), word(&segment, 8)), (2, 0));
         segment.make_private().unwrap();
@@ -368,7 +384,7 @@ mod tests {
         segment.reserve(page + 1..2 * page + 1).unwrap();
         assert_eq!(resident(&segment), 2 * page);
         segment.word(page).store(5, Ordering::Relaxed);
-        // No whole page lies in the range.
+        // No whole page is in the range.
         segment.release(page + 8..2 * page + 8).unwrap();
         assert_eq!(segment.word(page).load(Ordering::Relaxed), 5);
         segment.release(page..2 * page).unwrap();
@@ -389,7 +405,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_that_are_entered_are_met_without_faults() {
+    fn entered_pages_are_in_the_page_tables() {
         let segment = segment();
         segment.reserve(0..segment.len()).unwrap();
         let descriptor = Descriptor::copy_of(segment.descriptor()).unwrap();
@@ -405,7 +421,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_outside_is_refused() {
+    fn ranges_outside_the_segment_are_refused() {
         let segment = segment();
         let len = segment.len();
         assert!(segment.reserve(0..len + 1).is_err());

@@ -1,11 +1,11 @@
 //! Descriptors 0 to 2, which belong to the program and its standard streams.
 //!
-//! Where a process runs with some of them closed, the kernel gives the lowest free number to what
-//! is opened next. A pool that became descriptor 1 would be overwritten by whatever a library
-//! prints. So while weft opens something, [placeholders](hold) take the free numbers: they can be
-//! neither read nor written (`O_PATH`), so that other threads that print get the same error
-//! (`EBADF`) as before. To move a new descriptor upwards afterwards would not be enough: until
-//! then it could be written to.
+//! Where a process runs with some of them closed, the kernel assigns their numbers, the lowest free
+//! ones, to descriptors that are opened next. A pool that became descriptor 1 would be overwritten
+//! by the output of any library. So while weft opens something, [placeholders](hold) take the free
+//! numbers: they can be neither read nor written (`O_PATH`), so that other threads that print get
+//! the same error (`EBADF`) as before. Moving a new descriptor upwards afterwards would not be
+//! enough: until then it could be written to.
 
 use std::io;
 use std::os::fd::RawFd;
@@ -17,14 +17,14 @@ use crate::last_failure;
 /// The lowest number that is not a standard stream's.
 pub(crate) const FIRST_PRIVATE: RawFd = 3;
 
-/// How many callers keep the placeholders. It is locked only where no fork can happen.
+/// The number of callers that keep the placeholders. It is locked only where no fork can happen.
 static HOLDERS: Mutex<usize> = Mutex::new(0);
 
-/// The numbers that placeholders have, one bit each. Changed by who has locked [`HOLDERS`].
+/// The numbers that placeholders have, one bit each. Changed only with [`HOLDERS`] locked.
 static PLACED: AtomicU8 = AtomicU8::new(0);
 
-/// Takes those of the three numbers that are free, until [`release`]. Only while no thread can
-/// fork.
+/// Takes those of the three numbers that are free, until [`release`]. Must be called while no
+/// thread can fork.
 pub(crate) fn hold() -> io::Result<()> {
     let mut holders = HOLDERS.lock().unwrap_or_else(PoisonError::into_inner);
     while (0..FIRST_PRIVATE).any(is_free) {
@@ -47,16 +47,16 @@ pub(crate) fn hold() -> io::Result<()> {
     Ok(())
 }
 
-/// Gives the numbers back once no other caller keeps them. Only while no thread can fork.
+/// Frees the numbers once no other caller keeps them. Must be called while no thread can fork.
 pub(crate) fn release() {
     let mut holders = HOLDERS.lock().unwrap_or_else(PoisonError::into_inner);
     *holders -= 1;
     close_unless_kept(*holders);
 }
 
-/// Gives the numbers back in a forked child, which has none of the parent's threads.
+/// Frees the numbers in a forked child, which has none of the parent's threads.
 pub(crate) fn release_in_child() {
-    // Nobody had locked it when the process forked: this cannot fail, nor wait.
+    // It was not locked when the process forked, so this cannot fail.
     if let Ok(mut holders) = HOLDERS.try_lock() {
         *holders = 0;
         close_unless_kept(0);
@@ -80,7 +80,7 @@ fn is_free(number: RawFd) -> bool {
     unsafe { libc::fcntl(number, libc::F_GETFD) < 0 }
 }
 
-/// False once the program has put a stream of its own there (`dup2`).
+/// False once the program has put its own stream there (`dup2`).
 fn is_placeholder(number: RawFd) -> bool {
     // SAFETY: plain system call.
     let flags = unsafe { libc::fcntl(number, libc::F_GETFL) };
@@ -88,6 +88,6 @@ fn is_placeholder(number: RawFd) -> bool {
 }
 
 fn close(number: RawFd) {
-    // SAFETY: the descriptor was opened here, and nobody else owns it.
+    // SAFETY: the descriptor was opened here, and nothing else owns it.
     unsafe { libc::close(number) };
 }

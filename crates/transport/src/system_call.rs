@@ -1,5 +1,5 @@
 //! Failures of system calls, each with the name of the call: without it, "Operation not permitted"
-//! says neither what a sandbox must allow nor which limit to raise.
+//! names neither the call that a sandbox must allow nor the limit to raise.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -24,7 +24,10 @@ impl std::error::Error for FailedCall {
     }
 }
 
-/// What a system call has returned: negative numbers are failures, whose reason is in `errno`.
+/// Checks the result of a system call: negative numbers are failures, whose reason is in `errno`.
+///
+/// # Errors
+/// The failure, with the name of the call.
 pub fn checked<T: PartialOrd + Default>(call: &'static str, result: T) -> io::Result<T> {
     match result < T::default() {
         true => Err(last_failure(call)),
@@ -32,24 +35,24 @@ pub fn checked<T: PartialOrd + Default>(call: &'static str, result: T) -> io::Re
     }
 }
 
-/// The failure of a system call of this thread, the last one.
-#[expect(clippy::disallowed_methods, reason = "here it gets the call's name")]
+/// The last failed system call of this thread, as an error.
+#[expect(clippy::disallowed_methods, reason = "the call's name is added here")]
 pub fn last_failure(call: &'static str) -> io::Error {
     let reason = io::Error::last_os_error();
     match reason.raw_os_error() {
-        // It asks for another try, which happens often; nobody reads it.
+        // It asks for a retry, which is frequent; the message is never read.
         Some(libc::EAGAIN | libc::EINTR | libc::EINPROGRESS) => reason,
         _ => failed(call, reason),
     }
 }
 
-/// A failure with its call, and where it matters the object: `open /dev/null`.
+/// An error with the name of its call, and where it matters the object: `open /dev/null`.
 pub fn failed(call: impl Into<Cow<'static, str>>, reason: io::Error) -> io::Error {
     let call = call.into();
     io::Error::new(reason.kind(), FailedCall { call, reason })
 }
 
-/// The operating system's number of an error, whether or not it has its call with it.
+/// The operating system's number of an error, with or without its call.
 pub fn os_code(error: &io::Error) -> Option<i32> {
     let inner = error.get_ref().and_then(|inner| inner.downcast_ref());
     match inner {
@@ -63,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_failure_names_its_call_and_keeps_its_reason() {
+    fn failure_names_its_call_and_reason() {
         // SAFETY: plain system call.
         let error = checked("close", unsafe { libc::close(-1) }).unwrap_err();
         assert!(error.to_string().starts_with("close: "), "{error}");
@@ -79,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn what_asks_for_another_try_stays_as_it_is() {
+    fn retryable_errors_keep_their_code() {
         let (one, _other) = std::os::unix::net::UnixStream::pair().unwrap();
         one.set_nonblocking(true).unwrap();
         let (raw, mut byte) = (std::os::fd::AsRawFd::as_raw_fd(&one), 0_u8);

@@ -1,4 +1,4 @@
-//! One descriptor for several.
+//! One descriptor that watches several.
 
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
@@ -6,14 +6,17 @@ use std::os::fd::{AsRawFd, RawFd};
 use crate::checked;
 use crate::fork::Descriptor;
 
-/// Is readable when one of several can be read from, or, where that is asked for, written to.
+/// Is readable when one of several descriptors is readable, or, where requested, writable.
 #[derive(Debug)]
 pub struct WatchedDescriptors {
     epoll: Descriptor,
 }
 
 impl WatchedDescriptors {
-    /// Watches these, which are open until they are not watched any more.
+    /// Watches these descriptors, which must stay open while they are watched.
+    ///
+    /// # Errors
+    /// If the system refuses a descriptor.
     pub fn new(watched: impl Iterator<Item = RawFd>) -> io::Result<Self> {
         let this = Self {
             epoll: Descriptor::epoll()?,
@@ -24,12 +27,15 @@ impl WatchedDescriptors {
         Ok(this)
     }
 
-    /// What to watch for readability.
+    /// The descriptor to watch for readability.
     pub fn descriptor(&self) -> RawFd {
         self.epoll.as_raw_fd()
     }
 
-    /// Whether to watch one of them for writability too.
+    /// Sets whether to watch one of them for writability too.
+    ///
+    /// # Errors
+    /// If the descriptor is not watched.
     pub fn set_writing(&self, watched: RawFd, writing: bool) -> io::Result<()> {
         self.control(libc::EPOLL_CTL_MOD, watched, writing)
     }

@@ -17,7 +17,7 @@ fn in_child(child: impl FnOnce() -> i32) -> i32 {
     match unsafe { libc::fork() } {
         0 => {
             let status = child();
-            // SAFETY: ends the child at once.
+            // SAFETY: ends the child.
             unsafe { libc::_exit(status) }
         }
         pid => {
@@ -60,7 +60,7 @@ fn children_hold_nothing_of_their_parents() {
     assert_eq!(fork::generation(), generation);
     assert!(
         !numbers.iter().any(|&number| is_null(number)),
-        "the parent lost its own"
+        "the parent lost its descriptors"
     );
 
     drop(passed_on);
@@ -69,15 +69,14 @@ fn children_hold_nothing_of_their_parents() {
     let status = in_child(|| i32::from(is_null(numbers[1])));
     assert_eq!(status, 0, "what is not registered is inherited");
 
-    forks_wait_for_those_who_make_descriptors();
-    locks_of_the_parent_are_not_the_childs();
+    forks_wait_for_makers_of_descriptors();
+    child_does_not_inherit_locks();
     a_child_can_handle_the_signal_that_its_parent_handles();
 
     // A child that lives on does not keep the connection open.
-    // SAFETY: the child only waits for its signal.
     let child = unsafe { libc::fork() };
     if child == 0 {
-        // SAFETY: a child that its parent forgets ends by itself.
+        // SAFETY: limits the child's life if its parent dies.
         unsafe { libc::alarm(20) };
         loop {
             // SAFETY: waits for a signal.
@@ -91,17 +90,17 @@ fn children_hold_nothing_of_their_parents() {
     assert_eq!(
         other_end.read(&mut [0]).unwrap(),
         0,
-        "the end was hidden by the child"
+        "the child kept the connection open"
     );
     // SAFETY: ends the child that was made above.
     unsafe { libc::kill(child, libc::SIGKILL) };
-    // SAFETY: no status is asked for.
+    // SAFETY: no status is requested.
     unsafe { libc::waitpid(child, std::ptr::null_mut(), 0) };
 }
 
 /// While one thread makes and registers descriptors without pause, no child finds one that it could
 /// use.
-fn forks_wait_for_those_who_make_descriptors() {
+fn forks_wait_for_makers_of_descriptors() {
     let sockets = || (3..64).filter(|&number| is_socket(number)).count() as i32;
     let unregistered = in_child(sockets);
     let done = AtomicBool::new(false);
@@ -127,7 +126,7 @@ fn forks_wait_for_those_who_make_descriptors() {
     );
 }
 
-fn locks_of_the_parent_are_not_the_childs() {
+fn child_does_not_inherit_locks() {
     static COUNT: PerProcess<Mutex<i32>> = PerProcess::new(Mutex::default);
     let mut count = COUNT.get().lock().unwrap();
     *count = 7;
@@ -155,11 +154,11 @@ fn a_child_can_handle_the_signal_that_its_parent_handles() {
     static CHILDS: AtomicU32 = AtomicU32::new(0);
     assert_eq!(handled(&PARENTS), 1);
     let status = in_child(|| i32::from(handled(&CHILDS) != 1));
-    assert_eq!(status, 0, "nothing is done at the child's signal");
+    assert_eq!(status, 0, "the child's action did not run");
     assert_eq!(
         PARENTS.load(Ordering::SeqCst),
         1,
-        "done at the child's signal"
+        "the parent's action ran in the child"
     );
 }
 

@@ -6,8 +6,8 @@ use std::os::unix::net::UnixStream;
 
 use weft_transport::fork::{AboveStandardStreams, Descriptor};
 
-/// Runs this in a forked child, whose descriptors 0 to 2 are closed as the bits say, and returns
-/// the child's exit status.
+/// Runs this in a forked child, whose descriptors 0 to 2 are closed according to the bits, and
+/// returns the child's exit status.
 fn with_closed(closed: u8, check: impl FnOnce() -> i32) -> i32 {
     // SAFETY: the child makes system calls only, then exits without unwinding.
     match unsafe { libc::fork() } {
@@ -34,7 +34,7 @@ fn numbers(bits: u8) -> impl Iterator<Item = RawFd> {
     (0..3).filter(move |number| bits & 1 << number != 0)
 }
 
-/// What a system call on a descriptor says of it.
+/// Whether a descriptor is open, by a system call on it.
 fn is_open(number: RawFd) -> bool {
     // SAFETY: plain system call.
     unsafe { libc::fcntl(number, libc::F_GETFD) >= 0 }
@@ -46,7 +46,7 @@ fn can_be_written(number: RawFd) -> bool {
 }
 
 #[test]
-fn what_is_opened_is_above_them() {
+fn opened_descriptors_are_above_standard_streams() {
     for closed in 0..8 {
         let status = with_closed(closed, || {
             let [one, other] = Descriptor::pair().unwrap();
@@ -61,7 +61,7 @@ fn what_is_opened_is_above_them() {
 }
 
 #[test]
-fn who_prints_meanwhile_writes_nowhere() {
+fn output_to_closed_streams_is_lost() {
     let status = with_closed(0b111, || {
         let made = Descriptor::make_all(|| {
             let (one, other) = UnixStream::pair()?;
@@ -78,7 +78,7 @@ fn who_prints_meanwhile_writes_nowhere() {
 }
 
 #[test]
-fn a_stream_that_the_program_opens_meanwhile_stays() {
+fn a_stream_opened_meanwhile_stays() {
     let status = with_closed(0b010, || {
         let above = AboveStandardStreams::new().unwrap();
         // SAFETY: plain system call.
@@ -90,7 +90,7 @@ fn a_stream_that_the_program_opens_meanwhile_stays() {
 }
 
 #[test]
-fn forked_children_have_them_back() {
+fn forked_children_can_reuse_the_numbers() {
     let status = with_closed(0b111, || {
         let _above = AboveStandardStreams::new().unwrap();
         with_closed(0, || i32::from((0..3).any(is_open)))

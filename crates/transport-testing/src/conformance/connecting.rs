@@ -10,7 +10,7 @@ use weft_transport::{
 };
 
 /// Each side knows the other's identity, and the link's kind is its transport's.
-pub fn both_sides_learn_who_the_peer_is(subject: &Subject) {
+pub fn both_sides_learn_the_peers_identity(subject: &Subject) {
     let (a, _) = listening(subject);
     let (b, accepted) = listening(subject);
     let dialled = connect(&a, &b).unwrap().unwrap();
@@ -19,7 +19,7 @@ pub fn both_sides_learn_who_the_peer_is(subject: &Subject) {
     assert_eq!((dialled.kind(), link.kind()), (a.1.kind(), b.1.kind()));
 }
 
-/// Declines what its own attempt, being the one of the smaller identity, shall win.
+/// Declines connections from the larger identity, so that the attempt of the smaller one wins.
 struct SmallerWins {
     own: EndpointId,
     links: super::Events,
@@ -35,7 +35,7 @@ impl LinkEvents for SmallerWins {
     }
 }
 
-/// Both dial each other at once: the rule leaves one link with two ends.
+/// Both endpoints dial each other at once: the rule leaves one link with two ends.
 pub fn simultaneous_attempts_make_one_link(subject: &Subject) {
     let sides: Vec<_> = (0..2)
         .map(|_| {
@@ -65,11 +65,11 @@ pub fn simultaneous_attempts_make_one_link(subject: &Subject) {
     let dialled = [first, second];
     assert!(
         dialled[1 - winner].is_none(),
-        "the loser's attempt made a link"
+        "the attempt that should lose made a link"
     );
     let ours = dialled[winner]
         .as_ref()
-        .expect("the winner's attempt made none");
+        .expect("the attempt that should win made no link");
     let theirs = sides[1 - winner].1.links.next_link();
     let pool = &sides[1 - winner].0.0.pool;
     pool.reserve(POOL_HEADER..POOL_HEADER + 4096).unwrap();
@@ -86,14 +86,14 @@ pub fn simultaneous_attempts_make_one_link(subject: &Subject) {
         theirs.receive(&mut super::Received::default()).unwrap();
         assert!(
             Instant::now() < deadline,
-            "the two ends do not belong together"
+            "the two ends belong to different links"
         );
     }
 }
 
-/// Who does not know the listener's token is turned away before anybody is asked. A transport whose
-/// addresses hold none tests its own proofs.
-pub fn a_wrong_token_is_refused_unasked(subject: &Subject) {
+/// A caller that does not know the listener's token is rejected before the listener is asked. A
+/// transport whose addresses hold no token tests its own proofs.
+pub fn a_wrong_token_is_refused_without_asking(subject: &Subject) {
     let (a, _) = listening(subject);
     let (b, accepted) = listening(subject);
     let mut address = b.1.address();
@@ -110,27 +110,27 @@ pub fn a_wrong_token_is_refused_unasked(subject: &Subject) {
         Ok(_) => panic!("a wrong token was accepted"),
     }
     assert!(accepted.asked.lock().unwrap().is_empty());
-    // The listener is none the worse for it.
+    // The listener still works.
     assert!(connect(&a, &b).unwrap().is_some());
 }
 
-/// An endpoint that never takes its connections in.
-fn deaf(subject: &Subject) -> (Local, Arc<dyn weft_transport::Transport>) {
+/// An endpoint that never accepts its connections.
+fn unresponsive(subject: &Subject) -> (Local, Arc<dyn weft_transport::Transport>) {
     let local = Local::create(1 << 20).unwrap();
     let transport = (subject.make)(local.clone());
     (local, transport)
 }
 
-/// No answer is an error, in time.
-pub fn nobody_listening_is_noticed_by_the_deadline(subject: &Subject) {
-    let (a, b) = (deaf(subject), deaf(subject));
+/// A missing answer is an error at the deadline.
+pub fn an_unresponsive_listener_is_detected_by_the_deadline(subject: &Subject) {
+    let (a, b) = (unresponsive(subject), unresponsive(subject));
     let started = Instant::now();
     let never = AtomicBool::new(false);
     let soon = started + Duration::from_millis(300);
     match a.1.connect(b.0.id, &b.1.address(), soon, &never) {
         Err(LinkError::TimedOut(_) | LinkError::Absent(_)) => {}
         Err(other) => panic!("another error: {other}"),
-        Ok(_) => panic!("nobody listens, yet there is a connection"),
+        Ok(_) => panic!("connected, although the peer accepts nothing"),
     }
     assert!(
         started.elapsed() < Duration::from_secs(5),
@@ -139,9 +139,9 @@ pub fn nobody_listening_is_noticed_by_the_deadline(subject: &Subject) {
     );
 }
 
-/// Cancelling ends an attempt at once, not at its deadline.
+/// Cancelling ends an attempt immediately, not at its deadline.
 pub fn an_attempt_can_be_cancelled(subject: &Subject) {
-    let (a, b) = (deaf(subject), deaf(subject));
+    let (a, b) = (unresponsive(subject), unresponsive(subject));
     let cancel = AtomicBool::new(false);
     let started = Instant::now();
     let result = std::thread::scope(|scope| {
@@ -160,11 +160,11 @@ pub fn an_attempt_can_be_cancelled(subject: &Subject) {
     );
 }
 
-/// A listener serves many peers that come at the same moment.
+/// A listener serves many peers that connect at the same moment.
 pub fn many_peers_connect_at_once(subject: &Subject) {
     const PEERS: usize = 12;
     let (b, accepted) = listening(subject);
-    let peers: Vec<_> = (0..PEERS).map(|_| deaf(subject)).collect();
+    let peers: Vec<_> = (0..PEERS).map(|_| unresponsive(subject)).collect();
     let links: Vec<_> = std::thread::scope(|scope| {
         let attempts: Vec<_> = peers
             .iter()
@@ -175,16 +175,16 @@ pub fn many_peers_connect_at_once(subject: &Subject) {
             .map(|attempt| attempt.join().unwrap())
             .collect()
     });
-    let mut came: Vec<_> = (0..PEERS).map(|_| accepted.next_link().peer()).collect();
+    let mut connected: Vec<_> = (0..PEERS).map(|_| accepted.next_link().peer()).collect();
     let mut expected: Vec<_> = peers.iter().map(|peer| peer.0.id).collect();
-    came.sort_unstable();
+    connected.sort_unstable();
     expected.sort_unstable();
-    assert_eq!(came, expected);
+    assert_eq!(connected, expected);
     assert!(links.iter().all(|link| link.peer() == b.0.id));
 }
 
-/// A closed transport takes nobody in.
-pub fn nobody_gets_in_after_close(subject: &Subject) {
+/// A closed transport accepts no connection.
+pub fn connections_are_refused_after_close(subject: &Subject) {
     let (a, _) = listening(subject);
     let (b, accepted) = listening(subject);
     b.1.close();

@@ -1,4 +1,4 @@
-//! Goodbye and death.
+//! Orderly closing and death.
 
 use super::memory::pattern;
 use super::{LinkPair, Subject, TestMemory};
@@ -24,13 +24,13 @@ fn until_ended(side: &mut super::LinkSide) {
         side.pump();
         assert!(
             std::time::Instant::now() < deadline,
-            "the end of the link was not seen"
+            "the end of the link was not detected"
         );
         std::thread::yield_now();
     }
 }
 
-/// No goodbye: the peer is gone. Every later call says so too.
+/// Without a goodbye, the peer is gone. Every later call reports it too.
 pub fn a_dropped_link_is_gone(subject: &Subject) {
     let mut b = drop_a(LinkPair::new(subject));
     until_ended(&mut b);
@@ -43,7 +43,7 @@ pub fn a_dropped_link_is_gone(subject: &Subject) {
         b.link.receive(&mut b.received),
         Err(LinkError::Gone(_))
     ));
-    assert!(b.link.message(b"anybody there?").is_err());
+    assert!(b.link.message(b"still there?").is_err());
     assert!(
         b.link
             .signal(Signal {
@@ -57,7 +57,7 @@ pub fn a_dropped_link_is_gone(subject: &Subject) {
     assert!(put.is_err());
 }
 
-/// A goodbye is told apart from a death.
+/// A goodbye is distinguished from a death.
 pub fn a_closed_link_has_left(subject: &Subject) {
     let mut pair = LinkPair::new(subject);
     pair.a.link.close();
@@ -84,7 +84,7 @@ pub fn a_closed_link_has_left(subject: &Subject) {
     ));
 }
 
-/// Closing does not swallow what was sent.
+/// Closing discards no sent messages.
 pub fn messages_before_the_goodbye_arrive(subject: &Subject) {
     let mut pair = LinkPair::new(subject);
     for number in 0..20 {
@@ -108,7 +108,7 @@ pub fn messages_before_the_goodbye_arrive(subject: &Subject) {
     );
 }
 
-/// What was sent before the end is read before the end is seen, whether it was a goodbye or a
+/// Messages sent before the end are read before the end is reported, after a goodbye as after a
 /// death.
 pub fn polled_messages_before_the_end_arrive(subject: &Subject) {
     for (count, goodbye) in [(3, true), (3, false), (100, true)] {
@@ -122,7 +122,7 @@ pub fn polled_messages_before_the_end_arrive(subject: &Subject) {
         if goodbye {
             pair.a.link.close();
         } else {
-            // What waits is gone with the process; the rest is not.
+            // Queued messages are lost with the process; the others are not.
             while pair.a.link.flush().unwrap() == FlushState::Pending {}
         }
         let mut b = drop_a(pair);
@@ -133,7 +133,7 @@ pub fn polled_messages_before_the_end_arrive(subject: &Subject) {
     }
 }
 
-/// The closing side has not read what the other sent: the other still sees a goodbye, not a death.
+/// The closing side has not read the other's messages: the other still sees a goodbye, not a death.
 pub fn closing_with_unread_traffic_is_still_a_goodbye(subject: &Subject) {
     let pair = LinkPair::new(subject);
     for number in 0..20 {
@@ -187,7 +187,7 @@ pub fn closing_twice_is_closing_once(subject: &Subject) {
     assert!(pair.a.link.receive(&mut pair.a.received).is_err());
 }
 
-/// Threads in the middle of puts see an error, and nobody hangs.
+/// Threads in the middle of puts get an error, and none hangs.
 pub fn closing_while_threads_put_ends_them(subject: &Subject) {
     let mut pair = LinkPair::new(subject);
     let link = &pair.a.link.clone();

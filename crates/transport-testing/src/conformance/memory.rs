@@ -27,7 +27,7 @@ pub(super) fn pattern(seed: u64, len: usize) -> Vec<u8> {
 }
 
 /// A put fills exactly its range.
-pub fn put_lands_where_it_should(subject: &Subject) {
+pub fn a_put_fills_exactly_its_range(subject: &Subject) {
     let mut pair = LinkPair::new(subject);
     let bytes = pattern(1, 1000);
     pair.put(DATA + 3, &[&bytes], None);
@@ -43,8 +43,8 @@ pub fn put_lands_where_it_should(subject: &Subject) {
     );
 }
 
-/// Whoever sees the signal sees the bytes.
-pub fn put_is_there_when_its_signal_is(subject: &Subject) {
+/// A reader that sees the signal sees the bytes.
+pub fn a_put_arrives_before_its_signal(subject: &Subject) {
     let mut pair = LinkPair::new(subject);
     for round in 1..=200 {
         let bytes = pattern(round, 1 + 37 * round as usize);
@@ -79,14 +79,14 @@ pub fn signals_take_effect_in_order(subject: &Subject) {
         let earlier = pair.b.word(FLAG);
         assert!(
             earlier >= later,
-            "signal {later} came before signal {earlier}"
+            "signal {later} arrived before signal {earlier}"
         );
         later == 500
     });
 }
 
-/// A signal that may be late is there when the next one is, or once the link is told to send it.
-pub fn late_signals_come_with_the_next_or_when_flushed(subject: &Subject) {
+/// A late signal arrives with the next one, or once the link is flushed.
+pub fn late_signals_arrive_with_the_next_or_flush(subject: &Subject) {
     let mut pair = LinkPair::new(subject);
     let second = FLAG + 128;
     let at = |offset, value| Signal { offset, value };
@@ -103,7 +103,7 @@ pub fn late_signals_come_with_the_next_or_when_flushed(subject: &Subject) {
     });
 }
 
-/// As [`put_is_there_when_its_signal_is`], on the urgent stream.
+/// Like [`a_put_arrives_before_its_signal`], on the urgent stream.
 pub fn urgent_operations_take_effect_in_order(subject: &Subject) {
     let mut pair = LinkPair::new(subject);
     for round in 1..=200 {
@@ -119,8 +119,8 @@ pub fn urgent_operations_take_effect_in_order(subject: &Subject) {
     }
 }
 
-/// Threads that share a link, each with a range of its own, do not disturb each other.
-pub fn puts_from_many_threads_all_land(subject: &Subject) {
+/// Threads that share a link, each with its own range, do not disturb each other.
+pub fn puts_from_many_threads_all_arrive(subject: &Subject) {
     const THREADS: u64 = 4;
     const ROUNDS: u64 = 50;
     const STRIDE: u64 = 64 * 1024;
@@ -180,7 +180,7 @@ pub fn large_puts_in_pieces_arrive_whole(subject: &Subject) {
 }
 
 /// Zero lengths are legal, with no pieces and with empty ones.
-pub fn a_put_of_nothing_still_signals(subject: &Subject) {
+pub fn a_put_without_bytes_still_signals(subject: &Subject) {
     let mut pair = LinkPair::new(subject);
     pair.put(DATA, &[], signal(FLAG, 1));
     pair.until_signalled(FLAG, 1);
@@ -192,8 +192,9 @@ pub fn a_put_of_nothing_still_signals(subject: &Subject) {
     assert_eq!(pair.b.bytes(DATA..DATA + 2), [5, 0]);
 }
 
-/// A few bytes are taken at once, though nobody receives and the caller overwrites them.
-pub fn injected_bytes_may_be_reused_at_once(subject: &Subject) {
+/// A few bytes are copied before the call returns, although the peer does not receive yet and the
+/// caller overwrites them.
+pub fn injected_bytes_may_be_reused_immediately(subject: &Subject) {
     let mut pair = LinkPair::new(subject);
     for round in 1..=2000 {
         let mut bytes = pattern(round, INJECT_BYTES_MAX);
@@ -209,7 +210,7 @@ pub fn injected_bytes_may_be_reused_at_once(subject: &Subject) {
     nothing.unwrap();
 }
 
-/// And harmless.
+/// It does no harm.
 pub fn more_than_can_be_injected_is_an_error(subject: &Subject) {
     let mut pair = LinkPair::new(subject);
     let bytes = [1; INJECT_BYTES_MAX + 1];
@@ -271,7 +272,7 @@ fn check_refused(subject: &Subject, write: impl Fn(&LinkPair) -> Result<(), Link
     assert_eq!(pair.b.word(FLAG), 0);
 }
 
-/// What was granted once and is not any more: late writes vanish, and the link lives on.
+/// Late writes to a range that was granted once are dropped, and the link stays usable.
 pub fn writes_to_a_revoked_range_are_dropped(subject: &Subject) {
     let mut pair = LinkPair::without_grants(subject);
     if pair.b.link.capabilities().maps {
@@ -294,8 +295,8 @@ pub fn writes_to_a_revoked_range_are_dropped(subject: &Subject) {
     assert_eq!(pair.b.bytes(FLAG + 8..FLAG + 24), bytes[..16]);
 }
 
-/// A write to where the peer was never let is hostile, or a bug.
-pub fn a_write_to_a_range_never_granted_ends_the_link(subject: &Subject) {
+/// A write to a range that was never granted is hostile, or a bug.
+pub fn a_write_without_a_grant_ends_the_link(subject: &Subject) {
     let mut pair = LinkPair::without_grants(subject);
     if pair.b.link.capabilities().maps {
         return;
@@ -313,8 +314,7 @@ pub fn a_write_to_a_range_never_granted_ends_the_link(subject: &Subject) {
     pair.until("the sender to notice", |pair| pair.a.received.end.is_some());
 }
 
-/// Where a peer's memory is mapped, it stays mapped while the link exists, whatever becomes of the
-/// peer.
+/// A peer's mapped memory stays mapped while the link exists, even after the peer's end.
 pub fn a_peers_memory_outlives_the_peer(subject: &Subject) {
     let LinkPair { a, b } = LinkPair::new(subject);
     let Some(memory) = a.link.memory(RegionKey::POOL) else {
@@ -328,6 +328,5 @@ pub fn a_peers_memory_outlives_the_peer(subject: &Subject) {
     assert_eq!(memory.word(FLAG).load(Ordering::Acquire), 42);
 }
 
-/// The longest that one side of [`super::waking`] sleeps before it looks again: far longer than a
-/// case may take.
+/// The longest sleep of one side in [`super::waking`]: far longer than a case may take.
 pub(super) const LONG: Duration = Duration::from_secs(15);

@@ -8,7 +8,7 @@ const FLAG: u64 = POOL_HEADER;
 const DATA: u64 = POOL_HEADER + 4096;
 const LONGEST: usize = MESSAGE_BYTES_MAX;
 
-/// From nothing to the longest that is allowed.
+/// From empty ones to the longest allowed.
 pub fn messages_of_all_lengths_arrive_in_order(subject: &Subject) {
     let lengths = [0, 1, 2, 7, 255, 256, 257, 4095, 4096, 65_000, LONGEST, 3, 0];
     let mut pair = LinkPair::new(subject);
@@ -49,8 +49,8 @@ pub fn both_directions_at_once(subject: &Subject) {
     }
 }
 
-/// Order holds between a message and a signal.
-pub fn a_message_sent_before_a_signal_is_there_when_the_signal_is(subject: &Subject) {
+/// A message and a signal keep their order.
+pub fn a_message_arrives_before_a_later_signal(subject: &Subject) {
     let mut pair = LinkPair::new(subject);
     for value in 1..=200u64 {
         pair.a.link.message(&value.to_le_bytes()).unwrap();
@@ -108,7 +108,7 @@ pub fn messages_and_puts_interleave(subject: &Subject) {
     }
 }
 
-/// More than any buffer holds: no call blocks, and everything arrives once somebody receives.
+/// The messages exceed any buffer: no call blocks, and all arrive once the peer receives.
 pub fn a_flood_is_queued_and_arrives(subject: &Subject) {
     const COUNT: u64 = 300;
     let mut pair = LinkPair::new(subject);
@@ -125,7 +125,7 @@ pub fn a_flood_is_queued_and_arrives(subject: &Subject) {
     assert_eq!(pair.a.link.flush().unwrap(), FlushState::Done);
 }
 
-/// What is put or signalled behind messages that had to be queued is not seen before them.
+/// Puts and signals behind queued messages are not seen before those messages.
 pub fn order_holds_behind_a_flood(subject: &Subject) {
     const COUNT: u64 = 100;
     let mut pair = LinkPair::new(subject);
@@ -157,7 +157,7 @@ pub fn order_holds_behind_a_flood(subject: &Subject) {
     pair.a.link.message(b"after").unwrap();
     pair.until("the flood's end", |pair| {
         let flags = [FLAG, FLAG + 128].map(|offset| pair.b.word(offset));
-        // Looked at after the flags: what was sent before them must have come.
+        // Checked after the flags: everything sent before them must have arrived.
         pair.b.pump();
         let messages = pair.b.received.messages.len() as u64;
         assert!(
@@ -174,7 +174,7 @@ pub fn order_holds_behind_a_flood(subject: &Subject) {
     );
 }
 
-/// Longer than 64 KiB is the caller's mistake, and harmless.
+/// A message longer than 64 KiB is the caller's mistake, and does no harm.
 pub fn an_overlong_message_is_an_error(subject: &Subject) {
     let mut pair = LinkPair::new(subject);
     assert!(pair.a.link.message(&vec![0; LONGEST + 1]).is_err());
@@ -185,12 +185,12 @@ pub fn an_overlong_message_is_an_error(subject: &Subject) {
     assert_eq!(pair.b.received.messages, [b"fine"]);
 }
 
-/// Long and short, by both ways, behind each other, with signals between: whichever way each takes,
-/// the order is that of the calls.
+/// Long and short messages, sent both ways, with signals between: their order is that of the calls,
+/// whichever way each takes.
 pub fn polled_messages_and_messages_keep_their_order(subject: &Subject) {
     const COUNT: u64 = 600;
     let mut pair = LinkPair::new(subject);
-    // Some that are read at once, and then ever more that wait.
+    // Some are read immediately, then more and more wait.
     for number in 1..=COUNT {
         let len = (number * 7919) as usize % [40, 3000, 20_000, LONGEST][number as usize % 4];
         let bytes = pattern(number, len);
@@ -208,7 +208,7 @@ pub fn polled_messages_and_messages_keep_their_order(subject: &Subject) {
         pair.a.link.signal(signal).unwrap();
         if number % (1 + number / 20) == 0 {
             let signalled = pair.b.word(FLAG);
-            // Looked at after the flag: what was sent before it must have come.
+            // Checked after the flag: everything sent before it must have arrived.
             pair.b.pump();
             assert!(pair.b.received.messages.len() as u64 >= signalled);
         }
@@ -223,9 +223,8 @@ pub fn polled_messages_and_messages_keep_their_order(subject: &Subject) {
     }
 }
 
-/// Who waits for polled messages need not look anywhere else, once the link says that there is
-/// some.
-pub fn polled_messages_are_found_where_they_lie(subject: &Subject) {
+/// A receiver of polled messages needs no other check, once the link reports that there are some.
+pub fn polled_messages_are_found_by_polling(subject: &Subject) {
     let mut pair = LinkPair::new(subject);
     for number in 0..5000_u64 {
         pair.a

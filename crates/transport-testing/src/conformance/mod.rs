@@ -1,8 +1,8 @@
 //! The conformance suite for all transports.
 //!
-//! A transport's crate says how to make one ([`Subject`]) and calls [`crate::conformance_tests!`],
-//! which makes one test of each case. Both endpoints of a case live in the test's process, so every
-//! case can see both sides.
+//! A transport's crate defines how to make one ([`Subject`]) and calls
+//! [`crate::conformance_tests!`], which generates one test per case. Both endpoints of a case live
+//! in the test's process, so every case can inspect both sides.
 
 pub mod connecting;
 pub mod ending;
@@ -35,60 +35,60 @@ pub struct Subject {
 macro_rules! conformance_tests {
     ($subject:expr) => {
         $crate::conformance_tests! { @cases $subject;
-            memory: put_lands_where_it_should;
-            memory: put_is_there_when_its_signal_is;
+            memory: a_put_fills_exactly_its_range;
+            memory: a_put_arrives_before_its_signal;
             memory: signals_take_effect_in_order;
-            memory: late_signals_come_with_the_next_or_when_flushed;
+            memory: late_signals_arrive_with_the_next_or_flush;
             memory: urgent_operations_take_effect_in_order;
-            memory: puts_from_many_threads_all_land;
+            memory: puts_from_many_threads_all_arrive;
             memory: large_puts_in_pieces_arrive_whole;
-            memory: a_put_of_nothing_still_signals;
-            memory: injected_bytes_may_be_reused_at_once;
+            memory: a_put_without_bytes_still_signals;
+            memory: injected_bytes_may_be_reused_immediately;
             memory: more_than_can_be_injected_is_an_error;
             memory: a_write_outside_the_pool_does_no_harm;
             memory: writes_to_a_revoked_range_are_dropped;
-            memory: a_write_to_a_range_never_granted_ends_the_link;
+            memory: a_write_without_a_grant_ends_the_link;
             memory: a_peers_memory_outlives_the_peer;
-            operations: many_puts_are_under_way_at_once;
-            operations: a_full_queue_takes_nothing;
+            operations: many_puts_are_under_way_together;
+            operations: a_full_queue_accepts_nothing;
             operations: order_holds_between_operations_of_all_sizes;
             operations: a_cancelled_put_leaves_the_link_usable;
-            operations: a_get_reads_what_was_put_before;
+            operations: a_get_reads_an_earlier_put;
             operations: atomics_of_both_sides_add_up;
-            operations: a_cell_is_swapped_only_from_what_was_expected;
+            operations: cells_are_swapped_only_from_expected_values;
             operations: malformed_atomics_are_refused;
-            operations: only_registered_memory_is_used_where_that_is_needed;
-            operations: nothing_is_touched_once_the_link_has_ended;
-            redirections: redirected_bytes_are_there_when_their_signal_is;
-            redirections: memory_may_go_once_its_redirection_is_taken_back;
-            redirections: a_redirection_is_taken_back_when_the_link_has_ended;
+            operations: unregistered_memory_is_refused_where_needed;
+            operations: no_memory_is_accessed_after_the_end;
+            redirections: redirected_bytes_arrive_before_their_signal;
+            redirections: memory_may_be_freed_once_taken_back;
+            redirections: a_redirection_is_taken_back_after_the_end;
             regions: a_region_is_written_by_its_key;
             regions: a_region_is_mapped_where_the_transport_maps;
             regions: a_region_never_granted_is_out_of_reach;
             regions: a_withdrawn_region_is_not_written;
-            regions: keys_never_come_back;
+            regions: keys_are_never_reused;
             regions: both_ends_have_the_same_capabilities;
-            registrations: registered_memory_is_read_where_it_lies;
-            registrations: memory_of_a_device_is_read_by_its_file;
-            registrations: memory_that_cannot_be_written_is_registered_too;
+            registrations: registered_memory_is_read_at_its_address;
+            registrations: device_memory_is_read_through_its_file;
+            registrations: read_only_memory_can_be_registered;
             registrations: a_registration_allows_no_more_than_its_memory;
-            registrations: registrations_of_the_same_memory_end_one_by_one;
+            registrations: registrations_of_one_memory_end_separately;
             messages: messages_of_all_lengths_arrive_in_order;
             messages: both_directions_at_once;
-            messages: a_message_sent_before_a_signal_is_there_when_the_signal_is;
+            messages: a_message_arrives_before_a_later_signal;
             messages: messages_and_puts_interleave;
             messages: a_flood_is_queued_and_arrives;
             messages: order_holds_behind_a_flood;
             messages: an_overlong_message_is_an_error;
             messages: polled_messages_and_messages_keep_their_order;
-            messages: polled_messages_are_found_where_they_lie;
-            connecting: both_sides_learn_who_the_peer_is;
+            messages: polled_messages_are_found_by_polling;
+            connecting: both_sides_learn_the_peers_identity;
             connecting: simultaneous_attempts_make_one_link;
-            connecting: a_wrong_token_is_refused_unasked;
-            connecting: nobody_listening_is_noticed_by_the_deadline;
+            connecting: a_wrong_token_is_refused_without_asking;
+            connecting: an_unresponsive_listener_is_detected_by_the_deadline;
             connecting: an_attempt_can_be_cancelled;
             connecting: many_peers_connect_at_once;
-            connecting: nobody_gets_in_after_close;
+            connecting: connections_are_refused_after_close;
             ending: a_dropped_link_is_gone;
             ending: a_closed_link_has_left;
             ending: messages_before_the_goodbye_arrive;

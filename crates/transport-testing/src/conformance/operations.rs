@@ -16,7 +16,7 @@ fn signal(offset: u64, value: u64) -> Option<Signal> {
     Some(Signal { offset, value })
 }
 
-/// Waits until all are complete, in whatever order that happens.
+/// Waits until all are complete, in any order.
 fn until_complete(pair: &mut LinkPair, tickets: &[Ticket]) {
     let mut open = tickets.to_vec();
     pair.until("all operations to be complete", |pair| {
@@ -25,8 +25,8 @@ fn until_complete(pair: &mut LinkPair, tickets: &[Ticket]) {
     });
 }
 
-/// Several puts of one caller are under way, and all arrive whole.
-pub fn many_puts_are_under_way_at_once(subject: &Subject) {
+/// Several puts of one caller are under way, and all arrive complete.
+pub fn many_puts_are_under_way_together(subject: &Subject) {
     const COUNT: u64 = 40;
     const BYTES: u64 = 300_000;
     let mut pair = LinkPair::new(subject);
@@ -61,15 +61,15 @@ pub fn many_puts_are_under_way_at_once(subject: &Subject) {
     }
 }
 
-/// What is refused for lack of room leaves no trace, and what was taken before arrives.
-pub fn a_full_queue_takes_nothing(subject: &Subject) {
+/// A put that is rejected because the queue is full has no effect, and earlier ones arrive.
+pub fn a_full_queue_accepts_nothing(subject: &Subject) {
     const BYTES: u64 = 1 << 20;
     let mut pair = LinkPair::new(subject);
     let memory = pair.a.memory(&[&pattern(9, BYTES as usize)]);
     let source = memory.source();
     let mut tickets = Vec::new();
     let mut taken = 0;
-    // Nobody receives.
+    // The peer does not receive.
     for value in 1..=20 {
         let put = pair
             .a
@@ -91,7 +91,8 @@ pub fn a_full_queue_takes_nothing(subject: &Subject) {
     assert_eq!(pair.b.word(FLAG), taken);
 }
 
-/// Signals of puts, of injected bytes and alone overtake nothing, and find the bytes before them.
+/// Signals of puts, of injected bytes and alone stay in order, and arrive after the bytes before
+/// them.
 pub fn order_holds_between_operations_of_all_sizes(subject: &Subject) {
     const COUNT: u64 = 300;
     const PLACE: u64 = 40_000;
@@ -129,7 +130,8 @@ pub fn order_holds_between_operations_of_all_sizes(subject: &Subject) {
     });
 }
 
-/// After a put is cancelled, its memory may go, puts and signals go on, and its signal never comes.
+/// After a put is cancelled, its memory may be freed, puts and signals continue, and its signal
+/// never arrives.
 pub fn a_cancelled_put_leaves_the_link_usable(subject: &Subject) {
     let mut pair = LinkPair::new(subject);
     let memory = [1, 2, 3].map(|seed| pair.a.memory(&[&pattern(seed, 8 << 20)]));
@@ -151,10 +153,10 @@ pub fn a_cancelled_put_leaves_the_link_usable(subject: &Subject) {
     undone.retain(|(_, ticket)| !pair.a.link.completed(*ticket).unwrap());
     for (_, ticket) in &undone {
         pair.a.link.cancel(*ticket);
-        // Again, for nothing.
+        // A second time, without effect.
         pair.a.link.cancel(*ticket);
     }
-    // Cut short: whoever reads on meets the end of the file.
+    // A later read would reach the end of the file.
     drop(memory);
     pair.put(DATA, &[&[1, 2, 3]], signal(FLAG + 512, 1));
     pair.until_signalled(FLAG + 512, 1);
@@ -164,8 +166,8 @@ pub fn a_cancelled_put_leaves_the_link_usable(subject: &Subject) {
     }
 }
 
-/// A get that is called behind a put finds it: the put has arrived.
-pub fn a_get_reads_what_was_put_before(subject: &Subject) {
+/// A get that is called after a put reads its bytes: the put has arrived.
+pub fn a_get_reads_an_earlier_put(subject: &Subject) {
     let mut pair = LinkPair::new(subject);
     if pair.a.link.reads().is_none() {
         return;
@@ -195,8 +197,8 @@ pub fn atomics_of_both_sides_add_up(subject: &Subject) {
     if pair.a.link.atomics().is_none() {
         return;
     }
-    // A cell of `b`, reached by `b` over another link of its own would go the same way; here `a`
-    // has two operations under way.
+    // An atomic of `b` over another link of its own would take the same path; here `a` has two
+    // operations under way.
     let old: Vec<TestMemory> = (0..ROUNDS).map(|_| pair.a.memory(&[&[0; 8]])).collect();
     let (mut posted, mut tickets) = (0, Vec::new());
     pair.until("all additions to be taken", |pair| {
@@ -220,8 +222,8 @@ pub fn atomics_of_both_sides_add_up(subject: &Subject) {
     assert_eq!(pair.b.word(FLAG), 3 * ROUNDS as u64);
 }
 
-/// And otherwise only told.
-pub fn a_cell_is_swapped_only_from_what_was_expected(subject: &Subject) {
+/// Otherwise the swap only returns the cell's value.
+pub fn cells_are_swapped_only_from_expected_values(subject: &Subject) {
     let mut pair = LinkPair::new(subject);
     if pair.a.link.atomics().is_none() {
         return;
@@ -240,7 +242,7 @@ pub fn a_cell_is_swapped_only_from_what_was_expected(subject: &Subject) {
     }
 }
 
-/// Neither a place that is no cell nor memory without room for a value.
+/// A misaligned cell, and memory without room for a value, are refused.
 pub fn malformed_atomics_are_refused(subject: &Subject) {
     let pair = LinkPair::new(subject);
     let Some(link) = pair.a.link.atomics() else {
@@ -255,9 +257,9 @@ pub fn malformed_atomics_are_refused(subject: &Subject) {
     assert!(link.atomic(POOL, DATA, add, short.target()).is_err());
 }
 
-/// Elsewhere it is refused before anything is done. What is injected is copied, and need not be
+/// Other memory is rejected before anything is done. Injected bytes are copied, and need not be
 /// registered.
-pub fn only_registered_memory_is_used_where_that_is_needed(subject: &Subject) {
+pub fn unregistered_memory_is_refused_where_needed(subject: &Subject) {
     let mut pair = LinkPair::new(subject);
     let mut bytes = vec![7; 5000];
     // SAFETY: the vector outlives the puts, which are waited for or refused.
@@ -266,7 +268,7 @@ pub fn only_registered_memory_is_used_where_that_is_needed(subject: &Subject) {
     if can.needs_registration {
         let refused = link.put(POOL, DATA, &source, signal(FLAG, 1));
         assert!(matches!(refused, Err(LinkError::Unregistered)));
-        // SAFETY: as above, and nobody else touches it.
+        // SAFETY: as above, and nothing else accesses it.
         let target = unsafe { IovecMut::new(bytes.as_mut_ptr(), 8) };
         if let Some(link) = link.reads() {
             let refused = link.get(POOL, DATA, target);
@@ -282,8 +284,8 @@ pub fn only_registered_memory_is_used_where_that_is_needed(subject: &Subject) {
     assert_eq!(pair.b.word(FLAG), 0);
 }
 
-/// Who is told of the end may give up what operations read and write.
-pub fn nothing_is_touched_once_the_link_has_ended(subject: &Subject) {
+/// Once a caller knows of the link's end, it may free the memory of its operations.
+pub fn no_memory_is_accessed_after_the_end(subject: &Subject) {
     let LinkPair { mut a, b } = LinkPair::new(subject);
     let memory = [1, 2].map(|seed| a.memory(&[&pattern(seed, 16 << 20)]));
     let put = |memory: &TestMemory| a.link.put(POOL, DATA, &memory.source(), None);
@@ -300,7 +302,7 @@ pub fn nothing_is_touched_once_the_link_has_ended(subject: &Subject) {
             std::thread::yield_now();
         }
     }
-    // Unmapped: whoever reads on crashes.
+    // Unmapped: a later read crashes.
     drop(memory);
     a.pump();
     a.link.close();

@@ -11,37 +11,37 @@ use weft_transport::{
     PolledMessages, RegionKey, Segment, Signal, Submission, Transport,
 };
 
-/// How long anything in the suite may take.
+/// The timeout of every wait in the suite.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// The pools of the suite.
 const POOL_BYTES: u64 = 32 << 20;
 
-/// When the case must be over.
+/// The time by which a case must be over.
 pub fn deadline() -> Instant {
     Instant::now() + PATIENCE
 }
 
-/// Accepts connections, unless told otherwise, and keeps the links.
+/// Accepts connections, unless set to decline them, and keeps the links.
 #[derive(Default)]
 pub struct Events {
-    /// Answer connections with a yield.
+    /// Whether to decline connections.
     pub declines: AtomicBool,
-    /// Everybody who was asked about.
+    /// The peers for which [`LinkEvents::accept`] was called.
     pub asked: Mutex<Vec<EndpointId>>,
     links: Mutex<Vec<Arc<dyn Link>>>,
     arrived: Condvar,
 }
 
 impl Events {
-    /// Waits for the next link that comes in.
+    /// Waits for the next incoming link.
     pub fn next_link(&self) -> Arc<dyn Link> {
         let links = self.links.lock().unwrap();
         let waited = self
             .arrived
             .wait_timeout_while(links, PATIENCE, |links| links.is_empty());
         let (mut links, timeout) = waited.unwrap();
-        assert!(!timeout.timed_out(), "no connection came in");
+        assert!(!timeout.timed_out(), "no connection arrived");
         links.remove(0)
     }
 }
@@ -58,7 +58,7 @@ impl LinkEvents for Events {
     }
 }
 
-/// What came in on one side.
+/// The messages and the end that one side received.
 #[derive(Default)]
 pub struct Received {
     /// The messages, in order.
@@ -73,15 +73,15 @@ impl Inbox for Received {
     }
 }
 
-/// Memory that a link reads or writes, for as long as this exists: registered, where the transport
-/// asks for that.
+/// Memory that a link reads or writes while this value exists: registered, where the transport
+/// needs that.
 pub struct TestMemory {
     pieces: Vec<Arc<Segment>>,
     lengths: Vec<usize>,
 }
 
 impl TestMemory {
-    /// What a put reads.
+    /// The source of a put.
     pub fn source(&self) -> Vec<Iovec> {
         let pieces = self.pieces.iter().zip(&self.lengths);
         // SAFETY: the cases keep the memory until their puts are complete, cancelled, or their link
@@ -90,13 +90,13 @@ impl TestMemory {
         named.collect()
     }
 
-    /// What a get writes: the first piece.
+    /// The target of a get: the first piece.
     pub fn target(&self) -> IovecMut {
-        // SAFETY: as above; nobody else touches it.
+        // SAFETY: as above; nothing else accesses it.
         unsafe { IovecMut::new(self.pieces[0].base().as_ptr(), self.lengths[0]) }
     }
 
-    /// What the first piece holds.
+    /// The contents of the first piece.
     pub fn bytes(&self) -> Vec<u8> {
         bytes_of(&self.pieces[0], 0..self.lengths[0] as u64)
     }
@@ -107,7 +107,7 @@ pub fn bytes_of(segment: &Segment, range: Range<u64>) -> Vec<u8> {
     let start = segment.at(&range).expect("a range of the segment");
     let len = (range.end - range.start) as usize;
     let mut bytes = vec![0; len];
-    // SAFETY: the range was checked, and the cases read only what no write is under way to.
+    // SAFETY: the range was checked, and the cases read only ranges to which no write is under way.
     unsafe { std::ptr::copy_nonoverlapping(start.as_ptr(), bytes.as_mut_ptr(), len) };
     bytes
 }
@@ -120,12 +120,12 @@ pub struct LinkSide {
     pub transport: Arc<dyn Transport>,
     /// Its end of the link.
     pub link: Arc<dyn Link>,
-    /// What came in.
+    /// Its messages, and how it ended.
     pub received: Received,
 }
 
 impl LinkSide {
-    /// Takes in and sends out whatever can go now.
+    /// Receives and sends everything that is possible now.
     pub fn pump(&mut self) {
         if self.received.end.is_some() {
             return;
@@ -137,12 +137,12 @@ impl LinkSide {
         }
     }
 
-    /// The value of a word of the own pool.
+    /// The value of a word of this side's pool.
     pub fn word(&self, offset: u64) -> u64 {
         self.local.pool.word(offset).load(Ordering::Acquire)
     }
 
-    /// Takes in polled messages, if there are any in memory: false if there are none.
+    /// Receives polled messages, if there are any in memory: false if there are none.
     pub fn take_polled(&mut self) -> bool {
         let Some(polled) = self.polled().filter(|polled| polled.has_polled_message()) else {
             return false;
@@ -152,17 +152,17 @@ impl LinkSide {
         true
     }
 
-    /// Where its link's polled messages wait, if not among the others.
+    /// The interface for its link's polled messages, if they are stored apart from the others.
     pub fn polled(&self) -> Option<Arc<dyn PolledMessages>> {
         Arc::clone(&self.link).polled_messages()
     }
 
-    /// The bytes of a range of the own pool.
+    /// The bytes of a range of this side's pool.
     pub fn bytes(&self, range: Range<u64>) -> Vec<u8> {
         bytes_of(&self.local.pool, range)
     }
 
-    /// Memory of its own that holds these pieces, and can be read and written by its link.
+    /// New memory that holds these pieces and that its link can read and write.
     pub fn memory(&self, pieces: &[&[u8]]) -> TestMemory {
         let registered = self.link.capabilities().needs_registration;
         let piece = |bytes: &&[u8]| {
@@ -189,7 +189,7 @@ impl LinkSide {
         (key, segment)
     }
 
-    /// Reserves a range of the own pool and grants it to the peer.
+    /// Reserves a range of this side's pool and grants it to the peer.
     pub fn open(&self, range: Range<u64>) {
         self.local
             .pool
@@ -216,7 +216,7 @@ impl LinkPair {
     /// Two new endpoints that may write everywhere behind the header of each other's pool.
     pub fn new(subject: &Subject) -> LinkPair {
         let pair = LinkPair::without_grants(subject);
-        // Not reserved: a case touches little of it.
+        // Not reserved: a case uses little of it.
         for side in [&pair.a, &pair.b] {
             let granted = side.link.grant(RegionKey::POOL, POOL_HEADER..POOL_BYTES);
             granted.expect("a grant");
@@ -274,12 +274,12 @@ impl LinkPair {
         });
     }
 
-    /// Puts from `a` into the pool of `b`, to the end.
+    /// Puts from `a` into the pool of `b`, and waits until that is complete.
     pub fn put(&mut self, offset: u64, pieces: &[&[u8]], signal: Option<Signal>) {
         self.put_to(RegionKey::POOL, offset, pieces, signal);
     }
 
-    /// Puts from `a` into a region of `b`, to the end.
+    /// Puts from `a` into a region of `b`, and waits until that is complete.
     pub fn put_to(
         &mut self,
         region: RegionKey,
@@ -310,6 +310,9 @@ pub fn listening(subject: &Subject) -> ((Local, Arc<dyn Transport>), Arc<Events>
 }
 
 /// Connects the first to the second, which admits it.
+///
+/// # Errors
+/// Those of [`Transport::connect`].
 pub fn connect(
     from: &(Local, Arc<dyn Transport>),
     to: &(Local, Arc<dyn Transport>),

@@ -1,4 +1,4 @@
-//! Redirections of what puts bring. A link that redirects nothing leaves all of it in the region.
+//! Redirections of arriving puts. A link that redirects nothing writes all bytes to the region.
 
 use std::ops::Range;
 
@@ -9,14 +9,14 @@ use weft_transport::{POOL_HEADER, Redirection, RegionKey, Signal, Submission};
 const FLAG: u64 = POOL_HEADER;
 const DATA: u64 = POOL_HEADER + 4096;
 const BYTES: u64 = 8 << 20;
-/// The part of what is put that is redirected.
+/// The part of the put that is redirected.
 const PLACE: Range<u64> = DATA + 1000..DATA + BYTES - 1000;
 const DONE: Option<Signal> = Some(Signal {
     offset: FLAG,
     value: 1,
 });
 
-/// Lets the middle of what will be put go to memory of zeros.
+/// Redirects the middle of the coming put to memory of zeros.
 fn redirected(pair: &LinkPair) -> (TestMemory, Option<Redirection>) {
     let bytes = (PLACE.end - PLACE.start) as usize;
     let memory = pair.b.memory(&[&vec![0; bytes]]);
@@ -31,7 +31,7 @@ fn take_back(side: &LinkSide, redirection: Option<Redirection>) -> Vec<Range<u64
     redirected.map_or_else(Vec::new, |(link, redirection)| link.take_back(redirection))
 }
 
-/// Checks that what was put lies in the region, but for these parts.
+/// Checks that the sent bytes are in the region, except for these parts.
 fn check_region(pair: &LinkPair, sent: &[u8], gone: &[Range<u64>]) {
     let mut held = pair.b.bytes(DATA..DATA + BYTES);
     for part in gone {
@@ -41,8 +41,9 @@ fn check_region(pair: &LinkPair, sent: &[u8], gone: &[Range<u64>]) {
     assert!(held == sent);
 }
 
-/// What has not gone to the other memory is in the region, and what lies beside is, too.
-pub fn redirected_bytes_are_there_when_their_signal_is(subject: &Subject) {
+/// Bytes that were not redirected are in the region, and so are the bytes beside the redirected
+/// place.
+pub fn redirected_bytes_arrive_before_their_signal(subject: &Subject) {
     let mut pair = LinkPair::new(subject);
     let sent = pattern(5, BYTES as usize);
     let (memory, redirection) = redirected(&pair);
@@ -61,8 +62,8 @@ pub fn redirected_bytes_are_there_when_their_signal_is(subject: &Subject) {
     }
 }
 
-/// In the middle of a put, too: whoever writes on crashes.
-pub fn memory_may_go_once_its_redirection_is_taken_back(subject: &Subject) {
+/// Also in the middle of a put: a later write crashes.
+pub fn memory_may_be_freed_once_taken_back(subject: &Subject) {
     let mut pair = LinkPair::new(subject);
     let sent = pattern(6, BYTES as usize);
     let source = pair.a.memory(&[&sent]);
@@ -86,7 +87,7 @@ pub fn memory_may_go_once_its_redirection_is_taken_back(subject: &Subject) {
 }
 
 /// Also where the peer has died in the middle of a put.
-pub fn a_redirection_is_taken_back_when_the_link_has_ended(subject: &Subject) {
+pub fn a_redirection_is_taken_back_after_the_end(subject: &Subject) {
     let mut pair = LinkPair::new(subject);
     let source = pair.a.memory(&[&pattern(7, BYTES as usize)]);
     let (memory, redirection) = redirected(&pair);
@@ -103,7 +104,10 @@ pub fn a_redirection_is_taken_back_when_the_link_has_ended(subject: &Subject) {
     let deadline = super::deadline();
     while b.received.end.is_none() {
         b.pump();
-        assert!(std::time::Instant::now() < deadline, "the end is not seen");
+        assert!(
+            std::time::Instant::now() < deadline,
+            "the end was not detected"
+        );
         std::thread::yield_now();
     }
     let gone = take_back(&b, redirection);

@@ -17,18 +17,18 @@ fn signal(value: u64) -> Option<Signal> {
     })
 }
 
-/// Tells `a` something: what was granted before is known there then.
-fn tell(pair: &mut LinkPair) {
+/// Sends `a` a message, after which it knows of every earlier grant.
+fn announce(pair: &mut LinkPair) {
     let before = pair.a.received.messages.len();
     pair.b.link.message(b"granted").unwrap();
     pair.until("a message", |pair| pair.a.received.messages.len() > before);
 }
 
-/// Puts and injected bytes go where the key says, and the signal to the pool.
+/// Puts and injected bytes are written to the region of their key, the signal to the pool.
 pub fn a_region_is_written_by_its_key(subject: &Subject) {
     let mut pair = LinkPair::new(subject);
     let regions = [pair.b.region(BYTES), pair.b.region(BYTES)];
-    tell(&mut pair);
+    announce(&mut pair);
     for (number, (key, _)) in (1..).zip(&regions) {
         pair.put_to(*key, 8, &[&pattern(number, 70_000)], signal(2 * number - 1));
         let injected = pair
@@ -46,13 +46,13 @@ pub fn a_region_is_written_by_its_key(subject: &Subject) {
     assert!(pair.b.bytes(after).iter().all(|byte| *byte == 0));
 }
 
-/// Loads and stores of the peer reach it from the message on that follows the grant.
+/// The peer can load from and store to a region once the message after its grant has arrived.
 pub fn a_region_is_mapped_where_the_transport_maps(subject: &Subject) {
     let mut pair = LinkPair::new(subject);
     let maps = pair.a.link.capabilities().maps;
     assert_eq!(pair.a.link.memory(RegionKey::POOL).is_some(), maps);
     let (key, region) = pair.b.region(BYTES);
-    tell(&mut pair);
+    announce(&mut pair);
     let Some(mapped) = pair.a.link.memory(key) else {
         return assert!(!maps, "it is not mapped");
     };
@@ -60,7 +60,7 @@ pub fn a_region_is_mapped_where_the_transport_maps(subject: &Subject) {
     assert!(mapped.len() >= BYTES);
     region.word(64).store(42, Ordering::Release);
     assert_eq!(mapped.word(64).load(Ordering::Acquire), 42);
-    // The mapping is its holder's, whatever becomes of the region and of the peer.
+    // The holder keeps the mapping, even after the end of the region and of the peer.
     pair.b.transport.withdraw(key);
     let LinkPair { a, b } = pair;
     drop((a, b));
@@ -68,7 +68,7 @@ pub fn a_region_is_mapped_where_the_transport_maps(subject: &Subject) {
     assert_eq!(region.word(64).load(Ordering::Acquire), 43);
 }
 
-/// By a key that was never given out, and where the link checks by one that was granted nothing.
+/// A key that was never issued is rejected; where the link checks, so is one without grants.
 pub fn a_region_never_granted_is_out_of_reach(subject: &Subject) {
     for exposed in [false, true] {
         let mut pair = LinkPair::new(subject);
@@ -91,15 +91,15 @@ pub fn a_region_never_granted_is_out_of_reach(subject: &Subject) {
     }
 }
 
-/// Late writes fail at the caller or vanish, and the link lives on.
+/// Late writes fail at the caller or are dropped, and the link stays usable.
 pub fn a_withdrawn_region_is_not_written(subject: &Subject) {
     let mut pair = LinkPair::new(subject);
     let (key, region) = pair.b.region(BYTES);
-    tell(&mut pair);
+    announce(&mut pair);
     pair.put_to(key, 0, &[&[1; 5000]], signal(1));
     pair.until_signalled(FLAG, 1);
     pair.b.transport.withdraw(key);
-    tell(&mut pair);
+    announce(&mut pair);
     let memory = pair.a.memory(&[&[2; 5000]]);
     let late = pair.a.link.put(key, 0, &memory.source(), None);
     let injected = pair.a.link.inject(key, 0, &[2; 8], None);
@@ -111,8 +111,8 @@ pub fn a_withdrawn_region_is_not_written(subject: &Subject) {
     assert_eq!(bytes_of(&region, 0..5000), [1; 5000]);
 }
 
-/// However often the same memory is exposed.
-pub fn keys_never_come_back(subject: &Subject) {
+/// Also if the same memory is exposed again and again.
+pub fn keys_are_never_reused(subject: &Subject) {
     let pair = LinkPair::new(subject);
     let mut keys = vec![RegionKey::POOL];
     let segment = pair.b.region(BYTES).1;
@@ -124,7 +124,7 @@ pub fn keys_never_come_back(subject: &Subject) {
     }
 }
 
-/// They are the transport's, and a put finds them to be true.
+/// They are the transport's, and agree with the link's behaviour.
 pub fn both_ends_have_the_same_capabilities(subject: &Subject) {
     let pair = LinkPair::new(subject);
     let can = pair.a.transport.capabilities();

@@ -1,4 +1,4 @@
-//! Memory that is registered by itself, for puts to read.
+//! Separately registered memory, for puts to read.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ fn signal(value: u64) -> Option<Signal> {
     })
 }
 
-/// Memory of the process's own, which no segment knows. It begins and ends within pages.
+/// Memory of this process outside any segment. It begins and ends within pages.
 struct Private(Vec<u8>);
 
 impl Private {
@@ -27,7 +27,7 @@ impl Private {
         Private(pattern(seed, len))
     }
 
-    /// A part of it, as puts name it.
+    /// A part of it as a source for puts.
     fn piece(&self, start: usize, len: usize, key: Option<RegistrationKey>) -> Iovec {
         let part = &self.0[start..start + len];
         // SAFETY: the cases keep the memory until their puts are complete and registrations ended.
@@ -52,8 +52,8 @@ fn deregister(pair: &LinkPair, key: RegistrationKey) {
     transport.deregister(key);
 }
 
-/// From any place in it, in pieces, and as it is when the put is called.
-pub fn registered_memory_is_read_where_it_lies(subject: &Subject) {
+/// From any place in it, in pieces, with the contents at the time of the call.
+pub fn registered_memory_is_read_at_its_address(subject: &Subject) {
     let mut pair = LinkPair::new(subject);
     // More than adapters take in one message.
     let mut memory = Private::new(1, 9 << 20);
@@ -75,11 +75,11 @@ pub fn registered_memory_is_read_where_it_lies(subject: &Subject) {
     key.into_iter().for_each(|key| deregister(&pair, key));
 }
 
-/// Of memory that cannot be written, as an array that is mapped from a file for reading.
-pub fn memory_that_cannot_be_written_is_registered_too(subject: &Subject) {
+/// Memory that cannot be written, such as an array that is mapped read-only from a file.
+pub fn read_only_memory_can_be_registered(subject: &Subject) {
     static CONSTANT: [u8; 5000] = [9; 5000];
     let mut pair = LinkPair::new(subject);
-    // SAFETY: it lies there for ever.
+    // SAFETY: it is a static.
     let memory = unsafe { Iovec::new(CONSTANT.as_ptr(), CONSTANT.len()) };
     let key = register(&pair, memory);
     let source = [key.map_or(memory, |key| memory.registered(key))];
@@ -91,7 +91,7 @@ pub fn memory_that_cannot_be_written_is_registered_too(subject: &Subject) {
     key.into_iter().for_each(|key| deregister(&pair, key));
 }
 
-/// Neither beyond its ends nor after its end: the put is refused, and the link goes on.
+/// Neither beyond its ends nor after its end: the put is rejected, and the link stays usable.
 pub fn a_registration_allows_no_more_than_its_memory(subject: &Subject) {
     let mut pair = LinkPair::new(subject);
     let memory = Private::new(2, 64 << 10);
@@ -117,8 +117,8 @@ pub fn a_registration_allows_no_more_than_its_memory(subject: &Subject) {
     pair.until_signalled(FLAG, 3);
 }
 
-/// Memory may be registered several times, whole or in part: each by itself.
-pub fn registrations_of_the_same_memory_end_one_by_one(subject: &Subject) {
+/// Memory may be registered several times, whole or in part; each registration is separate.
+pub fn registrations_of_one_memory_end_separately(subject: &Subject) {
     let mut pair = LinkPair::new(subject);
     let memory = Private::new(3, 32 << 10);
     let keys = [(0, 32 << 10), (0, 32 << 10), (5000, 9000)]
@@ -138,9 +138,9 @@ pub fn registrations_of_the_same_memory_end_one_by_one(subject: &Subject) {
     deregister(&pair, second);
 }
 
-/// Memory of a device is read by its file, and by no processor, where adapters take it. Others
-/// refuse it, and the link goes on.
-pub fn memory_of_a_device_is_read_by_its_file(subject: &Subject) {
+/// Adapters read device memory through its file, where they support that. Other transports reject
+/// it, and the link stays usable.
+pub fn device_memory_is_read_through_its_file(subject: &Subject) {
     const LEN: usize = (9 << 20) + 77;
     let mut pair = LinkPair::new(subject);
     let bytes = pattern(3, LEN);

@@ -17,12 +17,12 @@ const FLAG: u64 = POOL_HEADER;
 /// Sleeps, as the runtime does, until the condition holds.
 struct Sleeper {
     epoll: Option<Descriptor>,
-    /// It has looked for the last time before its first sleep: what comes now has to wake it.
+    /// Set once it has made its last check before the first sleep: later events have to wake it.
     looked: Arc<AtomicBool>,
 }
 
 impl Sleeper {
-    /// On a futex if asked to, where the doorbell tells of everything.
+    /// On a futex if asked to, where the doorbell reports everything.
     fn new(side: &LinkSide, futex: bool) -> Sleeper {
         let manual = side.link.capabilities().manual_progress;
         let epoll = if futex && !manual {
@@ -43,7 +43,7 @@ impl Sleeper {
             if holds(side) {
                 return;
             }
-            let how = match &self.epoll {
+            let mode = match &self.epoll {
                 None => Sleep::Futex,
                 Some(epoll) => Sleep::Descriptors(epoll.as_fd()),
             };
@@ -53,7 +53,7 @@ impl Sleeper {
                 self.looked.store(true, Ordering::Release);
                 ready
             };
-            let woken = doorbell.sleep(how, &mut look, LONG);
+            let woken = doorbell.sleep(mode, &mut look, LONG);
             assert!(
                 woken != Woken::TimedOut,
                 "not woken in {:?}",
@@ -84,8 +84,7 @@ fn watch(side: &LinkSide) -> Descriptor {
     epoll
 }
 
-/// For both ways to sleep: `b` sleeps until the condition holds while another thread does something
-/// to `a`.
+/// For both ways to sleep: `b` sleeps until the condition holds, while another thread acts on `a`.
 fn check_woken(
     subject: &Subject,
     act: impl Fn(LinkSide) -> Option<LinkSide> + Copy + Send + Sync,
@@ -96,7 +95,7 @@ fn check_woken(
         let sleeper = Sleeper::new(&b, futex);
         std::thread::scope(|scope| {
             let looked = Arc::clone(&sleeper.looked);
-            // What is left of `a` is kept until `b` is done: dropping it would wake `b`.
+            // The rest of `a` is kept until `b` is done: dropping it would wake `b`.
             let acted = scope.spawn(move || {
                 while !looked.load(Ordering::Acquire) {
                     std::thread::yield_now();
@@ -124,7 +123,7 @@ pub fn a_signal_wakes_a_sleeper(subject: &Subject) {
     check_woken(subject, act, |b| b.word(FLAG) == 1);
 }
 
-/// So does a message, though it lies in no memory that the sleeper looks at.
+/// A message wakes too, although it is in no memory that the sleeper reads.
 pub fn a_message_wakes_a_sleeper(subject: &Subject) {
     let act = |a: LinkSide| {
         a.link.message(b"wake up").unwrap();
@@ -134,7 +133,7 @@ pub fn a_message_wakes_a_sleeper(subject: &Subject) {
     check_woken(subject, act, |b| !b.received.messages.is_empty());
 }
 
-/// And so does a polled message, where the sleeper looks for it.
+/// A polled message wakes too, where the sleeper checks for it.
 pub fn a_polled_message_wakes_a_sleeper(subject: &Subject) {
     let act = |a: LinkSide| {
         a.link.polled_message(&[b"wake up"]).unwrap();
@@ -147,7 +146,7 @@ pub fn a_polled_message_wakes_a_sleeper(subject: &Subject) {
     });
 }
 
-/// And so does the completion of what the sleeper itself has called, once the peer takes it in.
+/// The completion of the sleeper's own operation wakes it too, once the peer receives.
 pub fn a_completion_wakes_a_sleeper(subject: &Subject) {
     for futex in [true, false] {
         let LinkPair { mut a, mut b } = LinkPair::new(subject);
@@ -172,7 +171,7 @@ pub fn a_completion_wakes_a_sleeper(subject: &Subject) {
     }
 }
 
-/// And so does the end of the peer.
+/// The end of the peer wakes too.
 pub fn a_death_wakes_a_sleeper(subject: &Subject) {
     let act = |a: LinkSide| {
         drop(a);

@@ -1,4 +1,4 @@
-//! The thread that carries out the work of all strict links of the process, in its own order and at
+//! The thread that executes the work of all strict links of the process, in its own order and at
 //! its own pace.
 
 use std::sync::{Arc, Condvar, Mutex, Once, PoisonError};
@@ -6,34 +6,36 @@ use std::thread;
 
 use super::locked;
 
-/// Work that is carried out in its own order.
-pub(super) trait Queue: Send + Sync {
-    /// Carries out at most so much, and then perhaps completes the operation that `pick` names.
-    /// False if nothing is left to do.
+/// A queue of work that is executed in its own order.
+pub(super) trait WorkQueue: Send + Sync {
+    /// Executes at most `work` entries, and then completes the operation that `pick` selects, if
+    /// any. Returns false if nothing is left to do.
     fn advance(&self, work: usize, pick: Option<usize>) -> bool;
 }
 
-static ADDED: Mutex<Vec<Arc<dyn Queue>>> = Mutex::new(Vec::new());
-static NEWS: Condvar = Condvar::new();
+static ADDED: Mutex<Vec<Arc<dyn WorkQueue>>> = Mutex::new(Vec::new());
+static QUEUE_ADDED: Condvar = Condvar::new();
 static STARTED: Once = Once::new();
 
-/// Takes up a queue that has something to do.
-pub(super) fn add(queue: Arc<dyn Queue>) {
+/// Adds a queue that has work.
+pub(super) fn add(queue: Arc<dyn WorkQueue>) {
     STARTED.call_once(|| {
         let adapter = thread::Builder::new().name("weft-strict".into());
         adapter.spawn(run).expect("a thread for tests");
     });
     locked(&ADDED).push(queue);
-    NEWS.notify_one();
+    QUEUE_ADDED.notify_one();
 }
 
 fn run() {
-    let mut queues: Vec<Arc<dyn Queue>> = Vec::new();
+    let mut queues: Vec<Arc<dyn WorkQueue>> = Vec::new();
     let mut dice = Dice(0x9e37_79b9_7f4a_7c15);
     loop {
         let mut added = locked(&ADDED);
         while queues.is_empty() && added.is_empty() {
-            added = NEWS.wait(added).unwrap_or_else(PoisonError::into_inner);
+            added = QUEUE_ADDED
+                .wait(added)
+                .unwrap_or_else(PoisonError::into_inner);
         }
         queues.append(&mut added);
         drop(added);
@@ -43,16 +45,16 @@ fn run() {
             let pick = (dice.roll(2) == 0).then(|| dice.roll(64));
             queue.advance(dice.roll(4), pick)
         });
-        // Whoever has posted may run, and be surprised by what is not done yet.
+        // Let the posting thread run, so that it meets incomplete operations.
         thread::yield_now();
     }
 }
 
-/// Numbers that look random, the same in every run.
+/// Deterministic pseudo-random numbers.
 struct Dice(u64);
 
 impl Dice {
-    /// Less than `bound`, which is not 0.
+    /// A number below `bound`, which must not be 0.
     fn roll(&mut self, bound: usize) -> usize {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;

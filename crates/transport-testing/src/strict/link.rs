@@ -13,15 +13,15 @@ use weft_transport::{
 };
 
 use super::queue::{Payload, SendQueue, WorkRequest, invalid};
-use super::registrations::Registrations;
+use super::registrations::StrictRegistrations;
 use super::{Participant, locked};
 
 /// One end of a link.
 pub(super) struct StrictLink {
     id: EndpointId,
     regions: Arc<Regions>,
-    registrations: Arc<Registrations>,
-    /// What the peer may do here.
+    registrations: Arc<StrictRegistrations>,
+    /// The ranges that the peer may access here.
     grants: Arc<Mutex<Grants>>,
     incoming: Arc<MessageQueue>,
     queue: Arc<SendQueue>,

@@ -1,11 +1,11 @@
-//! A loopback by the rules of RDMA verbs, stricter than the other transports. Code that keeps to
-//! the contract here keeps to it over verbs.
+//! A loopback with the rules of RDMA verbs, stricter than the other transports. Code that keeps the
+//! contract here keeps it over verbs.
 //!
-//! Nothing is mapped. What operations read and write of the own memory must be registered: with a
-//! region that is exposed, or, where puts read, by itself. A thread of its own (an adapter, so to
-//! speak) carries them out when it gets to it: it reads a put's source long after the call. The
-//! order of the effects is that of the calls; completions come later, and in any order. Each access
-//! is checked against what the peer has granted.
+//! Nothing is mapped. Local memory of operations must be registered: with an exposed region, or,
+//! for sources of puts, separately. A thread (in the role of an adapter) executes operations at its
+//! own pace: it reads a put's source long after the call. The effects occur in the order of the
+//! calls; completions follow later, and in any order. Each access is checked against the peer's
+//! grants.
 
 mod adapter;
 mod link;
@@ -23,7 +23,7 @@ use weft_transport::{
 };
 
 use link::StrictLink;
-use registrations::Registrations;
+use registrations::StrictRegistrations;
 
 static LISTENERS: Listeners<Participant> = Listeners::new();
 
@@ -40,7 +40,7 @@ pub struct StrictTransport(Participant);
 struct Participant {
     local: Local,
     regions: Arc<Regions>,
-    registrations: Arc<Registrations>,
+    registrations: Arc<StrictRegistrations>,
 }
 
 impl AsRef<Local> for Participant {

@@ -1,4 +1,4 @@
-//! The send queue of one end of a strict link, and the effects of its work at the peer.
+//! The send queue of one end of a strict link, and its effects at the peer.
 
 use std::collections::VecDeque;
 use std::io;
@@ -11,11 +11,12 @@ use weft_transport::{
     AtomicOp, Doorbell, Grants, Iovec, IovecMut, LinkError, RegionKey, Signal, Submission, Ticket,
 };
 
-use super::adapter::{self, Queue};
+use super::adapter::{self, WorkQueue};
 use super::locked;
-use super::registrations::Registrations;
+use super::registrations::StrictRegistrations;
 
-/// So many operations with tickets can be under way: few, so that callers meet a full queue.
+/// The number of operations with tickets that can be under way: small, so that callers meet a full
+/// queue.
 const DEPTH: usize = 6;
 
 /// One entry of a queue.
@@ -41,10 +42,10 @@ pub(super) enum WorkRequest {
     Goodbye,
 }
 
-/// What a write writes.
+/// The source of a write.
 pub(super) enum Payload {
     Copied(Vec<u8>),
-    /// Read when its turn comes.
+    /// Read when the write is executed.
     Registered(Vec<Iovec>),
 }
 
@@ -70,13 +71,13 @@ impl WorkRequest {
     }
 }
 
-/// What an end sends to its peer.
+/// The send queue of one end.
 pub(super) struct SendQueue {
     /// This endpoint's, and the peer's.
     doorbells: [Arc<Doorbell>; 2],
-    /// What this endpoint has registered by itself.
-    registrations: Arc<Registrations>,
-    /// What this end may do at the peer.
+    /// Memory that this endpoint has registered separately.
+    registrations: Arc<StrictRegistrations>,
+    /// The ranges that this end may access at the peer.
     grants: Arc<Mutex<Grants>>,
     outgoing: Arc<MessageQueue>,
     state: Mutex<QueueState>,
@@ -85,10 +86,10 @@ pub(super) struct SendQueue {
 #[derive(Default)]
 struct QueueState {
     work: VecDeque<(WorkRequest, Option<Ticket>)>,
-    /// Carried out, but not told to be complete.
+    /// Executed, but not reported as complete yet.
     late: Vec<Ticket>,
     tickets: u64,
-    /// The adapter knows that there is something to do.
+    /// Whether the adapter has this queue in its list.
     active: bool,
     closed: bool,
 }
@@ -100,14 +101,14 @@ impl QueueState {
     }
 }
 
-impl Queue for SendQueue {
+impl WorkQueue for SendQueue {
     fn advance(&self, work: usize, pick: Option<usize>) -> bool {
         let mut state = self.state();
         for _ in 0..work {
             let Some((work, ticket)) = state.work.pop_front() else {
                 break;
             };
-            if let Err(error) = self.carry_out(work) {
+            if let Err(error) = self.execute(work) {
                 self.outgoing.break_off(error.to_string());
                 self.doorbells.iter().for_each(|doorbell| doorbell.notify());
                 state.work.clear();
@@ -129,7 +130,7 @@ impl Queue for SendQueue {
 impl SendQueue {
     pub(super) fn new(
         doorbells: [Arc<Doorbell>; 2],
-        registrations: Arc<Registrations>,
+        registrations: Arc<StrictRegistrations>,
         grants: Arc<Mutex<Grants>>,
         outgoing: Arc<MessageQueue>,
     ) -> Arc<SendQueue> {
@@ -142,7 +143,7 @@ impl SendQueue {
         })
     }
 
-    /// An error if this end has closed the link, or broken it.
+    /// An error if this end has closed the link, or violated the protocol.
     pub(super) fn check(&self) -> Result<(), LinkError> {
         if self.state().closed {
             return Err(LinkError::Left);
@@ -172,8 +173,8 @@ impl SendQueue {
         }
     }
 
-    /// Whether an operation is complete. Once the link has `ended`, it is or never will be:
-    /// completions are not late any more, and what is not carried out is given up.
+    /// Whether an operation is complete. Once the link has `ended`, late completions are reported,
+    /// and operations that were not executed are cancelled.
     pub(super) fn progress(&self, ticket: Ticket, ended: bool) -> bool {
         let mut state = self.state();
         if ended {
@@ -186,20 +187,19 @@ impl SendQueue {
         complete
     }
 
-    /// Whether all has been carried out.
+    /// Whether all work has been executed.
     pub(super) fn is_idle(&self) -> bool {
         self.state().work.is_empty()
     }
 
-    /// Its memory is not touched after this returns.
+    /// Cancels an operation: its memory is not accessed after this returns.
     pub(super) fn cancel(&self, ticket: Ticket) {
         let mut state = self.state();
         state.work.retain(|(_, other)| *other != Some(ticket));
         state.late.retain(|other| *other != ticket);
     }
 
-    /// Says goodbye behind what is queued, except for what reads and writes memory of this
-    /// endpoint.
+    /// Sends a goodbye behind the queued work, and drops queued operations on local memory.
     pub(super) fn close(self: &Arc<Self>) {
         let mut state = self.state();
         if state.closed {
@@ -212,18 +212,18 @@ impl SendQueue {
         self.activate(state);
     }
 
-    /// Ends it at once, unless it was closed.
-    pub(super) fn abandon(&self, how: QueueEnd) {
+    /// Ends it immediately, unless it was closed.
+    pub(super) fn abandon(&self, end: QueueEnd) {
         let mut state = self.state();
         if !state.closed {
             state.closed = true;
             state.work.clear();
-            self.outgoing.end(how);
+            self.outgoing.end(end);
             self.doorbells[1].notify();
         }
     }
 
-    fn carry_out(&self, work: WorkRequest) -> Result<(), LinkError> {
+    fn execute(&self, work: WorkRequest) -> Result<(), LinkError> {
         let [_, peer] = &self.doorbells;
         match work {
             WorkRequest::Write {
@@ -254,8 +254,8 @@ impl SendQueue {
                         let from = segment
                             .at(&range)
                             .expect("granted ranges are in the region");
-                        // SAFETY: the range lies within the mapped region; whoever made the target
-                        // has promised that it can be written until the operation is complete or
+                        // SAFETY: the range is within the mapped region; the target's maker has
+                        // promised that it can be written until the operation is complete or
                         // cancelled, for which this queue's lock is needed.
                         unsafe { from.as_ptr().copy_to(into.start(), into.len()) };
                     });
@@ -270,7 +270,7 @@ impl SendQueue {
                 let grants = locked(&self.grants);
                 if grants.allow(region, &(offset..offset + 8))? {
                     let before = change(&grants, region, offset, op).to_ne_bytes();
-                    // SAFETY: as for a read; the target was made sure to have eight bytes.
+                    // SAFETY: as for a read; the target was checked to have eight bytes.
                     unsafe { before.as_ptr().copy_to(into.start(), before.len()) };
                 }
             }
@@ -286,7 +286,7 @@ impl SendQueue {
         Ok(())
     }
 
-    /// An error if a source is not registered any more: an adapter would break the link.
+    /// An error if a source is not registered any more: an adapter would break the link then.
     fn check_registered(&self, bytes: &Payload) -> Result<(), LinkError> {
         let Payload::Registered(pieces) = bytes else {
             return Ok(());
@@ -297,7 +297,7 @@ impl SendQueue {
         };
         match pieces.iter().find(ended) {
             None => Ok(()),
-            Some(_) => Err(LinkError::Gone("a put read deregistered memory".into())),
+            Some(_) => Err(LinkError::Gone("a put names deregistered memory".into())),
         }
     }
 
@@ -305,7 +305,7 @@ impl SendQueue {
         let idle = !std::mem::replace(&mut state.active, true);
         drop(state);
         if idle {
-            adapter::add(Arc::clone(self) as Arc<dyn Queue>);
+            adapter::add(Arc::clone(self) as Arc<dyn WorkQueue>);
         }
     }
 
@@ -315,7 +315,7 @@ impl SendQueue {
 }
 
 fn copy(
-    (grants, registrations): (&Grants, &Registrations),
+    (grants, registrations): (&Grants, &StrictRegistrations),
     region: RegionKey,
     range: &Range<u64>,
     bytes: &Payload,
@@ -324,15 +324,15 @@ fn copy(
         let at = segment.at(range).expect("granted ranges are in the region");
         let mut at = at.as_ptr();
         let mut copy = |from: *const u8, len: usize| {
-            // SAFETY: the range lies within the mapped region and is as long as all bytes together.
-            // They are copied, or whoever made the piece has promised that it can be read until the
-            // put is complete or cancelled, for which the queue's lock is needed.
+            // SAFETY: the range is within the mapped region and is as long as all bytes together.
+            // They are copied, or the piece's maker has promised that it can be read until the put
+            // is complete or cancelled, for which the queue's lock is needed.
             unsafe { from.copy_to(at, len) };
             at = at.wrapping_add(len);
         };
         match bytes {
-            // Adapters write whole words, and a reader may be looking at them: what it reads then
-            // is old or new, word by word.
+            // Adapters write whole words, and readers may access the range: each word is old or
+            // new.
             Payload::Copied(bytes)
                 if range.start.is_multiple_of(8) && bytes.len().is_multiple_of(8) =>
             {
@@ -360,8 +360,8 @@ fn store(grants: &Grants, signal: Signal) -> Result<(), LinkError> {
     Ok(())
 }
 
-/// Atomic among the atomics of strict links only, as that of an adapter is: a load and a store of
-/// the one thread.
+/// Atomic only among the atomics of strict links, like an adapter's: a load and a store by the one
+/// thread.
 fn change(grants: &Grants, region: RegionKey, offset: u64, op: AtomicOp) -> u64 {
     let before = grants.regions().with(region, |segment| {
         let cell = segment.word(offset);

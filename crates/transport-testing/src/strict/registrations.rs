@@ -1,4 +1,4 @@
-//! The memory that an endpoint has registered beside its regions.
+//! Memory that an endpoint has registered besides its regions.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -9,23 +9,23 @@ use weft_transport::{DmaBuf, Iovec, LinkError, RegistrationKey, Segment};
 
 use super::locked;
 
-/// What is registered now.
+/// The current registrations.
 #[derive(Default)]
-pub(super) struct Registrations(Mutex<Known>);
+pub(super) struct StrictRegistrations(Mutex<KnownRegistrations>);
 
 #[derive(Default)]
-struct Known {
+struct KnownRegistrations {
     next: u64,
-    entries: BTreeMap<RegistrationKey, Entry>,
+    entries: BTreeMap<RegistrationKey, RegisteredEntry>,
 }
 
-struct Entry {
+struct RegisteredEntry {
     range: Range<usize>,
-    /// Of a device's memory, where the adapter reads it.
+    /// For device memory: the segment and offset that the adapter reads.
     device: Option<(Segment, u64)>,
 }
 
-impl Registrations {
+impl StrictRegistrations {
     pub(super) fn register(&self, memory: Iovec) -> RegistrationKey {
         self.add(memory, None)
     }
@@ -39,7 +39,9 @@ impl Registrations {
         let segment = Segment::map(Descriptor::make(|| file.file.try_clone_to_owned())?)?;
         let end = file.offset.checked_add(memory.len() as u64);
         if !end.is_some_and(|end| segment.contains(&(file.offset..end))) {
-            return Err(LinkError::Refused("a range beyond its file".into()));
+            return Err(LinkError::Refused(
+                "the range extends beyond the end of its file".into(),
+            ));
         }
         Ok(self.add(memory, Some((segment, file.offset))))
     }
@@ -49,7 +51,7 @@ impl Registrations {
         known.next += 1;
         let key = RegistrationKey(known.next);
         let range = range(memory);
-        known.entries.insert(key, Entry { range, device });
+        known.entries.insert(key, RegisteredEntry { range, device });
         key
     }
 
@@ -57,7 +59,7 @@ impl Registrations {
         locked(&self.0).entries.remove(&key);
     }
 
-    /// Whether memory lies in what is registered under a key.
+    /// Whether memory is within the registration of a key.
     pub(super) fn covers(&self, key: RegistrationKey, memory: Iovec) -> bool {
         let memory = range(memory);
         let known = locked(&self.0);
@@ -66,8 +68,7 @@ impl Registrations {
             .is_some_and(|entry| entry.range.start <= memory.start && memory.end <= entry.range.end)
     }
 
-    /// Where the adapter reads a source, which [is registered](Self::covers), as long as `read`
-    /// runs.
+    /// Calls `read` with the address of a source, which [is registered](Self::covers).
     pub(super) fn read(&self, source: Iovec, read: impl FnOnce(*const u8)) {
         let known = locked(&self.0);
         let entry = source

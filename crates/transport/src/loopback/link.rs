@@ -1,4 +1,4 @@
-//! A link within one process, by the memory that both ends see.
+//! A link within one process, through memory that both ends share.
 
 use std::io;
 use std::ops::Range;
@@ -45,9 +45,9 @@ impl LoopbackLink {
         self.incoming.check()
     }
 
-    fn end(&self, how: QueueEnd) {
-        if self.outgoing.end(how) {
-            // Not reached in a forked child, where nobody listens for it.
+    fn end(&self, end: QueueEnd) {
+        if self.outgoing.end(end) {
+            // Fails in a forked child, where no thread waits for it.
             let _ = self.peer.notify();
         }
     }
@@ -104,7 +104,7 @@ impl Link for LoopbackLink {
         self.peer.regions().with(region, Arc::clone)
     }
 
-    /// Nothing is ever under way.
+    /// No operation is ever under way.
     fn completed(&self, _ticket: Ticket) -> Result<bool, LinkError> {
         Ok(true)
     }
@@ -133,7 +133,7 @@ impl Link for LoopbackLink {
         self.check_open()
     }
 
-    /// The peer sees all that is exposed: nothing is checked.
+    /// The peer sees every exposed region: nothing is checked.
     fn grant(&self, _region: RegionKey, _range: Range<u64>) -> Result<(), LinkError> {
         Ok(())
     }

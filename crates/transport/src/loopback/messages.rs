@@ -1,4 +1,4 @@
-//! One direction's messages between two endpoints of one process.
+//! Message queues between two endpoints of one process, one per direction.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -11,7 +11,7 @@ const LEFT: u8 = 1;
 const GONE: u8 = 2;
 const BROKEN: u8 = 3;
 
-/// How the link that fills a queue ends.
+/// How the link that fills a queue ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum QueueEnd {
     /// It was closed.
@@ -20,11 +20,11 @@ pub enum QueueEnd {
     Gone,
 }
 
-/// The link that reads it and the link that fills it share it.
+/// The queue, shared by the link that fills it and the link that reads it.
 #[derive(Default)]
 pub struct MessageQueue {
     messages: Mutex<VecDeque<Vec<u8>>>,
-    /// How the link that fills it stands.
+    /// The state of the link that fills it.
     writer: AtomicU8,
     breach: OnceLock<String>,
 }
@@ -35,15 +35,15 @@ impl MessageQueue {
         locked(&self.messages).push_back(message);
     }
 
-    /// Ends it, unless it has ended. True if it has only now.
-    pub fn end(&self, how: QueueEnd) -> bool {
-        self.change(match how {
+    /// Ends it, unless it has ended before. Returns whether this call ended it.
+    pub fn end(&self, end: QueueEnd) -> bool {
+        self.change(match end {
             QueueEnd::Left => LEFT,
             QueueEnd::Gone => GONE,
         })
     }
 
-    /// Ends it because its filler has broken the rules.
+    /// Ends it because its writer has violated the protocol.
     pub fn break_off(&self, breach: String) {
         // Only the first one counts.
         let _ = self.breach.set(breach);
@@ -55,7 +55,7 @@ impl MessageQueue {
         self.writer.load(Ordering::Acquire) == OPEN
     }
 
-    /// Whether the link that fills it was closed or dropped: it is used no more.
+    /// Whether the link that fills it was closed or dropped.
     pub fn is_over(&self) -> bool {
         matches!(self.writer.load(Ordering::Acquire), LEFT | GONE)
     }
@@ -72,9 +72,9 @@ impl MessageQueue {
         }
     }
 
-    /// Takes in all messages, then says whether the link that fills it has ended.
+    /// Takes all messages, then returns an error if the link that fills it has ended.
     pub fn take(&self, inbox: &mut dyn Inbox) -> Result<(), LinkError> {
-        // Looked at first: what was sent before the end is then in the queue.
+        // Checked first: messages sent before the end are then in the queue.
         let ended = self.check();
         loop {
             let next = locked(&self.messages).pop_front();
@@ -93,7 +93,7 @@ impl MessageQueue {
     }
 }
 
-/// Nothing here is left half-done by a panic, so a poisoned lock is as good as any.
+/// Locks a mutex, poisoned or not: a panic leaves nothing half-done here.
 pub(super) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::{Local, Regions};
 
-/// One endpoint of this process, and what it exposes.
+/// One endpoint of this process, and its exposed regions.
 #[derive(Clone)]
 pub(super) struct Participant {
     pub(super) local: Local,

@@ -24,17 +24,18 @@ impl ModelStep {
     }
 
     fn execute(&self) {
-        // SAFETY: whoever took the step is alone with its memory, and loom checks that this holds.
+        // SAFETY: the rank that took the step has its memory to itself, and loom checks that this
+        // holds.
         self.memory.with_mut(|memory| unsafe { *memory += 1 });
     }
 
     fn contribute(&self, value: u64) {
-        // SAFETY: the owner's before it opens the step, as above.
+        // SAFETY: the memory is the owner's before it opens the step, as above.
         self.memory.with_mut(|memory| unsafe { *memory = value });
     }
 
     fn result(&self) -> u64 {
-        // SAFETY: the owner's once the step is done, as above.
+        // SAFETY: the memory is the owner's once the step is done, as above.
         self.memory.with(|memory| unsafe { *memory })
     }
 
@@ -57,7 +58,7 @@ impl ModelStep {
         assert_eq!(self.result(), 10 * turn + 1);
     }
 
-    /// A helper's part of a turn. It comes early, late or in time: nothing tells it.
+    /// A helper's part of a turn. It may be early, late or in time: nothing synchronizes it.
     fn help(&self, turn: u64, rank: u32) {
         if claim::take(&self.word, turn, rank) {
             self.execute();
@@ -72,7 +73,7 @@ impl ModelStep {
 }
 
 #[test]
-fn loom_a_helped_step_is_executed_once_in_every_turn() {
+fn loom_a_helped_step_is_executed_once_per_turn() {
     model(|| {
         let step = ModelStep::new();
         let helped = Arc::clone(&step);
@@ -97,7 +98,7 @@ fn loom_two_helpers_do_not_both_execute_a_step() {
     });
 }
 
-/// Without the release of what the helper wrote, the owner goes on too early.
+/// Without the release of the helper's writes, the owner continues too early.
 #[test]
 #[should_panic(expected = "Causality violation")]
 fn loom_finds_the_helper_that_does_not_release() {
@@ -115,11 +116,11 @@ fn loom_finds_the_helper_that_does_not_release() {
     });
 }
 
-/// Why the owner opens every turn: a claimant that may take whatever is later than the word lets
-/// the owner's turn be overwritten.
+/// The reason that the owner opens every turn: a claimant that may take any turn later than the
+/// word's overwrites the owner's turn.
 #[test]
-#[should_panic(expected = "a turn that nobody executed")]
-fn loom_finds_the_turn_that_a_hasty_helper_skips() {
+#[should_panic(expected = "a turn that no rank executed")]
+fn loom_finds_the_turn_that_a_helper_skips() {
     model(|| {
         let word = Arc::new(AtomicU64::new(0));
         let executed = Arc::new([AtomicU64::new(0), AtomicU64::new(0)]);
@@ -134,7 +135,7 @@ fn loom_finds_the_turn_that_a_hasty_helper_skips() {
         helper.join().unwrap();
         for turn in executed.iter() {
             let times = turn.load(Ordering::Relaxed);
-            assert_eq!(times, 1, "a turn that nobody executed");
+            assert_eq!(times, 1, "a turn that no rank executed");
         }
     });
 }

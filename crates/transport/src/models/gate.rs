@@ -8,18 +8,17 @@ use loom::thread;
 use super::model;
 use crate::gate;
 
-/// A process, and what of its descriptors is not registered.
+/// A process, and the number of its unregistered descriptors.
 struct ModelProcess {
     gate: AtomicU64,
-    /// Changed by a maker in two steps, looked at by a fork: both at once is a race that loom
-    /// finds.
+    /// Changed by a maker in two steps, read by a fork: loom detects both at once as a race.
     unregistered: UnsafeCell<u32>,
 }
 
 impl ModelProcess {
     fn make_and_register(&self) {
         let change = |by: fn(u32) -> u32| {
-            // SAFETY: no fork looks while a maker is inside the gate: that is what loom checks.
+            // SAFETY: no fork reads while a maker is inside the gate, as loom checks.
             self.unregistered
                 .with_mut(|count| unsafe { *count = by(*count) });
         };

@@ -1,5 +1,5 @@
 //! Loom models of the shared-memory protocols, over every interleaving and every value that the
-//! memory model allows a load to see.
+//! memory model allows a load to return.
 //!
 //! A missed wake shows as a deadlock, a signal that overtakes its bytes as a data race. Run them
 //! with `RUSTFLAGS="--cfg loom" cargo test -p weft-transport --release loom`.
@@ -15,7 +15,7 @@ use loom::thread;
 
 use crate::protocol::{self, AWAKE, IN_POLL, ON_FUTEX, Woken};
 
-/// Deep enough for every bug that these models were tried on; without a bound they take hours.
+/// Sufficient for every bug that these models were tried on; without a bound they take hours.
 const PREEMPTIONS: usize = 3;
 
 fn model(body: impl Fn() + Send + Sync + 'static) {
@@ -24,7 +24,7 @@ fn model(body: impl Fn() + Send + Sync + 'static) {
     builder.check(body);
 }
 
-/// What the kernel offers: waits on a word, and a counter that remembers that it was raised.
+/// The kernel's part: waits on a word, and an event counter.
 #[derive(Default)]
 struct ModelKernel {
     event: Mutex<bool>,
@@ -58,11 +58,10 @@ impl ModelKernel {
     }
 }
 
-/// So many flags has an endpoint, and twice as many words of bytes.
+/// The number of flags of an endpoint; it has twice as many words of bytes.
 const SLOTS: usize = 3;
 
-/// An endpoint as its peers see it: the words in its pool, bytes in its pool, and the means to wake
-/// it.
+/// An endpoint as its peers see it: the words and bytes in its pool, and the means to wake it.
 struct ModelEndpoint {
     state: AtomicU32,
     notify: AtomicU32,
@@ -91,7 +90,7 @@ impl ModelEndpoint {
     }
 
     fn write(&self, slot: usize, value: u64) {
-        // SAFETY: the model's reader looks only after it saw the signal, and loom checks that this
+        // SAFETY: the model's reader reads only after it saw the signal, and loom checks that this
         // holds.
         self.bytes[slot].with_mut(|bytes| unsafe { *bytes = value });
     }
@@ -115,9 +114,9 @@ impl ModelEndpoint {
         self.ring();
     }
 
-    fn sleep(&self, how: u32, ready: impl FnOnce() -> bool) -> Woken {
-        protocol::sleep(&self.state, &self.notify, how, ready, || {
-            match how {
+    fn sleep(&self, mode: u32, ready: impl FnOnce() -> bool) -> Woken {
+        protocol::sleep(&self.state, &self.notify, mode, ready, || {
+            match mode {
                 ON_FUTEX => self.kernel.futex_wait(&self.state, ON_FUTEX),
                 _ => self.kernel.poll_and_drain(),
             }
@@ -129,9 +128,9 @@ impl ModelEndpoint {
         self.flags[slot].load(Ordering::Acquire) >= value
     }
 
-    fn sleep_until(&self, how: u32, slot: usize, value: u64) {
+    fn sleep_until(&self, mode: u32, slot: usize, value: u64) {
         while !self.signalled(slot, value) {
-            self.sleep(how, || self.signalled(slot, value));
+            self.sleep(mode, || self.signalled(slot, value));
         }
     }
 
@@ -141,12 +140,12 @@ impl ModelEndpoint {
     }
 }
 
-fn one_put_wakes(how: u32) {
+fn one_put_wakes(mode: u32) {
     model(move || {
         let endpoint = ModelEndpoint::new();
         let peer = Arc::clone(&endpoint);
         let peer = thread::spawn(move || peer.put(0, 7));
-        endpoint.sleep_until(how, 0, 7);
+        endpoint.sleep_until(mode, 0, 7);
         assert_eq!(endpoint.read(0), 7);
         peer.join().unwrap();
     });
@@ -162,7 +161,7 @@ fn loom_a_put_wakes_a_polling_sleeper() {
     one_put_wakes(IN_POLL);
 }
 
-fn two_peers_wake(how: u32) {
+fn two_peers_wake(mode: u32) {
     model(move || {
         let endpoint = ModelEndpoint::new();
         let peers = [0, 1].map(|slot| {
@@ -170,7 +169,7 @@ fn two_peers_wake(how: u32) {
             thread::spawn(move || peer.put(slot, 1))
         });
         for slot in [0, 1] {
-            endpoint.sleep_until(how, slot, 1);
+            endpoint.sleep_until(mode, slot, 1);
             assert_eq!(endpoint.read(slot), 1);
         }
         for peer in peers {
@@ -189,7 +188,7 @@ fn loom_two_peers_wake_a_polling_sleeper() {
     two_peers_wake(IN_POLL);
 }
 
-/// What the first signal's wake leaves behind must not swallow the second's.
+/// The trace of the first signal's wake must not swallow the second's.
 fn a_second_signal_wakes_again(first: u32, second: u32) {
     model(move || {
         let endpoint = ModelEndpoint::new();
@@ -219,10 +218,10 @@ fn loom_a_sleeper_may_change_from_poll_to_futex() {
     a_second_signal_wakes_again(IN_POLL, ON_FUTEX);
 }
 
-/// The reader takes the notification before it reads the socket, so a message behind its back
-/// leaves another notification.
+/// The reader takes the notification before it reads the socket, so a later message leaves another
+/// notification.
 #[test]
-fn loom_a_message_is_never_slept_over() {
+fn loom_a_message_always_wakes() {
     model(|| {
         let endpoint = ModelEndpoint::new();
         let peer = Arc::clone(&endpoint);
@@ -241,7 +240,7 @@ fn loom_a_message_is_never_slept_over() {
     });
 }
 
-/// A sleeper that gave up (its time was over) and comes back.
+/// A sleeper that timed out sleeps again.
 #[test]
 fn loom_a_timeout_leaves_nothing_behind() {
     model(|| {
@@ -279,10 +278,10 @@ fn loom_ping_pong() {
     });
 }
 
-/// Fails if a sleeper can be missed by a signaller that does this after its store.
+/// Fails if a signaller that calls `wake` after its store can miss the sleeper.
 ///
-/// Nobody blocks here, because loom cannot unwind from a deadlock: `event` says whether the sleeper
-/// would be asleep in the end.
+/// No thread blocks here, because loom cannot unwind from a deadlock: `event` says whether the
+/// sleeper would be asleep in the end.
 fn check_signaller(wake: impl Fn(&ModelEndpoint) + Copy + Send + Sync + 'static) {
     model(move || {
         let endpoint = ModelEndpoint::new();
@@ -306,7 +305,7 @@ fn wake_reader(endpoint: &ModelEndpoint) {
     *endpoint.kernel.event.lock().unwrap() = false;
 }
 
-/// The models are worth something: without the signaller's fence they find the missed wake.
+/// Shows that the models detect errors: without the signaller's fence they find the missed wake.
 #[test]
 #[should_panic(expected = "a missed wake")]
 fn loom_finds_the_missing_fence() {
@@ -318,11 +317,11 @@ fn loom_finds_the_missing_fence() {
     });
 }
 
-/// As above: a wake that does not take the announcement back comes too early for a sleeper that has
-/// looked but not blocked yet.
+/// As above: a wake that does not retract the announcement is too early for a sleeper that has made
+/// its last check but not blocked yet.
 #[test]
 #[should_panic(expected = "a missed wake")]
-fn loom_finds_the_announcement_that_was_not_taken_back() {
+fn loom_finds_the_announcement_not_retracted() {
     check_signaller(|endpoint| {
         fence(Ordering::SeqCst);
         if endpoint.state.load(Ordering::Relaxed) != AWAKE {
@@ -331,9 +330,9 @@ fn loom_finds_the_announcement_that_was_not_taken_back() {
     });
 }
 
-/// And the right one passes the same test.
+/// The correct protocol passes the same test.
 #[test]
-fn loom_finds_nothing_wrong_with_the_right_protocol() {
+fn loom_accepts_the_correct_protocol() {
     check_signaller(|endpoint| {
         if protocol::claim_wake(&endpoint.state) != AWAKE {
             wake_reader(endpoint);
@@ -341,7 +340,7 @@ fn loom_finds_nothing_wrong_with_the_right_protocol() {
     });
 }
 
-/// Two ranks that run three operations each, in two slots by turns.
+/// Two ranks that run three operations each, in two slots in turn.
 fn in_step(
     operation: impl Fn(&ModelEndpoint, &ModelEndpoint, usize, u64) + Copy + Send + Sync + 'static,
 ) {
@@ -359,8 +358,8 @@ fn in_step(
     });
 }
 
-/// Where every rank waits for all others before it goes on, two slots need no credit: see
-/// [Note: Inline operations] in the runtime.
+/// Where every rank waits for all others before it continues, two slots need no credit: see [Note:
+/// Inline operations] in the runtime.
 #[test]
 fn loom_two_slots_are_enough_for_ranks_in_step() {
     in_step(|own, peer, slot, number| {
@@ -370,11 +369,11 @@ fn loom_two_slots_are_enough_for_ranks_in_step() {
     });
 }
 
-/// Slice-reduce on ordinary memory: a rank shows its contribution in memory of its own, and the
-/// peer leaves the result there. Nobody waits for the peers before the next operation, which uses
-/// the other slot.
+/// Slice-reduce on ordinary memory: a rank exposes its contribution in its own memory, and the peer
+/// stores the result there. No rank waits for its peers before the next operation, which uses the
+/// other slot.
 #[test]
-fn loom_results_may_lie_where_contributions_lay() {
+fn loom_results_may_overwrite_contributions() {
     in_step(|own, peer, slot, number| {
         let (shown, done) = (2 * number, 2 * number + 1);
         own.write(slot, shown);
@@ -388,9 +387,12 @@ fn loom_results_may_lie_where_contributions_lay() {
     });
 }
 
-/// Two ranks that run four broadcasts from the first, in slots by turns, `together` at the
-/// beginning of some. The first signal to a slot comes with a header.
-fn from_a_root(slots: usize, together: impl Fn(u64) -> bool + Copy + Send + Sync + 'static) {
+/// Two ranks that run four broadcasts from the first, in slots in turn, `together` at the beginning
+/// of some. The first signal to a slot carries a header.
+fn broadcasts_from_a_root(
+    slots: usize,
+    together: impl Fn(u64) -> bool + Copy + Send + Sync + 'static,
+) {
     model(move || {
         let ends = [ModelEndpoint::new(), ModelEndpoint::new()];
         let run = move |own: Arc<ModelEndpoint>, peer: Arc<ModelEndpoint>, is_root: bool| {
@@ -422,16 +424,16 @@ fn from_a_root(slots: usize, together: impl Fn(u64) -> bool + Copy + Send + Sync
     });
 }
 
-/// Where a root hears from nobody, the ranks signal to each other in one of so many operations less
-/// one as there are slots.
+/// Where a root receives from no rank, the ranks must signal to each other once in (slots - 1)
+/// operations.
 #[test]
-fn loom_ranks_that_are_kept_in_step_now_and_then() {
-    from_a_root(3, |number| number % 2 == 0);
+fn loom_ranks_kept_in_step_overwrite_nothing() {
+    broadcasts_from_a_root(3, |number| number % 2 == 0);
 }
 
-/// And not less often: the root would overwrite what was not read.
+/// Less often is not enough: the root would overwrite unread bytes.
 #[test]
 #[should_panic(expected = "Causality violation")]
-fn loom_finds_ranks_that_are_out_of_step() {
-    from_a_root(2, |number| number % 2 == 0);
+fn loom_finds_ranks_out_of_step() {
+    broadcasts_from_a_root(2, |number| number % 2 == 0);
 }

@@ -1,13 +1,12 @@
 //! Models of rings: whole records in order, lap after lap, and none missed by a sleeping reader.
 
 use super::{Arc, AtomicU64, ModelEndpoint, ON_FUTEX, Ordering, UnsafeCell, model, thread};
-use crate::ring::{Circle, Found, Reader, WORD, Writer};
+use crate::ring::{Circle, Reader, RingRead, WORD, Writer};
 
-/// Room for one record of a word at a time, so that three records are more than a lap.
+/// Room for one one-word record at a time, so that three records are more than a lap.
 const WORDS: usize = 5;
 
-/// A word of the circle, as a header and as bytes. Whoever writes bytes leaves nonsense where a
-/// header would be read.
+/// A word of the circle, as a header and as bytes. Writing bytes leaves an invalid header behind.
 struct Word {
     header: AtomicU64,
     bytes: UnsafeCell<u64>,
@@ -51,7 +50,7 @@ impl Circle for ModelMemory {
         };
         let word = &self.words[(place / WORD) as usize];
         word.header.store(u64::MAX - 1, Ordering::Relaxed);
-        // SAFETY: the reader looks only after it saw the header, and loom checks that this holds.
+        // SAFETY: the reader reads only after it saw the header, and loom checks that this holds.
         word.bytes
             .with_mut(|at| unsafe { *at = u64::from_ne_bytes(bytes) });
     }
@@ -59,15 +58,15 @@ impl Circle for ModelMemory {
     fn read(&self, place: u64, len: u64, into: &mut Vec<u8>) {
         if len > 0 {
             let word = &self.words[(place / WORD) as usize];
-            // SAFETY: the writer comes back only after it saw that this was taken, and loom checks
-            // that this holds.
+            // SAFETY: the writer returns here only after it saw that the bytes were taken, and loom
+            // checks that this holds.
             let bytes = word.bytes.with(|at| unsafe { *at });
             into.extend_from_slice(&bytes.to_ne_bytes());
         }
     }
 }
 
-/// Writes a record, however long the reader takes to make room.
+/// Writes a record, after waiting for the reader to make room.
 fn write(memory: &ModelMemory, writer: &mut Writer, value: u64) {
     while !writer.write(memory, &[&value.to_ne_bytes()]).unwrap() {
         thread::yield_now();
@@ -75,16 +74,16 @@ fn write(memory: &ModelMemory, writer: &mut Writer, value: u64) {
     memory.reader.ring();
 }
 
-/// Reads the next record, asleep until it comes.
+/// Reads the next record, asleep until it arrives.
 fn read(memory: &ModelMemory, reader: &mut Reader) -> Option<u64> {
     while !reader.has_any(memory) {
         memory.reader.sleep(ON_FUTEX, || reader.has_any(memory));
     }
     let mut bytes = Vec::new();
     match reader.read(memory, &mut bytes).unwrap() {
-        Found::Record => Some(u64::from_ne_bytes(bytes.try_into().unwrap())),
-        Found::Diversion => None,
-        Found::Nothing => unreachable!("there was something"),
+        RingRead::Record => Some(u64::from_ne_bytes(bytes.try_into().unwrap())),
+        RingRead::Diversion => None,
+        RingRead::Nothing => unreachable!("there was something"),
     }
 }
 
@@ -108,11 +107,12 @@ fn loom_a_sleeping_reader_misses_no_record() {
     });
 }
 
-/// Two laps, by a writer that has looked for room before: the reader looks once and does not sleep.
+/// Two laps, by a writer that has checked for room before: the reader checks once and does not
+/// sleep.
 fn check_publishing(publish: impl Fn(&ModelMemory, u64, u64) + Copy + Send + Sync + 'static) {
     model(move || {
         let memory = ModelMemory::new();
-        // What an earlier lap left.
+        // Left by an earlier lap.
         memory.write(2 * WORD, &7_u64.to_ne_bytes());
         let writing = Arc::clone(&memory);
         let writing = thread::spawn(move || {
@@ -120,26 +120,27 @@ fn check_publishing(publish: impl Fn(&ModelMemory, u64, u64) + Copy + Send + Syn
             publish(&writing, 0, 2 * WORD);
         });
         let (mut reader, mut bytes) = (Reader::default(), Vec::new());
-        if reader.read(&*memory, &mut bytes).unwrap() == Found::Record {
+        if reader.read(&*memory, &mut bytes).unwrap() == RingRead::Record {
             assert_eq!(bytes, 1_u64.to_ne_bytes());
             let next = reader.read(&*memory, &mut bytes);
-            assert_eq!(next, Ok(Found::Nothing), "what an earlier lap left");
+            assert_eq!(next, Ok(RingRead::Nothing), "read bytes of an earlier lap");
         }
         writing.join().unwrap();
     });
 }
 
 #[test]
-fn loom_finds_nothing_wrong_with_the_right_order() {
+fn loom_accepts_the_correct_order() {
     check_publishing(|memory, this, next| {
         memory.header(next).store(0, Ordering::Relaxed);
         memory.header(this).store(WORD + 1, Ordering::Release);
     });
 }
 
-/// The models are worth something: a next header that is cleared too late is read as it was.
+/// Shows that the models detect errors: a next header that is cleared too late is read with its old
+/// value.
 #[test]
-#[should_panic(expected = "what an earlier lap left")]
+#[should_panic(expected = "read bytes of an earlier lap")]
 fn loom_finds_the_next_header_cleared_too_late() {
     check_publishing(|memory, this, next| {
         memory.header(this).store(WORD + 1, Ordering::Release);

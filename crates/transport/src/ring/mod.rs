@@ -3,14 +3,14 @@
 //!
 //! The memory is a circle of bytes. A record is a header word, and its bytes rounded up to whole
 //! words; the next header follows. The writer clears the *next* header before it stores this one,
-//! with release: so a reader that has come to a header finds 0 until the record is complete, never
-//! what an earlier lap left there, and needs one cache line for a short record. The reader stores
-//! how far it has come where the writer looks when it runs out of room.
+//! with release: so a reader at a header finds 0 until the record is complete, never the contents
+//! of an earlier lap, and needs one cache line for a short record. The reader stores its position
+//! where the writer reads it when it runs out of room.
 //!
-//! A *diversion* is a record without bytes: what comes next comes another way. Room for one is
+//! A *diversion* is a record without bytes: the next record arrives another way. Room for one is
 //! always left, so that a full ring does not keep its writer waiting.
 //!
-//! Nobody trusts the other side: a length, or a position, that cannot be is an error.
+//! Neither side trusts the other: an impossible length or position is an error.
 
 use crate::sync::{AtomicU64, Ordering};
 
@@ -22,24 +22,24 @@ pub trait Circle {
     /// The word at this place of the circle, a multiple of [`WORD`] below its length.
     fn header(&self, place: u64) -> &AtomicU64;
 
-    /// Where the reader says how far it has come: not in the circle.
+    /// The reader's position, which it stores here: not in the circle.
     fn taken(&self) -> &AtomicU64;
 
-    /// Writes bytes at a place, as many as there are behind it at most.
+    /// Writes bytes at a place, at most up to the end of the circle.
     fn write(&self, place: u64, bytes: &[u8]);
 
-    /// Appends so many bytes from a place on, as many as there are behind it at most.
+    /// Appends `len` bytes from a place on, at most up to the end of the circle.
     fn read(&self, place: u64, len: u64, into: &mut Vec<u8>);
 }
 
-/// Records are aligned to so many bytes.
+/// The alignment of records, in bytes.
 pub const WORD: u64 = 8;
 /// The header of a diversion. Others hold the record's length + 1; 0 is no record.
 const DIVERSION: u64 = u64::MAX;
-/// What is kept free: a diversion, and the cleared header behind it.
+/// The room that is kept free: a diversion, and the cleared header behind it.
 const RESERVE: u64 = 2 * WORD;
 
-/// What is wrong with what the other side has stored.
+/// A protocol violation by the other side, in words.
 pub type Breach = String;
 
 /// The writing end.
@@ -58,20 +58,23 @@ pub struct Reader {
     taken: u64,
 }
 
-/// What a reader has found.
+/// The result of a read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Found {
+pub enum RingRead {
     /// No record yet.
     Nothing,
     /// A record.
     Record,
-    /// What comes next comes another way.
+    /// The next record arrives another way.
     Diversion,
 }
 
 impl Writer {
     /// Writes a record of these pieces, if there is room. The caller then wakes the reader, if it
     /// sleeps.
+    ///
+    /// # Errors
+    /// If the reader has stored an impossible position.
     pub fn write(&mut self, circle: &impl Circle, pieces: &[&[u8]]) -> Result<bool, Breach> {
         let len = pieces.iter().map(|piece| piece.len() as u64).sum();
         let whole = record(len);
@@ -90,13 +93,16 @@ impl Writer {
         Ok(true)
     }
 
-    /// Tells the reader that the next record comes another way. Never again before there
-    /// [is room](Writer::has_room) for a reserve.
+    /// Announces to the reader that the next record arrives another way. Must not be called again
+    /// before there [is room](Writer::has_room) for a reserve.
     pub fn divert(&mut self, circle: &impl Circle) {
         self.publish(circle, DIVERSION, WORD);
     }
 
-    /// Whether so many bytes are free.
+    /// Whether `bytes` bytes are free.
+    ///
+    /// # Errors
+    /// As for [`Writer::write`].
     pub fn has_room(&mut self, circle: &impl Circle, bytes: u64) -> Result<bool, Breach> {
         let fits = |taken: u64| self.written + bytes <= taken + circle.bytes();
         if fits(self.taken) {
@@ -105,7 +111,7 @@ impl Writer {
         let taken = circle.taken().load(Ordering::Acquire);
         if taken < self.taken || taken > self.written {
             return Err(format!(
-                "the reader of a ring claims to have taken {taken} bytes, of {} to {} that it can have",
+                "the reader of a ring claims to have taken {taken} bytes, not {} to {}",
                 self.taken, self.written
             ));
         }
@@ -124,23 +130,26 @@ impl Writer {
 }
 
 impl Reader {
-    /// Whether a record has come.
+    /// Whether there is a record.
     pub fn has_any(&self, circle: &impl Circle) -> bool {
         self.header(circle) != 0
     }
 
-    /// Takes the next record: its bytes replace what is in the buffer.
-    pub fn read(&mut self, circle: &impl Circle, into: &mut Vec<u8>) -> Result<Found, Breach> {
+    /// Takes the next record: its bytes replace the buffer's contents.
+    ///
+    /// # Errors
+    /// If the writer has stored an impossible length.
+    pub fn read(&mut self, circle: &impl Circle, into: &mut Vec<u8>) -> Result<RingRead, Breach> {
         into.clear();
         let found = match self.header(circle) {
-            0 => return Ok(Found::Nothing),
+            0 => return Ok(RingRead::Nothing),
             DIVERSION => {
                 self.taken += WORD;
-                Found::Diversion
+                RingRead::Diversion
             }
             header => {
                 self.take(circle, header - 1, into)?;
-                Found::Record
+                RingRead::Record
             }
         };
         circle.taken().store(self.taken, Ordering::Release);
@@ -150,7 +159,7 @@ impl Reader {
     fn take(&mut self, circle: &impl Circle, len: u64, into: &mut Vec<u8>) -> Result<(), Breach> {
         if len > longest(circle) {
             return Err(format!(
-                "a record of {len} bytes, in a ring that holds {} at most",
+                "a record of {len} bytes, but the ring holds at most {}",
                 longest(circle)
             ));
         }
@@ -172,12 +181,12 @@ fn longest(circle: &impl Circle) -> u64 {
     circle.bytes() - RESERVE - WORD
 }
 
-/// What a record of so many bytes occupies.
+/// The room that a record of `len` bytes occupies.
 fn record(len: u64) -> u64 {
     WORD + len.next_multiple_of(WORD)
 }
 
-/// Where in the circle a position lies, and how many bytes there are from there to its end.
+/// The place of a position in the circle, and the number of bytes from there to its end.
 fn place(circle: &impl Circle, position: u64) -> (u64, u64) {
     let place = position % circle.bytes();
     (place, circle.bytes() - place)

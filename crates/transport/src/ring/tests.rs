@@ -2,7 +2,7 @@ use std::collections::VecDeque;
 
 use proptest::prelude::*;
 
-use super::words::Words;
+use super::words::RingWords;
 use super::*;
 
 #[derive(Clone, Debug)]
@@ -22,11 +22,11 @@ fn step() -> impl Strategy<Value = RingStep> {
 }
 
 proptest! {
-    /// Against a queue: what was taken in arrives, in order; what there is room for is taken in;
-    /// and a diversion always is.
+    /// Compares it with a queue: records arrive in order; a record is accepted if there is room for
+    /// it; and a diversion always is.
     #[test]
     fn a_ring_is_a_queue(words in 5_u64..40, steps in prop::collection::vec(step(), 0..400)) {
-        let ring = Words::new(words * WORD);
+        let ring = RingWords::new(words * WORD);
         let (mut writer, mut reader) = (Writer::default(), Reader::default());
         // None is a diversion, behind which the writer waits for half of the ring, as connections
         // do.
@@ -59,10 +59,10 @@ proptest! {
                     prop_assert_eq!(reader.has_any(&ring), !queue.is_empty());
                     let found = reader.read(&ring, &mut buffer).unwrap();
                     match queue.pop_front() {
-                        None => prop_assert_eq!(found, Found::Nothing),
-                        Some(None) => prop_assert_eq!(found, Found::Diversion),
+                        None => prop_assert_eq!(found, RingRead::Nothing),
+                        Some(None) => prop_assert_eq!(found, RingRead::Diversion),
                         Some(Some(bytes)) => {
-                            prop_assert_eq!(found, Found::Record);
+                            prop_assert_eq!(found, RingRead::Record);
                             prop_assert_eq!(&buffer, &bytes);
                         }
                     }
@@ -77,23 +77,23 @@ fn record_or_diversion(queued: Option<&Vec<u8>>) -> u64 {
 }
 
 #[test]
-fn a_length_that_cannot_be_is_an_error() {
-    let ring = Words::new(64);
+fn an_impossible_length_is_an_error() {
+    let ring = RingWords::new(64);
     for header in [longest(&ring) + 2, 1 << 40, DIVERSION - 1] {
         ring.header(0).store(header, Ordering::Relaxed);
         let error = Reader::default().read(&ring, &mut Vec::new()).unwrap_err();
-        let told = format!("a record of {} bytes", header - 1);
-        assert!(error.contains(&told), "{error}");
+        let message = format!("a record of {} bytes", header - 1);
+        assert!(error.contains(&message), "{error}");
     }
-    // The longest that can be.
+    // The longest possible record.
     ring.header(0).store(longest(&ring) + 1, Ordering::Relaxed);
     let found = Reader::default().read(&ring, &mut Vec::new());
-    assert_eq!(found, Ok(Found::Record));
+    assert_eq!(found, Ok(RingRead::Record));
 }
 
 #[test]
-fn a_position_that_cannot_be_is_an_error() {
-    let ring = Words::new(64);
+fn an_impossible_position_is_an_error() {
+    let ring = RingWords::new(64);
     let mut writer = Writer::default();
     assert_eq!(writer.write(&ring, &[&[1; 24]]), Ok(true));
     for taken in [33, u64::MAX] {

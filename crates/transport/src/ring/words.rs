@@ -3,17 +3,17 @@
 use super::{Circle, WORD};
 use crate::sync::{AtomicU64, Ordering};
 
-/// A ring in words that anybody may look at. Full of nonsense in the beginning, but for the first
-/// header.
-pub(crate) struct Words {
+/// A ring in words that any thread may access. Initially filled with invalid values, except for the
+/// first header.
+pub(crate) struct RingWords {
     pub(crate) words: Vec<AtomicU64>,
     pub(crate) taken: AtomicU64,
 }
 
-impl Words {
-    pub(crate) fn new(bytes: u64) -> Words {
+impl RingWords {
+    pub(crate) fn new(bytes: u64) -> RingWords {
         let nonsense = |word: u64| AtomicU64::new(if word == 0 { 0 } else { u64::MAX - word });
-        Words {
+        RingWords {
             words: (0..bytes / WORD).map(nonsense).collect(),
             taken: AtomicU64::new(0),
         }
@@ -24,7 +24,7 @@ impl Words {
     }
 }
 
-impl Circle for Words {
+impl Circle for RingWords {
     fn bytes(&self) -> u64 {
         self.words.len() as u64 * WORD
     }
