@@ -9,5 +9,5 @@ rustup target add "$target"
 cargo test --target "$target" --locked --quiet --lib --test conformance --test connections --test loopback --test strict \
   --test one_source --test reduce --test representation --package weft-kernels --package weft-schedule \
   --package weft-transport --package weft-transport-testing --package weft-transport-shm --package weft-transport-tcp \
-  -- --skip congestion --skip the_kernel_counts_what_passes
+  -- --skip congestion --skip the_kernel_counts_traffic
 cargo test --target "$target" --locked --quiet --package weft-runtime --test together --test messages --test setting_up

@@ -1,5 +1,4 @@
-//! The address of an endpoint: IP addresses by the networks they are of, a port, and the public
-//! key.
+//! The address of an endpoint: IP addresses by network, a port, and the public key.
 #![forbid(unsafe_code)]
 
 use std::net::{IpAddr, SocketAddr};
@@ -9,10 +8,10 @@ use weft_transport::LinkError;
 use crate::encryption::CipherOffer;
 use crate::handshake::PublicKey;
 
-/// More than any host offers.
+/// More than any host has.
 const ADDRESSES_MAX: usize = 16;
 
-/// Where an endpoint listens.
+/// The address at which an endpoint listens.
 ///
 /// As bytes: port (2, little-endian), public key (32), ciphers (1), then per IP address its length
 /// (4 or 16), the number of its network, and its bytes.
@@ -20,10 +19,10 @@ const ADDRESSES_MAX: usize = 16;
 pub(crate) struct TcpAddress {
     pub(crate) port: u16,
     pub(crate) key: PublicKey,
-    /// What can seal its links.
+    /// The ciphers that can encrypt its links.
     pub(crate) ciphers: CipherOffer,
-    /// Each with the number of its network: those of one are to be tried in this order, several
-    /// networks can be used at once.
+    /// Each with the number of its network: addresses of one network are tried in this order,
+    /// several networks can be used at the same time.
     pub(crate) ips: Vec<(u8, IpAddr)>,
 }
 
@@ -52,7 +51,7 @@ impl TcpAddress {
             .map(|(_, ip)| SocketAddr::new(*ip, self.port))
     }
 
-    /// How many networks there are.
+    /// The number of networks.
     pub(crate) fn networks(&self) -> usize {
         let numbers = self
             .ips
@@ -116,7 +115,7 @@ mod tests {
         }
 
         #[test]
-        fn nonsense_is_refused_or_an_address(
+        fn random_bytes_are_refused_or_valid(
             head: [u8; 34],
             ciphers in 0..6_u8,
             tail in prop::collection::vec(prop_oneof![Just(4_u8), Just(16), any::<u8>()], 0..80),

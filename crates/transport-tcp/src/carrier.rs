@@ -1,4 +1,4 @@
-//! What a link keeps of each of its connections.
+//! The state that a link keeps per connection.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -8,19 +8,19 @@ use weft_transport::Regions;
 use crate::incoming::TcpIncoming;
 use crate::outgoing::{CLASSES, TcpOutgoing};
 
-/// One connection's share of a link.
+/// One connection of a link.
 pub(crate) struct Carrier {
     pub(crate) outgoing: Mutex<TcpOutgoing>,
-    /// Bytes that have not left.
+    /// Bytes that are not sent yet.
     pub(crate) waiting: AtomicU64,
-    /// By class: the lowest ticket that is under way, or the next one there will be.
+    /// By class: the lowest ticket that is under way, or the next one to be issued.
     pub(crate) first_under_way: [AtomicU64; CLASSES.len()],
-    /// Up to where the last fence for this connection holds messages.
+    /// The position up to which the last fence for this connection holds messages back.
     pub(crate) fenced: AtomicU64,
     pub(crate) incoming: Mutex<TcpIncoming>,
-    /// How far everything that came is understood, in bytes.
+    /// The position up to which received bytes are parsed.
     pub(crate) arrived: AtomicU64,
-    /// The peer has said goodbye here.
+    /// The peer has sent its goodbye on this connection.
     pub(crate) left: AtomicBool,
     /// Whether the socket is watched for writability.
     pub(crate) writing: AtomicBool,
@@ -41,7 +41,7 @@ impl Carrier {
         }
     }
 
-    /// Nothing more comes by it.
+    /// Whether nothing more arrives on it.
     pub(crate) fn has_left(&self) -> bool {
         self.left.load(Ordering::Relaxed)
     }

@@ -1,10 +1,10 @@
-//! Background work without calls from users: unsent goodbyes, and detection of hosts that vanish
-//! during traffic.
+//! Background work without calls from users: sending of goodbyes, and detection of hosts that
+//! vanish during traffic.
 //!
-//! Keepalive probes an idle connection only. While bytes are on their way unacknowledged, the
-//! kernel retransmits for a quarter of an hour before it gives up. So one thread per process looks
-//! at every connection a few times within its peer timeout: one that owes a sign of life for that
-//! long has lost its peer. A peer that is merely stopped still acknowledges.
+//! Keepalive probes idle connections only. While bytes are unacknowledged, the kernel retransmits
+//! for a quarter of an hour before it gives up. So one thread per process checks every connection a
+//! few times within its peer timeout: if an acknowledgement has been missing for that long, the
+//! peer is lost. A peer that is merely stopped still acknowledges.
 
 use std::io;
 use std::net::Shutdown;
@@ -14,41 +14,42 @@ use std::time::{Duration, Instant};
 
 use weft_transport::{FlushState, PerProcess};
 
-use crate::connection::{Fate, TcpConnection};
+use crate::connection::{ConnectionEnd, TcpConnection};
 use crate::frame::Frame;
 use crate::outgoing::{Class, TcpOutgoing};
 use crate::socket::IDLE;
 
-/// How often goodbyes under way are looked at.
+/// The interval at which goodbyes under way are advanced.
 const GOODBYE_PERIOD: Duration = Duration::from_millis(5);
-/// How often connections are looked at. Who owes a sign of life for less is not silent.
+/// The interval at which connections are checked. A peer whose acknowledgement is missing for less
+/// is not silent.
 pub(crate) const WATCH_PERIOD: Duration = Duration::from_millis(250);
-/// How much longer than its peer timeout ago the last sign of life of a peer may be.
+/// By how much the age of a peer's last acknowledgement may exceed its peer timeout.
 const IDLE_GRACE: Duration = Duration::from_millis(500);
-/// A peer that takes nothing for this long does not get its goodbye.
+/// The time after which a goodbye is dropped if the peer receives nothing.
 const GOODBYE_TIMEOUT: Duration = Duration::from_secs(5);
 
 #[derive(Default)]
 struct Duties {
     watched: Vec<ClosingConnection>,
     goodbyes: Vec<Goodbye>,
-    /// Whether there is a thread.
+    /// Whether the thread runs.
     running: bool,
 }
 
 struct ClosingConnection {
     connection: Weak<TcpConnection>,
     peer_timeout: Duration,
-    /// Since when the peer has owed a sign of life.
+    /// The time since which the peer's acknowledgement is missing.
     silent_since: Option<Instant>,
 }
 
-/// A socket that is being closed: first everything queued is sent, then whatever comes is
-/// discarded until the peer closes too. Closing with unread bytes would destroy, at the peer, what
-/// it has not read yet.
+/// A socket that is being closed: first everything queued is sent, then received bytes are
+/// discarded until the peer closes too. Closing a socket with unread bytes would destroy bytes at
+/// the peer that it has not read yet.
 struct Goodbye {
     connection: Arc<TcpConnection>,
-    /// Which of the connection's.
+    /// The number of the socket within the connection.
     socket: usize,
     outgoing: TcpOutgoing,
     sent: bool,
@@ -57,7 +58,7 @@ struct Goodbye {
 
 static DUTIES: PerProcess<(Mutex<Duties>, Condvar)> = PerProcess::new(Default::default);
 
-/// Looks after a connection for as long as it exists.
+/// Checks a connection for as long as it exists.
 pub(crate) fn watch(connection: &Arc<TcpConnection>, peer_timeout: Duration) {
     let watched = ClosingConnection {
         connection: Arc::downgrade(connection),
@@ -67,8 +68,8 @@ pub(crate) fn watch(connection: &Arc<TcpConnection>, peer_timeout: Duration) {
     with_duties(|duties| duties.watched.push(watched));
 }
 
-/// Sends what is queued and a goodbye on every socket, and ends the connection once the peer has
-/// them. `outgoing` is what is queued, by socket.
+/// Sends queued data and a goodbye on every socket, and ends the connection once the peer has
+/// received them. `outgoing` is the queued data, by socket.
 pub(crate) fn say_goodbye(
     connection: &Arc<TcpConnection>,
     outgoing: impl Iterator<Item = TcpOutgoing>,
@@ -107,7 +108,7 @@ fn lock() -> MutexGuard<'static, Duties> {
     duties.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Changes the duties, and makes sure that there is a thread to do them.
+/// Changes the duties, and starts the thread if necessary.
 fn with_duties(change: impl FnOnce(&mut Duties)) {
     let mut duties = lock();
     change(&mut duties);
@@ -115,7 +116,7 @@ fn with_duties(change: impl FnOnce(&mut Duties)) {
         let started = thread::Builder::new()
             .name("weft-tcp-care".into())
             .spawn(run);
-        // Without the thread (no memory for one) a goodbye may be lost; the next connection tries
+        // Without the thread (for lack of memory) a goodbye may be lost; the next connection tries
         // again.
         duties.running = started.is_ok();
     }
@@ -128,7 +129,7 @@ fn run() {
     loop {
         duties.goodbyes.retain_mut(|goodbye| !goodbye.advance());
         if Instant::now() >= next_watch {
-            duties.watched.retain_mut(ClosingConnection::look);
+            duties.watched.retain_mut(ClosingConnection::check);
             next_watch = Instant::now() + WATCH_PERIOD;
         }
         let nap = match (duties.goodbyes.is_empty(), duties.watched.is_empty()) {
@@ -142,29 +143,30 @@ fn run() {
 }
 
 impl ClosingConnection {
-    /// False when there is nothing to look after any more.
-    fn look(&mut self) -> bool {
+    /// Checks a connection; false when there is nothing more to check.
+    fn check(&mut self) -> bool {
         let Some(connection) = self.connection.upgrade() else {
             return false;
         };
         let now = Instant::now();
-        // Silence counts from when it is seen: before, the peer may not have owed anything.
-        let owing = connection.silence();
-        self.silent_since = owing
+        // Silence counts from its detection: before, no acknowledgement may have been missing.
+        let missing = connection.silence();
+        self.silent_since = missing
             .filter(|silence| *silence > WATCH_PERIOD)
             .map(|_| self.silent_since.unwrap_or(now));
         let silent_for = self
             .silent_since
             .map_or(Duration::ZERO, |since| now - since);
-        let silence = owing.unwrap_or_default();
-        // An idle peer is asked now and then: it may owe nothing until that long after a cut.
+        let silence = missing.unwrap_or_default();
+        // An idle peer is probed at intervals: after a cut, an acknowledgement may only be missing
+        // that much later.
         let idle_for_long =
             silence >= self.peer_timeout + IDLE_GRACE && silent_for + IDLE >= self.peer_timeout;
         if silent_for < self.peer_timeout && !idle_for_long {
             return true;
         }
         let silent_for = silent_for.max(silence);
-        connection.end(Fate::Gone(format!(
+        connection.end(ConnectionEnd::Gone(format!(
             "its host was silent: it has not acknowledged anything for {:.1} s",
             silent_for.as_secs_f64()
         )));
@@ -173,7 +175,7 @@ impl ClosingConnection {
 }
 
 impl Goodbye {
-    /// True when it is over.
+    /// Advances a goodbye; true when it is done.
     fn advance(&mut self) -> bool {
         if Instant::now() >= self.give_up {
             return true;
@@ -202,7 +204,7 @@ impl Goodbye {
     }
 }
 
-/// Reads and forgets what has come; true at the end of the connection.
+/// Reads and discards received bytes; true at the end of the connection.
 fn discard(reader: &mut impl io::Read) -> bool {
     let mut buffer = [0; 16 << 10];
     for _ in 0..64 {

@@ -1,11 +1,11 @@
 //! TCP congestion control, chosen by name or by the length of a connection.
 //!
-//! [Note: Congestion control of short lines] What weft sends comes in bursts: a rank passes on what
-//! it has just received. BBR and CUBIC take the pauses between for the line's rate, the first by
-//! its pacing, the second by ending slow start at the first delay that a busy processor causes, and
-//! leave line and processor idle. Reno grows until something is lost, and where a round trip is
-//! short what it loses is soon made up. CUBIC itself behaves as Reno there once it is past slow
-//! start, so other traffic fares no worse.
+//! [Note: Congestion control of short lines] weft sends in bursts: a rank forwards what it has just
+//! received. BBR and CUBIC mistake the pauses between bursts for the line's rate, the first by its
+//! pacing, the second by ending slow start at the first delay that a busy processor causes, and
+//! leave line and processor idle. Reno grows until a packet is lost, and where a round trip is
+//! short the loss is soon repaired. CUBIC itself behaves as Reno there once it is past slow start,
+//! so other traffic is not treated worse.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::time::Duration;
@@ -15,35 +15,36 @@ use weft_transport::{checked, os_code};
 
 use crate::descriptor::unconnected;
 
-/// The kernel's bound of a name, with the zero behind it.
+/// The kernel's limit for names, including the terminating zero.
 const NAME_BYTES_MAX: usize = 16;
 
 /// Connections with a shorter round trip than this are short.
 const SHORT: Duration = Duration::from_millis(1);
-/// What does badly on short connections. Others, such as dctcp, are there since somebody has chosen
-/// them for the network.
+/// Algorithms that perform badly on short connections. Others, such as dctcp, were chosen for the
+/// network by its administrator.
 const REPLACED: [&str; 2] = ["bbr", "cubic"];
 
 const AVAILABLE: &str = "/proc/sys/net/ipv4/tcp_available_congestion_control";
 const ALLOWED: &str = "/proc/sys/net/ipv4/tcp_allowed_congestion_control";
 
-/// Which congestion control the connections of a transport use.
+/// The congestion control of a transport's connections.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum CongestionChoice {
-    /// Reno on short connections where the host has BBR or CUBIC, otherwise what the host has.
+    /// Reno on short connections where the host's default is BBR or CUBIC, otherwise the host's
+    /// default.
     #[default]
     Automatic,
-    /// What the host has.
+    /// The host's default.
     Host,
     /// This one.
     Named(CongestionControl),
 }
 
 impl CongestionChoice {
-    /// Understands the word of a user: `auto`, `host`, or a name.
+    /// Parses a user's setting: `auto`, `host`, or a name.
     ///
     /// # Errors
-    /// As [`CongestionControl::named`].
+    /// The name is not allowed: see [`CongestionControl::named`].
     pub fn parse(word: &str) -> Result<Self, String> {
         match word {
             "auto" => Ok(CongestionChoice::Automatic),
@@ -52,8 +53,8 @@ impl CongestionChoice {
         }
     }
 
-    /// Makes the choice for a connected socket, of which this round trip was measured; zero if none
-    /// was.
+    /// Applies the choice to a connected socket with this measured round trip (zero if there is no
+    /// measurement).
     pub(crate) fn apply(self, socket: BorrowedFd<'_>, round_trip: Duration) -> io::Result<()> {
         match self {
             CongestionChoice::Host => Ok(()),
@@ -61,7 +62,7 @@ impl CongestionChoice {
             CongestionChoice::Automatic => {
                 let short = !round_trip.is_zero() && round_trip < SHORT;
                 if short && REPLACED.contains(&CongestionControl::of(socket)?.name()) {
-                    // Where it may not be used, the host's is good enough.
+                    // Where it is not permitted, the host's default is used.
                     let _ = CongestionControl::padded("reno").apply(socket);
                 }
                 Ok(())
@@ -73,18 +74,19 @@ impl CongestionChoice {
 /// A TCP congestion control that this process may use on this host.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CongestionControl {
-    /// Zeros behind it.
+    /// Padded with zeros.
     name: [u8; NAME_BYTES_MAX],
 }
 
 impl CongestionControl {
-    /// The one of this name, tried on a socket of its own: the kernel may load it for that.
+    /// The congestion control of this name, tried on a new socket: the kernel may load a module for
+    /// it.
     ///
     /// # Errors
-    /// It cannot be used. The message says why, and what can.
+    /// It cannot be used. The message gives the reason and the usable ones.
     pub fn named(name: &str) -> Result<Self, String> {
         let refused = |error: io::Error| refusal(name, &error);
-        // The kernel would cut a longer name off.
+        // The kernel would truncate a longer name.
         if name.is_empty() || name.len() >= NAME_BYTES_MAX || name.contains('\0') {
             return Err(refused(io::Error::from_raw_os_error(libc::ENOENT)));
         }
@@ -94,14 +96,14 @@ impl CongestionControl {
         Ok(control)
     }
 
-    /// `name` is shorter than [`NAME_BYTES_MAX`].
+    /// `name` must be shorter than [`NAME_BYTES_MAX`].
     fn padded(name: &str) -> Self {
         let mut padded = [0; NAME_BYTES_MAX];
         padded[..name.len()].copy_from_slice(name.as_bytes());
         Self { name: padded }
     }
 
-    /// What a TCP socket uses.
+    /// The congestion control that a TCP socket uses.
     pub(crate) fn of(socket: BorrowedFd<'_>) -> io::Result<Self> {
         let mut name = [0; NAME_BYTES_MAX];
         let mut bytes = NAME_BYTES_MAX as libc::socklen_t;
@@ -114,12 +116,12 @@ impl CongestionControl {
 
     fn name(&self) -> &str {
         let name = self.name.split(|byte| *byte == 0).next();
-        // Names that the kernel knows are ASCII.
+        // The kernel's names are ASCII.
         name.and_then(|name| std::str::from_utf8(name).ok())
             .unwrap_or_default()
     }
 
-    /// Has a TCP socket use it from now on.
+    /// Sets it for a TCP socket.
     pub(crate) fn apply(self, socket: BorrowedFd<'_>) -> io::Result<()> {
         let (place, bytes) = (self.name.as_ptr().cast(), NAME_BYTES_MAX as _);
         let (raw, option) = (socket.as_raw_fd(), libc::TCP_CONGESTION);
@@ -137,7 +139,7 @@ fn refusal(name: &str, error: &io::Error) -> String {
             listed(AVAILABLE)
         ),
         Some(libc::EPERM) => format!(
-            "it takes CAP_NET_ADMIN (root) on this host; everybody may use {} ({ALLOWED})",
+            "it takes CAP_NET_ADMIN (root) on this host; every user may use {} ({ALLOWED})",
             listed(ALLOWED)
         ),
         _ => format!("{error}; this host has {} ({AVAILABLE})", listed(AVAILABLE)),
@@ -161,19 +163,19 @@ mod tests {
         let why = CongestionControl::named(name).unwrap_err();
         let expected = format!("tcp_congestion={name:?} is not allowed: this host has ");
         assert!(why.starts_with(&expected), "{why}");
-        // Linux cannot be built without it.
+        // Part of every Linux kernel.
         assert!(why.contains("reno"), "{why}");
     }
 
     #[test]
-    fn what_the_host_lacks_is_refused_and_what_it_has_is_named() {
+    fn unknown_name_is_refused_with_the_known_ones() {
         check_refused("nosuch");
         check_refused("");
         check_refused("reno\0");
         check_refused("reno-and-many-more-letters");
     }
 
-    /// What a socket that has what this host has uses after the choice.
+    /// The congestion control of a socket that had `before`, after the choice.
     fn chosen(choice: CongestionChoice, before: &str, round_trip: Duration) -> String {
         let socket = unconnected(libc::AF_INET).unwrap();
         CongestionControl::padded(before)
@@ -198,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_chosen_by_hand_stays() {
+    fn choice_by_name_stays() {
         let named = CongestionChoice::parse("reno").unwrap();
         let short = Duration::from_micros(100);
         assert_eq!(chosen(CongestionChoice::Host, "cubic", short), "cubic");
@@ -213,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_allowed_to_everybody_can_be_used() {
+    fn algorithm_allowed_to_users_can_be_used() {
         for name in fs::read_to_string(ALLOWED).unwrap().split_whitespace() {
             CongestionControl::named(name).unwrap();
         }

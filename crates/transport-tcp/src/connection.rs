@@ -10,44 +10,44 @@ use weft_transport::{LinkError, TrafficCounts};
 use crate::lock::lock;
 use crate::socket::Socket;
 
-/// How a link ended.
+/// How a connection ended.
 #[derive(Clone, Debug)]
-pub(crate) enum Fate {
+pub(crate) enum ConnectionEnd {
     Closed,
     Left,
     Gone(String),
     Protocol(String),
 }
 
-impl Fate {
+impl ConnectionEnd {
     fn error(&self) -> LinkError {
         match self {
-            Fate::Closed => LinkError::Left,
-            Fate::Left => LinkError::Left,
-            Fate::Gone(why) => LinkError::Gone(why.clone()),
-            Fate::Protocol(what) => LinkError::Protocol(what.clone()),
+            ConnectionEnd::Closed => LinkError::Left,
+            ConnectionEnd::Left => LinkError::Left,
+            ConnectionEnd::Gone(why) => LinkError::Gone(why.clone()),
+            ConnectionEnd::Protocol(what) => LinkError::Protocol(what.clone()),
         }
     }
 }
 
-impl From<LinkError> for Fate {
-    fn from(error: LinkError) -> Fate {
+impl From<LinkError> for ConnectionEnd {
+    fn from(error: LinkError) -> ConnectionEnd {
         match error {
-            LinkError::Left => Fate::Left,
-            LinkError::Protocol(what) => Fate::Protocol(what),
-            LinkError::Gone(why) => Fate::Gone(why),
-            other => Fate::Gone(other.to_string()),
+            LinkError::Left => ConnectionEnd::Left,
+            LinkError::Protocol(what) => ConnectionEnd::Protocol(what),
+            LinkError::Gone(why) => ConnectionEnd::Gone(why),
+            other => ConnectionEnd::Gone(other.to_string()),
         }
     }
 }
 
-/// What a link shares with the caretaker.
+/// The part of a link that is shared with the background thread.
 #[derive(Debug)]
 pub(crate) struct TcpConnection {
     /// At least one. All of them end together.
     pub(crate) sockets: Vec<Socket>,
-    fate: Mutex<Option<Fate>>,
-    /// Why one of the sockets is of no more use, while there may be something to read at another.
+    end: Mutex<Option<ConnectionEnd>>,
+    /// The reason that one of the sockets is unusable, while unread data may remain at another.
     broken: Mutex<Option<String>>,
 }
 
@@ -55,47 +55,47 @@ impl TcpConnection {
     pub(crate) fn new(sockets: Vec<Socket>) -> Self {
         Self {
             sockets,
-            fate: Mutex::new(None),
+            end: Mutex::new(None),
             broken: Mutex::new(None),
         }
     }
 
-    /// The first reason to end counts.
-    pub(crate) fn end(&self, fate: Fate) {
-        let mut ended = self.fate();
+    /// Ends the connection. The first reason counts.
+    pub(crate) fn end(&self, end: ConnectionEnd) {
+        let mut ended = self.ended();
         if ended.is_none() {
-            if matches!(fate, Fate::Gone(_) | Fate::Protocol(_)) {
+            if matches!(end, ConnectionEnd::Gone(_) | ConnectionEnd::Protocol(_)) {
                 self.shut_down();
             }
-            *ended = Some(fate);
+            *ended = Some(end);
         }
     }
 
-    /// Takes note that one of the sockets is of no more use.
+    /// Records that one of the sockets is unusable.
     pub(crate) fn note_broken(&self, why: String) {
         lock(&self.broken).get_or_insert(why);
     }
 
-    /// Ends the connection if one of the sockets is of no more use.
+    /// Ends the connection if one of the sockets is unusable.
     pub(crate) fn end_if_broken(&self) {
         if let Some(why) = lock(&self.broken).clone() {
-            self.end(Fate::Gone(why));
+            self.end(ConnectionEnd::Gone(why));
         }
     }
 
     pub(crate) fn check(&self) -> Result<(), LinkError> {
-        match &*self.fate() {
+        match &*self.ended() {
             None => Ok(()),
-            Some(fate) => Err(fate.error()),
+            Some(end) => Err(end.error()),
         }
     }
 
-    /// Whether the peer may still be told something.
-    pub(crate) fn can_be_told(&self) -> bool {
-        matches!(*self.fate(), None | Some(Fate::Left))
+    /// Whether a goodbye can still be sent to the peer.
+    pub(crate) fn can_send_goodbye(&self) -> bool {
+        matches!(*self.ended(), None | Some(ConnectionEnd::Left))
     }
 
-    /// The peer sees an end without a goodbye.
+    /// Shuts the sockets down: the peer sees an end without a goodbye.
     pub(crate) fn shut_down(&self) {
         self.sockets
             .iter()
@@ -121,12 +121,12 @@ impl TcpConnection {
         })
     }
 
-    fn fate(&self) -> MutexGuard<'_, Option<Fate>> {
-        lock(&self.fate)
+    fn ended(&self) -> MutexGuard<'_, Option<ConnectionEnd>> {
+        lock(&self.end)
     }
 }
 
-/// What is said of a connection that an error has ended.
+/// The reason for a connection's end by this error.
 pub(crate) fn broken_by(error: &io::Error) -> String {
     match error.kind() {
         io::ErrorKind::TimedOut => format!("its host was silent for too long: {error}"),

@@ -13,7 +13,7 @@ pub(crate) fn unconnected(family: i32) -> io::Result<Descriptor<TcpStream>> {
     Descriptor::make(|| {
         // SAFETY: plain system call.
         let raw = checked("socket", unsafe { libc::socket(family, kind, 0) })?;
-        // SAFETY: the kernel just gave us this descriptor, and nobody else owns it.
+        // SAFETY: the kernel just gave us this descriptor, and nothing else owns it.
         Ok(unsafe { TcpStream::from_raw_fd(raw) })
     })
 }

@@ -1,4 +1,4 @@
-//! Whether links are encrypted, and the choice of their cipher.
+//! The setting for encryption of links, and the choice of their cipher.
 #![forbid(unsafe_code)]
 
 use std::fmt;
@@ -26,7 +26,7 @@ impl Cipher {
         }
     }
 
-    /// All of them. The one that is faster on this machine comes first.
+    /// All of them, with the one that is faster on this machine first.
     pub fn by_speed() -> [Cipher; 2] {
         let mut ciphers = CIPHERS;
         if !has_aes() {
@@ -48,20 +48,20 @@ impl Cipher {
     }
 }
 
-/// What is asked of the links of an endpoint. The same on all ranks.
+/// The requested encryption of an endpoint's links. The same on all ranks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Encryption {
-    /// None: what follows the handshake travels as it is.
+    /// None: frames are sent as plain text after the handshake.
     #[default]
     Off,
-    /// Each link has the fastest cipher of those that both machines have.
+    /// Each link uses the fastest cipher that both machines have.
     Best,
-    /// All links have this cipher.
+    /// All links use this cipher.
     Only(Cipher),
 }
 
 impl Encryption {
-    /// From the value of a setting: `0`, `1` for the best, or the name of a cipher.
+    /// Parses a setting's value: `0`, `1` for the best, or the name of a cipher.
     pub fn parse(name: &str) -> Option<Encryption> {
         let all = [Encryption::Off, Encryption::Best].into_iter();
         let mut all = all.chain(CIPHERS.map(Encryption::Only));
@@ -99,13 +99,13 @@ impl CipherOffer {
         self.0
     }
 
-    /// Nothing if there are no such ciphers.
+    /// None if the byte names unknown ciphers.
     pub(crate) fn from_byte(byte: u8) -> Option<CipherOffer> {
         (byte >> CIPHERS.len() == 0).then_some(CipherOffer(byte))
     }
 
-    /// The cipher of a link to an endpoint that offers `theirs`: both ends come to the same. None
-    /// where neither encrypts.
+    /// The cipher of a link to an endpoint that offers `theirs`: both ends compute the same. None
+    /// if neither encrypts.
     pub(crate) fn common(self, theirs: CipherOffer) -> Result<Option<Cipher>, LinkError> {
         if (self.0, theirs.0) == (0, 0) {
             return Ok(None);
@@ -114,7 +114,7 @@ impl CipherOffer {
         let mut common = CIPHERS.into_iter().filter(|cipher| both.has(*cipher));
         common.next().map(Some).ok_or_else(|| {
             LinkError::Refused(format!(
-                "it has encryption {theirs}, this one {self}: it must be the same everywhere"
+                "the peer has encryption {theirs}, this endpoint {self}: WEFT_ENCRYPT must be the same everywhere"
             ))
         })
     }
@@ -135,7 +135,7 @@ impl fmt::Display for CipherOffer {
     }
 }
 
-/// Whether the processor has the instructions that make AES-GCM the faster one.
+/// Whether the processor has instructions that make AES-GCM the faster cipher.
 fn has_aes() -> bool {
     #[cfg(target_arch = "x86_64")]
     return std::arch::is_x86_feature_detected!("aes")
@@ -155,7 +155,7 @@ mod tests {
     const CHACHA: Encryption = Encryption::Only(Cipher::ChaCha20Poly1305);
 
     #[test]
-    fn settings_have_names() {
+    fn settings_are_parsed_by_name() {
         for encryption in [Encryption::Off, Encryption::Best, AES, CHACHA] {
             assert_eq!(Encryption::parse(&encryption.to_string()), Some(encryption));
         }
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn both_ends_come_to_the_same_cipher() {
+    fn both_ends_choose_the_same_cipher() {
         let with_aes = CipherOffer(3);
         let without = CipherOffer(2);
         let check = |a: CipherOffer, b: CipherOffer, cipher| {
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_talked_into_another_cipher_or_none() {
+    fn forged_offers_cannot_weaken_encryption() {
         let check = |a: Encryption, b: Encryption| {
             let refused = a.offer().common(b.offer()).unwrap_err().to_string();
             let [a, b] = [a, b].map(|encryption| encryption.offer().to_string());

@@ -1,7 +1,7 @@
-//! Frames on a connection: a fixed header, for some kinds followed by a payload.
+//! Frames on a connection: a fixed header, followed by a payload for some kinds.
 //!
 //! All numbers are little-endian. A header has exactly one form: fields that a kind does not use
-//! hold fixed values, and anything else is refused.
+//! hold fixed values, and other values are rejected.
 //!
 //! | bytes  | field                                   | put | signal | message  | goodbye  | fence    |
 //! |--------|-----------------------------------------|-----|--------|----------|----------|----------|
@@ -22,10 +22,10 @@ pub(crate) const HEADER_BYTES: usize = 40;
 
 const NO_SIGNAL: u64 = u64::MAX;
 
-/// A header, understood.
+/// A parsed header.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Frame {
-    /// The payload goes to this range of a region of the receiver's; then the signal is stored.
+    /// The payload is for this range of a region of the receiver; then the signal is stored.
     Put {
         region: u32,
         range: Range<u64>,
@@ -37,13 +37,13 @@ pub(crate) enum Frame {
     Message { bytes: usize },
     /// The last frame: the sender closes in an orderly way.
     Goodbye,
-    /// The next message is given out when so many bytes have come on another connection of the
+    /// The next message is delivered when this many bytes have arrived on another connection of the
     /// link.
     Fence { connection: u32, position: u64 },
 }
 
 impl Frame {
-    /// A put into a region that [`is_named`].
+    /// A put into a region for which [`is_named`] holds.
     pub(crate) fn put(region: RegionKey, range: Range<u64>, signal: Option<Signal>) -> Frame {
         Frame::Put {
             region: region.0 as u32,
@@ -91,9 +91,11 @@ impl Frame {
         };
         let (kind, region) = (kind as u32, (kind >> 32) as u32);
         match (kind, offset, bytes, signal) {
-            (1, _, 0, _) => Err("a put of nothing"),
+            (1, _, 0, _) => Err("a put without bytes"),
             (1, start, bytes, signal) => {
-                let end = start.checked_add(bytes).ok_or("a put beyond all memory")?;
+                let end = start
+                    .checked_add(bytes)
+                    .ok_or("a put beyond the address space")?;
                 Ok(Frame::Put {
                     region,
                     range: start..end,
@@ -110,7 +112,7 @@ impl Frame {
                 bytes: bytes as usize,
             }),
             (4, 0, 0, None) => Ok(Frame::Goodbye),
-            _ => Err("a frame of no known form"),
+            _ => Err("a malformed frame"),
         }
     }
 }
@@ -151,7 +153,7 @@ mod tests {
         ]
     }
 
-    /// Headers that are nearly right, so that every field's check is reached.
+    /// Headers with few errors, so that every field's check is reached.
     fn headers() -> impl Strategy<Value = [u8; HEADER_BYTES]> {
         let word = || {
             prop_oneof![

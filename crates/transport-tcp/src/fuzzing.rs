@@ -1,5 +1,5 @@
-//! Readers of what peers, or strangers, send, for fuzzing. Each takes any bytes, and panics where a
-//! promise does not hold.
+//! Parsers of bytes from peers or strangers, for fuzzing. Each accepts any bytes, and panics where
+//! a guarantee is violated.
 #![forbid(unsafe_code)]
 
 use std::io::{IoSlice, IoSliceMut};
@@ -13,7 +13,7 @@ use crate::handshake::{HELLO_BYTES, Hello, KeyPair};
 use crate::record_key::RecordKey;
 use crate::records::{Opening, Sealing};
 
-/// The header of a frame: every one has one form, and no range is beyond all memory.
+/// The header of a frame: every frame has one form, and no range exceeds the address space.
 pub fn frame(bytes: &[u8]) {
     let Some(header) = bytes.first_chunk::<HEADER_BYTES>() else {
         return;
@@ -31,7 +31,7 @@ pub fn address(bytes: &[u8]) {
     }
 }
 
-/// A caller's hello: nobody can make one for a key that nobody knows.
+/// A caller's hello: without a member's key no valid one can be made.
 pub fn hello(bytes: &[u8]) {
     let mut hello = [0; HELLO_BYTES];
     let len = bytes.len().min(HELLO_BYTES);
@@ -40,35 +40,35 @@ pub fn hello(bytes: &[u8]) {
     assert!(Hello::read(&hello, &keys, EndpointId(1)).is_none());
 }
 
-/// What comes over an encrypted connection. The input: how many of the bytes that the peer has
-/// sealed come (2 bytes), in pieces of what length it has sealed them (1), and what it has sealed,
-/// which comes behind in the plain. Nothing is given out that the peer did not send.
+/// Data that arrives over an encrypted connection. The input: how many of the sealed bytes arrive
+/// (2 bytes), the length of the pieces that the peer has sealed (1), and the plain bytes that it
+/// has sealed. Bytes that the peer did not send must not be returned.
 pub fn records(bytes: &[u8]) {
     let Some(([low, high, piece], plain)) = bytes.split_first_chunk() else {
         return;
     };
     let key = || RecordKey::new(Cipher::ChaCha20Poly1305, &[7; 32]);
     let mut sealing = Sealing::new(key());
-    let mut came = Vec::new();
+    let mut received = Vec::new();
     for piece in plain.chunks(usize::from(*piece).max(1)) {
         let sent = sealing.send(&[IoSlice::new(piece)], |sealed| {
-            came.extend(sealed);
+            received.extend(sealed);
             Ok(sealed.len())
         });
         assert_eq!(sent.ok(), Some(piece.len()));
     }
-    came.truncate(usize::from(u16::from_le_bytes([*low, *high])));
-    came.extend(plain);
-    let (mut opening, mut came) = (Opening::new(key()), came.as_slice());
+    received.truncate(usize::from(u16::from_le_bytes([*low, *high])));
+    received.extend(plain);
+    let (mut opening, mut received) = (Opening::new(key()), received.as_slice());
     let mut given = Vec::new();
     loop {
         let mut place = [0; 100];
-        let before = came.len();
-        match opening.read(&mut [IoSliceMut::new(&mut place)], &mut came) {
+        let before = received.len();
+        match opening.read(&mut [IoSliceMut::new(&mut place)], &mut received) {
             Ok(0) => break,
             Ok(bytes) => given.extend(&place[..bytes]),
-            // So much has come for now.
-            Err(_) if came.len() < before => {}
+            // The bytes that have arrived are used up.
+            Err(_) if received.len() < before => {}
             Err(_) => break,
         }
     }

@@ -1,26 +1,28 @@
-//! The first bytes of a connection: caller and listener prove to each other who they are.
+//! The first bytes of a connection: caller and listener prove their identities to each other.
 //!
 //! Every endpoint has a pair of keys. The public one is in its address, which the members of a job
-//! exchange at the rendezvous; so whoever proves to have the private one is that member, and
-//! nothing that travels is of use to a stranger. The handshake is Noise's IK:
+//! exchange at the rendezvous; so an endpoint that proves to have the private key is that member,
+//! and transmitted bytes are useless to a stranger. The handshake is Noise's IK:
 //!
-//! 1. The caller's *hello*, for the listener's key: the caller's key, who it is, what part of a
-//!    link the connection is, and its cipher.
-//! 2. The listener's *answer*, if that key belongs to a member who is called so. Strangers get
+//! 1. The caller's *hello*, for the listener's key: the caller's key and identity, the connection's
+//!    part of a link, and its cipher.
+//! 2. The listener's *answer*, if that key belongs to a member with that identity. Strangers get
 //!    none.
-//! 3. The caller's *confirmation*. A recorded hello can be sent again, but this cannot be made for
-//!    a new answer: nothing comes of a connection before it.
-//! 4. The *verdict*, on a link's first connection: whether it is a link from now on.
+//! 3. The caller's *confirmation*. A recorded hello can be sent again, but a confirmation cannot be
+//!    made for a new answer: the connection has no effect before it.
+//! 4. The *verdict*, on a link's first connection: whether the link is established.
 //!
-//! All have a fixed length; a listener reads nothing more from anyone who has not come that far.
+//! All have a fixed length; a listener reads nothing more from a caller that has not reached that
+//! step.
 //!
-//! A link may have several connections. They are made by one call, whose hellos bear the same
-//! number; the confirmation of the first one names the others, which have been confirmed before.
+//! A link may have several connections. They are made by one call, whose hellos carry the same
+//! number; the confirmation of the first connection names the others, which have been confirmed
+//! before.
 //!
 //! Whether a link is encrypted, and with which cipher, is not negotiated here: both ends know it
 //! from each other's addresses ([`CipherOffer`](crate::encryption::CipherOffer)). The hello names
-//! it, and who finds another one than it knows ends the handshake. The keys of the connection's
-//! records come from the handshake's.
+//! the cipher, and an end that expects another one aborts the handshake. The keys of the
+//! connection's records are derived from the handshake's.
 //!
 //! Source: T. Perrin, The Noise Protocol Framework, revision 34, 2018, section 7.5.
 #![forbid(unsafe_code)]
@@ -35,22 +37,22 @@ const MAGIC: [u8; 8] = *b"weft-tcp";
 const VERSION: u32 = 5;
 const NOISE: &str = "Noise_IK_25519_ChaChaPoly_BLAKE2s";
 const KEY_BYTES: usize = 32;
-/// What every encrypted part has besides its bytes.
+/// The overhead of every encrypted part.
 const TAG_BYTES: usize = 16;
 const PREFIX_BYTES: usize = 12;
 const PART_BYTES: usize = 27;
 
-/// Magic and version, an ephemeral key, the caller's key, and what the hello says.
+/// Magic and version, an ephemeral key, the caller's key, and the hello's contents.
 pub(crate) const HELLO_BYTES: usize =
     PREFIX_BYTES + KEY_BYTES + (KEY_BYTES + TAG_BYTES) + (PART_BYTES + TAG_BYTES);
 /// An ephemeral key, and proof of its owner.
 pub(crate) const ANSWER_BYTES: usize = KEY_BYTES + TAG_BYTES;
 pub(crate) const CONFIRMATION_BYTES: usize = 2 + TAG_BYTES;
 pub(crate) const VERDICT_BYTES: usize = 1 + TAG_BYTES;
-/// What one link can have.
+/// The most connections of one link.
 pub(crate) const CONNECTIONS_MAX: usize = 16;
 
-/// By which a member of the job is known.
+/// The key that identifies a member of the job.
 pub(crate) type PublicKey = [u8; KEY_BYTES];
 
 /// An endpoint's keys.
@@ -59,33 +61,33 @@ pub(crate) struct KeyPair {
     pub(crate) public: PublicKey,
 }
 
-/// What part of a link a connection is.
+/// A connection's part of a link.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct LinkPart {
-    /// The call, by a number that is random.
+    /// The random number of the call.
     pub(crate) call: u64,
-    /// Which of its connections.
+    /// The number of the connection within the call.
     pub(crate) connection: u16,
-    /// What seals all that follows the handshake, if anything does.
+    /// The cipher of all data after the handshake, if any.
     pub(crate) cipher: Option<Cipher>,
 }
 
-/// What a listener answers.
+/// The listener's decision.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum HandshakeVerdict {
-    /// The connection is a link from now on.
+    /// The link is established.
     Accept,
-    /// The listener's own attempt to connect to the caller shall win.
+    /// The listener's own attempt to connect to the caller should win.
     Yield,
 }
 
-/// A caller's side, until the answer comes.
-pub(crate) struct Call {
+/// A caller's side, until the answer arrives.
+pub(crate) struct CallerHandshake {
     state: HandshakeState,
     cipher: Option<Cipher>,
 }
 
-/// A hello that was made for this listener by somebody who has this key.
+/// A hello that was made for this listener by an owner of this key.
 pub(crate) struct Hello {
     state: HandshakeState,
     pub(crate) key: PublicKey,
@@ -93,17 +95,18 @@ pub(crate) struct Hello {
     pub(crate) part: LinkPart,
 }
 
-/// Both sides have proven who they are.
+/// A handshake in which both sides have proven their identities.
 pub(crate) struct Session {
     state: TransportState,
-    /// What the keys of the records come from: the caller's and the listener's, and whose this is.
+    /// The secrets from which the keys of the records are derived, the caller's and the listener's,
+    /// and whether this is the caller.
     secrets: ([u8; KEY_BYTES], [u8; KEY_BYTES]),
     calls: bool,
     cipher: Option<Cipher>,
 }
 
 impl KeyPair {
-    /// A new one.
+    /// Makes a new pair.
     pub(crate) fn generate() -> Result<KeyPair, LinkError> {
         let pair = builder().generate_keypair().map_err(failed)?;
         let public = pair.public.try_into();
@@ -114,14 +117,14 @@ impl KeyPair {
     }
 }
 
-impl Call {
+impl CallerHandshake {
     /// Calls `listener`, whose key is known, and returns the hello to send.
     pub(crate) fn new(
         keys: &KeyPair,
         caller: EndpointId,
         (listener, key): (EndpointId, &PublicKey),
         part: LinkPart,
-    ) -> Result<(Call, [u8; HELLO_BYTES]), LinkError> {
+    ) -> Result<(CallerHandshake, [u8; HELLO_BYTES]), LinkError> {
         let prologue = prologue(listener);
         let mut state = builder()
             .local_private_key(&keys.private)
@@ -135,10 +138,10 @@ impl Call {
         let written = state.write_message(&said, &mut hello[PREFIX_BYTES..]);
         debug_assert_eq!(written.ok(), Some(HELLO_BYTES - PREFIX_BYTES));
         let cipher = part.cipher;
-        Ok((Call { state, cipher }, hello))
+        Ok((CallerHandshake { state, cipher }, hello))
     }
 
-    /// Nothing if the answer is not the listener's.
+    /// None if the answer is not the listener's.
     pub(crate) fn answered(mut self, answer: &[u8; ANSWER_BYTES]) -> Option<Session> {
         self.state.read_message(answer, &mut []).ok()?;
         Session::new(self.state, true, self.cipher)
@@ -146,8 +149,8 @@ impl Call {
 }
 
 impl Hello {
-    /// Whether a hello of this version may begin like this: whoever says something else need not be
-    /// heard out.
+    /// Whether a hello of this version may begin with these bytes: other callers are dropped
+    /// without reading on.
     pub(crate) fn may_begin(bytes: &[u8]) -> bool {
         bytes
             .iter()
@@ -155,7 +158,7 @@ impl Hello {
             .all(|(byte, right)| *byte == right)
     }
 
-    /// Nothing if it was made for somebody else, or is nonsense.
+    /// None if it was made for another listener, or is malformed.
     pub(crate) fn read(
         bytes: &[u8; HELLO_BYTES],
         keys: &KeyPair,
@@ -180,7 +183,7 @@ impl Hello {
         })
     }
 
-    /// The answer to send, and what follows it.
+    /// The answer to send, and the session that follows.
     pub(crate) fn answer(mut self) -> Option<(Session, [u8; ANSWER_BYTES])> {
         let mut answer = [0; ANSWER_BYTES];
         self.state.write_message(&[], &mut answer).ok()?;
@@ -199,7 +202,7 @@ impl Session {
         })
     }
 
-    /// What seals all that follows the handshake on this connection, if anything does.
+    /// The encryption of all data after the handshake on this connection, if any.
     pub(crate) fn records(&self) -> Option<Records> {
         let (caller, listener) = (&self.secrets.0, &self.secrets.1);
         let (outgoing, incoming) = match self.calls {
@@ -210,13 +213,13 @@ impl Session {
         self.cipher.map(records)
     }
 
-    /// The caller's confirmation. That of the first connection says which others the link has, as
-    /// bits; others say 0.
+    /// The caller's confirmation. That of the first connection lists the link's other connections
+    /// as bits; the others' are 0.
     pub(crate) fn confirm(&mut self, others: u16) -> [u8; CONFIRMATION_BYTES] {
         self.seal(&others.to_le_bytes())
     }
 
-    /// The others that a confirmation of this connection names; nothing if it is none.
+    /// The other connections that a confirmation lists; None if it is invalid.
     pub(crate) fn confirmed(
         &mut self,
         connection: u16,
@@ -267,7 +270,7 @@ impl HandshakeVerdict {
     }
 }
 
-/// The connections that a link has besides the first.
+/// The connections of a link besides the first.
 pub(crate) fn others(bits: u16) -> impl Iterator<Item = u16> {
     (1..CONNECTIONS_MAX as u16).filter(move |number| bits & 1 << number != 0)
 }
@@ -283,7 +286,7 @@ fn prefix() -> [u8; PREFIX_BYTES] {
     bytes
 }
 
-/// What both sides must agree on besides the keys.
+/// The data that both sides must agree on besides the keys.
 fn prologue(listener: EndpointId) -> Vec<u8> {
     [&prefix()[..], &listener.0.to_le_bytes()].concat()
 }
@@ -315,7 +318,7 @@ fn decode(bytes: &[u8; PART_BYTES]) -> Option<(EndpointId, LinkPart)> {
 }
 
 fn failed(error: snow::Error) -> LinkError {
-    LinkError::Setup(format!("no proof of identity can be made: {error}"))
+    LinkError::Setup(format!("the proof of identity cannot be made: {error}"))
 }
 
 #[cfg(test)]
@@ -334,22 +337,22 @@ mod tests {
         KeyPair::generate().unwrap()
     }
 
-    fn call(keys: &KeyPair, key: &PublicKey) -> (Call, [u8; HELLO_BYTES]) {
-        Call::new(keys, CALLER, (LISTENER, key), PART).unwrap()
+    fn call(keys: &KeyPair, key: &PublicKey) -> (CallerHandshake, [u8; HELLO_BYTES]) {
+        CallerHandshake::new(keys, CALLER, (LISTENER, key), PART).unwrap()
     }
 
     #[test]
-    fn both_learn_who_the_other_is() {
+    fn both_ends_learn_the_others_identity() {
         let [a, b] = [keys(), keys()];
         let (call, hello) = call(&a, &b.public);
-        assert!((0..=HELLO_BYTES).all(|heard| Hello::may_begin(&hello[..heard])));
+        assert!((0..=HELLO_BYTES).all(|bytes| Hello::may_begin(&hello[..bytes])));
         assert!(!Hello::may_begin(b"GET"));
-        let heard = Hello::read(&hello, &b, LISTENER).unwrap();
+        let received = Hello::read(&hello, &b, LISTENER).unwrap();
         assert_eq!(
-            (heard.key, heard.caller, heard.part),
+            (received.key, received.caller, received.part),
             (a.public, CALLER, PART)
         );
-        let (mut there, answer) = heard.answer().unwrap();
+        let (mut there, answer) = received.answer().unwrap();
         let mut here = call.answered(&answer).unwrap();
         assert_eq!(there.confirmed(3, &here.confirm(0)), Some(0));
         for verdict in [HandshakeVerdict::Accept, HandshakeVerdict::Yield] {
@@ -358,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_right_hello_is_one() {
+    fn only_a_valid_hello_is_read() {
         let [a, b] = [keys(), keys()];
         let (_, hello) = call(&a, &b.public);
         assert!(
@@ -375,7 +378,7 @@ mod tests {
             connection: CONNECTIONS_MAX as u16,
             ..PART
         };
-        let (_, hello) = Call::new(&a, CALLER, (LISTENER, &b.public), part).unwrap();
+        let (_, hello) = CallerHandshake::new(&a, CALLER, (LISTENER, &b.public), part).unwrap();
         assert!(
             Hello::read(&hello, &b, LISTENER).is_none(),
             "an impossible connection"
@@ -387,10 +390,10 @@ mod tests {
         let [a, b, other] = [keys(), keys(), keys()];
         let (call_b, hello) = call(&a, &b.public);
         let (_, to_other) = call(&a, &other.public);
-        let heard = Hello::read(&to_other, &other, LISTENER).unwrap();
-        let (_, wrong) = heard.answer().unwrap();
+        let received = Hello::read(&to_other, &other, LISTENER).unwrap();
+        let (_, wrong) = received.answer().unwrap();
         assert!(call_b.answered(&wrong).is_none());
-        // What was recorded answers no other call.
+        // A recorded answer is invalid for any other call.
         let (_, recorded) = Hello::read(&hello, &b, LISTENER).unwrap().answer().unwrap();
         assert!(call(&a, &b.public).0.answered(&recorded).is_none());
     }

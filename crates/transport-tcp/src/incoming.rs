@@ -13,80 +13,81 @@ use weft_transport::{
 
 use crate::connection::broken_by;
 use crate::frame::{Frame, HEADER_BYTES};
-use crate::places::Places;
+use crate::places::PeerPlaces;
 
 const STAGE_BYTES: usize = 64 << 10;
 
-/// So much is read to the stage where a longer payload may come, which should go to its place at
-/// once.
+/// The number of bytes read to the stage where a longer payload may follow, which should be
+/// received directly at its place.
 const BEFORE_PAYLOAD_BYTES: usize = 4 << 10;
 
-/// How far a call to [`TcpIncoming::step`] came.
+/// The result of a call to [`TcpIncoming::step`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum ReceiveProgress {
     /// A message is complete.
     Message,
-    /// So many bytes came from the connection, all there was for now.
+    /// This many bytes arrived from the connection, all that were available.
     Drained(usize),
-    /// So many bytes came from the connection; there may be more.
+    /// This many bytes arrived from the connection; there may be more.
     Read(usize),
 }
 
-/// What the next bytes are.
+/// The meaning of the next bytes.
 #[derive(Debug)]
 enum Expecting {
     Header,
-    /// The rest of a put: this range, unless its grant was taken back.
+    /// The rest of a put: this range, unless its grant was revoked.
     Payload {
         region: RegionKey,
         range: Range<u64>,
         wanted: bool,
         signal: Option<Signal>,
     },
-    /// The rest of a message that ends up this long.
+    /// The rest of a message of this total length.
     Message {
         bytes: usize,
         so_far: Vec<u8>,
     },
 }
 
-/// A message, and what must have come on the link's other connections before it is given out.
+/// A message, and the positions that the link's other connections must reach before it is
+/// delivered.
 #[derive(PartialEq, Eq, Debug)]
-pub(crate) struct ReceivedMessage {
+pub(crate) struct FencedMessage {
     pub(crate) bytes: Vec<u8>,
     pub(crate) behind: Vec<u64>,
 }
 
 /// The receiving half of a connection.
 ///
-/// Invariants: only what grants allow is written. The bytes in `stage[start..end]` have come
-/// from the connection and are not understood yet; after each step that is not
-/// [`ReceiveProgress::Message`], they are less than what is expected next.
+/// Invariants: only granted ranges are written. The bytes in `stage[start..end]` have arrived from
+/// the connection and are not parsed yet; after each step that is not [`ReceiveProgress::Message`],
+/// they are fewer than the next item needs.
 #[derive(Debug)]
 pub(crate) struct TcpIncoming {
-    places: Places,
+    places: PeerPlaces,
     stage: Box<[u8]>,
     start: usize,
     end: usize,
     expecting: Expecting,
-    /// Bytes that have come from the connection.
+    /// Bytes received from the connection.
     read: u64,
-    /// What the next message is behind: by the other connections of the link, how much must have
-    /// come there. Empty where there are none.
+    /// The positions that the link's other connections must reach before the next message, by
+    /// connection. Empty for a link of one connection.
     fences: Vec<u64>,
-    /// Complete messages that nobody has taken yet.
-    pub(crate) messages: VecDeque<ReceivedMessage>,
-    /// A signal was stored since this was last reset.
+    /// Complete messages that were not delivered yet.
+    pub(crate) messages: VecDeque<FencedMessage>,
+    /// Whether a signal was stored since this was last reset.
     pub(crate) signalled: bool,
-    /// How it ended.
+    /// Whether the peer has sent a goodbye.
     pub(crate) goodbye: bool,
 }
 
 impl TcpIncoming {
-    /// `others` is how many connections the link has besides.
+    /// `others` is the number of further connections of the link.
     pub(crate) fn new(regions: Arc<Regions>, others: usize) -> Self {
         Self {
-            places: Places::new(Grants::new(regions)),
+            places: PeerPlaces::new(Grants::new(regions)),
             stage: vec![0; STAGE_BYTES].into(),
             start: 0,
             end: 0,
@@ -103,12 +104,12 @@ impl TcpIncoming {
         self.places.grants.grant(region, range);
     }
 
-    /// How far everything is understood, in bytes.
+    /// The position up to which everything is parsed, in bytes.
     pub(crate) fn position(&self) -> u64 {
         self.read - (self.end - self.start) as u64
     }
 
-    /// After this returns, nothing is written there any more.
+    /// Revokes a grant. After this returns, nothing is written there any more.
     pub(crate) fn revoke(&mut self, region: RegionKey, range: Range<u64>) {
         if let Expecting::Payload {
             region: into,
@@ -135,7 +136,7 @@ impl TcpIncoming {
         self.places.take_back(name)
     }
 
-    /// Understands what has come so far, up to the end of a message; then, if that was everything,
+    /// Parses the bytes received so far, up to the end of a message; then, if they are used up,
     /// reads once more.
     pub(crate) fn step(
         &mut self,
@@ -179,8 +180,8 @@ impl TcpIncoming {
         })
     }
 
-    /// Reads what is expected into its place and what follows into the stage. Returns how much came
-    /// and how much could have.
+    /// Reads the expected bytes into their place and further ones into the stage. Returns the
+    /// number of bytes read and the room that there was.
     fn read(&mut self, connection: &mut impl Read) -> io::Result<(usize, usize)> {
         self.make_room();
         let staged = self.staged_max();
@@ -203,7 +204,7 @@ impl TcpIncoming {
         });
         let Some(bytes) = read.transpose()? else {
             // The region was withdrawn.
-            self.unwanted();
+            self.discard_rest();
             return Err(io::ErrorKind::Interrupted.into());
         };
         let direct = bytes.min(direct);
@@ -212,8 +213,8 @@ impl TcpIncoming {
         Ok((bytes, room))
     }
 
-    /// How far the next read may fill the stage. What follows a header or a long payload is mostly
-    /// a long payload.
+    /// The limit up to which the next read fills the stage. A header or a long payload is mostly
+    /// followed by a long payload.
     fn staged_max(&self) -> usize {
         let payload = match &self.expecting {
             Expecting::Header => true,
@@ -228,8 +229,8 @@ impl TcpIncoming {
         }
     }
 
-    /// What is still to come of the payload is dropped.
-    fn unwanted(&mut self) {
+    /// Discards the rest of the payload as it arrives.
+    fn discard_rest(&mut self) {
         if let Expecting::Payload { wanted, .. } = &mut self.expecting {
             *wanted = false;
         }
@@ -244,7 +245,7 @@ impl TcpIncoming {
         }
     }
 
-    /// Goes through the stage, up to the end of a message; true if there is one.
+    /// Parses the stage, up to the end of a message; true if there is one.
     fn parse(&mut self) -> Result<bool, LinkError> {
         while !self.goodbye {
             match &mut self.expecting {
@@ -268,7 +269,7 @@ impl TcpIncoming {
                     if so_far.len() < *bytes {
                         return Ok(false);
                     }
-                    self.messages.push_back(ReceivedMessage {
+                    self.messages.push_back(FencedMessage {
                         bytes: std::mem::take(so_far),
                         behind: self.fences.clone(),
                     });
@@ -307,7 +308,7 @@ impl TcpIncoming {
                 position,
             } => match self.fences.get_mut(connection as usize - 1) {
                 Some(fence) => *fence = position,
-                None => return Err(protocol("a fence of a connection that is not there")),
+                None => return Err(protocol("a fence for a connection that does not exist")),
             },
         }
         Ok(())
@@ -341,7 +342,7 @@ impl TcpIncoming {
                 None => *wanted = false,
             }
         }
-        // What is not wanted is dropped.
+        // Discarded bytes are skipped.
         self.start += (end - range.start) as usize;
         range.start = end;
         if range.start < range.end {
@@ -355,10 +356,12 @@ impl TcpIncoming {
 
     fn store(&mut self, signal: Signal) -> Result<(), LinkError> {
         let Some(end) = signal.offset.checked_add(8) else {
-            return Err(protocol("a signal beyond all memory"));
+            return Err(protocol("a signal beyond the address space"));
         };
         if !signal.offset.is_multiple_of(8) {
-            return Err(protocol("a signal that is not an aligned word"));
+            return Err(protocol(
+                "a signal that is not at an aligned word of the pool",
+            ));
         }
         let grants = &self.places.grants;
         if grants.allow(RegionKey::POOL, &(signal.offset..end))? {

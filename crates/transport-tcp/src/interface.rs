@@ -12,30 +12,30 @@ use weft_transport::{LinkError, checked, failed, last_failure};
 
 use crate::lookup::{Lookup, without_brackets};
 
-/// How to choose the network to listen on.
+/// The choice of the network to listen on.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub enum Interface {
-    /// The one that leads out of this host, or the loopback interface if there is none.
+    /// The interface of the default route, or the loopback interface if there is none.
     #[default]
     Default,
-    /// The one that leads to this target, given as `host:port`.
+    /// The interface of the route to this target, given as `host:port`.
     Towards(String),
-    /// This one: an interface's name, an IP address of this host, or a network such as
-    /// `10.1.0.0/16`. Or several of them with commas between, to be used at once; or `all` that
+    /// A named one: an interface's name, an IP address of this host, or a network such as
+    /// `10.1.0.0/16`. Or several of them separated by commas, to be used together; or `all` that
     /// are not virtual.
     Named(String),
 }
 
-/// Networks that can be used at once.
+/// The most networks that can be used together.
 const NETWORKS_MAX: usize = 4;
-/// Addresses that are published, of all networks together.
+/// The most addresses that are published, of all networks together.
 const ADDRESSES: usize = 8;
 
-/// For a name that has been resolved before, when this rank reached the rendezvous.
+/// Sufficient for a name that was resolved before, when this rank reached the rendezvous.
 const LOOKUP_TIMEOUT: Duration = Duration::from_secs(10);
 static NEVER: AtomicBool = AtomicBool::new(false);
 
-/// An address that is nobody's (RFC 5737): the route to it is the default route.
+/// An address that belongs to no host (RFC 5737): the route to it is the default route.
 const NOWHERE: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)), 9);
 
 impl Interface {
@@ -51,7 +51,7 @@ impl Interface {
                 let names: Vec<&str> = names.split(',').map(str::trim).collect();
                 if names.len() > NETWORKS_MAX {
                     return Err(LinkError::Setup(format!(
-                        "{} interfaces are more than the {NETWORKS_MAX} that can be used at once",
+                        "{} interfaces were given, but at most {NETWORKS_MAX} can be used together",
                         names.len()
                     )));
                 }
@@ -68,15 +68,15 @@ impl Interface {
     }
 }
 
-/// The source address of the route to the target. If that stays on this host (the target is here),
-/// peers elsewhere need another one too: the one of the default route. Unless the target is called
-/// by a name that means every host itself: then all ranks are on this one.
+/// The source address of the route to the target. If the route stays on this host (the target is
+/// here), peers elsewhere need the address of the default route too, unless the target's name means
+/// the own host on every host (such as localhost): then all ranks are on this one.
 fn towards(target: &str) -> Result<Vec<IpAddr>, LinkError> {
     let deadline = Instant::now() + LOOKUP_TIMEOUT;
     let found = Lookup::new(target).and_then(|mut lookup| lookup.wait(deadline, &NEVER));
     let targets = found.map_err(|error| {
         LinkError::Setup(format!(
-            "the rendezvous {target:?} is no known host:port ({error})"
+            "the rendezvous address {target:?} cannot be resolved as host:port ({error})"
         ))
     })?;
     let mut first = Err(io::Error::other("it has no address"));
@@ -88,7 +88,7 @@ fn towards(target: &str) -> Result<Vec<IpAddr>, LinkError> {
     }
     let first = first.map_err(|error| {
         LinkError::Setup(format!(
-            "no route leads to the rendezvous {target:?} ({error})"
+            "there is no route to the rendezvous {target:?} ({error})"
         ))
     })?;
     if let Some(scope) = scope_of(first) {
@@ -113,8 +113,7 @@ fn scope_of(address: SocketAddr) -> Option<u32> {
     }
 }
 
-/// The other addresses of the interface that has a link-local one, whose scope would mean nothing
-/// to peers.
+/// The other addresses of the interface with a link-local one, whose scope is meaningless to peers.
 fn beside_link_local(address: SocketAddr, scope: u32) -> Result<Vec<IpAddr>, LinkError> {
     let mut name = [0; libc::IF_NAMESIZE];
     // SAFETY: the buffer is as long as names of interfaces can be.
@@ -126,15 +125,15 @@ fn beside_link_local(address: SocketAddr, scope: u32) -> Result<Vec<IpAddr>, Lin
     let name = unsafe { CStr::from_ptr(name.as_ptr()) }.to_string_lossy();
     named(&name, ADDRESSES).map_err(|_| {
         LinkError::Setup(format!(
-            "the route to the rendezvous leads from {}%{name}, and that interface has no address but this \
-             link-local one, which other hosts cannot use: give it another, or choose an interface with \
-             WEFT_INTERFACE",
+            "the route to the rendezvous leads from {}%{name}, and that interface has only this \
+             link-local address, which other hosts cannot use: give it another, or choose an \
+             interface with WEFT_INTERFACE",
             address.ip()
         ))
     })
 }
 
-/// Whether the host of a `host:port` is this one wherever it is asked.
+/// Whether the host of a `host:port` means the own host on every host.
 fn means_loopback(target: &str) -> bool {
     let host = target.rsplit_once(':').map_or(target, |(host, _)| host);
     let host = without_brackets(host);
@@ -157,7 +156,7 @@ fn source_towards(target: SocketAddr) -> io::Result<SocketAddr> {
     address.map_err(|error| failed("getsockname", error))
 }
 
-/// What is a network of its own on this host, and not one that is made of software.
+/// The addresses of every interface that is not virtual.
 fn all() -> Result<Vec<Vec<IpAddr>>, LinkError> {
     let mut names: Vec<String> = interfaces()?.into_iter().map(|(name, _)| name).collect();
     names.retain(|name| !is_virtual(name));
@@ -174,7 +173,7 @@ fn all() -> Result<Vec<Vec<IpAddr>>, LinkError> {
     }
 }
 
-/// Names that the loopback interface, bridges, containers and tunnels bear.
+/// The names of loopback interfaces, bridges, containers and tunnels begin like this.
 fn is_virtual(name: &str) -> bool {
     const BEGINNINGS: [&str; 8] = [
         "lo", "docker", "br-", "virbr", "cni", "flannel", "tun", "tap",
@@ -184,7 +183,7 @@ fn is_virtual(name: &str) -> bool {
         .any(|beginning| name.starts_with(beginning))
 }
 
-/// The addresses of what a name stands for, so many at most.
+/// At most `most` addresses of an interface, address or network.
 fn named(name: &str, most: usize) -> Result<Vec<IpAddr>, LinkError> {
     let all = interfaces()?;
     let wanted = Wanted::parse(name);
@@ -193,7 +192,7 @@ fn named(name: &str, most: usize) -> Result<Vec<IpAddr>, LinkError> {
         .filter(|(interface, ip)| wanted.matches(interface, *ip))
         .map(|(_, ip)| *ip)
         .collect();
-    // IPv4 first: it is what most peers reach.
+    // IPv4 first: most peers can reach it.
     found.sort_by_key(IpAddr::is_ipv6);
     found.truncate(most);
     if found.is_empty() {
@@ -202,7 +201,7 @@ fn named(name: &str, most: usize) -> Result<Vec<IpAddr>, LinkError> {
             .map(|(name, ip)| format!("{name} ({ip})"))
             .collect();
         return Err(LinkError::Setup(format!(
-            "no interface of this host is {name:?}; there are {}",
+            "no interface of this host matches {name:?}; it has {}",
             known.join(", ")
         )));
     }
@@ -256,7 +255,7 @@ fn in_network(ip: IpAddr, network: IpAddr, bits: u8) -> bool {
 }
 
 /// The names and addresses of the interfaces that are up. Link-local IPv6 addresses are left out:
-/// they need a scope that means something on one host only.
+/// they need a scope that is valid on one host only.
 fn interfaces() -> io::Result<Vec<(String, IpAddr)>> {
     let mut list: *mut libc::ifaddrs = std::ptr::null_mut();
     // The C library asks the kernel over a socket.
@@ -278,7 +277,7 @@ fn interfaces() -> io::Result<Vec<(String, IpAddr)>> {
         }
         next = NonNull::new(entry.ifa_next);
     }
-    // SAFETY: the list came from `getifaddrs`, and nothing borrows from it any more.
+    // SAFETY: the list is from `getifaddrs`, and nothing borrows from it any more.
     unsafe { libc::freeifaddrs(list) };
     Ok(found)
 }
@@ -322,12 +321,12 @@ mod tests {
     }
 
     #[test]
-    fn a_job_of_one_host_listens_on_loopback_only() {
+    fn job_of_one_host_listens_on_loopback() {
         check(Interface::Towards("127.0.0.1:1".into()), &["127.0.0.1"]);
     }
 
     #[test]
-    fn names_that_mean_every_host_itself() {
+    fn names_of_the_own_host_are_recognized() {
         for (target, expected) in [
             ("127.0.0.1:1", true),
             ("127.0.1.1:1", true),
@@ -356,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_interface_is_an_error_that_names_the_known_ones() {
+    fn unknown_interface_error_lists_the_known_ones() {
         let error = Interface::Named("nosuch0".into()).addresses().unwrap_err();
         assert!(error.to_string().contains("127.0.0.1"), "{error}");
     }

@@ -1,9 +1,9 @@
 //! Links over TCP.
 //!
-//! An endpoint listens on one port, on the network that the rendezvous chooses. A connection begins
+//! An endpoint listens on one port, on the network that the rendezvous selects. A connection begins
 //! with a handshake that proves that the caller got the address from the rendezvous; then it
-//! carries frames, in sealed records where links are encrypted. The receiver believes nothing: it
-//! writes only where this very peer was granted a range of a region.
+//! carries frames, in encrypted records if links are encrypted. The receiver trusts nothing: it
+//! writes only to ranges of regions that this peer was granted.
 
 mod address;
 mod carrier;
@@ -39,6 +39,6 @@ pub use congestion::{CongestionChoice, CongestionControl};
 pub use encryption::{Cipher, Encryption};
 pub use interface::Interface;
 pub use lookup::Lookup;
-pub use socket::{connect, connect_from, is_called, listen, poll, poll_entry};
+pub use socket::{connect, connect_from, has_waiting_caller, listen, poll, poll_entry};
 pub use transport::{TcpOptions, TcpTransport};
 pub use user::{SocketUser, listener_user, own_user, peer_user};

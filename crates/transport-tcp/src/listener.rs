@@ -17,24 +17,23 @@ use crate::handshake::{
     PublicKey, Session, others,
 };
 use crate::link::TcpLink;
-use crate::socket::{Socket, SocketOptions, is_called, poll, poll_entry};
+use crate::socket::{Socket, SocketOptions, has_waiting_caller, poll, poll_entry};
 
-/// Whoever has not taken the next step of its handshake by then is dropped.
+/// A caller that has not taken the next step of its handshake by then is dropped.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(5);
-/// Callers that may be waiting in each stage. Beyond, of the host that has the most of them there
-/// the oldest makes room: a flood pushes out itself.
+/// The most callers that may wait in each stage. Beyond, the oldest caller of the host with the
+/// most callers in that stage is dropped: a flood displaces itself.
 const CALLERS_MAX: usize = 256;
-/// Connections that may be taken in before those that are there have their turn again.
-const TAKEN_IN_MAX: usize = 64;
-/// Connections of links that a member may have begun: two links' worth.
-const HEARD_MAX: usize = 2 * CONNECTIONS_MAX;
-/// Who has proven to have a key, but is not known yet, has so long: this endpoint may be stopped in
-/// its own meeting.
+/// The most connections that are accepted before pending handshakes are advanced again.
+const ACCEPTED_MAX: usize = 64;
+/// The most connections of incomplete links per member: two links' worth.
+const PROVEN_MAX: usize = 2 * CONNECTIONS_MAX;
+/// The timeout for a caller that has proven its key but is not a known member yet: this endpoint
+/// may be delayed in its own rendezvous.
 const MEETING_TIMEOUT: Duration = Duration::from_secs(60);
-/// How often to look whether callers that nobody knew have become members.
+/// The interval of checks whether unknown callers have become members.
 const MEMBERS_POLL: Duration = Duration::from_millis(10);
-/// How long to leave the queue alone when the process has no descriptor left for another
-/// connection.
+/// The pause in accepting when the process has no descriptor left for another connection.
 const EXHAUSTION_PAUSE: Duration = Duration::from_millis(100);
 
 /// The listening sockets of one endpoint, all with the same port.
@@ -47,25 +46,25 @@ pub(crate) struct Listener {
     pub(crate) events: Arc<dyn LinkEvents>,
     pub(crate) options: SocketOptions,
     pub(crate) sockets: Arc<Vec<Descriptor<TcpListener>>>,
-    /// Given up when the process has no descriptor left, so that a member that calls can still be
-    /// taken in: over its link it is told why this endpoint cannot go on.
+    /// Freed when the process has no descriptor left, so that a member's call can still be
+    /// accepted: over its link this endpoint reports why it fails.
     pub(crate) reserve: Option<Descriptor>,
-    /// Readable when it is time to stop.
+    /// Readable when the listener must stop.
     pub(crate) stop: Descriptor<UnixStream>,
     pub(crate) callers: Vec<Caller>,
-    /// Connections of links of which others have not been heard yet.
-    pub(crate) heard: Vec<HeardCaller>,
+    /// Proven connections of links whose other connections are still missing.
+    pub(crate) proven: Vec<ProvenCaller>,
 }
 
-/// What the address of a member says of it.
+/// The contents of a member's address.
 type KeyAndCiphers = (PublicKey, CipherOffer);
 
-/// Who may call, by the keys in their addresses.
+/// The members that may call, with the keys in their addresses.
 #[derive(Default)]
 pub(crate) struct Members(Mutex<HashMap<EndpointId, KeyAndCiphers>>);
 
 impl Members {
-    /// The first key of an endpoint counts.
+    /// Adds a member. The first key of an endpoint counts.
     pub(crate) fn add(&self, peer: EndpointId, member: KeyAndCiphers) {
         let mut members = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         members.entry(peer).or_insert(member);
@@ -81,45 +80,45 @@ impl Members {
 pub(crate) struct Caller {
     socket: Socket,
     host: IpAddr,
-    stage: Stage,
+    stage: HandshakeStage,
     give_up: Instant,
 }
 
-enum Stage {
-    /// So many bytes of its hello have come.
+enum HandshakeStage {
+    /// This many bytes of its hello have arrived.
     Hello([u8; HELLO_BYTES], usize),
-    /// Its hello is right, but it is not known as a member yet: it may be ahead of this endpoint's
-    /// own meeting.
+    /// Its hello is valid, but it is not known as a member yet: it may be ahead of this endpoint's
+    /// own rendezvous.
     Unknown(Box<Hello>),
-    /// It has its answer, and so many bytes of its confirmation have come.
+    /// It was sent its answer, and `received` bytes of its confirmation have arrived.
     Answered {
         peer: EndpointId,
         part: LinkPart,
         session: Box<Session>,
         confirmation: [u8; CONFIRMATION_BYTES],
-        heard: usize,
+        received: usize,
     },
 }
 
-/// A connection whose caller has proven who it is.
-pub(crate) struct HeardCaller {
+/// A connection whose caller has proven its identity.
+pub(crate) struct ProvenCaller {
     peer: EndpointId,
     part: LinkPart,
-    /// The link's other connections, as the first one's confirmation names them.
+    /// The link's other connections, as the first one's confirmation lists them.
     others: u16,
     session: Box<Session>,
     socket: Socket,
     give_up: Instant,
 }
 
-impl HeardCaller {
+impl ProvenCaller {
     fn is_part(&self, peer: EndpointId, call: u64, connection: u16) -> bool {
         (self.peer, self.part.call, self.part.connection) == (peer, call, connection)
     }
 }
 
 impl Listener {
-    /// Serves until told to stop.
+    /// Serves until it is stopped.
     pub(crate) fn run(mut self) {
         let mut paused_until = Instant::now();
         let mut shortage = Shortage::default();
@@ -140,32 +139,32 @@ impl Listener {
             let ready: Vec<bool> = (watched[1..].iter())
                 .map(|entry| entry.revents != 0)
                 .collect();
-            self.hear_callers(&ready);
+            self.advance_callers(&ready);
             let now = Instant::now();
-            self.heard.retain(|caller| now < caller.give_up);
+            self.proven.retain(|caller| now < caller.give_up);
             if Instant::now() < paused_until {
                 continue;
             }
-            if self.take_in_callers() {
+            if self.accept_callers() {
                 shortage.end();
                 continue;
             }
             paused_until = Instant::now() + EXHAUSTION_PAUSE;
-            if shortage.goes_on() {
+            if shortage.persists() {
                 self.events.exhausted();
             }
         }
     }
 
-    /// How long nothing needs to be done without an event.
+    /// The time until something is to be done without an event.
     fn timeout(&self, paused_until: Instant) -> Duration {
         let now = Instant::now();
         let callers = self.callers.iter().map(|caller| caller.give_up);
         let next = callers
-            .chain(self.heard.iter().map(|caller| caller.give_up))
+            .chain(self.proven.iter().map(|caller| caller.give_up))
             .min();
         let resume = (paused_until > now).then_some(paused_until);
-        let unknown = |caller: &Caller| matches!(caller.stage, Stage::Unknown(_));
+        let unknown = |caller: &Caller| matches!(caller.stage, HandshakeStage::Unknown(_));
         let look = self.callers.iter().any(unknown).then(|| now + MEMBERS_POLL);
         let first = next.into_iter().chain(resume).chain(look).min();
         first.map_or(Duration::from_secs(60), |at| {
@@ -173,26 +172,26 @@ impl Listener {
         })
     }
 
-    /// False if somebody waits and the process cannot take more connections now. Where it can
-    /// take none, who has not said who it is makes room.
-    fn take_in_callers(&mut self) -> bool {
+    /// Accepts waiting callers. Returns false if a caller waits and the process cannot accept more
+    /// connections now. If it can accept none, an unproven caller is dropped first.
+    fn accept_callers(&mut self) -> bool {
         if self.reserve.is_none() {
             self.reserve = Descriptor::event().ok();
         }
         let sockets = self.sockets.clone();
         for socket in sockets.iter() {
-            for _ in 0..TAKEN_IN_MAX {
+            for _ in 0..ACCEPTED_MAX {
                 match Descriptor::make(|| socket.accept().map(|(stream, _)| stream)) {
-                    Ok(stream) => self.take_in(stream),
+                    Ok(stream) => self.set_up(stream),
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
-                    // The kernel says so even where nobody waits.
-                    Err(error) if is_own_limit(&error) && !is_called(socket) => break,
+                    // The kernel reports it even if no caller waits.
+                    Err(error) if is_own_limit(&error) && !has_waiting_caller(socket) => break,
                     Err(error) if is_own_limit(&error) => match self.reserve.take() {
                         Some(reserve) => drop(reserve),
-                        None if self.push_out_unproven() => {}
+                        None if self.drop_unproven() => {}
                         None => return false,
                     },
-                    // This connection broke before it was taken in; the next may be good.
+                    // This connection broke before it was accepted; the next may be usable.
                     Err(_) => {}
                 }
             }
@@ -200,43 +199,43 @@ impl Listener {
         true
     }
 
-    /// Drops the oldest caller of which no whole hello has come. False if there is none.
-    fn push_out_unproven(&mut self) -> bool {
-        let unproven = |caller: &Caller| matches!(caller.stage, Stage::Hello(..));
+    /// Drops the oldest caller whose hello is incomplete. False if there is none.
+    fn drop_unproven(&mut self) -> bool {
+        let unproven = |caller: &Caller| matches!(caller.stage, HandshakeStage::Hello(..));
         let oldest = self.callers.iter().position(unproven);
         oldest.map(|place| self.callers.remove(place)).is_some()
     }
 
-    fn take_in(&mut self, stream: Descriptor<TcpStream>) {
+    fn set_up(&mut self, stream: Descriptor<TcpStream>) {
         let host = stream.peer_addr().map(|address| address.ip());
         // A connection that cannot be set up is dropped; its caller sees the end and tries again.
         let (Ok(host), Ok(socket)) = (host, Socket::new(stream, self.options)) else {
             return;
         };
-        // Its hello is often there already.
-        self.hear(Caller {
+        // Its hello has often arrived already.
+        self.advance(Caller {
             socket,
             host,
-            stage: Stage::Hello([0; HELLO_BYTES], 0),
+            stage: HandshakeStage::Hello([0; HELLO_BYTES], 0),
             give_up: Instant::now() + HELLO_TIMEOUT,
         });
     }
 
-    /// Goes on with those of which something came, with those who wait to become members, and drops
-    /// those whose time is over. Tells of each in their order whether something came.
-    fn hear_callers(&mut self, ready: &[bool]) {
+    /// Advances callers with new data and callers that wait to become members, and drops those that
+    /// timed out. `ready` lists, in their order, which callers have data.
+    fn advance_callers(&mut self, ready: &[bool]) {
         let now = Instant::now();
         let callers = std::mem::take(&mut self.callers);
         for (caller, ready) in callers.into_iter().zip(ready) {
-            if *ready || matches!(caller.stage, Stage::Unknown(_)) {
-                self.hear(caller);
+            if *ready || matches!(caller.stage, HandshakeStage::Unknown(_)) {
+                self.advance(caller);
             } else if now < caller.give_up {
                 self.callers.push(caller);
             }
         }
     }
 
-    /// Keeps a caller for when more has come. Where there are too many, somebody makes room.
+    /// Keeps a caller until more data arrives. If there are too many, one is dropped.
     fn keep(&mut self, caller: Caller) {
         let stage = std::mem::discriminant(&caller.stage);
         self.callers.push(caller);
@@ -256,9 +255,8 @@ impl Listener {
         }
     }
 
-    /// Goes on with a caller as far as it has come; keeps it, takes it as a part of a link, or
-    /// drops it.
-    fn hear(&mut self, mut caller: Caller) {
+    /// Advances a caller as far as possible; keeps it, adds it as a part of a link, or drops it.
+    fn advance(&mut self, mut caller: Caller) {
         loop {
             let Caller {
                 socket,
@@ -266,9 +264,9 @@ impl Listener {
                 stage,
                 give_up,
             } = caller;
-            match self.go_on(&socket, stage) {
-                Step::Over => return,
-                Step::Stay(stage) => {
+            match self.next_step(&socket, stage) {
+                HandshakeStep::Over => return,
+                HandshakeStep::Stay(stage) => {
                     if Instant::now() < give_up {
                         self.keep(Caller {
                             socket,
@@ -279,10 +277,12 @@ impl Listener {
                     }
                     return;
                 }
-                Step::Next(stage) => {
+                HandshakeStep::Next(stage) => {
                     let patience = match stage {
-                        Stage::Unknown(_) => MEETING_TIMEOUT,
-                        Stage::Hello(..) | Stage::Answered { .. } => HELLO_TIMEOUT,
+                        HandshakeStage::Unknown(_) => MEETING_TIMEOUT,
+                        HandshakeStage::Hello(..) | HandshakeStage::Answered { .. } => {
+                            HELLO_TIMEOUT
+                        }
                     };
                     caller = Caller {
                         socket,
@@ -291,12 +291,12 @@ impl Listener {
                         give_up: Instant::now() + patience,
                     };
                 }
-                Step::Proven(proven) => {
-                    return self.take_part(HeardCaller {
-                        peer: proven.peer,
-                        part: proven.part,
-                        others: proven.others,
-                        session: proven.session,
+                HandshakeStep::Proven(proof) => {
+                    return self.take_part(ProvenCaller {
+                        peer: proof.peer,
+                        part: proof.part,
+                        others: proof.others,
+                        session: proof.session,
                         socket,
                         give_up,
                     });
@@ -305,57 +305,57 @@ impl Listener {
         }
     }
 
-    fn go_on(&self, socket: &Socket, stage: Stage) -> Step {
+    fn next_step(&self, socket: &Socket, stage: HandshakeStage) -> HandshakeStep {
         match stage {
-            Stage::Hello(mut hello, heard) => {
-                let Some(heard) = read_on(socket, &mut hello, heard) else {
-                    return Step::Over;
+            HandshakeStage::Hello(mut hello, received) => {
+                let Some(received) = read_more(socket, &mut hello, received) else {
+                    return HandshakeStep::Over;
                 };
-                if !Hello::may_begin(&hello[..heard]) {
-                    return Step::Over;
+                if !Hello::may_begin(&hello[..received]) {
+                    return HandshakeStep::Over;
                 }
-                if heard < HELLO_BYTES {
-                    return Step::Stay(Stage::Hello(hello, heard));
+                if received < HELLO_BYTES {
+                    return HandshakeStep::Stay(HandshakeStage::Hello(hello, received));
                 }
                 match Hello::read(&hello, &self.keys, self.local.id) {
-                    Some(hello) => Step::Next(Stage::Unknown(Box::new(hello))),
-                    None => Step::Over,
+                    Some(hello) => HandshakeStep::Next(HandshakeStage::Unknown(Box::new(hello))),
+                    None => HandshakeStep::Over,
                 }
             }
-            Stage::Unknown(hello) => match self.members.get(hello.caller) {
-                // Nobody goes on before the answer: who does, or hangs up, is not waited for.
-                None if socket.has_input() => Step::Over,
-                None => Step::Stay(Stage::Unknown(hello)),
+            HandshakeStage::Unknown(hello) => match self.members.get(hello.caller) {
+                // A caller waits for the answer: one that sends more, or hangs up, is dropped.
+                None if socket.has_input() => HandshakeStep::Over,
+                None => HandshakeStep::Stay(HandshakeStage::Unknown(hello)),
                 Some(member) if self.is_of(&hello, member) => answer(socket, *hello),
-                Some(_) => Step::Over,
+                Some(_) => HandshakeStep::Over,
             },
-            Stage::Answered {
+            HandshakeStage::Answered {
                 peer,
                 part,
                 mut session,
                 mut confirmation,
-                heard,
+                received,
             } => {
-                let Some(heard) = read_on(socket, &mut confirmation, heard) else {
-                    return Step::Over;
+                let Some(received) = read_more(socket, &mut confirmation, received) else {
+                    return HandshakeStep::Over;
                 };
-                if heard < CONFIRMATION_BYTES {
-                    return Step::Stay(Stage::Answered {
+                if received < CONFIRMATION_BYTES {
+                    return HandshakeStep::Stay(HandshakeStage::Answered {
                         peer,
                         part,
                         session,
                         confirmation,
-                        heard,
+                        received,
                     });
                 }
                 match session.confirmed(part.connection, &confirmation) {
-                    Some(others) => Step::Proven(Proven {
+                    Some(others) => HandshakeStep::Proven(Proof {
                         peer,
                         part,
                         others,
                         session,
                     }),
-                    None => Step::Over,
+                    None => HandshakeStep::Over,
                 }
             }
         }
@@ -367,40 +367,40 @@ impl Listener {
         key == hello.key && cipher.is_ok_and(|cipher| cipher == hello.part.cipher)
     }
 
-    /// Makes a link when all of its connections are there.
-    fn take_part(&mut self, caller: HeardCaller) {
+    /// Makes a link when all of its connections are complete.
+    fn take_part(&mut self, caller: ProvenCaller) {
         let (peer, part) = (caller.peer, caller.part);
-        let of_peer = |other: &HeardCaller| other.peer == peer;
-        if self.heard.iter().filter(|other| of_peer(other)).count() >= HEARD_MAX {
-            // The oldest is of a link that does not come about.
-            let oldest = self.heard.iter().position(of_peer);
-            self.heard.remove(oldest.expect("there are some"));
+        let of_peer = |other: &ProvenCaller| other.peer == peer;
+        if self.proven.iter().filter(|other| of_peer(other)).count() >= PROVEN_MAX {
+            // The oldest belongs to a link that does not get complete.
+            let oldest = self.proven.iter().position(of_peer);
+            self.proven.remove(oldest.expect("there are some"));
         }
-        self.heard.push(caller);
-        let place = |heard: &[HeardCaller], connection| {
-            let is_part = |caller: &HeardCaller| caller.is_part(peer, part.call, connection);
-            heard.iter().position(is_part)
+        self.proven.push(caller);
+        let place = |proven: &[ProvenCaller], connection| {
+            let is_part = |caller: &ProvenCaller| caller.is_part(peer, part.call, connection);
+            proven.iter().position(is_part)
         };
-        let Some(first) = place(&self.heard, 0) else {
+        let Some(first) = place(&self.proven, 0) else {
             return;
         };
-        let others: Vec<u16> = others(self.heard[first].others).collect();
+        let others: Vec<u16> = others(self.proven[first].others).collect();
         if others
             .iter()
-            .any(|other| place(&self.heard, *other).is_none())
+            .any(|other| place(&self.proven, *other).is_none())
         {
             return;
         }
         let connections = [0].into_iter().chain(others);
         let parts = connections.filter_map(|connection| {
-            let place = place(&self.heard, connection)?;
-            Some(self.heard.remove(place))
+            let place = place(&self.proven, connection)?;
+            Some(self.proven.remove(place))
         });
-        let parts: Vec<HeardCaller> = parts.collect();
+        let parts: Vec<ProvenCaller> = parts.collect();
         self.decide(peer, parts);
     }
 
-    fn decide(&self, peer: EndpointId, mut parts: Vec<HeardCaller>) {
+    fn decide(&self, peer: EndpointId, mut parts: Vec<ProvenCaller>) {
         let verdict = match self.events.accept(peer) {
             true => HandshakeVerdict::Accept,
             false => HandshakeVerdict::Yield,
@@ -408,7 +408,7 @@ impl Listener {
         let reply = parts[0].session.verdict(verdict);
         // The first few bytes on a connection always fit.
         let sent = parts[0].socket.send(&[io::IoSlice::new(&reply)]);
-        let sealed = |part: HeardCaller| part.socket.seal(part.session.records());
+        let sealed = |part: ProvenCaller| part.socket.seal(part.session.records());
         let sockets: Vec<Socket> = parts.into_iter().map(sealed).collect();
         if verdict == HandshakeVerdict::Yield {
             return;
@@ -421,7 +421,7 @@ impl Listener {
             Ok(link) => self.events.connected(link),
             Err(error) => {
                 self.events.failed(peer);
-                // The caller sees the end and calls again, as it would for ever.
+                // The caller sees the end and calls again, without result.
                 if is_own_limit(&error) {
                     self.events.exhausted();
                 }
@@ -430,43 +430,44 @@ impl Listener {
     }
 }
 
-/// How a caller's handshake goes on.
-enum Step {
+/// The next step of a caller's handshake.
+enum HandshakeStep {
     /// It is dropped.
     Over,
-    /// Something has to come first.
-    Stay(Stage),
-    Next(Stage),
-    Proven(Proven),
+    /// More data is needed.
+    Stay(HandshakeStage),
+    Next(HandshakeStage),
+    Proven(Proof),
 }
 
-struct Proven {
+struct Proof {
     peer: EndpointId,
     part: LinkPart,
     others: u16,
     session: Box<Session>,
 }
 
-fn answer(socket: &Socket, hello: Hello) -> Step {
+fn answer(socket: &Socket, hello: Hello) -> HandshakeStep {
     let (peer, part) = (hello.caller, hello.part);
     let Some((session, answer)) = hello.answer() else {
-        return Step::Over;
+        return HandshakeStep::Over;
     };
     // The first few bytes on a connection always fit.
     match socket.send(&[io::IoSlice::new(&answer)]) {
-        Ok(bytes) if bytes == answer.len() => Step::Next(Stage::Answered {
+        Ok(bytes) if bytes == answer.len() => HandshakeStep::Next(HandshakeStage::Answered {
             peer,
             part,
             session: Box::new(session),
             confirmation: [0; CONFIRMATION_BYTES],
-            heard: 0,
+            received: 0,
         }),
-        _ => Step::Over,
+        _ => HandshakeStep::Over,
     }
 }
 
-/// Reads what has come. How much of the buffer is filled then; nothing if the connection is over.
-fn read_on(socket: &Socket, buffer: &mut [u8], filled: usize) -> Option<usize> {
+/// Reads available bytes. Returns how much of the buffer is filled then; None if the connection is
+/// over.
+fn read_more(socket: &Socket, buffer: &mut [u8], filled: usize) -> Option<usize> {
     match socket.reader().read(&mut buffer[filled..]) {
         Ok(0) => None,
         Ok(bytes) => Some(filled + bytes),
@@ -477,7 +478,7 @@ fn read_on(socket: &Socket, buffer: &mut [u8], filled: usize) -> Option<usize> {
     }
 }
 
-/// Tells the listener behind the other end to stop.
+/// Stops the listener behind the other end.
 pub(crate) fn stop(mut signal: &UnixStream) {
     // If the other end is closed, it has stopped.
     let _ = signal.write(&[0]);
@@ -517,14 +518,14 @@ mod tests {
     }
 
     #[test]
-    fn a_flood_from_one_host_pushes_out_itself() {
+    fn a_flood_from_one_host_displaces_itself() {
         let ((_local, transport), _events) = listening(&SUBJECT);
         let slow = dial(&transport, [127, 0, 0, 3]);
         (&*slow).write_all(b"weft").unwrap();
         let flood: Vec<_> = (0..2 * CALLERS_MAX)
             .map(|_| dial(&transport, [127, 0, 0, 2]))
             .collect();
-        // The first of the flood is ended, the one that was there before is not.
+        // The first connection of the flood is dropped, the earlier one from elsewhere is not.
         flood[0].set_read_timeout(Some(HELLO_TIMEOUT / 2)).unwrap();
         assert_eq!((&*flood[0]).read(&mut [0]).unwrap(), 0);
         slow.set_nonblocking(true).unwrap();

@@ -1,5 +1,5 @@
-//! The sending half of a link: small frames copied and sent together, large puts sent out of the
-//! caller's memory.
+//! The sending half of a link: small frames are copied and sent together, large puts are sent from
+//! the caller's memory.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
@@ -11,24 +11,24 @@ use crate::frame::{Frame, HEADER_BYTES};
 
 /// Puts up to this size are copied.
 const COPIED_BYTES_MAX: u64 = 2 << 10;
-/// Puts that can be under way. Many are of no use: one stream carries them one behind the other.
+/// The most puts under way. More have no benefit: one stream sends them one behind the other.
 const PUTS_MAX: usize = 16;
-/// Copied frames go out without being asked once there are this many bytes of them.
+/// Copied frames are sent immediately once there are this many bytes of them.
 const COALESCED_BYTES_MAX: usize = 64 << 10;
-/// One call sends about this much at most, so that other links get their turn.
+/// One call sends at most about this many bytes, so that other links get their turn.
 const CALL_BYTES_MAX: usize = 1 << 20;
-/// What one system call takes.
+/// The most slices of one system call.
 const SLICES_MAX: usize = 32;
-/// One frame of a large put carries so much: what is urgent waits for the end of one at most.
+/// The most payload in one frame of a large put: urgent operations wait at most for the end of one.
 const FRAME_PAYLOAD_MAX: u64 = 64 << 10;
 const FRAME_MAX: u64 = FRAME_PAYLOAD_MAX + HEADER_BYTES as u64;
 /// Tickets of urgent puts have this bit.
 const URGENT: u64 = 1 << 63;
-/// Above the number of a put, its ticket has the number of the connection.
+/// Above a put's number, its ticket has the number of the connection.
 const CONNECTION_SHIFT: u32 = 56;
 static ZEROS: [u8; 32 << 10] = [0; 32 << 10];
 
-/// Which of a link's streams: each keeps its own order.
+/// A link's stream: each keeps its own order.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Class {
     Ordinary,
@@ -57,17 +57,17 @@ impl Class {
     }
 }
 
-/// The number of the connection that the put with this ticket leaves by.
+/// The number of the connection that sends the put with this ticket.
 pub(crate) fn connection_of(ticket: Ticket) -> usize {
     ((ticket.0 & !URGENT) >> CONNECTION_SHIFT) as usize
 }
 
-/// Hands bytes to the connection and says how many it took. Without bytes: `WouldBlock` if some
-/// that it took have not left.
+/// Passes bytes to the connection and returns how many it accepted. Without bytes: `WouldBlock` if
+/// some that it accepted are not sent yet.
 pub(crate) type Send<'a> = &'a mut dyn FnMut(&[IoSlice<'_>]) -> io::Result<usize>;
 
 /// A put whose payload is being sent, as frames of at most [`FRAME_PAYLOAD_MAX`]: other frames can
-/// go in between.
+/// be sent in between.
 #[derive(Debug)]
 struct Put {
     ticket: Ticket,
@@ -79,41 +79,41 @@ struct Put {
     headers: Vec<u8>,
     /// Bytes of its frames, headers and payload, that are sent.
     sent: u64,
-    /// Frames that leave behind the put. The first is its signal, if it has one. In its place a
-    /// cancelled put has a fence that holds nothing: what was told of positions stays true.
+    /// Frames that are sent behind the put. The first is its signal, if it has one. A cancelled put
+    /// has a fence without effect in its place, so that positions in earlier fences stay valid.
     behind: VecDeque<u8>,
     signals: bool,
 }
 
-/// Frames that leave in this order: `ready`, then each put and what is behind it.
+/// Frames that are sent in this order: `ready`, then each put and the frames behind it.
 #[derive(Default, Debug)]
-struct Queue {
+struct FrameQueue {
     ready: VecDeque<u8>,
-    /// There is more in `ready` than signals that may be late.
+    /// `ready` holds more than signals that may be late.
     due: bool,
-    /// Some of what was in `ready` is sent: the rest may begin within a frame.
+    /// Part of `ready` is sent: the rest may begin within a frame.
     begun: bool,
     puts: VecDeque<Put>,
     tickets: u64,
-    /// An empty queue, for what is behind the next put.
+    /// An empty queue, for the frames behind the next put.
     spare: VecDeque<u8>,
 }
 
-/// What leaves by one connection: a queue for each class. Between two frames of the ordinary one,
-/// everything urgent goes first.
+/// The data that one connection sends: a queue for each class. Between two frames of the ordinary
+/// one, all urgent frames are sent first.
 #[derive(Default, Debug)]
 pub(crate) struct TcpOutgoing {
     connection: usize,
-    queues: [Queue; CLASSES.len()],
-    /// Bytes that were queued since the beginning: where the next frame begins.
+    queues: [FrameQueue; CLASSES.len()],
+    /// Bytes that were queued since the beginning: the position of the next frame.
     queued: u64,
     sent: u64,
-    /// The connection has taken bytes that have not left.
+    /// The connection has accepted bytes that are not sent yet.
     held: bool,
 }
 
 impl TcpOutgoing {
-    /// What leaves by the connection with this number.
+    /// The sending half of the connection with this number.
     pub(crate) fn of(connection: usize) -> Self {
         Self {
             connection,
@@ -121,17 +121,17 @@ impl TcpOutgoing {
         }
     }
 
-    /// Where the next frame begins, in bytes.
+    /// The position of the next frame, in bytes.
     pub(crate) fn position(&self) -> u64 {
         self.queued
     }
 
-    /// Bytes that have not left.
+    /// Bytes that are not sent yet.
     pub(crate) fn waiting(&self) -> u64 {
         self.queued - self.sent
     }
 
-    /// See [`weft_transport::Stream::put`]; `pieces` are not empty.
+    /// See [`weft_transport::Stream::put`]; `pieces` must not be empty.
     pub(crate) fn put(
         &mut self,
         class: Class,
@@ -195,8 +195,8 @@ impl TcpOutgoing {
         self.send_if_many(class, send)
     }
 
-    /// Queues a frame that may leave with the next one, but by a further connection, where messages
-    /// wait for it.
+    /// Queues a frame that may be sent with the next one, except on a further connection, where
+    /// messages wait for it.
     pub(crate) fn late(&mut self, class: Class, frame: &Frame) {
         self.queued += HEADER_BYTES as u64;
         match self.connection {
@@ -205,18 +205,18 @@ impl TcpOutgoing {
         }
     }
 
-    /// Whether anything is queued that may not be late.
+    /// Whether frames are queued that may not be late.
     pub(crate) fn is_due(&self) -> bool {
-        let due = |queue: &Queue| queue.due || queue.begun || !queue.puts.is_empty();
+        let due = |queue: &FrameQueue| queue.due || queue.begun || !queue.puts.is_empty();
         self.held || self.queues.iter().any(due)
     }
 
-    /// Sends what can go.
+    /// Sends as much as possible.
     pub(crate) fn flush(&mut self, send: Send<'_>) -> io::Result<FlushState> {
         self.advance(send)
     }
 
-    fn queue(&mut self, class: Class) -> &mut Queue {
+    fn queue(&mut self, class: Class) -> &mut FrameQueue {
         &mut self.queues[class as usize]
     }
 
@@ -227,8 +227,8 @@ impl TcpOutgoing {
         Ok(())
     }
 
-    /// Sends until everything is sent, the connection takes no more, or it is time to let others
-    /// have a turn.
+    /// Sends until everything is sent, the connection accepts no more, or other links should get
+    /// their turn.
     fn advance(&mut self, send: Send<'_>) -> io::Result<FlushState> {
         let mut sent = 0;
         while sent < CALL_BYTES_MAX {
@@ -253,14 +253,14 @@ impl TcpOutgoing {
             other => other.map(|_| false)?,
         };
         Ok(
-            match !self.held && self.queues.iter().all(Queue::is_empty) {
+            match !self.held && self.queues.iter().all(FrameQueue::is_empty) {
                 true => FlushState::Done,
                 false => FlushState::Pending,
             },
         )
     }
 
-    /// What goes next, as far as it fits into one system call.
+    /// The next bytes to send, as many as fit into one system call.
     fn collect<'a>(&'a self, slices: &mut Slices<'a>) {
         let [ordinary, urgent] = &self.queues;
         match urgent.is_empty() {
@@ -272,7 +272,7 @@ impl TcpOutgoing {
         }
     }
 
-    /// Takes note that so much was sent of what [`TcpOutgoing::collect`] gave.
+    /// Records that this many of the bytes from [`TcpOutgoing::collect`] were sent.
     fn consume(&mut self, bytes: u64) {
         self.sent += bytes;
         let [ordinary, urgent] = &mut self.queues;
@@ -285,7 +285,7 @@ impl TcpOutgoing {
     }
 }
 
-impl Queue {
+impl FrameQueue {
     fn is_empty(&self) -> bool {
         self.ready.is_empty() && self.puts.is_empty()
     }
@@ -312,7 +312,7 @@ impl Queue {
     ) {
         self.push(&Frame::put(region, offset..offset + bytes, signal).encode());
         for piece in pieces {
-            // SAFETY: whoever made the piece has promised that it can be read now.
+            // SAFETY: the piece's maker has promised that it can be read now.
             self.push(unsafe { std::slice::from_raw_parts(piece.start(), piece.len()) });
         }
     }
@@ -351,7 +351,7 @@ impl Queue {
         queued
     }
 
-    /// How much must leave before the end of a frame is reached.
+    /// How many bytes are left until the end of a frame.
     fn within_frame(&self) -> u64 {
         match (self.ready.is_empty(), self.puts.front()) {
             (false, _) if self.begun => self.ready.len() as u64,
@@ -360,7 +360,7 @@ impl Queue {
         }
     }
 
-    /// What goes next, up to a limit that is the end of a frame.
+    /// The next bytes to send, up to a limit that is the end of a frame.
     fn collect<'a>(&'a self, slices: &mut Slices<'a>, limit: u64) {
         if limit == 0 {
             return;
@@ -460,7 +460,7 @@ impl Put {
             let (from, to) = (range.start.max(start), range.end.min(end));
             if from < to {
                 let at = piece.start().wrapping_add((from - start) as usize);
-                // SAFETY: whoever made the piece has promised that it can be read until the put is
+                // SAFETY: the piece's maker has promised that it can be read until the put is
                 // complete or cancelled: then it is not among the pieces any more.
                 slices.add(unsafe { std::slice::from_raw_parts(at, (to - from) as usize) });
             }
@@ -482,7 +482,7 @@ impl Put {
 struct Slices<'a> {
     slices: [IoSlice<'a>; SLICES_MAX],
     count: usize,
-    /// Something did not fit: nothing that comes behind it may be added.
+    /// Something did not fit: later bytes must not be added.
     full: bool,
 }
 
@@ -497,7 +497,7 @@ impl Default for Slices<'_> {
 }
 
 impl<'a> Slices<'a> {
-    /// Adds bytes if there is room. No bytes need no room.
+    /// Adds bytes if there is room. Empty slices need no room.
     fn add(&mut self, bytes: &'a [u8]) {
         if bytes.is_empty() {
             return;

@@ -1,21 +1,21 @@
-//! The memory that a peer's payloads go to: the ranges of regions that they name, or what these are
-//! redirected to.
+//! The destination memory of a peer's payloads: the ranges of regions that they name, or the memory
+//! to which these are redirected.
 
 use std::ops::Range;
 
 use weft_transport::{Grants, IovecMut, Redirection, RegionKey};
 
-/// What one peer may write to, and where it goes.
+/// The ranges that one peer may write to, and their redirections.
 #[derive(Debug)]
-pub(crate) struct Places {
+pub(crate) struct PeerPlaces {
     pub(crate) grants: Grants,
     redirects: Vec<Redirect>,
 }
 
 /// See [`weft_transport::Redirections::redirect`].
 ///
-/// Invariant: `range` is as long as `into`, and all of `written` lies in it, in the order in which
-/// it was written.
+/// Invariant: `range` is as long as `into`, and all of `written` is within it, in the order in
+/// which it was written.
 #[derive(Debug)]
 struct Redirect {
     name: Redirection,
@@ -25,9 +25,9 @@ struct Redirect {
     written: Vec<Range<u64>>,
 }
 
-impl Places {
+impl PeerPlaces {
     pub(crate) fn new(grants: Grants) -> Self {
-        Places {
+        PeerPlaces {
             grants,
             redirects: Vec::new(),
         }
@@ -48,7 +48,7 @@ impl Places {
         });
     }
 
-    /// After this returns, nothing is written to its memory any more.
+    /// Ends a redirection. After this returns, nothing is written to its memory any more.
     pub(crate) fn take_back(&mut self, name: Redirection) -> Vec<Range<u64>> {
         let mut redirects = self.redirects.iter();
         match redirects.position(|redirect| redirect.name == name) {
@@ -57,8 +57,8 @@ impl Places {
         }
     }
 
-    /// Lets `write` fill the memory that a granted range begins in, as far as that reaches, and say
-    /// how much it has filled. None if the region is withdrawn.
+    /// Calls `write` with the memory at the start of a granted range, up to the end of that memory;
+    /// `write` returns how many bytes it has filled. None if the region is withdrawn.
     pub(crate) fn fill<E>(
         &mut self,
         region: RegionKey,
@@ -70,7 +70,7 @@ impl Places {
                 && redirect.range.start < range.end
                 && range.start < redirect.range.end
         };
-        // The one that begins first, so that what lies before it goes to the region.
+        // The redirection that begins first, so that bytes before it are written to the region.
         let first = self.redirects.iter_mut().filter(overlaps);
         match first.min_by_key(|redirect| redirect.range.start) {
             Some(redirect) if redirect.range.start <= range.start => {
@@ -94,15 +94,15 @@ impl Places {
                 .at(&range)
                 .expect("granted ranges are in the region");
             let bytes = (range.end - range.start) as usize;
-            // SAFETY: the range lies within the mapped region and is granted to this peer alone;
-            // the owner reads it only after the signal that follows the payload.
+            // SAFETY: the range is within the mapped region and is granted to this peer alone; the
+            // owner reads it only after the signal that follows the payload.
             write(unsafe { std::slice::from_raw_parts_mut(start.as_ptr(), bytes) })
         })
     }
 }
 
 impl Redirect {
-    /// Of a range that begins in this one's.
+    /// Fills the memory of a range that begins within this redirection.
     fn fill<E>(
         &mut self,
         range: &Range<u64>,
@@ -111,8 +111,8 @@ impl Redirect {
         let skipped = (range.start - self.range.start) as usize;
         let bytes = (range.end.min(self.range.end) - range.start) as usize;
         let start = self.into.start().wrapping_add(skipped);
-        // SAFETY: within `into`, whose maker has promised that it stays writable, and that nobody
-        // else touches it, until the redirection is taken back: then it is not found here.
+        // SAFETY: within `into`, whose maker has promised that it stays writable, and that nothing
+        // else accesses it, until the redirection is taken back: then it is not found here.
         let filled = write(unsafe { std::slice::from_raw_parts_mut(start, bytes) })?;
         let end = range.start + filled.min(bytes) as u64;
         match self.written.last_mut() {

@@ -8,14 +8,14 @@ use ring::hkdf::{HKDF_SHA256, Prk};
 
 use crate::encryption::Cipher;
 
-/// What a sealed record has besides its bytes.
+/// The overhead of a sealed record.
 pub(crate) const TAG_BYTES: usize = 16;
-/// A key is replaced after so many records, long before a cipher gives anything away: RFC 8446,
+/// A key is replaced after this many records, long before a cipher becomes insecure: RFC 8446,
 /// section 5.5, has 2^24.5 records of 16 KiB for AES-GCM.
 const RECORDS_PER_KEY: u64 = 1 << 24;
 
-/// The key of one direction of a connection, and what follows from it. Both ends count records, so
-/// they change keys at the same one; from a key, those before it cannot be found.
+/// The key of one direction of a connection, from which the next key is derived. Both ends count
+/// records, so they change keys at the same record; earlier keys cannot be derived from a key.
 #[derive(Debug)]
 pub(crate) struct RecordKey {
     cipher: Cipher,
@@ -38,7 +38,7 @@ impl RecordKey {
         tag.as_ref().try_into().map_err(io::Error::other)
     }
 
-    /// Decrypts the next record, which its tag lies behind; false if it is not that one.
+    /// Decrypts the next record, which is followed by its tag; false if it is not that record.
     pub(crate) fn open(&mut self, record: &mut [u8]) -> io::Result<bool> {
         let nonce = self.nonce();
         Ok((self.key)
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_are_changed_on_both_ends_at_once() {
+    fn both_ends_change_keys_at_the_same_record() {
         for cipher in [Cipher::AesGcm, Cipher::ChaCha20Poly1305] {
             let [mut a, mut b] = pair(cipher);
             let first = sealed(&mut a, b"bytes");

@@ -12,17 +12,17 @@ use crate::incoming::TcpIncoming;
 use crate::traffic_tests::MemoryWire;
 
 const POOL: u64 = 64 << 10;
-/// What the peer may write to.
+/// The range that the peer may write to.
 const GRANTED: Range<u64> = 4096..POOL;
-/// Nothing that is sent has such a byte.
+/// No sent byte has this value.
 const UNTOUCHED: u8 = 255;
-/// Where the puts of the plain tests go.
+/// The range of the puts in the plain tests.
 const PLACE: Range<u64> = 8192..9192;
-/// What has come of them when something happens.
+/// The part of them that has arrived when something happens.
 const FIRST: Range<u64> = PLACE.start..PLACE.start + 400;
 const REST: Range<u64> = FIRST.end..PLACE.end;
 
-/// Memory that payloads are redirected to.
+/// Memory to which payloads are redirected.
 struct Target {
     name: Redirection,
     place: Range<u64>,
@@ -41,7 +41,7 @@ impl Target {
 
     fn redirect(&mut self, incoming: &mut TcpIncoming) {
         // SAFETY: the tests keep the memory until its redirection is taken back or the receiver is
-        // gone, and look at it after that only.
+        // gone, and read it only afterwards.
         let into = unsafe { IovecMut::new(self.memory.as_mut_ptr(), self.memory.len()) };
         incoming.redirect(self.name, (RegionKey::POOL, self.place.start), into);
     }
@@ -78,7 +78,8 @@ fn put(wire: &mut MemoryWire, range: &Range<u64>, seed: u8) -> Vec<u8> {
     bytes
 }
 
-/// The header and the first 400 bytes of a put to [`PLACE`] have come: of 1000, all for `target`.
+/// The header and the first 400 bytes of a put to [`PLACE`] have arrived: of 1000, all for
+/// `target`.
 fn in_mid_payload(target: &mut Target) -> (Arc<Segment>, TcpIncoming, MemoryWire, Vec<u8>) {
     let (pool, mut incoming) = receiver();
     target.redirect(&mut incoming);
@@ -91,11 +92,11 @@ fn in_mid_payload(target: &mut Target) -> (Arc<Segment>, TcpIncoming, MemoryWire
 }
 
 #[test]
-fn what_comes_after_a_redirection_is_taken_back_is_in_the_region() {
+fn bytes_after_take_back_are_in_the_region() {
     let mut target = Target::new(1, PLACE);
     let (pool, mut incoming, mut wire, sent) = in_mid_payload(&mut target);
-    let come = incoming.take_back(target.name);
-    assert_eq!(come, from_ref(&FIRST));
+    let redirected = incoming.take_back(target.name);
+    assert_eq!(redirected, from_ref(&FIRST));
     for _ in 0..2 {
         incoming.step(&mut wire).unwrap();
     }
@@ -109,7 +110,7 @@ fn what_comes_after_a_redirection_is_taken_back_is_in_the_region() {
 }
 
 #[test]
-fn what_came_before_a_redirection_stays_in_the_region() {
+fn bytes_before_a_redirection_stay_in_place() {
     let (pool, mut incoming) = receiver();
     let mut wire = MemoryWire::new(vec![HEADER_BYTES, 400, 300, 300]);
     let sent = put(&mut wire, &PLACE, 2);
@@ -121,46 +122,46 @@ fn what_came_before_a_redirection_stays_in_the_region() {
     for _ in 0..2 {
         incoming.step(&mut wire).unwrap();
     }
-    let come = incoming.take_back(target.name);
-    assert_eq!(come, from_ref(&REST));
+    let redirected = incoming.take_back(target.name);
+    assert_eq!(redirected, from_ref(&REST));
     assert_eq!(target.memory[..400], [UNTOUCHED; 400]);
     assert_eq!(target.memory[400..], sent[400..]);
     assert_eq!(part(&contents(&pool), &PLACE)[..400], sent[..400]);
 }
 
 #[test]
-fn what_is_revoked_in_mid_payload_is_written_nowhere() {
+fn range_revoked_mid_payload_is_not_written() {
     let mut target = Target::new(1, PLACE);
     let (pool, mut incoming, mut wire, _) = in_mid_payload(&mut target);
     incoming.revoke(RegionKey::POOL, PLACE);
     for _ in 0..2 {
         incoming.step(&mut wire).unwrap();
     }
-    // Nor is what is put there later.
+    // Neither is a later put.
     wire.portions = Box::new(std::iter::repeat(777));
     put(&mut wire, &PLACE, 3);
     while !wire.bytes.is_empty() {
         incoming.step(&mut wire).unwrap();
     }
-    let come = incoming.take_back(target.name);
-    assert_eq!(come, from_ref(&FIRST));
+    let redirected = incoming.take_back(target.name);
+    assert_eq!(redirected, from_ref(&FIRST));
     assert_eq!(target.memory[400..], [UNTOUCHED; 600]);
     assert_eq!(part(&contents(&pool), &PLACE), [0; 1000]);
 }
 
 #[test]
-fn what_a_dead_peer_has_not_sent_is_not_there() {
+fn unsent_bytes_of_a_dead_peer_are_missing() {
     let mut target = Target::new(1, PLACE);
     let (_, mut incoming, _, sent) = in_mid_payload(&mut target);
     incoming.step(&mut std::io::empty()).unwrap_err();
-    let come = incoming.take_back(target.name);
-    assert!(come.iter().all(|part| part.end <= FIRST.end));
+    let redirected = incoming.take_back(target.name);
+    assert!(redirected.iter().all(|part| part.end <= FIRST.end));
     assert_eq!(target.memory[..400], sent[..400]);
     assert_eq!(target.memory[400..], [UNTOUCHED; 600]);
 }
 
 #[test]
-fn a_peer_reaches_no_more_by_a_redirection_than_was_granted() {
+fn redirection_does_not_extend_the_grant() {
     let (_, mut incoming) = receiver();
     let mut target = Target::new(1, 0..GRANTED.start);
     target.redirect(&mut incoming);
@@ -196,7 +197,7 @@ enum RedirectAction {
     Redirect {
         place: Range<u64>,
     },
-    /// The one with this number, modulo how many there are.
+    /// The one with this number, modulo their count.
     TakeBack(usize),
     Receive(usize),
 }
@@ -219,10 +220,10 @@ fn actions() -> impl Strategy<Value = Vec<RedirectAction>> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
-    /// Whoever copies what has gone elsewhere to its place, when a redirection is taken back, has
-    /// what would have landed there without it.
+    /// A caller that copies the redirected bytes to their place, when a redirection is taken back,
+    /// has the bytes that would have been received there without it.
     #[test]
-    fn region_and_redirections_together_hold_what_was_sent(
+    fn region_and_redirections_hold_all_bytes(
         actions in actions(),
         portions in prop::collection::vec(prop_oneof![1..100_usize, 1..30_000_usize], 1..20),
     ) {
@@ -231,9 +232,9 @@ proptest! {
         let mut expected = vec![0; POOL as usize];
         let (mut targets, mut names) = (Vec::<Target>::new(), 0);
         let take_back = |target: Target, incoming: &mut TcpIncoming| {
-            let come = incoming.take_back(target.name);
+            let redirected = incoming.take_back(target.name);
             for (at, byte) in target.place.clone().zip(&target.memory) {
-                match come.iter().any(|part| part.contains(&at)) {
+                match redirected.iter().any(|part| part.contains(&at)) {
                     true => poke(&pool, at, *byte),
                     false => assert_eq!(*byte, UNTOUCHED, "{at}"),
                 }

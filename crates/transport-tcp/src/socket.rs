@@ -14,22 +14,22 @@ use crate::congestion::CongestionChoice;
 use crate::descriptor::unconnected;
 use crate::records::{RecordReader, Records};
 
-/// How soon a blocking call notices that it has been cancelled.
+/// How soon a blocking call detects that it has been cancelled.
 const CANCEL_POLL: Duration = Duration::from_millis(30);
 
-/// The kernel takes more only while less than this is waiting to be sent: what lies there cannot be
-/// overtaken by what is urgent.
+/// The kernel accepts more only while fewer bytes than this are waiting to be sent: urgent frames
+/// cannot overtake them.
 const UNSENT_BYTES_MAX: u64 = 128 << 10;
-/// A connection that shares that with others keeps so much of it.
+/// The least share of that for each connection of a link.
 const UNSENT_BYTES_MIN: u64 = 32 << 10;
 
-/// A peer of which nothing has come for so long is asked for a sign of life.
+/// A peer that has sent nothing for this long is probed.
 pub(crate) const IDLE: Duration = Duration::from_secs(1);
 
 /// How connections are set up.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SocketOptions {
-    /// How long a vanished host may go unnoticed.
+    /// How long a vanished host may stay undetected.
     pub(crate) peer_timeout: Duration,
     pub(crate) traffic_class: TrafficClass,
     pub(crate) congestion: CongestionChoice,
@@ -39,12 +39,12 @@ pub(crate) struct SocketOptions {
 #[derive(Debug)]
 pub(crate) struct Socket {
     stream: Descriptor<TcpStream>,
-    /// What seals all that is sent and opens all that comes, if anything does.
+    /// The encryption of the connection, if any.
     records: Option<Records>,
 }
 
 impl Socket {
-    /// Takes over a connected stream.
+    /// Sets up a connected stream.
     pub(crate) fn new(stream: Descriptor<TcpStream>, options: SocketOptions) -> io::Result<Self> {
         stream.set_nonblocking(true)?;
         stream.set_nodelay(true)?;
@@ -66,7 +66,7 @@ impl Socket {
         Ok(socket)
     }
 
-    /// Shares with the other connections of a link what may wait in the kernel.
+    /// Divides the limit of unsent bytes among the connections of a link.
     pub(crate) fn share_unsent(&self, connections: usize) -> io::Result<()> {
         let share = (UNSENT_BYTES_MAX / connections as u64).max(UNSENT_BYTES_MIN);
         set(
@@ -77,13 +77,13 @@ impl Socket {
         )
     }
 
-    /// From now on seals what is sent and opens what comes.
+    /// Encrypts the connection from now on.
     pub(crate) fn seal(self, records: Option<Records>) -> Self {
         Self { records, ..self }
     }
 
-    /// Takes some of the bytes, to send them. `WouldBlock` if none can be taken now. Without bytes:
-    /// if some that were taken before have not left.
+    /// Accepts some of the bytes for sending. `WouldBlock` if none can be accepted now. Without
+    /// bytes: if some that were accepted before are not sent yet.
     pub(crate) fn send(&self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
         match &self.records {
             Some(records) => records.send(slices, |sealed| self.write(&[IoSlice::new(sealed)])),
@@ -95,7 +95,7 @@ impl Socket {
     fn write(&self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
         // SAFETY: all zeros is a valid message header.
         let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
-        // An `IoSlice` has the layout of an `iovec`, and the kernel only reads what it points to.
+        // An `IoSlice` has the layout of an `iovec`, and the kernel only reads its bytes.
         header.msg_iov = slices.as_ptr().cast_mut().cast();
         header.msg_iovlen = slices.len() as _;
         let flags = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
@@ -112,24 +112,24 @@ impl Socket {
         }
     }
 
-    /// What was read already from the connection and not given out, if that is enough to be.
+    /// Bytes that were read from the connection and not delivered, if they can be.
     pub(crate) fn received(&self) -> Option<impl Read> {
         self.records.as_ref()?.received()
     }
 
-    /// Whether something has come that was not read, or the end.
+    /// Whether data that was not read, or the end, has arrived.
     pub(crate) fn has_input(&self) -> bool {
         let peeked = self.stream.peek(&mut [0]);
         !peeked.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
     }
 
-    /// Ends one or both directions. Whoever reads sees the end.
-    pub(crate) fn shutdown(&self, how: Shutdown) {
+    /// Ends one or both directions. Readers see the end.
+    pub(crate) fn shutdown(&self, direction: Shutdown) {
         // A connection that is down already needs no shutdown.
-        let _ = self.stream.shutdown(how);
+        let _ = self.stream.shutdown(direction);
     }
 
-    /// How long a segment and its acknowledgement take, as the kernel has measured so far.
+    /// The round-trip time, as the kernel has measured it so far.
     pub(crate) fn round_trip(&self) -> Duration {
         let info = self.info();
         info.map_or(Duration::ZERO, |info| {
@@ -137,17 +137,17 @@ impl Socket {
         })
     }
 
-    /// How long ago the peer's host last gave a sign of life, if it owes one: something is on its
-    /// way and not acknowledged.
+    /// The age of the peer host's last acknowledgement, if one is missing: sent data is not
+    /// acknowledged.
     pub(crate) fn silence(&self) -> Option<Duration> {
         let info = self.info()?;
         let owes = info.tcpi_unacked > 0 || info.tcpi_probes > 0;
-        // What only brings data may acknowledge nothing new for long.
+        // A peer that only sends data may acknowledge nothing new for long.
         let last_sign = info.tcpi_last_ack_recv.min(info.tcpi_last_data_recv);
         owes.then(|| Duration::from_millis(last_sign.into()))
     }
 
-    /// What has passed over the connection.
+    /// The traffic of the connection.
     pub(crate) fn traffic(&self) -> Option<TrafficCounts> {
         let info = self.info()?;
         Some(TrafficCounts {
@@ -157,7 +157,7 @@ impl Socket {
         })
     }
 
-    /// What the kernel knows of the connection.
+    /// The kernel's information about the connection.
     fn info(&self) -> Option<libc::tcp_info> {
         let mut info = MaybeUninit::<libc::tcp_info>::zeroed();
         let mut bytes = size_of::<libc::tcp_info>() as libc::socklen_t;
@@ -169,8 +169,8 @@ impl Socket {
         if result != 0 {
             return None;
         }
-        // SAFETY: it consists of numbers only, was zeroed, and the kernel filled it as far as it
-        // knows it.
+        // SAFETY: it consists of numbers only, was zeroed, and the kernel filled the part that it
+        // knows.
         Some(unsafe { info.assume_init() })
     }
 
@@ -210,7 +210,7 @@ impl Socket {
     }
 }
 
-/// What comes over a connection.
+/// The received data of a connection.
 enum SocketReader<'a> {
     Plain(&'a TcpStream),
     Opening(RecordReader<'a, &'a TcpStream>),
@@ -232,10 +232,13 @@ impl Read for SocketReader<'_> {
     }
 }
 
-/// The ports that the system gives to sockets that ask for any.
+/// The range of ports that the system assigns.
 const PORT_RANGE: &str = "/proc/sys/net/ipv4/ip_local_port_range";
 
-/// As [`connect_from`], from whichever address of this host leads there.
+/// Like [`connect_from`], from the source address that the route selects.
+///
+/// # Errors
+/// As for [`connect_from`].
 pub fn connect(
     address: SocketAddr,
     deadline: Instant,
@@ -244,8 +247,12 @@ pub fn connect(
     connect_from(None, address, deadline, cancel)
 }
 
-/// Connects a non-blocking stream. Waits until that is done, refused, past the deadline, or
-/// cancelled (noticed within 50 ms).
+/// Connects a non-blocking stream. Waits until it is connected, refused, past the deadline, or
+/// cancelled (within 50 ms).
+///
+/// # Errors
+/// [`LinkError::Absent`] if nothing listens there, [`LinkError::TimedOut`] past the deadline,
+/// [`LinkError::Cancelled`] once `cancel` is true, or [`LinkError::Io`] with the system's reason.
 pub fn connect_from(
     source: Option<IpAddr>,
     address: SocketAddr,
@@ -279,8 +286,11 @@ pub fn connect_from(
     }
 }
 
-/// Listens, with room for all ranks of a large job to come at the same moment (the system bounds it
-/// further).
+/// Listens, with room for the simultaneous connections of all ranks of a large job (the system may
+/// limit it further).
+///
+/// # Errors
+/// If an address is in use or not one of this host, or no descriptor is left.
 pub fn listen(addresses: &[SocketAddr]) -> io::Result<Descriptor<TcpListener>> {
     const QUEUE: libc::c_int = 4096;
     let listener = Descriptor::make(|| TcpListener::bind(addresses));
@@ -298,7 +308,7 @@ fn start_connecting(raw: RawFd, address: SocketAddr) -> io::Result<()> {
     })
 }
 
-/// Has a socket send from an address, of any port.
+/// Binds a socket to an address, with any port.
 fn bind(raw: RawFd, source: IpAddr) -> io::Result<()> {
     let source = SocketAddr::new(source, 0);
     // SAFETY: as above.
@@ -307,7 +317,7 @@ fn bind(raw: RawFd, source: IpAddr) -> io::Result<()> {
     })
 }
 
-/// Does a system call with an address as the kernel wants it.
+/// Makes a system call with an address in the kernel's form.
 fn with_raw(
     name: &'static str,
     address: SocketAddr,
@@ -365,14 +375,14 @@ fn wait_until(
     }
 }
 
-/// Says which limit is met where no port is left to bind, or to connect from.
+/// Adds the limit that was reached if no port is free to bind, or to connect from.
 pub(crate) fn explained(error: io::Error) -> io::Error {
     match error.kind() {
         kind @ (io::ErrorKind::AddrInUse | io::ErrorKind::AddrNotAvailable) => {
             let range = std::fs::read_to_string(PORT_RANGE).unwrap_or_default();
             let (range, why) = (range.trim().replace('\t', "-"), error);
             let text = format!(
-                "{why}. The address is none of this host's, or no port of {PORT_RANGE} ({range}) is free"
+                "{why}. The address is not one of this host, or no port of {PORT_RANGE} ({range}) is free"
             );
             io::Error::new(kind, text)
         }
@@ -380,7 +390,7 @@ pub(crate) fn explained(error: io::Error) -> io::Error {
     }
 }
 
-/// What `poll` takes for one descriptor.
+/// The argument of `poll` for one descriptor.
 pub fn poll_entry(raw: RawFd, events: i16) -> libc::pollfd {
     libc::pollfd {
         fd: raw,
@@ -390,6 +400,9 @@ pub fn poll_entry(raw: RawFd, events: i16) -> libc::pollfd {
 }
 
 /// Waits for events, rounding the time up to whole milliseconds. Returns how many entries have one.
+///
+/// # Errors
+/// The system's reason, except for an interruption, which counts as no event.
 pub fn poll(entries: &mut [libc::pollfd], timeout: Duration) -> io::Result<usize> {
     let millis = timeout.as_millis().min(60_000) as libc::c_int + 1;
     // SAFETY: the pointer and the count describe `entries`, which outlive the call.
@@ -401,14 +414,14 @@ pub fn poll(entries: &mut [libc::pollfd], timeout: Duration) -> io::Result<usize
     }
 }
 
-/// Whether somebody waits to be taken in.
-pub fn is_called(socket: &TcpListener) -> bool {
+/// Whether a caller waits to be accepted.
+pub fn has_waiting_caller(socket: &TcpListener) -> bool {
     let mut watched = [poll_entry(socket.as_raw_fd(), libc::POLLIN)];
     poll(&mut watched, Duration::ZERO).is_ok() && watched[0].revents != 0
 }
 
-/// Makes the kernel probe an idle peer, so that one whose host vanished owes a sign of life. The
-/// kernel gives it up `peer_timeout` after the first probe that is not answered.
+/// Makes the kernel probe an idle peer, so that an acknowledgement is missing if its host vanished.
+/// The kernel gives the peer up `peer_timeout` after the first unanswered probe.
 fn keep_alive(stream: &TcpStream, peer_timeout: Duration) -> io::Result<()> {
     let seconds = peer_timeout.as_millis().div_ceil(1000).max(1) as u64;
     let interval = (seconds / 5).max(1);
@@ -424,16 +437,16 @@ fn keep_alive(stream: &TcpStream, peer_timeout: Duration) -> io::Result<()> {
     set(stream, libc::IPPROTO_TCP, libc::TCP_KEEPCNT, probes)
 }
 
-/// Bounds how long the kernel waits before it sends again what is not acknowledged. It waits twice
-/// as long each time: once a line is back that was cut for a while, it would wait about as long
-/// again, and what is silent for `peer_timeout` counts as vanished.
+/// Bounds the kernel's retransmission timeout, which doubles each time: after a line was cut for a
+/// while, the kernel would wait about as long again, and a peer that is silent for `peer_timeout`
+/// counts as vanished.
 fn retry_often(stream: &TcpStream, peer_timeout: Duration) {
-    /// As `linux/tcp.h` has it since Linux 6.15.
+    /// As in `linux/tcp.h` since Linux 6.15.
     const TCP_RTO_MAX_MS: i32 = 44;
     const LEAST: Duration = Duration::from_secs(1);
     const MOST: Duration = Duration::from_secs(120);
     let longest = (peer_timeout / 8).clamp(LEAST, MOST).as_millis() as u64;
-    // Older kernels refuse: there it takes longer until a line is in use again.
+    // Older kernels reject the option: there it takes longer until a repaired line is used again.
     let _ = set(stream, libc::IPPROTO_TCP, TCP_RTO_MAX_MS, longest);
 }
 
@@ -469,7 +482,7 @@ mod tests {
 
     use super::*;
 
-    /// The byte of the IP header that tells a connection's class.
+    /// The byte of the IP header with a connection's class.
     fn mark(class: TrafficClass) -> i32 {
         let listener = listen(&["127.0.0.1:0".parse().unwrap()]).unwrap();
         let stream = Descriptor::make(|| TcpStream::connect(listener.local_addr()?)).unwrap();
@@ -489,7 +502,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kernel_counts_what_passes() {
+    fn the_kernel_counts_traffic() {
         let listener = listen(&["127.0.0.1:0".parse().unwrap()]).unwrap();
         let stream = Descriptor::make(|| TcpStream::connect(listener.local_addr()?)).unwrap();
         let mut far = listener.accept().unwrap().0;
@@ -507,15 +520,15 @@ mod tests {
             AtomicBool::new(false),
         );
         (socket.receive_exactly(&mut [0; 500], deadline, &cancel)).unwrap();
-        // The peer's bytes have brought the acknowledgement of what was sent before.
+        // The peer's bytes carried the acknowledgement of the earlier ones.
         let traffic = socket.traffic().unwrap();
         assert_eq!((traffic.received_bytes, traffic.retransmissions), (500, 0));
-        // The kernel counts the beginning of the connection as a byte.
+        // The kernel counts the start of the connection as a byte.
         assert!((1000..=1001).contains(&traffic.sent_bytes), "{traffic:?}");
     }
 
     #[test]
-    fn packets_bear_their_class() {
+    fn packets_carry_their_class() {
         assert_eq!(mark(TrafficClass::BestEffort), 0);
         assert_eq!(mark(TrafficClass::Bulk), 1 << 2);
         assert_eq!(mark(TrafficClass::LowLatency), 40 << 2);

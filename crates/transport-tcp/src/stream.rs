@@ -1,4 +1,4 @@
-//! A link's streams but the first.
+//! A link's streams except the first.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use crate::link::{NumberedStream, TcpLink};
 
 impl NumberedStream {
     fn link(&self) -> Result<Arc<TcpLink>, LinkError> {
-        // There while the stream is: it is part of the link.
+        // It exists while the stream does: the stream is part of the link.
         self.link.upgrade().ok_or(LinkError::Left)
     }
 }

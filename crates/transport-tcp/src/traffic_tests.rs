@@ -19,18 +19,17 @@ use crate::outgoing::{CLASSES, Class, TcpOutgoing};
 use crate::record_key::RecordKey;
 use crate::records::{Opening, Sealing};
 
-/// What is urgent writes to the second half: no order is promised between the two streams.
+/// Urgent operations write to the second half: the two streams have no common order.
 const HALF: u64 = 256 << 10;
 const POOL: u64 = 2 * HALF;
 const DATA: Range<u64> = 4096..HALF;
 const FLAGS: Range<u64> = 0..4096;
 
-/// A connection between two halves of a link in memory, which takes and gives as many bytes at a
-/// time as it likes.
+/// A connection in memory between two halves of a link, which transfers random numbers of bytes.
 pub(crate) struct MemoryWire {
     pub(crate) bytes: VecDeque<u8>,
     pub(crate) portions: Box<dyn Iterator<Item = usize>>,
-    /// Of both ends, where the connection is encrypted.
+    /// Of both ends, if the connection is encrypted.
     records: Option<(Sealing, Opening)>,
 }
 
@@ -121,7 +120,7 @@ enum TrafficAction {
         offset: u64,
         pieces: Vec<Vec<u8>>,
         signal: Option<Signal>,
-        /// Cancel it if it is under way when so many actions have followed.
+        /// Cancels the put if it is still under way after this many further actions.
         patience: Option<usize>,
     },
     Signal(Class, Signal),
@@ -135,7 +134,7 @@ fn classes() -> impl Strategy<Value = Class> {
     prop::sample::select(CLASSES.to_vec())
 }
 
-/// An offset in the half that belongs to a class.
+/// An offset in the half of a class.
 fn moved(class: Class, offset: u64) -> u64 {
     offset + class as u64 * HALF
 }
@@ -200,7 +199,7 @@ fn actions() -> impl Strategy<Value = TrafficAction> {
     ]
 }
 
-/// Sender, wire and receiver, and what the receiver is to end up with.
+/// Sender, wire and receiver, and the receiver's expected contents.
 struct Rig {
     outgoing: TcpOutgoing,
     wire: MemoryWire,
@@ -213,19 +212,19 @@ struct Rig {
     received: Vec<Vec<u8>>,
 }
 
-/// What a call writes.
+/// The write of a call.
 struct Write {
     offset: u64,
     bytes: Vec<u8>,
     signal: Option<Signal>,
-    /// Its bytes may or may not be there. Its signal is not.
+    /// Its bytes may have been written. Its signal must not be stored.
     cancelled: bool,
 }
 
-/// A put that is under way, with the memory that it reads.
+/// A put that is under way, with its source memory.
 struct TrafficPut {
     ticket: Ticket,
-    /// Which of those written it is.
+    /// Its number among the writes.
     number: usize,
     patience: Option<usize>,
     _pieces: Vec<Vec<u8>>,
@@ -345,7 +344,7 @@ impl Rig {
         self.expect(offset, pieces.concat(), signal);
     }
 
-    /// Lets go of puts that are complete, and gives up those whose time has come.
+    /// Drops puts that are complete, and cancels those that are due.
     fn cancel(&mut self) {
         let outgoing = &self.outgoing;
         let pending = |ticket: Ticket| ticket.0 >= outgoing.first_under_way(Class::of(ticket)).0;
@@ -372,7 +371,7 @@ impl Rig {
         Ok(())
     }
 
-    /// Until nothing is under way any more. Whatever the portions were, there is progress now.
+    /// Continues until nothing is under way any more, with portions that allow progress.
     fn settle(&mut self) {
         self.wire.portions = Box::new(std::iter::repeat(777));
         loop {
@@ -401,7 +400,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
     #[test]
-    fn what_is_sent_is_what_arrives(
+    fn traffic_arrives_unchanged(
         cipher in prop::sample::select(vec![None, Some(Cipher::AesGcm), Some(Cipher::ChaCha20Poly1305)]),
         actions in prop::collection::vec(actions(), 1..25),
         portions in prop::collection::vec(prop_oneof![Just(0), 1..100_usize, 1..50_000_usize], 1..20),
@@ -423,7 +422,7 @@ proptest! {
     }
 
     #[test]
-    fn hostile_bytes_touch_only_what_was_granted(
+    fn hostile_bytes_write_only_granted_ranges(
         words in prop::collection::vec(
             prop_oneof![0..5_u64, 0..POOL / 1024, Just(u64::MAX), Just(8192), Just(64), any::<u64>()],
             5..200,
@@ -449,7 +448,7 @@ proptest! {
 }
 
 #[test]
-fn a_range_revoked_in_the_middle_of_a_put_is_written_no_more() {
+fn range_revoked_during_a_put_stays_unwritten() {
     let pool = Arc::new(Segment::create("traffic-test", POOL).unwrap());
     let mut incoming = TcpIncoming::new(Regions::new(pool.clone()), 0);
     incoming.grant(RegionKey::POOL, DATA);
@@ -485,7 +484,7 @@ fn a_range_revoked_in_the_middle_of_a_put_is_written_no_more() {
     assert_eq!(
         at(range.start),
         7,
-        "what came before may stay, without the signal"
+        "bytes from before may remain, without the signal"
     );
     assert_eq!(
         [
@@ -498,9 +497,9 @@ fn a_range_revoked_in_the_middle_of_a_put_is_written_no_more() {
     assert_eq!(pool.word(then.offset).load(Ordering::Acquire), 2);
 }
 
-/// A kernel may take all of a put but the signal behind it.
+/// A kernel may accept all of a put but the signal behind it.
 #[test]
-fn a_signal_behind_a_put_that_has_left_is_due() {
+fn signal_behind_a_sent_put_is_due() {
     let mut rig = Rig::new(vec![HEADER_BYTES + 5000, 0]);
     let signal = Signal {
         offset: 8,

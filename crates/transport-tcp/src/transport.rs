@@ -19,7 +19,7 @@ use crate::closing;
 use crate::congestion::CongestionChoice;
 use crate::encryption::Encryption;
 use crate::handshake::{
-    ANSWER_BYTES, CONNECTIONS_MAX, Call, HandshakeVerdict, KeyPair, LinkPart, Session,
+    ANSWER_BYTES, CONNECTIONS_MAX, CallerHandshake, HandshakeVerdict, KeyPair, LinkPart, Session,
     VERDICT_BYTES,
 };
 use crate::interface::Interface;
@@ -29,25 +29,24 @@ use crate::socket::{self, Socket, SocketOptions};
 
 /// How long to try one of several addresses of a peer before the next.
 const ADDRESS_TIMEOUT: Duration = Duration::from_secs(3);
-/// How long to wait before a host that cannot be reached is called again.
+/// How long to wait before an unreachable host is called again.
 const UNREACHABLE_PAUSE: Duration = Duration::from_millis(50);
-/// Lines with a longer round trip are long: what a connection may have under way does not fill
-/// them.
+/// Lines with a longer round trip are long: the window of one connection does not fill them.
 const LONG: Duration = Duration::from_millis(2);
 /// Connections of a link over such a line.
 const LONG_CONNECTIONS: usize = 4;
 
-/// How to set up a [`TcpTransport`].
+/// The settings of a [`TcpTransport`].
 #[derive(Clone, Debug)]
 pub struct TcpOptions {
     /// The network to listen on, or several to use at once.
     pub interface: Interface,
-    /// Connections of every link that this endpoint makes. Without a number: one, where there are
-    /// several networks one for each, and some for each on a long line.
+    /// The number of connections of every link that this endpoint makes. Without it: one per
+    /// network, and several per network on a long line.
     pub connections: Option<usize>,
-    /// After this long without a sign of life, a host counts as vanished.
+    /// After this long without an acknowledgement, a host counts as vanished.
     pub peer_timeout: Duration,
-    /// How the network is asked to treat the packets.
+    /// The treatment of packets that is requested from the network.
     pub traffic_class: TrafficClass,
     /// The congestion control of every connection.
     pub congestion: CongestionChoice,
@@ -77,7 +76,7 @@ pub struct TcpTransport {
     options: SocketOptions,
     connections: Option<usize>,
     address: TcpAddress,
-    /// Where it listens now, or did last.
+    /// The current port, or the last one.
     port: AtomicU16,
     state: Mutex<ListenState>,
 }
@@ -86,7 +85,7 @@ enum ListenState {
     /// Connections queue up in the kernel.
     Bound(Vec<Descriptor<TcpListener>>),
     Listening(Listening),
-    /// Nobody can connect for now.
+    /// No peer can connect for now.
     Resting,
     Closed,
 }
@@ -94,7 +93,7 @@ enum ListenState {
 struct Listening {
     stop: Descriptor<UnixStream>,
     thread: JoinHandle<()>,
-    /// The process (counted in forks) in which the thread runs.
+    /// The generation (number of forks) of the thread's process.
     generation: u64,
 }
 
@@ -108,14 +107,18 @@ impl Listening {
 }
 
 impl TcpTransport {
-    /// Binds a port. Connections are taken in after [`Transport::listen`].
+    /// Binds a port. Connections are accepted after [`Transport::listen`].
+    ///
+    /// # Errors
+    /// [`LinkError::Setup`] if the options name no usable network or too many connections,
+    /// [`LinkError::Io`] if no port can be bound.
     pub fn new(local: Local, options: TcpOptions) -> Result<Self, LinkError> {
         let ips = options.interface.addresses()?;
         if let Some(connections) = options.connections
             && !(1..=CONNECTIONS_MAX).contains(&connections)
         {
             return Err(LinkError::Setup(format!(
-                "{connections} connections: a link has 1 to {CONNECTIONS_MAX}"
+                "{connections} connections per link are not allowed: 1 to {CONNECTIONS_MAX} are"
             )));
         }
         let (sockets, port) = bind(&distinct(&ips))?;
@@ -165,7 +168,7 @@ impl TcpTransport {
             reserve: Some(Descriptor::event()?),
             stop: stopped,
             callers: Vec::new(),
-            heard: Vec::new(),
+            proven: Vec::new(),
         };
         let thread = thread::Builder::new().name("weft-tcp-listen".into());
         let thread = thread.spawn(move || listener.run());
@@ -204,7 +207,7 @@ impl TcpTransport {
         for number in 1..count {
             let until = deadline.min(Instant::now() + ADDRESS_TIMEOUT);
             let further = self.connect_further(number, address, until, cancel);
-            // A network that does not lead there is done without.
+            // A network without a route to the peer is left out.
             if let Ok(further) = further
                 && let Ok(mut session) = prove(&further, number, until)
                 && say(&further, &session.confirm(0)).is_ok()
@@ -226,12 +229,12 @@ impl TcpTransport {
             }
             Some(HandshakeVerdict::Yield) => Ok(None),
             None => Err(LinkError::Refused(
-                "what followed the handshake is not of the peer".into(),
+                "the answer after the handshake is not the peer's".into(),
             )),
         }
     }
 
-    /// One attempt at each of the peer's addresses, until one is good.
+    /// One attempt at each of the peer's addresses, until one succeeds.
     fn call_any(
         &self,
         peer: EndpointId,
@@ -263,7 +266,7 @@ impl TcpTransport {
         Err(failure.unwrap_or_else(|| LinkError::Refused("the peer has no address".into())))
     }
 
-    /// Proves to the peer who this is, and has it prove who it is.
+    /// Proves this endpoint's identity to the peer, and verifies the peer's.
     fn prove(
         &self,
         socket: &Socket,
@@ -272,23 +275,24 @@ impl TcpTransport {
         deadline: Instant,
         cancel: &AtomicBool,
     ) -> Result<Session, LinkError> {
-        let (call, hello) = Call::new(&self.keys, self.local.id, (peer, &address.key), part)?;
+        let (call, hello) =
+            CallerHandshake::new(&self.keys, self.local.id, (peer, &address.key), part)?;
         say(socket, &hello)?;
         let mut answer = [0; ANSWER_BYTES];
         let received = socket.receive_exactly(&mut answer, deadline, cancel);
         received.map_err(|error| match error {
             LinkError::Refused(why) => LinkError::Refused(format!(
-                "{why}: it is not the endpoint of this address, or does not count this one among its groups' members"
+                "{why}: it is not the endpoint of this address, or does not know this one as a member"
             )),
             other => other,
         })?;
         let session = call.answered(&answer);
         session.ok_or_else(|| {
-            LinkError::Refused("whoever listens there has not the key of the peer's address".into())
+            LinkError::Refused("the listener's key does not match the peer's public key".into())
         })
     }
 
-    /// How many connections a link to a peer has.
+    /// The number of connections of a link to a peer.
     fn connections_for(&self, round_trip: Duration, peer: &TcpAddress) -> usize {
         let networks = self.address.networks().max(peer.networks());
         let each = match round_trip < LONG {
@@ -299,7 +303,7 @@ impl TcpTransport {
             .unwrap_or((networks * each).min(CONNECTIONS_MAX))
     }
 
-    /// A connection besides the first, over the networks whose turn it is.
+    /// A further connection, over the network whose turn it is.
     fn connect_further(
         &self,
         number: usize,
@@ -375,10 +379,10 @@ impl Transport for TcpTransport {
             }
             other => {
                 *state = other;
-                let what = "the transport listens already, or is closed";
+                let reason = "the transport listens already, or is closed";
                 Err(LinkError::Io(io::Error::new(
                     io::ErrorKind::InvalidInput,
-                    what,
+                    reason,
                 )))
             }
         }
@@ -404,8 +408,8 @@ impl Transport for TcpTransport {
         cancel: &AtomicBool,
     ) -> Result<Option<Arc<dyn Link>>, LinkError> {
         let address = TcpAddress::decode(address)?;
-        // The network says that there is no host for a moment after its line came back, too: what
-        // was asked for meanwhile has had no answer. So that counts as silence.
+        // The network also reports an unreachable host for a moment after its line was repaired,
+        // until outstanding address requests are answered. So that counts as silence.
         let until = deadline.min(Instant::now() + self.options.peer_timeout);
         loop {
             match self.call_any(peer, &address, deadline, cancel) {
@@ -455,7 +459,7 @@ impl Drop for TcpTransport {
     }
 }
 
-/// The addresses, each once.
+/// The addresses, without duplicates.
 fn distinct(ips: &[(u8, IpAddr)]) -> Vec<IpAddr> {
     let mut distinct = Vec::new();
     for (_, ip) in ips {
@@ -478,8 +482,8 @@ fn bind(ips: &[IpAddr]) -> Result<(Vec<Descriptor<TcpListener>>, u16), LinkError
         }
     }
     let failure = failure.expect("there was at least one attempt");
-    let what = format!("listening on {ips:?}");
-    Err(LinkError::Io(failed(what, socket::explained(failure))))
+    let call = format!("listening on {ips:?}");
+    Err(LinkError::Io(failed(call, socket::explained(failure))))
 }
 
 fn bind_once(ips: &[IpAddr]) -> io::Result<(Vec<Descriptor<TcpListener>>, u16)> {

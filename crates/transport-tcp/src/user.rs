@@ -1,30 +1,34 @@
-//! Users of connections within this host, as the kernel's tables of sockets have them.
+//! Users of connections within this host, from the kernel's tables of sockets.
 //!
 //! Loopback addresses reach the sockets of one network namespace only, and the tables are those of
-//! the calling thread's: so both ends of such a connection are in them, whatever container or
-//! process namespace their processes are in. A user that has no number in this process's user
-//! namespace is shown with the overflow number, which is nobody's own.
+//! the calling thread's: so both ends of such a connection are in them, in any container or process
+//! namespace. A user without a number in this process's user namespace is shown with the overflow
+//! number, which belongs to no user.
 
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
 
-/// A table that changes while it is read may lack a row: it is read so often before that counts.
+/// A table that changes while it is read may lack a row: it is read this often before a missing row
+/// counts.
 const READINGS: u32 = 3;
 const LISTENS: &str = "0A";
 
 /// The user of a process at one end of connections.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SocketUser {
-    /// This process's, or root, who can do whatever this process can.
+    /// This process's user, or root, who has all permissions of this process.
     Trusted,
-    /// Another user's, by its number.
+    /// Another user, by its number.
     Other(u32),
-    /// No process has the socket: it is closed, or not accepted yet.
-    Nobody,
+    /// No process owns the socket: it is closed, or not accepted yet.
+    Unowned,
 }
 
 /// The user at the other end of a connection over a loopback address.
+///
+/// # Errors
+/// If the kernel's tables cannot be read, or this process's user has no number.
 pub fn peer_user(stream: &TcpStream) -> io::Result<SocketUser> {
     let (peer, own) = (stream.peer_addr()?, stream.local_addr()?);
     let forms = (forms(peer).into_iter()).zip(forms(own));
@@ -32,7 +36,10 @@ pub fn peer_user(stream: &TcpStream) -> io::Result<SocketUser> {
     user_of(&rows.collect::<Vec<_>>())
 }
 
-/// The user who listens at this address, which is one of this host.
+/// The user of the listener at this address, which must be one of this host.
+///
+/// # Errors
+/// As for [`peer_user`].
 pub fn listener_user(address: SocketAddr) -> io::Result<SocketUser> {
     let port = address.port();
     let anywhere = |any: IpAddr| SocketAddr::new(any, port);
@@ -42,12 +49,14 @@ pub fn listener_user(address: SocketAddr) -> io::Result<SocketUser> {
         anywhere(Ipv6Addr::UNSPECIFIED.into()),
     ];
     let rows = at.into_iter().flat_map(|at| {
-        let nobody = match at {
+        let unspecified = match at {
             SocketAddr::V4(_) => SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), 0),
             SocketAddr::V6(_) => SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), 0),
         };
-        let pairs = forms(at).into_iter().zip(forms(nobody));
-        pairs.map(|((table, at), (_, nobody))| (table, format!(" {at} {nobody} {LISTENS} ")))
+        let pairs = forms(at).into_iter().zip(forms(unspecified));
+        pairs.map(|((table, at), (_, unspecified))| {
+            (table, format!(" {at} {unspecified} {LISTENS} "))
+        })
     });
     user_of(&rows.collect::<Vec<_>>())
 }
@@ -56,7 +65,7 @@ pub fn listener_user(address: SocketAddr) -> io::Result<SocketUser> {
 ///
 /// # Errors
 ///
-/// It has none in the user namespace, so that it cannot be told from others.
+/// It has none in the user namespace, so that it cannot be distinguished from others.
 pub fn own_user() -> io::Result<u32> {
     // SAFETY: plain query.
     let own = unsafe { libc::geteuid() };
@@ -76,7 +85,7 @@ pub fn own_user() -> io::Result<u32> {
     }
 }
 
-/// The user of the first socket that one of these rows of tables begins with.
+/// The user of the first socket whose row in a table begins with one of these.
 fn user_of(rows: &[(&str, String)]) -> io::Result<SocketUser> {
     let own = own_user()?;
     for _ in 0..READINGS {
@@ -88,11 +97,11 @@ fn user_of(rows: &[(&str, String)]) -> io::Result<SocketUser> {
             }
         }
     }
-    Ok(SocketUser::Nobody)
+    Ok(SocketUser::Unowned)
 }
 
-/// The user of the socket with this row in this table. One that no process has belongs to nobody,
-/// though it is shown as root's.
+/// The user of the socket with this row in this table. A socket that no process owns belongs to no
+/// user, although it is shown as root's.
 fn find(table: &str, row: &str) -> io::Result<Option<u32>> {
     let path = format!("/proc/thread-self/net/{table}");
     let named = |error: io::Error| io::Error::new(error.kind(), format!("{path}: {error}"));
@@ -120,8 +129,8 @@ fn find(table: &str, row: &str) -> io::Result<Option<u32>> {
     Ok(None)
 }
 
-/// An address as the tables write it, with the table. Sockets for both families have IPv4 addresses
-/// in the table for IPv6.
+/// An address in the tables' notation, with the table. Sockets for both families have IPv4
+/// addresses in the table for IPv6.
 fn forms(address: SocketAddr) -> Vec<(&'static str, String)> {
     let port = address.port();
     let v4 = |ip: Ipv4Addr| ("tcp", format!("{}:{port:04X}", words(&ip.octets())));
@@ -132,7 +141,7 @@ fn forms(address: SocketAddr) -> Vec<(&'static str, String)> {
     }
 }
 
-/// Words of four bytes, as this machine reads them.
+/// Words of four bytes, in this machine's byte order.
 fn words(octets: &[u8]) -> String {
     let (words, _) = octets.as_chunks();
     let words = words.iter().map(|word| u32::from_ne_bytes(*word));
@@ -146,7 +155,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ends_of_connections_have_users_while_a_process_has_them() {
+    fn ends_have_users_while_processes_own_them() {
         for address in ["127.0.0.1:0", "[::1]:0", "[::]:0"] {
             let Ok(listener) = TcpListener::bind(address) else {
                 continue; // A host without IPv6.
@@ -158,7 +167,11 @@ mod tests {
             };
             assert_eq!(listener_user(at).unwrap(), SocketUser::Trusted, "{address}");
             let caller = TcpStream::connect(at).unwrap();
-            assert_eq!(peer_user(&caller).unwrap(), SocketUser::Nobody, "{address}");
+            assert_eq!(
+                peer_user(&caller).unwrap(),
+                SocketUser::Unowned,
+                "{address}"
+            );
             let (called, _) = listener.accept().unwrap();
             assert_eq!(
                 peer_user(&caller).unwrap(),
@@ -172,7 +185,11 @@ mod tests {
             );
             // The kernel keeps the row for a while, as root's.
             drop(caller);
-            assert_eq!(peer_user(&called).unwrap(), SocketUser::Nobody, "{address}");
+            assert_eq!(
+                peer_user(&called).unwrap(),
+                SocketUser::Unowned,
+                "{address}"
+            );
         }
     }
 }

@@ -9,7 +9,7 @@ use weft_transport_tcp::{
 };
 use weft_transport_testing::conformance::{LinkPair, Subject};
 
-/// Every Linux has it and lets everybody use it.
+/// Every Linux has it and permits it to every user.
 const CHOSEN: &str = "reno";
 
 fn transport(local: Local, congestion: CongestionChoice) -> Arc<dyn Transport> {
@@ -21,8 +21,8 @@ fn transport(local: Local, congestion: CongestionChoice) -> Arc<dyn Transport> {
     Arc::new(TcpTransport::new(local, options).expect("a port on the loopback interface"))
 }
 
-/// What the kernel uses on the two ends of a new link: of the side that connected, and of the side
-/// that accepted.
+/// The congestion control of the two ends of a new link: of the side that connected, and of the
+/// side that accepted.
 fn used(subject: &Subject) -> [String; 2] {
     let pair = LinkPair::new(subject);
     [&pair.a, &pair.b].map(|side| name(side.link.descriptor().expect("a socket")))
@@ -40,7 +40,7 @@ fn name(socket: RawFd) -> String {
 }
 
 #[test]
-fn both_ends_use_what_was_chosen() {
+fn both_ends_use_the_chosen_algorithm() {
     let chosen = Subject {
         make: |local| {
             let chosen = CongestionControl::named(CHOSEN).unwrap();
@@ -56,7 +56,7 @@ fn both_ends_use_what_was_chosen() {
     };
     assert_eq!(used(&host), [default.trim(), default.trim()]);
 
-    // Nothing is shorter than the way to oneself.
+    // The loopback interface has the shortest round trip.
     let automatic = Subject {
         make: |local| transport(local, CongestionChoice::Automatic),
     };

@@ -1,4 +1,4 @@
-//! Links of several connections: what is only true of them.
+//! Links of several connections: their special properties.
 
 use std::mem::ManuallyDrop;
 use std::sync::Arc;
@@ -51,7 +51,7 @@ fn several_networks_make_one_connection_over_each() {
     assert_eq!(further(&pair), [1]);
 }
 
-/// A put by a stream, with a signal of this value behind it.
+/// A put over a stream, with a signal of this value behind it.
 fn put(pair: &LinkPair, number: usize, bytes: &[u8], value: u64) -> Submission {
     // Kept for as long as the test runs.
     let memory = ManuallyDrop::new(pair.a.memory(&[bytes]));
@@ -67,7 +67,7 @@ fn put(pair: &LinkPair, number: usize, bytes: &[u8], value: u64) -> Submission {
 }
 
 #[test]
-fn a_message_is_behind_the_puts_of_all_connections() {
+fn message_follows_the_puts_of_all_connections() {
     let mut pair = three();
     for round in 1..=50_u64 {
         let bytes = vec![round as u8; BYTES];
@@ -94,7 +94,7 @@ fn a_message_is_behind_the_puts_of_all_connections() {
 }
 
 #[test]
-fn a_goodbye_is_behind_what_every_connection_has_taken() {
+fn goodbye_follows_the_data_of_all_connections() {
     let mut pair = three();
     let small = vec![7; 1000];
     for number in [1, 2] {
@@ -112,7 +112,7 @@ fn a_goodbye_is_behind_what_every_connection_has_taken() {
 }
 
 #[test]
-fn more_connections_than_a_link_can_have_are_refused() {
+fn too_many_connections_per_link_are_refused() {
     for connections in [0, 17] {
         let options = TcpOptions {
             connections: Some(connections),

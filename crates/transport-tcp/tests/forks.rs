@@ -20,7 +20,7 @@ const SUBJECT: Subject = Subject {
 };
 
 #[test]
-fn children_forked_while_links_come_and_go_hold_no_socket() {
+fn forked_children_hold_no_socket_of_links() {
     let ((_local, _transport), _events) = listening(&SUBJECT);
     let done = AtomicBool::new(false);
     let most = std::thread::scope(|scope| {
@@ -45,7 +45,7 @@ fn sockets_of_a_child() -> i32 {
     match unsafe { libc::fork() } {
         0 => {
             let found = (3..128).filter(|&number| is_connection(number)).count();
-            // SAFETY: ends the child at once.
+            // SAFETY: ends the child.
             unsafe { libc::_exit(found as i32) }
         }
         pid => {
@@ -58,7 +58,8 @@ fn sockets_of_a_child() -> i32 {
     }
 }
 
-/// Not one by which the C library asks the kernel for interfaces: that leads nowhere else.
+/// Excludes the socket by which the C library asks the kernel for interfaces, which is no
+/// connection.
 fn is_connection(descriptor: RawFd) -> bool {
     let mut name = MaybeUninit::<libc::sockaddr_storage>::zeroed();
     let mut bytes = size_of::<libc::sockaddr_storage>() as libc::socklen_t;

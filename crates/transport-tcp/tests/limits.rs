@@ -1,4 +1,4 @@
-//! Test of an endpoint whose process has no descriptor left when somebody calls.
+//! Test of an endpoint whose process has no descriptor left when a peer calls.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
@@ -12,14 +12,14 @@ use weft_transport_testing::limits::limit_descriptors;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Counts how often it was told that callers wait in vain.
+/// Counts the reports of waiting callers.
 #[derive(Default)]
-struct Told {
+struct ExhaustionCount {
     times: Mutex<u32>,
     changed: Condvar,
 }
 
-impl LinkEvents for Told {
+impl LinkEvents for ExhaustionCount {
     fn accept(&self, _: EndpointId) -> bool {
         false
     }
@@ -32,13 +32,13 @@ impl LinkEvents for Told {
     }
 }
 
-impl Told {
+impl ExhaustionCount {
     fn wait_for(&self, times: u32) {
-        let told = self.times.lock().unwrap();
-        let enough = |told: &mut u32| *told < times;
-        let waited = (self.changed).wait_timeout_while(told, PATIENCE, enough);
-        let (_told, late) = waited.unwrap();
-        assert!(!late.timed_out(), "nobody was told");
+        let count = self.times.lock().unwrap();
+        let enough = |count: &mut u32| *count < times;
+        let waited = (self.changed).wait_timeout_while(count, PATIENCE, enough);
+        let (_count, late) = waited.unwrap();
+        assert!(!late.timed_out(), "no report of waiting callers");
     }
 }
 
@@ -60,28 +60,28 @@ fn call(socket: i32, port: u16) -> TcpStream {
     // SAFETY: the address is readable, and `len` says how long it is.
     let connected = unsafe { libc::connect(socket, (&raw const address).cast(), len) };
     assert_eq!(connected, 0);
-    // SAFETY: this test has made it, and nobody else owns it.
+    // SAFETY: this test has made it, and nothing else owns it.
     unsafe { TcpStream::from_raw_fd(socket) }
 }
 
 #[test]
-fn callers_that_wait_for_want_of_descriptors_are_told_of_and_taken_in_later() {
+fn callers_wait_while_descriptors_are_missing() {
     let options = TcpOptions {
         interface: Interface::Named("127.0.0.1".into()),
         ..TcpOptions::default()
     };
     let transport = TcpTransport::new(Local::create(1 << 20).unwrap(), options).unwrap();
-    let told = Arc::new(Told::default());
-    transport.listen(told.clone()).unwrap();
+    let reports = Arc::new(ExhaustionCount::default());
+    transport.listen(reports.clone()).unwrap();
     let address = transport.address();
     let port = u16::from_le_bytes([address[0], address[1]]);
     let socket = socket();
 
     let before = limit_descriptors(3);
     let mut caller = call(socket, port);
-    told.wait_for(3);
+    reports.wait_for(3);
     limit_descriptors(before);
-    // Once there is room it is taken in: a stranger, as it turns out, which is dropped.
+    // Once there is room it is accepted, and dropped, as it is a stranger.
     caller.set_read_timeout(Some(PATIENCE)).unwrap();
     caller.write_all(&[0; 64]).unwrap();
     let ended = match caller.read(&mut [0]) {

@@ -1,5 +1,4 @@
-//! Tests of a man in the middle: somebody through whom all bytes of a link go, who records them and
-//! changes them as he likes.
+//! Tests of a man in the middle, who forwards, records and changes all bytes of a link.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -12,12 +11,12 @@ use weft_transport_testing::conformance::{
     LinkPair, LinkSide, Received, Subject, TestMemory, deadline, listening,
 };
 
-/// What a caller sends before its link is one.
+/// The bytes that a caller sends before its link is established.
 const HELLO_AND_CONFIRMATION: usize = 135 + 18;
-/// What a record has besides its bytes: their length before, and a tag behind.
+/// The overhead of a record: its length before, and a tag behind its bytes.
 const LENGTH_BYTES: usize = 2;
 const TAG_BYTES: usize = 16;
-/// The most that one brings.
+/// The most plain bytes of one record.
 const RECORD_PLAIN_MAX: usize = 16 << 10;
 const SECRET: &[u8] = b"the gradient of the seventh layer";
 const FLAG: u64 = POOL_HEADER;
@@ -44,30 +43,30 @@ fn transport(local: Local, encryption: Encryption) -> Arc<dyn Transport> {
     Arc::new(TcpTransport::new(local, options).expect("a port on the loopback interface"))
 }
 
-/// What becomes of the next piece that comes from the caller.
+/// Changes the next piece from the caller.
 type Tamper = Box<dyn FnMut(Vec<u8>) -> Vec<u8> + Send>;
 
-/// Cuts what comes into the handshake and then records, and passes on what `tamper` makes of each
-/// record. Without it, passes on what comes as it comes.
+/// Cuts the caller's bytes into the handshake and then records, and passes on the result of
+/// `tamper` for each record. Without `tamper`, forwards all bytes unchanged.
 fn forward(
     mut from: TcpStream,
     mut to: TcpStream,
     recorded: &Mutex<Vec<u8>>,
     mut tamper: Option<Tamper>,
 ) {
-    let mut came = Vec::new();
+    let mut received = Vec::new();
     let mut handshake = HELLO_AND_CONFIRMATION;
     let mut bytes = vec![0; 64 << 10];
     while let Ok(read @ 1..) = from.read(&mut bytes) {
         recorded.lock().unwrap().extend(&bytes[..read]);
-        came.extend(&bytes[..read]);
-        let shaken = handshake.min(came.len());
+        received.extend(&bytes[..read]);
+        let shaken = handshake.min(received.len());
         handshake -= shaken;
-        let mut passed: Vec<u8> = came.drain(..shaken).collect();
+        let mut passed: Vec<u8> = received.drain(..shaken).collect();
         match &mut tamper {
-            None => passed.append(&mut came),
+            None => passed.append(&mut received),
             Some(tamper) => {
-                while let Some(record) = next_record(&mut came) {
+                while let Some(record) = next_record(&mut received) {
                     passed.extend(tamper(record));
                 }
             }
@@ -79,14 +78,15 @@ fn forward(
     let _ = to.shutdown(std::net::Shutdown::Both);
 }
 
-fn next_record(came: &mut Vec<u8>) -> Option<Vec<u8>> {
-    let length = came.first_chunk().map(|bytes| u16::from_le_bytes(*bytes))?;
+fn next_record(received: &mut Vec<u8>) -> Option<Vec<u8>> {
+    let length = received
+        .first_chunk()
+        .map(|bytes| u16::from_le_bytes(*bytes))?;
     let record = LENGTH_BYTES + usize::from(length) + TAG_BYTES;
-    (came.len() >= record).then(|| came.drain(..record).collect())
+    (received.len() >= record).then(|| received.drain(..record).collect())
 }
 
-/// A pair of linked endpoints with a man in the middle, and what he has seen of what the caller
-/// sends.
+/// A pair of linked endpoints with a man in the middle, and the caller's bytes that he has seen.
 fn pair(subject: &Subject, tamper: Option<Tamper>) -> (LinkPair, Arc<Mutex<Vec<u8>>>) {
     let recorded = Arc::new(Mutex::new(Vec::new()));
     let (b, events) = listening(subject);
@@ -128,7 +128,7 @@ fn secrets() -> Vec<u8> {
     SECRET.iter().copied().cycle().take(BYTES).collect()
 }
 
-/// Has the payload go to memory of the receiver's own, and puts it there as far as it gets.
+/// Redirects the payload to memory of the receiver, and puts as much of it as possible.
 fn put(pair: &mut LinkPair, payload: &[u8]) -> TestMemory {
     let target = pair.b.memory(&[&vec![0; BYTES]]);
     let place = target.target();
@@ -145,7 +145,7 @@ fn put(pair: &mut LinkPair, payload: &[u8]) -> TestMemory {
     pair.until("the payload or the end", |pair| {
         pair.b.word(FLAG) == 1 || pair.b.received.end.is_some()
     });
-    // The source stays until nobody reads it any more.
+    // The source stays until nothing reads it any more.
     pair.until("the source", |pair| match put {
         Submission::UnderWay(ticket) => pair.a.link.completed(ticket).unwrap_or(true),
         _ => true,
@@ -154,7 +154,7 @@ fn put(pair: &mut LinkPair, payload: &[u8]) -> TestMemory {
 }
 
 #[test]
-fn who_sees_all_packets_reads_nothing() {
+fn an_observer_of_all_packets_reads_nothing() {
     let sees = |subject: &Subject| {
         let (mut pair, recorded) = pair(subject, None);
         let target = put(&mut pair, &secrets());
@@ -169,15 +169,15 @@ fn who_sees_all_packets_reads_nothing() {
             .windows(SECRET.len() / 2)
             .any(|seen| seen == &SECRET[..SECRET.len() / 2])
     };
-    assert!(sees(&PLAIN), "what is not encrypted is seen");
+    assert!(sees(&PLAIN), "plain data must be visible");
     assert!(!sees(&AES_GCM));
     assert!(!sees(&CHACHA));
 }
 
 const BEFORE: usize = 20;
 
-/// Tampers behind so many records. The link must end, and what the receiver holds then is what was
-/// sent, as far as it came in good records.
+/// Tampers after `good_records` records. The link must end, and the receiver must hold only bytes
+/// that were sent, as far as they arrived in good records.
 fn check_ended(good_records: usize, tamper: fn(&mut Vec<Vec<u8>>) -> Vec<u8>) {
     for subject in [AES_GCM, CHACHA] {
         let mut number = 0;
@@ -193,14 +193,14 @@ fn check_ended(good_records: usize, tamper: fn(&mut Vec<Vec<u8>>) -> Vec<u8>) {
         let (mut pair, _) = pair(&subject, Some(Box::new(tamper)));
         let target = put(&mut pair, &secrets());
         let end = pair.b.received.end.take();
-        let Some(LinkError::Gone(told)) = end else {
+        let Some(LinkError::Gone(message)) = end else {
             panic!("ended by {end:?}");
         };
         assert!(
-            told.contains("bytes were changed, dropped or repeated on the way"),
-            "{told}"
+            message.contains("bytes were changed, dropped or repeated on the way"),
+            "{message}"
         );
-        assert_eq!(pair.b.word(FLAG), 0, "nothing is told to be there");
+        assert_eq!(pair.b.word(FLAG), 0, "the signal was stored");
         let held = target.bytes();
         let good = held.iter().take_while(|byte| **byte != 0).count();
         assert!(good <= good_records * RECORD_PLAIN_MAX);
@@ -211,7 +211,7 @@ fn check_ended(good_records: usize, tamper: fn(&mut Vec<Vec<u8>>) -> Vec<u8>) {
 }
 
 #[test]
-fn a_flipped_bit_ends_the_link_and_reaches_nobodys_memory() {
+fn a_flipped_bit_ends_the_link_unwritten() {
     check_ended(BEFORE, |held| {
         let mut record = held.pop().unwrap();
         let middle = record.len() / 2;
@@ -234,7 +234,7 @@ fn a_record_that_is_repeated_ends_the_link() {
 }
 
 #[test]
-fn records_that_change_places_end_the_link() {
+fn reordered_records_end_the_link() {
     check_ended(BEFORE, |held| match held.len() {
         1 => Vec::new(),
         _ => {
@@ -245,13 +245,13 @@ fn records_that_change_places_end_the_link() {
 }
 
 #[test]
-fn a_record_of_no_possible_length_ends_the_link() {
+fn record_of_impossible_length_ends_the_link() {
     check_ended(BEFORE, |_| vec![0; 40]);
 }
 
 #[test]
-fn a_link_that_is_cut_has_not_said_goodbye() {
-    // Whoever ends a connection cannot make it look as if the peer had closed it.
+fn a_cut_link_has_no_goodbye() {
+    // Cutting a connection must not look like a close by the peer.
     let end = Box::new(|_: Vec<u8>| Vec::new());
     let (mut pair, _) = pair(&AES_GCM, Some(end));
     pair.a.link.message(b"hello").unwrap();
@@ -265,7 +265,7 @@ fn a_link_that_is_cut_has_not_said_goodbye() {
 }
 
 #[test]
-fn nobody_is_talked_out_of_encryption() {
+fn forged_address_cannot_disable_encryption() {
     for (caller, listener) in [(PLAIN, AES_GCM), (AES_GCM, PLAIN), (CHACHA, AES_GCM)] {
         let (b, events) = listening(&listener);
         let (a, _) = listening(&caller);
@@ -277,7 +277,7 @@ fn nobody_is_talked_out_of_encryption() {
         };
         let why = call(&b.1.address());
         assert!(why.contains("must be the same everywhere"), "{why}");
-        // Who believes that the other does as itself is told nothing.
+        // A caller that is deceived about the other's encryption gets no answer.
         let mut forged = b.1.address();
         forged[34] = a.1.address()[34];
         let why = call(&forged);

@@ -1,4 +1,4 @@
-//! Tests of unauthorised connections at the port: dropped, without delay for others.
+//! Tests of unauthorized connections at the port: dropped, without delay for others.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -30,7 +30,7 @@ fn dial(transport: &Arc<dyn Transport>) -> TcpStream {
     stream
 }
 
-/// What the listener sends before it ends the connection; a reset counts as an end.
+/// The bytes that the listener sends before it ends the connection; a reset counts as an end.
 fn answer(mut stream: TcpStream) -> Vec<u8> {
     let mut answer = Vec::new();
     match stream.read_to_end(&mut answer) {
@@ -42,7 +42,7 @@ fn answer(mut stream: TcpStream) -> Vec<u8> {
 }
 
 #[test]
-fn whoever_begins_wrongly_is_dropped_at_once_without_an_answer() {
+fn invalid_first_bytes_get_dropped_without_answer() {
     let ((_local, transport), _events) = listening(&SUBJECT);
     for hello in [
         &b"GET / HTTP/1.1\r\n\r\n"[..],
@@ -57,7 +57,7 @@ fn whoever_begins_wrongly_is_dropped_at_once_without_an_answer() {
 }
 
 #[test]
-fn the_silent_do_not_hold_up_the_others() {
+fn silent_callers_do_not_delay_others() {
     let (b, events) = listening(&SUBJECT);
     let (a, _) = listening(&SUBJECT);
     let mut silent: Vec<TcpStream> = (0..40).map(|_| dial(&b.1)).collect();
@@ -80,7 +80,7 @@ fn a_flood_of_strangers_makes_room_for_peers() {
 }
 
 #[test]
-fn who_is_no_member_gets_no_answer() {
+fn strangers_get_no_answer() {
     let (b, events) = listening(&SUBJECT);
     let (a, _) = listening(&SUBJECT);
     let soon = std::time::Instant::now() + Duration::from_millis(300);
@@ -91,13 +91,13 @@ fn who_is_no_member_gets_no_answer() {
 }
 
 #[test]
-fn a_member_who_claims_to_be_another_is_dropped() {
+fn member_with_anothers_identity_is_dropped() {
     let (b, events) = listening(&SUBJECT);
     let (member, _) = listening(&SUBJECT);
     let (other, _) = listening(&SUBJECT);
     b.1.admit(member.0.id, &member.1.address()).unwrap();
     b.1.admit(other.0.id, &other.1.address()).unwrap();
-    // The member's name with the other's keys.
+    // The member's identity with the other's keys.
     let forged = (SUBJECT.make)(weft_transport::Local {
         id: member.0.id,
         ..other.0.clone()
@@ -109,7 +109,7 @@ fn a_member_who_claims_to_be_another_is_dropped() {
 }
 
 #[test]
-fn who_is_ahead_of_the_listeners_meeting_gets_its_link() {
+fn early_member_gets_its_link() {
     let (b, events) = listening(&SUBJECT);
     let (a, _) = listening(&SUBJECT);
     std::thread::scope(|scope| {
@@ -138,10 +138,10 @@ fn a_caller_that_reaches_another_listener_refuses_it() {
     assert!(events.asked.lock().unwrap().is_empty());
 }
 
-/// What a caller sends before its link is one.
+/// The bytes that a caller sends before its link is established.
 const HELLO_AND_CONFIRMATION: usize = 135 + 18;
 
-/// Passes one connection on to the listener, and returns what its caller has sent.
+/// Forwards one connection to the listener, and returns the caller's bytes.
 fn record(to: u16, middle: std::net::TcpListener) -> Vec<u8> {
     let (mut caller, _) = middle.accept().expect("a caller");
     let mut listener = TcpStream::connect(("127.0.0.1", to)).expect("the port is open");
@@ -150,11 +150,11 @@ fn record(to: u16, middle: std::net::TcpListener) -> Vec<u8> {
     let mut recorded = Vec::new();
     let mut bytes = [0; 4096];
     while recorded.len() < HELLO_AND_CONFIRMATION {
-        let read = caller.read(&mut bytes).expect("the caller goes on");
+        let read = caller.read(&mut bytes).expect("the caller continues");
         recorded.extend(&bytes[..read]);
         listener
             .write_all(&bytes[..read])
-            .expect("the listener goes on");
+            .expect("the listener continues");
     }
     recorded
 }
@@ -177,13 +177,13 @@ fn a_recorded_conversation_makes_no_link() {
     assert_eq!(events.asked.lock().unwrap().len(), 1);
     let mut stream = dial(&b.1);
     stream.write_all(&recorded).unwrap();
-    // The answer comes, and then the end.
+    // The answer arrives, and then the end.
     assert_eq!(answer(stream).len(), 48);
     assert_eq!(events.asked.lock().unwrap().len(), 1);
     assert!(connect(&a, &b).unwrap().is_some());
 }
 
-/// The first bytes that a caller who is no member sends to the listener.
+/// The first bytes that a stranger sends to the listener.
 fn hello_of_a_stranger(b: &(weft_transport::Local, Arc<dyn Transport>)) -> [u8; 135] {
     let (stranger, _) = listening(&SUBJECT);
     let middle = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -193,7 +193,7 @@ fn hello_of_a_stranger(b: &(weft_transport::Local, Arc<dyn Transport>)) -> [u8; 
     let call = std::thread::spawn(move || {
         let never = AtomicBool::new(false);
         let called = stranger.1.connect(to, &address, deadline(), &never);
-        called.map(drop).expect_err("nobody answers")
+        called.map(drop).expect_err("no answer")
     });
     let mut hello = [0; 135];
     let (mut caller, _) = middle.accept().unwrap();
@@ -205,7 +205,7 @@ fn hello_of_a_stranger(b: &(weft_transport::Local, Arc<dyn Transport>)) -> [u8; 
 }
 
 #[test]
-fn who_goes_on_before_the_answer_is_not_waited_for() {
+fn caller_that_skips_the_answer_is_dropped() {
     let (b, events) = listening(&SUBJECT);
     let hello = hello_of_a_stranger(&b);
     let mut waiting = dial(&b.1);

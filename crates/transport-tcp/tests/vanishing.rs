@@ -1,5 +1,5 @@
 //! Tests of a vanishing host, emulated by taking down the loopback interface of a network
-//! namespace. Needs the right to make one; without it, the tests say so and pass.
+//! namespace. They need the right to make one; without it, they print a message and pass.
 
 use std::process::Command;
 use std::sync::Arc;
@@ -38,7 +38,7 @@ fn check_gone(pair: &mut LinkPair) {
 }
 
 #[test]
-fn an_idle_link_notices() {
+fn idle_link_detects_a_vanished_host() {
     if !enter_network() {
         return;
     }
@@ -48,7 +48,7 @@ fn an_idle_link_notices() {
 }
 
 #[test]
-fn a_link_in_the_middle_of_traffic_notices() {
+fn busy_link_detects_a_vanished_host() {
     if !enter_network() {
         return;
     }
@@ -73,9 +73,9 @@ fn set_unreachable(unreachable: bool) -> bool {
     status.is_ok_and(|status| status.success())
 }
 
-/// As for a moment after a line has come back.
+/// As for a moment after a line was repaired.
 #[test]
-fn a_host_that_cannot_be_reached_for_a_moment_is_called_again() {
+fn briefly_unreachable_host_is_called_again() {
     if !enter_network() {
         return;
     }
@@ -91,7 +91,7 @@ fn a_host_that_cannot_be_reached_for_a_moment_is_called_again() {
     );
     assert!(
         PEER_TIMEOUT <= took && took < PEER_TIMEOUT * 2,
-        "for as long as it may be silent: {took:?}"
+        "it must try for the whole peer timeout: {took:?}"
     );
     let called = Instant::now();
     thread::scope(|scope| {
@@ -106,7 +106,7 @@ fn a_host_that_cannot_be_reached_for_a_moment_is_called_again() {
 }
 
 #[test]
-fn a_cut_that_is_shorter_does_no_harm() {
+fn shorter_cut_does_no_harm() {
     if !enter_network() {
         return;
     }

@@ -1,10 +1,10 @@
-//! A link: one connection or several, and what leaves and comes by each.
+//! A link: one connection or several, with their outgoing and incoming halves.
 //!
-//! The first connection carries messages, what is urgent, and what nobody asked another one for.
-//! Each further one is a stream of its own. [Note: Fences] A message is given out behind everything
-//! that was called before it, whichever connection that took: ahead of it goes a fence for every
-//! connection that had something to carry since the last, and the receiver takes nothing more of
-//! the first connection until those have come so far.
+//! The first connection carries messages, urgent operations, and operations without a chosen
+//! stream. Each further one is a stream of its own. [Note: Fences] A message is delivered after
+//! everything that was called before it, on all connections: before it, the first connection
+//! carries a fence for every connection that was used since the last fence, and the receiver stops
+//! reading the first connection until the others have reached those positions.
 
 use std::io;
 use std::ops::Range;
@@ -22,24 +22,24 @@ use weft_transport::{
 
 use crate::carrier::Carrier;
 use crate::closing;
-use crate::connection::{Fate, TcpConnection, broken_by};
+use crate::connection::{ConnectionEnd, TcpConnection, broken_by};
 use crate::frame::{self, Frame};
 use crate::incoming::ReceiveProgress;
 use crate::lock::lock;
 use crate::outgoing::{self, CLASSES, Class, TcpOutgoing};
 use crate::socket::Socket;
 
-/// What links over TCP can do.
+/// The capabilities of links over TCP.
 pub(crate) const CAPABILITIES: Capabilities = Capabilities {
     maps: false,
     needs_registration: false,
     manual_progress: true,
 };
 
-/// A call to `receive` stops after about this much, so that other links get their turn.
+/// A call to `receive` stops after about this many bytes, so that other links get their turn.
 const RECEIVED_BYTES_MAX: usize = 2 << 20;
 
-/// A stream: what is of one class and leaves by one connection of the link.
+/// A stream: operations of one class over one connection of the link.
 pub(crate) struct NumberedStream {
     pub(crate) link: Weak<TcpLink>,
     pub(crate) place: (usize, Class),
@@ -57,23 +57,23 @@ impl NumberedStream {
 /// A link over TCP.
 ///
 /// Lock order: `turn`, then an `outgoing`, then an `incoming`, of several always the first
-/// connection's last, then the connection's fate. No lock but `turn` is held while an inbox is
+/// connection's last, then the connection's end. No lock but `turn` is held while an inbox is
 /// called.
 pub(crate) struct TcpLink {
     peer: EndpointId,
     doorbell: Arc<Doorbell>,
     connection: Arc<TcpConnection>,
-    /// As it was when the connection was made: later ones are of a line that is in use.
+    /// As measured when the connection was made: later measurements would include queueing.
     round_trip: Duration,
     /// By connection.
     carriers: Vec<Carrier>,
-    /// The streams by their numbers, from 1; the urgent one comes last.
+    /// The streams by their numbers, from 1; the urgent one is last.
     streams: Vec<NumberedStream>,
-    /// Where the search for the emptiest stream begins: of equal ones each has its turn.
+    /// The start of the search for the emptiest stream, which rotates among equal ones.
     next_stream: AtomicUsize,
-    /// Only of several connections.
+    /// Only with several connections.
     watched: Option<WatchedDescriptors>,
-    /// How many redirections there were.
+    /// The number of redirections so far.
     redirections: AtomicU64,
     /// Held by the thread that receives, so that messages are delivered in order.
     turn: Mutex<()>,
@@ -121,8 +121,8 @@ impl TcpLink {
         }))
     }
 
-    /// Runs something that sends by one of the connections, if the link is good. Where sending
-    /// fails, finds out what became of the peer.
+    /// Runs an action that sends over one of the connections, if the link is usable. If sending
+    /// fails, determines how the peer ended.
     fn sending<T>(
         &self,
         number: usize,
@@ -145,7 +145,7 @@ impl TcpLink {
         result.map_err(|error| self.explain(error))
     }
 
-    /// After sending failed: what was received before may hold a goodbye, and then the peer left
+    /// Called after a failure of sending: received data may hold a goodbye, and then the peer left
     /// rather than died.
     fn explain(&self, error: io::Error) -> LinkError {
         for (number, carrier) in self.carriers.iter().enumerate().rev() {
@@ -169,41 +169,40 @@ impl TcpLink {
                 self.doorbell.ring();
             }
         }
-        self.connection.end(Fate::Gone(broken_by(&error)));
+        self.connection.end(ConnectionEnd::Gone(broken_by(&error)));
         match self.connection.check() {
             Err(error) => error,
             Ok(()) => error.into(),
         }
     }
 
-    /// Takes in what has arrived by a connection, up to a message or for as long as the budget
-    /// lasts.
-    fn take_in(&self, number: usize, budget: &mut usize) -> Result<Taken, LinkError> {
+    /// Receives from a connection, up to a message or until the budget is used up.
+    fn receive_from(&self, number: usize, budget: &mut usize) -> Result<Intake, LinkError> {
         let carrier = &self.carriers[number];
         let socket = &self.connection.sockets[number];
         let mut incoming = lock(&carrier.incoming);
-        // The budget is used up, but nothing would call again for what is not in the socket any
-        // more.
+        // Set when the budget is used up: data that was already read from the socket must still be
+        // processed, as no event would report it again.
         let mut over = false;
         loop {
             if let Some(message) = incoming.messages.pop_front() {
                 if self.is_due(&message.behind) {
-                    return Ok(Taken::Message(message.bytes));
+                    return Ok(Intake::Message(message.bytes));
                 }
                 // Nothing may overtake it.
                 incoming.messages.push_front(message);
                 self.connection.end_if_broken();
-                return self.connection.check().map(|()| Taken::Everything);
+                return self.connection.check().map(|()| Intake::Everything);
             }
             self.connection.check()?;
             if carrier.has_left() {
-                return Ok(Taken::Everything);
+                return Ok(Intake::Everything);
             }
             let step = match over {
                 false => incoming.step(&mut socket.reader()),
                 true => match socket.received() {
                     Some(mut received) => incoming.step(&mut received),
-                    None => return Ok(Taken::Everything),
+                    None => return Ok(Intake::Everything),
                 },
             };
             carrier
@@ -218,7 +217,7 @@ impl TcpLink {
                     if number == 0 && !over {
                         self.connection.end_if_broken();
                     }
-                    return self.connection.check().map(|()| Taken::Everything);
+                    return self.connection.check().map(|()| Intake::Everything);
                 }
                 Ok(ReceiveProgress::Read(bytes)) => {
                     *budget = budget.saturating_sub(bytes);
@@ -228,11 +227,11 @@ impl TcpLink {
                     carrier.left.store(true, Ordering::Relaxed);
                     if self.carriers.iter().all(Carrier::has_left) {
                         self.connection.end_if_broken();
-                        self.connection.end(Fate::Left);
+                        self.connection.end(ConnectionEnd::Left);
                     }
                 }
                 Err(LinkError::Gone(why)) if number > 0 => {
-                    // What came by the first connection is still to be taken in.
+                    // Data of the first connection must still be received.
                     carrier.left.store(true, Ordering::Relaxed);
                     self.connection.note_broken(why);
                 }
@@ -241,7 +240,7 @@ impl TcpLink {
         }
     }
 
-    /// Whether everything that a message is behind has come.
+    /// Whether the other connections have reached the positions of a message's fences.
     fn is_due(&self, behind: &[u64]) -> bool {
         let others = self.carriers[1..].iter();
         others
@@ -249,7 +248,7 @@ impl TcpLink {
             .all(|(carrier, position)| carrier.arrived.load(Ordering::Acquire) >= *position)
     }
 
-    /// Queues fences for what the other connections have to carry.
+    /// Queues fences for the queued data of the other connections.
     fn fence(&self) -> Result<(), LinkError> {
         for (number, carrier) in self.carriers.iter().enumerate().skip(1) {
             let position = lock(&carrier.outgoing).position();
@@ -266,7 +265,7 @@ impl TcpLink {
         Ok(())
     }
 
-    /// Sends what is queued where `due` says so.
+    /// Sends queued data of connections for which `due` holds.
     fn flush_all(&self, due: impl Fn(&TcpOutgoing) -> bool) -> Result<FlushState, LinkError> {
         let mut state = FlushState::Done;
         for number in 0..self.carriers.len() {
@@ -298,14 +297,14 @@ impl TcpLink {
     }
 }
 
-/// What [`TcpLink::take_in`] found.
-enum Taken {
+/// The result of [`TcpLink::receive_from`].
+enum Intake {
     Message(Vec<u8>),
-    /// All there is for now, or all that is due in one call.
+    /// No more data for now, or the budget is used up.
     Everything,
 }
 
-/// Operations of a stream: of a class, by one of the connections.
+/// Operations of a stream: of one class, over one connection.
 impl TcpLink {
     pub(crate) fn signal_late_in(
         &self,
@@ -339,7 +338,7 @@ impl TcpLink {
         signal: Option<Signal>,
     ) -> Result<(), LinkError> {
         if bytes.len() > INJECT_BYTES_MAX {
-            return Err(invalid("more bytes than can be injected"));
+            return Err(invalid("more bytes than can be injected (256)"));
         }
         let len = bytes.len() as u64;
         check_put(region, offset, len, signal)?;
@@ -452,7 +451,7 @@ impl Link for TcpLink {
             return Ok(true);
         }
         self.connection.check().map(|()| false).inspect_err(|_| {
-            // Whoever was sending when the link ended has stopped when it lets go of this.
+            // A thread that was sending when the link ended has stopped when this lock is free.
             drop(lock(&carrier.outgoing));
         })
     }
@@ -489,15 +488,15 @@ impl Link for TcpLink {
     }
 
     fn receive(&self, inbox: &mut dyn Inbox) -> Result<(), LinkError> {
-        // Whoever holds the turn takes everything in; an inbox that calls back here finds it held
-        // by itself.
+        // The holder of the turn receives everything; an inbox that calls back here finds its own
+        // thread to be the holder.
         let Ok(_turn) = self.turn.try_lock() else {
             return Ok(());
         };
         let mut budget = RECEIVED_BYTES_MAX;
-        // The first connection's messages wait for what comes by the others.
+        // The first connection's messages wait for the others' data.
         for number in (0..self.carriers.len()).rev() {
-            while let Taken::Message(message) = self.take_in(number, &mut budget)? {
+            while let Intake::Message(message) = self.receive_from(number, &mut budget)? {
                 inbox.message(&message);
             }
         }
@@ -526,8 +525,8 @@ impl Link for TcpLink {
             .iter()
             .map(|carrier| lock(&carrier.outgoing))
             .collect();
-        let alive = self.connection.can_be_told();
-        self.connection.end(Fate::Closed);
+        let alive = self.connection.can_send_goodbye();
+        self.connection.end(ConnectionEnd::Closed);
         if alive {
             let taken = outgoing
                 .into_iter()
@@ -580,7 +579,7 @@ impl Redirections for TcpLink {
 }
 
 impl Drop for TcpLink {
-    /// Without a goodbye, the peer is to see an end that is none.
+    /// Without a goodbye, the peer must see an abnormal end.
     fn drop(&mut self) {
         if !self.closed.load(Ordering::SeqCst) {
             self.connection.shut_down();
@@ -595,7 +594,7 @@ fn check_put(
     signal: Option<Signal>,
 ) -> Result<(), LinkError> {
     if offset.checked_add(len).is_none() || !frame::is_named(region) {
-        return Err(invalid("the put reaches beyond all memory"));
+        return Err(invalid("the put reaches beyond the address space"));
     }
     signal.map_or(Ok(()), check_signal)
 }

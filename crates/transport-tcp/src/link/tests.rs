@@ -25,9 +25,9 @@ fn link(stream: TcpStream, [outgoing, incoming]: [&[u8; 32]; 2]) -> Arc<TcpLink>
     TcpLink::new(&local, &regions, EndpointId(1), vec![socket], PATIENCE).unwrap()
 }
 
-/// What was read ahead of its turn makes no descriptor ready.
+/// Data that was read ahead makes no descriptor ready.
 #[test]
-fn nothing_stays_behind_that_nobody_would_call_for() {
+fn data_read_ahead_is_delivered_without_an_event() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     let from = link(stream, [&[1; 32], &[2; 32]]);
@@ -37,12 +37,12 @@ fn nothing_stays_behind_that_nobody_would_call_for() {
     while from.flush().unwrap() == FlushState::Pending {}
     // A budget that the first bytes use up.
     let received = loop {
-        if let Taken::Message(received) = to.take_in(0, &mut 1).unwrap() {
+        if let Intake::Message(received) = to.receive_from(0, &mut 1).unwrap() {
             break received;
         }
         let mut watched = [poll_entry(to.descriptor().unwrap(), libc::POLLIN)];
         poll(&mut watched, PATIENCE).unwrap();
-        assert_ne!(watched[0].revents, 0, "the rest is waited for in vain");
+        assert_ne!(watched[0].revents, 0, "the rest would never be received");
     };
     assert_eq!(received, message);
 }

@@ -1,18 +1,17 @@
-//! Records: what travels between socket and frames where links are encrypted.
+//! Records: the encrypted layer between socket and frames.
 //!
-//! The bytes of frames are cut anywhere, and each piece is sealed: its length (2 bytes,
-//! little-endian), its encrypted bytes, and a tag (16). Each direction of each connection has a key
-//! of its own, from the handshake, and the number of a record under its key is the nonce. So a
-//! record that is changed, left out, repeated or in another's place is none of this connection, and
-//! ends it.
+//! The bytes of frames are cut at any position, and each piece is sealed: its length (2 bytes,
+//! little-endian), its encrypted bytes, and a tag (16). Each direction of each connection has its
+//! own key, from the handshake, and the number of a record under its key is the nonce. So a record
+//! that is changed, left out, repeated or moved does not authenticate, and ends the connection.
 //!
-//! [Note: Authentic first] A record is opened where it was received, in a buffer that nobody else
-//! sees, and copied from there. What a cipher makes of bytes that are not the peer's never gets to
-//! the memory of regions or callers.
+//! [Note: Authentic first] A record is decrypted in the buffer that received it, which nothing else
+//! reads, and copied from there. Decrypted bytes that are not the peer's never reach the memory of
+//! regions or callers.
 //!
-//! [Note: Short records] A piece is not given out before all of it has come, so records are short.
-//! System calls are made for several of them together. What is sealed cannot be overtaken by what
-//! is urgent: it is no more than one such batch.
+//! [Note: Short records] A piece is not delivered before all of it has arrived, so records are
+//! short. System calls are made for several of them together. Urgent frames cannot overtake sealed
+//! ones: at most one such batch is sealed ahead.
 #![forbid(unsafe_code)]
 
 use std::io::{self, IoSlice, IoSliceMut, Read};
@@ -30,7 +29,7 @@ const RECORD_BYTES_MAX: usize = HEADER_BYTES + PLAIN_BYTES_MAX + TAG_BYTES;
 /// Records that are sealed, or received, together.
 const BATCH: usize = 4;
 
-/// What comes of a handshake for one connection.
+/// The encryption of one connection, from its handshake.
 #[derive(Debug)]
 pub(crate) struct Records {
     sealing: Mutex<Sealing>,
@@ -38,7 +37,7 @@ pub(crate) struct Records {
 }
 
 impl Records {
-    /// Of the secrets of both directions, which both ends have and nobody else.
+    /// From the secrets of both directions, which only the two ends have.
     pub(crate) fn new(cipher: Cipher, outgoing: &[u8; 32], incoming: &[u8; 32]) -> Self {
         Self {
             sealing: Mutex::new(Sealing::new(RecordKey::new(cipher, outgoing))),
@@ -55,7 +54,7 @@ impl Records {
         lock(&self.sealing).send(slices, write)
     }
 
-    /// What has come from the peer.
+    /// The decrypted bytes from the peer.
     pub(crate) fn reader<R: Read>(&self, from: R) -> RecordReader<'_, R> {
         RecordReader {
             opening: lock(&self.opening),
@@ -63,7 +62,7 @@ impl Records {
         }
     }
 
-    /// What has come already, if a whole record of it was not given out.
+    /// The bytes that have arrived already, if they hold a whole record that was not delivered.
     pub(crate) fn received(&self) -> Option<RecordReader<'_, Pause>> {
         let opening = lock(&self.opening);
         (opening.has_input()).then_some(RecordReader {
@@ -89,7 +88,7 @@ impl<R: Read> Read for RecordReader<'_, R> {
     }
 }
 
-/// A connection that nothing is taken from for now.
+/// A connection from which nothing is read for now.
 pub(crate) struct Pause;
 
 impl Read for Pause {
@@ -100,7 +99,7 @@ impl Read for Pause {
 
 /// The sending direction.
 ///
-/// Invariant: `batch[left]` is sealed and has not left; nothing else is sealed before it has.
+/// Invariant: `batch[left]` is sealed and not sent; nothing else is sealed before it is sent.
 #[derive(Debug)]
 pub(crate) struct Sealing {
     key: RecordKey,
@@ -117,8 +116,8 @@ impl Sealing {
         }
     }
 
-    /// Takes some of the bytes, seals them, and sends as much as can go; says how many were taken.
-    /// `WouldBlock` if what was taken before has not left. Without bytes, sends only that.
+    /// Accepts some of the bytes, seals them, and sends as much as possible; returns how many were
+    /// accepted. `WouldBlock` if earlier ones are not sent yet. Without bytes, sends only those.
     pub(crate) fn send(
         &mut self,
         slices: &[IoSlice<'_>],
@@ -153,22 +152,22 @@ impl Sealing {
             let (plain, rest) = rest.split_at_mut(bytes);
             rest[..TAG_BYTES].copy_from_slice(&self.key.seal(plain)?);
             taken += bytes;
-            // Only the last one is shorter than the others, so they lie one behind the other.
+            // Only the last one is shorter than the others, so they are contiguous.
             self.left.end += HEADER_BYTES + bytes + TAG_BYTES;
         }
         Ok(taken)
     }
 }
 
-/// Bytes that lie in several places.
+/// Bytes from several slices.
 struct Gather<'a> {
     slices: &'a [IoSlice<'a>],
-    /// How much of the first slice is taken.
+    /// How much of the first slice is consumed.
     at: usize,
 }
 
 impl Gather<'_> {
-    /// Fills a place as far as there is something, and says how far.
+    /// Fills a place as far as there are bytes, and returns how many.
     fn fill(&mut self, place: &mut [u8]) -> usize {
         let mut filled = 0;
         while let Some((first, others)) = self.slices.split_first()
@@ -189,15 +188,15 @@ impl Gather<'_> {
 
 /// The receiving direction.
 ///
-/// Invariant: `buffer[plain]` is authentic and not given out, `buffer[sealed]` has come behind it
-/// and is not opened.
+/// Invariant: `buffer[plain]` is authentic and not delivered, `buffer[sealed]` follows it and is
+/// not opened.
 #[derive(Debug)]
 pub(crate) struct Opening {
     key: RecordKey,
     buffer: Box<[u8]>,
     plain: Range<usize>,
     sealed: Range<usize>,
-    /// Something came that is none of the peer's records: nothing more is taken from there.
+    /// Something arrived that is no record of the peer: nothing more is accepted.
     broken: bool,
 }
 
@@ -212,8 +211,8 @@ impl Opening {
         }
     }
 
-    /// Fills the places, one behind the other, as far as something has come. Whole records stay
-    /// here only if there is no room.
+    /// Fills the places, one behind the other, with the available bytes. Whole records stay here
+    /// only if there is no room.
     pub(crate) fn read(
         &mut self,
         places: &mut [IoSliceMut<'_>],
@@ -225,7 +224,7 @@ impl Opening {
             let mut filled = 0;
             while filled < place.len() {
                 if !self.plain.is_empty() || self.open()? {
-                    filled += self.give_out(&mut place[filled..]);
+                    filled += self.copy_out(&mut place[filled..]);
                     continue;
                 }
                 let received = match drained {
@@ -252,7 +251,7 @@ impl Opening {
                 .is_some_and(|record| record <= self.sealed.len())
     }
 
-    fn give_out(&mut self, place: &mut [u8]) -> usize {
+    fn copy_out(&mut self, place: &mut [u8]) -> usize {
         let bytes = self.plain.len().min(place.len());
         let source = &self.buffer[self.plain.start..][..bytes];
         place[..bytes].copy_from_slice(source);
@@ -260,13 +259,13 @@ impl Opening {
         bytes
     }
 
-    /// The bytes of the next record, if enough of it has come to tell.
+    /// The length of the next record, if its header has arrived.
     fn record(&self) -> Option<usize> {
         let (length, _) = self.buffer[self.sealed.clone()].split_first_chunk()?;
         Some(HEADER_BYTES + usize::from(u16::from_le_bytes(*length)) + TAG_BYTES)
     }
 
-    /// Opens the next record; false if it has not come as a whole.
+    /// Opens the next record; false if it has not arrived completely.
     fn open(&mut self) -> io::Result<bool> {
         if self.broken {
             return Err(forged());
@@ -290,7 +289,8 @@ impl Opening {
         Ok(true)
     }
 
-    /// Receives what comes next, as far as there is room: how much came and how much could have.
+    /// Receives bytes, as far as there is room: returns how many arrived and how much room there
+    /// was.
     fn receive(&mut self, from: &mut impl Read) -> io::Result<(usize, usize)> {
         self.buffer.copy_within(self.sealed.clone(), 0);
         self.sealed = 0..self.sealed.len();
@@ -310,7 +310,7 @@ fn is_momentary(error: &io::Error) -> bool {
 fn forged() -> io::Error {
     io::Error::new(
         io::ErrorKind::InvalidData,
-        "what came is not what it sent: bytes were changed, dropped or repeated on the way, by somebody or by a fault",
+        "the received data is not what the peer sent: bytes were changed, dropped or repeated on the way",
     )
 }
 

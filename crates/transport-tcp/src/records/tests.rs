@@ -3,7 +3,7 @@ use proptest::prelude::*;
 use super::*;
 
 const CIPHERS: [Cipher; 2] = [Cipher::AesGcm, Cipher::ChaCha20Poly1305];
-/// Nothing that is sent has such a byte.
+/// No sent byte has this value.
 const UNTOUCHED: u8 = 255;
 
 fn pair(cipher: Cipher) -> (Sealing, Opening) {
@@ -11,7 +11,7 @@ fn pair(cipher: Cipher) -> (Sealing, Opening) {
     (Sealing::new(key()), Opening::new(key()))
 }
 
-/// Records of these bytes each, as they travel.
+/// Records of these bytes each, in encrypted form.
 fn records(sealing: &mut Sealing, plain: &[&[u8]]) -> Vec<Vec<u8>> {
     let sealed = plain.iter().map(|bytes| {
         let mut record = Vec::new();
@@ -25,12 +25,13 @@ fn records(sealing: &mut Sealing, plain: &[&[u8]]) -> Vec<Vec<u8>> {
     sealed.collect()
 }
 
-/// What is given out, or written, of what comes, until nothing more does, and how that ends.
-fn opened(opening: &mut Opening, mut came: &[u8]) -> (Vec<u8>, io::Result<()>) {
+/// The bytes that are delivered, or written, of the arriving ones, until no more are, and the
+/// result.
+fn opened(opening: &mut Opening, mut received: &[u8]) -> (Vec<u8>, io::Result<()>) {
     let mut given = Vec::new();
     loop {
         let mut place = [UNTOUCHED; 1000];
-        match opening.read(&mut [IoSliceMut::new(&mut place)], &mut came) {
+        match opening.read(&mut [IoSliceMut::new(&mut place)], &mut received) {
             Ok(0) => return (given, Ok(())),
             Ok(bytes) => given.extend(&place[..bytes]),
             Err(error) if is_momentary(&error) => {}
@@ -42,20 +43,20 @@ fn opened(opening: &mut Opening, mut came: &[u8]) -> (Vec<u8>, io::Result<()>) {
     }
 }
 
-/// What arrives must be refused, behind what is given out before it.
-fn check_refused(cipher: Cipher, came: &[u8], before: &[u8]) {
+/// The arriving bytes must be rejected, after the ones before them are delivered.
+fn check_refused(cipher: Cipher, received: &[u8], before: &[u8]) {
     let (_, mut opening) = pair(cipher);
-    let (given, end) = opened(&mut opening, came);
+    let (given, end) = opened(&mut opening, received);
     assert_eq!(given, before);
     assert_eq!(end.unwrap_err().kind(), io::ErrorKind::InvalidData);
-    // Nothing mends it.
+    // The failure is permanent.
     let (mut sealing, _) = pair(cipher);
     let good = records(&mut sealing, &[b"good"]).concat();
     assert!(opened(&mut opening, &good).1.is_err());
 }
 
 #[test]
-fn a_changed_bit_is_found_wherever_it_is() {
+fn a_changed_bit_is_detected_anywhere() {
     for cipher in CIPHERS {
         let (mut sealing, _) = pair(cipher);
         let [first, second, third] = &records(&mut sealing, &[b"first", b"second", b"third"])[..]
@@ -65,27 +66,27 @@ fn a_changed_bit_is_found_wherever_it_is() {
         for bit in 0..second.len() * 8 {
             let mut changed = second.clone();
             changed[bit / 8] ^= 1 << (bit % 8);
-            let came = [first, &changed, third].map(|record| record.as_slice());
-            // A record that claims to be longer is waited for.
+            let received = [first, &changed, third].map(|record| record.as_slice());
+            // A record that claims to be longer is awaited.
             let (_, mut opening) = pair(cipher);
-            let (given, end) = opened(&mut opening, &came.concat());
+            let (given, end) = opened(&mut opening, &received.concat());
             assert_eq!(given, b"first");
             assert!(end.is_err() || bit / 8 < HEADER_BYTES, "bit {bit}");
             if bit / 8 >= HEADER_BYTES {
-                check_refused(cipher, &came.concat(), b"first");
+                check_refused(cipher, &received.concat(), b"first");
             }
         }
     }
 }
 
 #[test]
-fn records_that_are_missing_repeated_or_out_of_order_are_refused() {
+fn missing_repeated_or_moved_records_are_refused() {
     for cipher in CIPHERS {
         let (mut sealing, _) = pair(cipher);
         let records = records(&mut sealing, &[b"0", b"1", b"2"]);
         let check = |order: &[usize], before: &[u8]| {
-            let came: Vec<u8> = order.iter().flat_map(|n| records[*n].clone()).collect();
-            check_refused(cipher, &came, before);
+            let received: Vec<u8> = order.iter().flat_map(|n| records[*n].clone()).collect();
+            check_refused(cipher, &received, before);
         };
         check(&[1, 2], b"");
         check(&[0, 2], b"0");
@@ -96,7 +97,7 @@ fn records_that_are_missing_repeated_or_out_of_order_are_refused() {
 }
 
 #[test]
-fn the_records_of_another_connection_or_direction_are_refused() {
+fn records_of_another_connection_are_refused() {
     let caller = Records::new(Cipher::AesGcm, &[1; 32], &[2; 32]);
     let listener = Records::new(Cipher::AesGcm, &[2; 32], &[1; 32]);
     let mut sent = Vec::new();
@@ -116,7 +117,7 @@ fn the_records_of_another_connection_or_direction_are_refused() {
 }
 
 #[test]
-fn a_truncated_record_is_never_given_out() {
+fn a_truncated_record_is_never_delivered() {
     let (mut sealing, _) = pair(Cipher::AesGcm);
     let record = records(&mut sealing, &[b"bytes"]).concat();
     for end in 0..record.len() {
@@ -135,7 +136,7 @@ fn impossible_lengths_are_refused_before_anything_follows() {
 }
 
 #[test]
-fn what_was_taken_leaves_before_anything_else_is() {
+fn accepted_bytes_are_sent_before_later_ones() {
     let (mut sealing, mut opening) = pair(Cipher::AesGcm);
     let blocked = || Err(io::ErrorKind::WouldBlock.into());
     let taken = sealing.send(&[IoSlice::new(b"first")], |_| blocked());
@@ -150,7 +151,7 @@ fn what_was_taken_leaves_before_anything_else_is() {
 
 proptest! {
     #[test]
-    fn what_is_sealed_is_what_is_opened(
+    fn sealed_bytes_are_opened_unchanged(
         cipher in prop::sample::select(&CIPHERS),
         pieces in prop::collection::vec((any::<u8>(), prop_oneof![0..100_usize, 0..90_000_usize]), 1..6),
         portions in prop::collection::vec(1..70_000_usize, 1..5),
@@ -171,13 +172,13 @@ proptest! {
                 Ok(bytes.len())
             }).unwrap();
         }
-        let mut came = wire.as_slice();
+        let mut wire = wire.as_slice();
         let mut received: Vec<u8> = Vec::new();
         for bytes in places.into_iter().cycle() {
             let mut place = vec![0; bytes];
             let (first, second) = place.split_at_mut(bytes / 3);
             let mut places = [IoSliceMut::new(first), IoSliceMut::new(second)];
-            match opening.read(&mut places, &mut came) {
+            match opening.read(&mut places, &mut wire) {
                 Ok(0) => break,
                 Ok(given) => received.extend(&place[..given]),
                 Err(error) => prop_assert!(is_momentary(&error)),
