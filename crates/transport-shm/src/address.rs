@@ -39,15 +39,15 @@ impl ShmAddress {
     }
 }
 
-/// Identifies the running kernel: processes with different boots share no memory for certain. (With
-/// equal boots they may: containers of one host are told apart by trying.)
+/// Identifies the running kernel: processes with different boots certainly share no memory. (With
+/// equal boots they may: containers of one host are distinguished by trying.)
 pub(crate) fn boot_id() -> io::Result<[u8; 16]> {
     let text = std::fs::read_to_string(BOOT_ID);
     let text = text.map_err(|error| failed(format!("open {BOOT_ID}"), error))?;
     parse_boot_id(&text).ok_or_else(|| {
         io::Error::new(
             io::ErrorKind::InvalidData,
-            format!("{BOOT_ID} holds no identity"),
+            format!("{BOOT_ID} holds no boot identity"),
         )
     })
 }

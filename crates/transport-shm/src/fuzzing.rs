@@ -1,5 +1,5 @@
-//! Readers of what peers, or strangers, send, for fuzzing. Each takes any bytes, and panics where a
-//! promise does not hold.
+//! Parsers of bytes from peers or strangers, for fuzzing. Each accepts any bytes, and panics where
+//! a guarantee is violated.
 
 use crate::address::ShmAddress;
 pub use crate::handshake::fuzzing::hello;

@@ -1,16 +1,16 @@
-//! Handshake of two endpoints that come to share memory.
+//! Handshake of two endpoints that are to share memory.
 //!
 //! ```text
 //! dialler                                  listener
 //! hello: magic, token, own id, peer's id ->
-//!                                       <- yield                           (then both hang up)
-//!                                       <- accept + pool + event           or this
+//!                                       <- yield                         (then both hang up)
+//!                                       <- accept + pool + event         or this
 //! offer + pool + event + rings          ->
 //!                                       <- ready
 //! ```
-//! Each packet begins with a tag. A hello without the listener's token is answered by hanging up.
-//! Each side maps what it got and compares the label in the header of the pool with the peer's
-//! identity, which proves that the mapping works.
+//! Each packet begins with a tag. On a hello without its token, the listener closes the socket.
+//! Each side maps the received memory and compares the label in the header of the pool with the
+//! peer's identity, which proves that the mapping works.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -35,14 +35,14 @@ const TAG_READY: u8 = 5;
 
 const CANCEL_CHECK: Duration = Duration::from_millis(20);
 
-/// How long each side waits for the other's next packet, and when it stops waiting.
+/// How long each side waits for the other's next packet, and when it gives up.
 pub(crate) struct HandshakeDeadline<'a> {
     pub(crate) deadline: Instant,
     pub(crate) cancel: &'a AtomicBool,
 }
 
 impl HandshakeDeadline<'_> {
-    /// How long to wait before looking again.
+    /// How long to wait before checking again.
     pub(crate) fn slice(&self, what: &str) -> Result<Duration, LinkError> {
         if self.cancel.load(Ordering::Relaxed) {
             return Err(LinkError::Cancelled);
@@ -54,7 +54,7 @@ impl HandshakeDeadline<'_> {
     }
 }
 
-/// Writes this endpoint's label into the header of its pool, where peers look for it.
+/// Writes this endpoint's label into the header of its pool, where peers check it.
 pub(crate) fn label_pool(local: &Local) {
     for (index, half) in halves(local.id).into_iter().enumerate() {
         local
@@ -64,7 +64,7 @@ pub(crate) fn label_pool(local: &Local) {
     }
 }
 
-/// The dialler's part. `None`: the listener yields to nobody's attempt but its own.
+/// The dialling side. `None`: the listener's own attempt to connect here should win.
 pub(crate) fn dial(
     socket: BorrowedFd<'_>,
     local: &Local,
@@ -91,7 +91,7 @@ pub(crate) fn dial(
     Ok(Some((mapped, rings)))
 }
 
-/// The listener's part. `None`: nobody who knows the token, or nobody who may come in now.
+/// The listening side. `None`: the caller does not know the token, or is declined now.
 pub(crate) fn answer(
     socket: BorrowedFd<'_>,
     local: &Local,
@@ -151,7 +151,7 @@ impl ShmHello {
     }
 }
 
-/// What a caller says first, as a packet.
+/// A caller's first packet.
 #[cfg(test)]
 pub(crate) fn hello(token: &[u8; 32], from: EndpointId, to: EndpointId) -> Vec<u8> {
     let token = *token;
@@ -163,7 +163,7 @@ pub(crate) fn hello(token: &[u8; 32], from: EndpointId, to: EndpointId) -> Vec<u
 pub(crate) mod fuzzing {
     use super::ShmHello;
 
-    /// What a caller says.
+    /// A caller's hello.
     pub fn hello(bytes: &[u8]) {
         if let Some(hello) = ShmHello::from_bytes(bytes) {
             assert_eq!(hello.to_bytes(), bytes);
@@ -186,13 +186,13 @@ impl Packet {
         }
     }
 
-    /// The descriptors that came with this packet, if they are so many.
+    /// The descriptors of this packet, if there are `COUNT` of them.
     fn descriptors<const COUNT: usize>(self) -> Result<[Descriptor; COUNT], LinkError> {
         self.descriptors.try_into().map_err(|_| out_of_turn())
     }
 }
 
-/// Maps a pool and makes sure that it is the peer's.
+/// Maps a pool and verifies that it is the peer's.
 fn map(peer: EndpointId, pool: Descriptor, event: Descriptor) -> Result<MappedPeer, LinkError> {
     let pool = Arc::new(Segment::map(pool).map_err(refused)?);
     for (index, half) in halves(peer).into_iter().enumerate() {
@@ -201,7 +201,7 @@ fn map(peer: EndpointId, pool: Descriptor, event: Descriptor) -> Result<MappedPe
             .ok_or_else(out_of_turn)?;
         if word.load(Ordering::Acquire) != half {
             return Err(LinkError::Refused(
-                "the memory that was passed is not shared".into(),
+                "the received memory is not the peer's pool".into(),
             ));
         }
     }
@@ -261,7 +261,9 @@ fn receive(
 }
 
 fn hung_up() -> LinkError {
-    LinkError::Refused("the other side hung up: it expects another token, or is closing".into())
+    LinkError::Refused(
+        "the peer closed the connection: it expects another token, or is closing".into(),
+    )
 }
 
 fn out_of_turn() -> LinkError {

@@ -1,4 +1,4 @@
-//! The link that users hold.
+//! The link that callers hold.
 
 use std::ops::Range;
 use std::os::fd::RawFd;
@@ -17,7 +17,7 @@ use crate::watch::Watched;
 /// death.
 pub(crate) struct ShmLink {
     connection: Arc<ShmConnection>,
-    /// What this endpoint exposes.
+    /// This endpoint's exposed regions.
     regions: Arc<Regions>,
 }
 
@@ -99,7 +99,7 @@ impl Link for ShmLink {
         self.connection.peer().regions().with(region, Arc::clone)
     }
 
-    /// Operations are done at once or have not begun.
+    /// Operations are complete when their call returns, or were not accepted.
     fn completed(&self, _ticket: Ticket) -> Result<bool, LinkError> {
         Ok(true)
     }

@@ -1,8 +1,7 @@
 //! The process at the other end of a socket, and proof of its end.
 //!
-//! The end of the socket is no proof: a process that lives may close it, and goes on writing into
-//! what it has mapped. A descriptor of the process itself becomes readable when all of its threads
-//! are gone.
+//! The end of the socket is no proof: a living process may close it and continue writing to mapped
+//! memory. A descriptor of the process itself becomes readable when all of its threads are gone.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -13,14 +12,14 @@ use weft_transport::fork::Descriptor;
 
 use crate::socket;
 
-/// Not yet among libc's: Linux 6.5.
+/// Linux 6.5; not yet in libc.
 const SO_PEERPIDFD: i32 = 77;
 
 /// A peer's process.
 pub(crate) struct PeerProcess {
-    /// Its number as this process sees it: 0 if it does not.
+    /// Its number as seen by this process: 0 if it is not visible.
     number: i32,
-    /// Nothing where the kernel gives none. Then there is no proof.
+    /// None where the kernel provides none. Then there is no proof.
     handle: Option<Descriptor>,
     ended: AtomicBool,
 }
@@ -44,12 +43,13 @@ impl PeerProcess {
         self.number
     }
 
-    /// Whether the kernel has seen its end, or does so in this time. Not in a forked child.
+    /// Whether the kernel has reported its end, or does so within this time. False in a forked
+    /// child.
     pub(crate) fn has_ended(&self, within: Duration) -> bool {
         if self.ended.load(Ordering::Acquire) {
             return true;
         }
-        // What cannot be asked about is not proven.
+        // An end that cannot be queried is not proven.
         let asked = |handle: &Descriptor| is_readable(handle.as_raw_fd(), within);
         let ended = self.handle.as_ref().is_some_and(asked);
         if ended {
@@ -69,8 +69,8 @@ fn handle_of(socket: BorrowedFd<'_>) -> Option<OwnedFd> {
     adopt(found, raw)
 }
 
-/// On older kernels. Numbers are used again, but not while their process lives: which it did after
-/// this if its socket has not ended.
+/// For older kernels. Numbers are reused, but not while their process lives: if its socket has not
+/// ended after this, the process was still alive.
 fn handle_by_number(socket: BorrowedFd<'_>, number: i32) -> Option<OwnedFd> {
     if number <= 0 {
         return None;
@@ -100,7 +100,7 @@ fn is_readable(handle: i32, within: Duration) -> bool {
         revents: 0,
     };
     let milliseconds = i32::try_from(within.as_millis()).unwrap_or(i32::MAX);
-    // SAFETY: the one entry outlives the call. Who is interrupted asks again later.
+    // SAFETY: the one entry outlives the call. An interrupted caller asks again later.
     let ready = unsafe { libc::poll(&mut entry, 1, milliseconds) };
     ready == 1 && entry.revents & libc::POLLIN != 0
 }

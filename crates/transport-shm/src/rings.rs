@@ -10,15 +10,15 @@ use weft_transport::Segment;
 use weft_transport::fork::Descriptor;
 use weft_transport::ring::Circle;
 
-/// A power of two: some of the longest messages that travel with their envelope, and little enough
-/// for a core's own cache.
+/// A power of two: enough for several of the longest messages with their envelope, and little
+/// enough for a core's own cache.
 pub(crate) const RING_BYTES: u64 = 64 * 1024;
-/// What lies before the circle: the reader's word, alone in its cache line and in the one that is
-/// fetched with it.
+/// The bytes before the circle: the reader's word, alone in its cache line and in the adjacent one
+/// that is fetched with it.
 const BEFORE: u64 = 128;
 const DIRECTIONS: u64 = 2;
 
-/// Both rings of a connection, as one side has them.
+/// Both rings of a connection, from one side's view.
 pub(crate) struct Rings {
     memory: Arc<Segment>,
     pub(crate) outgoing: Ring,
@@ -26,13 +26,13 @@ pub(crate) struct Rings {
 }
 
 impl Rings {
-    /// New ones, for the side that dials.
+    /// New rings, for the side that dials.
     pub(crate) fn create() -> io::Result<Rings> {
         let memory = Segment::create("weft-rings", DIRECTIONS * (BEFORE + RING_BYTES))?;
         Rings::over(memory, [0, 1])
     }
 
-    /// Those that the peer has made.
+    /// The rings that the peer has made.
     pub(crate) fn map(descriptor: Descriptor) -> io::Result<Rings> {
         Rings::over(Segment::map(descriptor)?, [1, 0])
     }
@@ -63,7 +63,7 @@ pub(crate) struct Ring {
 }
 
 impl Ring {
-    /// Where bytes of the circle lie in this address space.
+    /// The address of bytes of the circle.
     ///
     /// # Panics
     /// If they reach beyond the circle.
@@ -94,9 +94,9 @@ impl Circle for Ring {
     #[inline]
     fn write(&self, place: u64, bytes: &[u8]) {
         let at = self.at(place, bytes.len() as u64);
-        // SAFETY: `at` checked that so many bytes of the mapping are there. Nobody holds a
-        // reference to them, and the ring's protocol leaves them to the writer: should the peer
-        // break it, it reads nonsense.
+        // SAFETY: `at` checked that the mapping has these bytes. No reference to them exists, and
+        // the ring's protocol leaves them to the writer: a peer that violates it reads invalid
+        // bytes.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), at, bytes.len()) };
     }
 
@@ -105,9 +105,9 @@ impl Circle for Ring {
         let (from, len) = (self.at(place, len), len as usize);
         into.reserve(len);
         let room = into.spare_capacity_mut().as_mut_ptr().cast::<u8>();
-        // SAFETY: `at` checked that so many bytes of the mapping are there, and `reserve` made room
-        // for them. The ring's protocol leaves them to the reader: should the peer break it,
-        // nonsense is copied.
+        // SAFETY: `at` checked that the mapping has these bytes, and `reserve` made room for them.
+        // The ring's protocol leaves them to the reader: if the peer violates it, invalid bytes are
+        // copied.
         unsafe { std::ptr::copy_nonoverlapping(from, room, len) };
         // SAFETY: these bytes were just written.
         unsafe { into.set_len(into.len() + len) };

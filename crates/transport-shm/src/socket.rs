@@ -1,5 +1,5 @@
 //! Unix sockets that keep packet boundaries (`SOCK_SEQPACKET`), with names in the abstract
-//! namespace. No call blocks but [`wait`].
+//! namespace. No call blocks except [`wait`].
 
 use std::io::{self, IoSlice};
 use std::mem::{MaybeUninit, size_of};
@@ -12,7 +12,7 @@ use weft_transport::{checked, failed};
 /// The longest packet: a tag and the longest message.
 pub(crate) const PACKET_BYTES_MAX: usize = 1 + 64 * 1024;
 
-/// How many descriptors can go with one packet.
+/// How many descriptors one packet can carry.
 pub(crate) const DESCRIPTORS_MAX: usize = 16;
 
 const FLAGS: i32 = libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
@@ -25,7 +25,7 @@ type ControlBuffer = [u64; 16];
 pub(crate) fn listen(name: &[u8]) -> io::Result<Descriptor> {
     let socket = open()?;
     let (address, len) = abstract_address(name)?;
-    // SAFETY: the address outlives the call, and `len` of its bytes are meant.
+    // SAFETY: the address outlives the call, and `len` of its bytes are used.
     checked("bind", unsafe {
         libc::bind(socket.as_raw_fd(), (&raw const address).cast(), len)
     })?;
@@ -37,23 +37,23 @@ pub(crate) fn listen(name: &[u8]) -> io::Result<Descriptor> {
 }
 
 /// Starts a connection to the socket of this name. `WouldBlock`: the listener's backlog is full,
-/// try again with a new call.
+/// and a new call should be made later.
 pub(crate) fn connect(name: &[u8]) -> io::Result<Descriptor> {
     let socket = open()?;
     let (address, len) = abstract_address(name)?;
-    // SAFETY: the address outlives the call, and `len` of its bytes are meant.
+    // SAFETY: the address outlives the call, and `len` of its bytes are used.
     checked("connect", unsafe {
         libc::connect(socket.as_raw_fd(), (&raw const address).cast(), len)
     })?;
     Ok(socket)
 }
 
-/// The next connection that waits at a listening socket.
+/// The next waiting connection of a listening socket.
 pub(crate) fn accept(listener: BorrowedFd<'_>) -> io::Result<Descriptor> {
     let flags = libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
     let (no_address, no_len) = (std::ptr::null_mut(), std::ptr::null_mut());
     Descriptor::make(|| {
-        // SAFETY: no address is asked for.
+        // SAFETY: no address is requested.
         let raw = unsafe { libc::accept4(listener.as_raw_fd(), no_address, no_len, flags) };
         checked("accept4", raw).map(adopt)
     })
@@ -107,8 +107,7 @@ pub(crate) fn send(
     }
 }
 
-/// Receives one packet into the buffer, whose contents it replaces. No bytes: the other end is
-/// closed.
+/// Receives one packet into the buffer, replacing its contents. No bytes: the other end is closed.
 pub(crate) fn receive(socket: BorrowedFd<'_>, buffer: &mut Vec<u8>) -> io::Result<Vec<Descriptor>> {
     Descriptor::make_all(|| receive_packet(socket, buffer))
 }
@@ -141,7 +140,8 @@ fn receive_packet(socket: BorrowedFd<'_>, buffer: &mut Vec<u8>) -> io::Result<Ve
     unsafe { buffer.set_len(len) };
     let descriptors = read_descriptors(&header);
     if header.msg_flags & libc::MSG_CTRUNC != 0 {
-        // There is room for as many descriptors as ever come: this process could not take them.
+        // The buffer has room for the most descriptors of a packet: this process could not accept
+        // them.
         return Err(failed(
             "recvmsg",
             io::Error::from_raw_os_error(libc::EMFILE),
@@ -150,13 +150,13 @@ fn receive_packet(socket: BorrowedFd<'_>, buffer: &mut Vec<u8>) -> io::Result<Ve
     if header.msg_flags & libc::MSG_TRUNC != 0 {
         return Err(io::Error::new(
             io::ErrorKind::InvalidData,
-            "a packet too long",
+            "a packet is too long",
         ));
     }
     Ok(descriptors)
 }
 
-/// Waits until the socket can be read, or is at its end. False: the time ran out.
+/// Waits until the socket is readable, or at its end. False on timeout.
 pub(crate) fn wait(socket: BorrowedFd<'_>, timeout: Duration) -> io::Result<bool> {
     let mut entry = libc::pollfd {
         fd: socket.as_raw_fd(),
@@ -180,8 +180,8 @@ fn open() -> io::Result<Descriptor> {
     })
 }
 
-/// A name that begins with a zero byte is in the abstract namespace: it has no file, and ends with
-/// its socket.
+/// A name that begins with a zero byte is in the abstract namespace: it has no file, and disappears
+/// with its socket.
 fn abstract_address(name: &[u8]) -> io::Result<(libc::sockaddr_un, libc::socklen_t)> {
     // SAFETY: all zeros is a valid address structure.
     let mut address: libc::sockaddr_un = unsafe { MaybeUninit::zeroed().assume_init() };
@@ -229,7 +229,7 @@ fn write_descriptors(
     unsafe { std::ptr::copy_nonoverlapping(descriptors.as_ptr().cast(), data, bytes as usize) };
 }
 
-/// Takes over all descriptors that came with a packet.
+/// Takes ownership of all descriptors of a packet.
 fn read_descriptors(header: &libc::msghdr) -> Vec<OwnedFd> {
     let mut descriptors = Vec::new();
     // SAFETY: the kernel filled in the header and its control data.
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn as_many_descriptors_pass_as_promised() {
+    fn the_most_descriptors_are_passed() {
         let (a, b) = pair();
         let many = [a.as_fd(); DESCRIPTORS_MAX];
         send(a.as_fd(), [b"fds", b""], &many).unwrap();
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn a_packet_too_long_is_an_error() {
+    fn overlong_packet_is_an_error() {
         let (a, b) = pair();
         send(a.as_fd(), [&[1; PACKET_BYTES_MAX], &[1; 1000]], &[]).unwrap();
         let error = receive(b.as_fd(), &mut Vec::new()).unwrap_err();
@@ -320,8 +320,8 @@ mod tests {
     }
 
     #[test]
-    fn nobody_under_a_name_is_refused() {
-        let error = connect(b"weft-test-nobody-has-this-name").unwrap_err();
+    fn unused_name_is_refused() {
+        let error = connect(b"weft-test-unused-name").unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::ConnectionRefused);
     }
 }

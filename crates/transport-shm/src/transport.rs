@@ -14,8 +14,8 @@ use weft_transport::{
     is_own_limit, random,
 };
 
+use crate::accept_queue::{AcceptQueue, Handshake};
 use crate::address::{self, ShmAddress};
-use crate::answers::{Answer, AnswerQueue};
 use crate::connection::ShmConnection;
 use crate::handshake::{self, HandshakeDeadline};
 use crate::link::ShmLink;
@@ -23,13 +23,13 @@ use crate::rings::Rings;
 use crate::socket;
 use crate::watch::{ConnectionWatcher, Reception};
 
-/// How long somebody who has connected to the listener may keep it waiting.
+/// How long a caller may keep the listener waiting.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How long to wait when the listener's backlog is full.
 const CONNECT_RETRY: Duration = Duration::from_millis(2);
 
-/// How often goodbyes that wait for room are looked at.
+/// The interval at which goodbyes that wait for room are checked.
 const DRAIN_PERIOD: Duration = Duration::from_millis(1);
 
 /// Shares memory with the other processes of this host.
@@ -47,8 +47,11 @@ struct ShmShared {
 }
 
 impl ShmTransport {
-    /// A transport for this endpoint, with a socket of a random name and a thread that watches over
-    /// its links.
+    /// A transport for this endpoint, with a socket of a random name and a thread that watches its
+    /// links.
+    ///
+    /// # Errors
+    /// If the system refuses a descriptor, a socket or a thread.
     pub fn new(local: Local) -> io::Result<ShmTransport> {
         let address = ShmAddress {
             boot: address::boot_id()?,
@@ -97,13 +100,13 @@ impl Transport for ShmTransport {
     }
 
     fn listen(&self, events: Arc<dyn LinkEvents>) -> Result<(), LinkError> {
-        let (shared, told) = (Arc::clone(&self.shared), Arc::clone(&events));
+        let (shared, listener) = (Arc::clone(&self.shared), Arc::clone(&events));
         let reception = ShmReception {
             events,
-            answers: AnswerQueue::default(),
-            answer: Arc::new(move |socket| shared.answer(socket, &*told)),
+            accept_queue: AcceptQueue::default(),
+            answer: Arc::new(move |socket| shared.answer(socket, &*listener)),
         };
-        let taken_in = self.shared.watch.take_in(Arc::new(reception))?;
+        let taken_in = self.shared.watch.start_accepting(Arc::new(reception))?;
         if taken_in { Ok(()) } else { Err(closed()) }
     }
 
@@ -130,10 +133,11 @@ impl Transport for ShmTransport {
         );
         let other_user = || {
             LinkError::OtherUser(format!(
-                "it has the user number {theirs}, this process {own}"
+                "it has user number {theirs}, this process has {own}"
             ))
         };
-        // Root is let in by everybody; in a container it may be somebody else for the listener.
+        // Every process accepts root, but in a container root may have another number for the
+        // listener.
         if own != theirs && own != 0 {
             return Err(other_user());
         }
@@ -168,16 +172,16 @@ impl Drop for ShmTransport {
     }
 }
 
-/// Has callers answered on other threads.
+/// Hands callers to the threads of the accept queue.
 struct ShmReception {
     events: Arc<dyn LinkEvents>,
-    answers: AnswerQueue,
-    answer: Arc<Answer>,
+    accept_queue: AcceptQueue,
+    answer: Arc<Handshake>,
 }
 
 impl Reception for ShmReception {
     fn take(&self, caller: Descriptor) {
-        self.answers.add(caller, &self.answer);
+        self.accept_queue.add(caller, &self.answer);
     }
 
     fn exhausted(&self) {
@@ -186,8 +190,7 @@ impl Reception for ShmReception {
 }
 
 impl ShmShared {
-    /// Talks to somebody who has connected. Whatever goes wrong, the dialler is told by the end of
-    /// the socket.
+    /// Runs the handshake with a caller. On any failure, the end of the socket informs the dialler.
     fn answer(&self, socket: Descriptor, events: &dyn LinkEvents) {
         let deadline = HandshakeDeadline {
             deadline: Instant::now() + ANSWER_TIMEOUT,
@@ -208,15 +211,15 @@ impl ShmShared {
         match link {
             Ok(link) => {
                 events.connected(link);
-                // What the peer has sent since then notified this endpoint when nobody knew of the
-                // link.
+                // Messages that the peer has sent since then notified this endpoint when its link
+                // was not known yet.
                 self.local.doorbell.notify();
             }
             Err(error) => {
                 if let Some(peer) = accepted.get() {
                     events.failed(peer);
                 }
-                // The caller sees the end and calls again, as it would for ever.
+                // The caller sees the end and calls again, without result.
                 if matches!(&error, LinkError::Io(error) if is_own_limit(error)) {
                     events.exhausted();
                 }
@@ -246,13 +249,13 @@ fn reach(name: &[u8], deadline: &HandshakeDeadline<'_>) -> Result<Descriptor, Li
             Ok(socket) => return Ok(socket),
             Err(error) => match error.kind() {
                 io::ErrorKind::WouldBlock => {
-                    let left = deadline.slice("the peer takes in no connections")?;
+                    let left = deadline.slice("the peer accepts no connections")?;
                     std::thread::sleep(left.min(CONNECT_RETRY));
                 }
                 io::ErrorKind::Interrupted => {}
                 io::ErrorKind::ConnectionRefused => {
                     return Err(LinkError::Absent(
-                        "no endpoint of that name on this host: it is isolated from here, closed, or has ended"
+                        "no endpoint of that name on this host: it is in another container, closed, or has ended"
                             .into(),
                     ));
                 }
@@ -279,17 +282,17 @@ mod tests {
     };
 
     #[test]
-    fn one_that_is_dropped_has_left_nothing() {
+    fn dropped_transport_leaves_nothing() {
         for _ in 0..100 {
             let local = Local::create(1 << 20).unwrap();
             let used = Arc::downgrade(&local.doorbell);
             drop(ShmTransport::new(local));
-            assert!(used.upgrade().is_none(), "its thread is still there");
+            assert!(used.upgrade().is_none(), "its thread still runs");
         }
     }
 
-    /// The threads of this process that answer callers.
-    fn answering_threads() -> usize {
+    /// The threads of this process that run handshakes.
+    fn handshake_threads() -> usize {
         let tasks = std::fs::read_dir("/proc/self/task").unwrap();
         let names =
             tasks.filter_map(|task| std::fs::read_to_string(task.ok()?.path().join("comm")).ok());
@@ -299,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flood_of_callers_takes_few_threads_and_holds_nobody_up() {
+    fn flood_of_callers_takes_few_threads() {
         let (b, events) = listening(&SUBJECT);
         let address = ShmAddress::from_bytes(&b.1.address()).unwrap();
         let never = AtomicBool::new(false);
@@ -317,10 +320,10 @@ mod tests {
             }
             flood.push(caller);
             if number % 50 == 0 {
-                threads_max = threads_max.max(answering_threads());
+                threads_max = threads_max.max(handshake_threads());
             }
         }
-        threads_max = threads_max.max(answering_threads());
+        threads_max = threads_max.max(handshake_threads());
         let (a, _) = listening(&SUBJECT);
         assert!(connect(&a, &b).unwrap().is_some());
         assert_eq!(events.next_link().peer(), a.0.id);
@@ -328,7 +331,7 @@ mod tests {
         assert!(threads_max <= 40, "{threads_max} threads");
     }
 
-    /// Accepts everybody, and passes on whose attempt has failed.
+    /// Accepts every caller, and passes on the peers whose attempts have failed.
     struct Failures(mpsc::Sender<EndpointId>);
 
     impl LinkEvents for Failures {
@@ -344,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn an_accepted_caller_that_hangs_up_is_told_of() {
+    fn accepted_caller_that_hangs_up_is_reported() {
         let called = Local::create(1 << 20).unwrap();
         let id = called.id;
         let transport = ShmTransport::new(called).unwrap();
@@ -361,7 +364,7 @@ mod tests {
         let hello = handshake::hello(&address.token, from, id);
         socket::send(caller.as_fd(), [&hello, &[]], &[]).unwrap();
         drop(caller);
-        let told = failures.recv_timeout(Duration::from_secs(20)).unwrap();
-        assert_eq!(told, from);
+        let reported = failures.recv_timeout(Duration::from_secs(20)).unwrap();
+        assert_eq!(reported, from);
     }
 }

@@ -1,8 +1,8 @@
 //! The thread that monitors one transport's sockets in place of polling.
 //!
-//! It takes connections in, sends what waits for room in a socket, and notifies the own doorbell
-//! when a peer ends: a process that sleeps on its futex sees a death as fast as a signal. Ordinary
-//! traffic does not wake it.
+//! It accepts connections, sends queued data when a socket has room, and rings its own endpoint's
+//! doorbell when a peer ends: a process that sleeps on its futex detects a death as fast as a
+//! signal. Ordinary traffic does not wake it.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
@@ -24,23 +24,23 @@ const KEY_WAKE: u64 = 0;
 const KEY_LISTENER: u64 = 1;
 const KEY_FIRST_CONNECTION: u64 = 2;
 
-/// Only the end of a peer, and only once: what it sends is not this thread's business.
+/// Only the end of a peer, and only once: received data is not this thread's concern.
 const PEER_ENDED: u32 = (libc::EPOLLRDHUP | libc::EPOLLET) as u32;
 const EVENTS_MAX: usize = 16;
-/// Those who have connected and said nothing yet. Beyond, the oldest makes room.
+/// The most callers that have sent nothing yet. Beyond, the oldest is dropped.
 const CALLERS_MAX: usize = 256;
 const ACCEPT_RETRY: Duration = Duration::from_millis(10);
 
-/// Hears of those who connect. Called on the watching thread, so it must not wait.
+/// Receives callers. Called on the watching thread, so it must not block.
 pub(crate) trait Reception: Send + Sync {
-    /// Takes a connection that has come in and said something.
+    /// Takes a connection on which the caller has sent something.
     fn take(&self, caller: Descriptor);
 
-    /// Somebody waits to be taken in, and this process has no descriptor left.
+    /// Reports that a caller waits to be accepted while this process has no descriptor left.
     fn exhausted(&self);
 }
 
-/// The watching thread's side and everybody else's.
+/// The shared state of the watching thread and its users.
 ///
 /// The thread runs until the transport is closed and the last connection is removed.
 pub(crate) struct ConnectionWatcher<C> {
@@ -56,9 +56,9 @@ struct WatchedConnections<C> {
     connections: HashMap<u64, Watching<C>>,
     listener: Option<(Descriptor, Option<Arc<dyn Reception>>)>,
     shortage: Shortage,
-    /// Those who have said nothing yet; the oldest has the smallest key.
+    /// Callers that have sent nothing yet; the oldest has the smallest key.
     callers: BTreeMap<u64, Descriptor>,
-    /// Until somebody waits for its end.
+    /// Until a thread joins it.
     thread: Option<JoinHandle<()>>,
     stopped: bool,
 }
@@ -86,25 +86,25 @@ impl<C> WatchedConnections<C> {
 
 /// A connection that is watched.
 pub(crate) trait Watched: Send + Sync + 'static {
-    /// The key under which the watching thread knows it.
+    /// Its key in the watching thread.
     fn key(&self) -> u64;
 
     /// Its socket.
     fn raw_socket(&self) -> RawFd;
 
-    /// Sends what waits for room in the socket, as far as there is room.
+    /// Sends queued data, as far as the socket has room.
     fn flush(&self) -> Result<FlushState, LinkError>;
 }
 
 enum Watching<C> {
-    /// Somebody holds the link.
+    /// The link is in use.
     Link(Weak<C>),
     /// Closed, and perhaps dropped, but the goodbye still waits for room in the socket.
     Lingering(Arc<C>),
 }
 
 impl<C: Watched> ConnectionWatcher<C> {
-    /// Starts watching over this listening socket, without taking anything in yet.
+    /// Starts watching this listening socket, without accepting anything yet.
     pub(crate) fn start(
         listener: Descriptor,
         doorbell: Arc<Doorbell>,
@@ -130,8 +130,8 @@ impl<C: Watched> ConnectionWatcher<C> {
         Ok(watch)
     }
 
-    /// From now on, connections that come in are taken. False if the transport is closed.
-    pub(crate) fn take_in(&self, incoming: Arc<dyn Reception>) -> io::Result<bool> {
+    /// Starts accepting connections. False if the transport is closed.
+    pub(crate) fn start_accepting(&self, incoming: Arc<dyn Reception>) -> io::Result<bool> {
         let mut watched = self.locked();
         let Some((listener, reception)) = &mut watched.listener else {
             return Ok(false);
@@ -143,13 +143,13 @@ impl<C: Watched> ConnectionWatcher<C> {
         Ok(true)
     }
 
-    /// Takes in no more connections. Where none is left, the thread has ended on return, and holds
-    /// no descriptor.
+    /// Stops accepting connections. Without any connection left, the thread has ended on return,
+    /// and holds no descriptor.
     pub(crate) fn close(&self) {
         if fork::generation() != self.born {
             return;
         }
-        // Dropped outside of the lock: the reception may hold the last reference to something that
+        // Dropped outside of the lock: the reception may hold the last reference to an object that
         // locks.
         let mut watched = self.locked();
         let (listener, callers) = (
@@ -183,10 +183,10 @@ impl<C: Watched> ConnectionWatcher<C> {
         Ok(())
     }
 
-    /// The link of this connection is dropped.
+    /// Removes a connection whose link is dropped.
     pub(crate) fn remove(&self, connection: &C) {
-        // A forked child has neither the thread nor the sockets, and perhaps a lock that nobody
-        // will ever open.
+        // A forked child has neither the thread nor the sockets, and perhaps a lock that is never
+        // released.
         if fork::generation() != self.born {
             return;
         }
@@ -195,7 +195,7 @@ impl<C: Watched> ConnectionWatcher<C> {
             return;
         }
         watched.connections.remove(&connection.key());
-        // The kernel forgets the socket when it is closed, which may be a moment later.
+        // The kernel removes the socket when it is closed, which may be a moment later.
         let _ = self.control(
             libc::EPOLL_CTL_DEL,
             connection.raw_socket(),
@@ -207,7 +207,7 @@ impl<C: Watched> ConnectionWatcher<C> {
         }
     }
 
-    /// The connections of all links there are.
+    /// The connections of all existing links.
     pub(crate) fn connections(&self) -> Vec<Arc<C>> {
         let watched = self.locked();
         let links = watched
@@ -230,11 +230,11 @@ impl<C: Watched> ConnectionWatcher<C> {
     pub(crate) fn linger(&self, connection: &Arc<C>) {
         let entry = Watching::Lingering(Arc::clone(connection));
         self.locked().connections.insert(connection.key(), entry);
-        // It may have been sent meanwhile: then nothing else would end the lingering.
+        // It may have been sent meanwhile: then no other event would end the lingering.
         self.wake_up();
     }
 
-    /// Begins or ends waiting for room in the connection's socket.
+    /// Starts or stops waiting for room in the connection's socket.
     pub(crate) fn await_room(&self, connection: &C, wait: bool) -> io::Result<()> {
         let room = if wait { libc::EPOLLOUT as u32 } else { 0 };
         let raw = connection.raw_socket();
@@ -272,7 +272,7 @@ impl<C: Watched> ConnectionWatcher<C> {
                 self.flush_lingering();
             }
             KEY_LISTENER => self.accept(),
-            _ if self.hear(key) => {}
+            _ if self.hand_over(key) => {}
             _ => {
                 if events & libc::EPOLLOUT as u32 != 0 {
                     self.flush(key);
@@ -298,14 +298,16 @@ impl<C: Watched> ConnectionWatcher<C> {
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                // The kernel says so even where nobody waits.
-                Err(error) if is_own_limit(&error) && !is_called(listener.as_fd()) => return,
-                // Those who wait are still waiting: try again, but not in a hot loop.
+                // The kernel reports it even if no caller waits.
+                Err(error) if is_own_limit(&error) && !has_waiting_caller(listener.as_fd()) => {
+                    return;
+                }
+                // Callers are still waiting: retry, but not in a hot loop.
                 Err(error) => {
                     let reception = Arc::clone(reception);
-                    let told = is_own_limit(&error) && watched.shortage.goes_on();
+                    let report = is_own_limit(&error) && watched.shortage.persists();
                     drop(watched);
-                    if told {
+                    if report {
                         reception.exhausted();
                     }
                     return thread::sleep(ACCEPT_RETRY);
@@ -314,14 +316,14 @@ impl<C: Watched> ConnectionWatcher<C> {
         }
     }
 
-    /// Keeps who has connected until it says something. Whoever is of another user is dropped.
+    /// Keeps a caller until it sends something. A caller of another user is dropped.
     fn wait_for(&self, watched: &mut WatchedConnections<C>, caller: Descriptor) {
         if !same_user(&caller) {
             return;
         }
         let key = self.new_key();
         let raw = caller.as_raw_fd();
-        // One that cannot be watched is dropped, and sees the end.
+        // A caller that cannot be watched is dropped, and sees the end.
         if self
             .control(libc::EPOLL_CTL_ADD, raw, key, libc::EPOLLIN as u32)
             .is_ok()
@@ -333,8 +335,8 @@ impl<C: Watched> ConnectionWatcher<C> {
         }
     }
 
-    /// Hands over a caller that has said something. False if nobody has this key.
-    fn hear(&self, key: u64) -> bool {
+    /// Hands over a caller that has sent something. False if the key is not a caller's.
+    fn hand_over(&self, key: u64) -> bool {
         let mut watched = self.locked();
         let Some(caller) = watched.callers.remove(&key) else {
             return false;
@@ -353,7 +355,7 @@ impl<C: Watched> ConnectionWatcher<C> {
         true
     }
 
-    /// Sends what waits. What cannot be sent because the peer has ended does not wait any longer.
+    /// Sends queued data. Data that cannot be sent because the peer has ended is dropped.
     fn flush(&self, key: u64) {
         let (connection, lingering) = match self.locked().connections.get(&key) {
             Some(Watching::Link(weak)) => (weak.upgrade(), false),
@@ -363,7 +365,7 @@ impl<C: Watched> ConnectionWatcher<C> {
         let Some(connection) = connection else { return };
         let pending = matches!(connection.flush(), Ok(FlushState::Pending));
         if !pending {
-            // There is room again for those who were refused.
+            // There is room again for operations that were not accepted.
             self.doorbell.ring();
         }
         if lingering && !pending {
@@ -396,7 +398,7 @@ impl<C: Watched> ConnectionWatcher<C> {
 
     fn wake_up(&self) {
         let one = 1u64.to_ne_bytes();
-        // SAFETY: the buffer outlives the call. A counter that is full wakes as well.
+        // SAFETY: the buffer outlives the call. A full counter wakes, too.
         unsafe { libc::write(self.wake.as_raw_fd(), one.as_ptr().cast(), one.len()) };
     }
 
@@ -412,20 +414,21 @@ impl<C: Watched> ConnectionWatcher<C> {
         };
     }
 
-    /// Every change under the lock is a single step, so a poisoned lock is as good as any.
+    /// Every change under the lock is a single step, so the state is consistent even if the lock is
+    /// poisoned.
     fn locked(&self) -> MutexGuard<'_, WatchedConnections<C>> {
         self.watched.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Names in the abstract namespace are open to everybody, so look who comes. The token decides;
-/// this saves reading from strangers.
+/// Names in the abstract namespace are open to every user, so the caller's user is checked. The
+/// token decides; this check avoids reading from strangers.
 fn same_user(socket: &Descriptor) -> bool {
     let own = effective_user();
     socket::peer_credentials(socket.as_fd()).is_ok_and(|peer| peer.uid == own || peer.uid == 0)
 }
 
-/// Whether somebody waits to be taken in.
-fn is_called(listener: BorrowedFd<'_>) -> bool {
+/// Whether a caller waits to be accepted.
+fn has_waiting_caller(listener: BorrowedFd<'_>) -> bool {
     socket::wait(listener, Duration::ZERO).is_ok_and(|called| called)
 }

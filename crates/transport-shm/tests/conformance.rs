@@ -13,8 +13,8 @@ const SUBJECT: Subject = Subject {
 
 weft_transport_testing::conformance_tests!(SUBJECT);
 
-/// A closed link may be dropped at once: what waits for room in its socket is sent all the same,
-/// the goodbye last.
+/// A closed link may be dropped immediately: data that waits for room in its socket is sent
+/// nevertheless, the goodbye last.
 #[test]
 fn a_goodbye_behind_a_flood_outlives_its_link() {
     const COUNT: usize = 60;

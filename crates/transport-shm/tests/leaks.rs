@@ -1,5 +1,5 @@
-//! Test that links leave no descriptor, thread or mapping behind. One test, since it counts what
-//! the whole process has.
+//! Test that links leave no descriptor, thread or mapping behind. One test, since it counts the
+//! objects of the whole process.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -28,11 +28,11 @@ fn census() -> [usize; 3] {
 }
 
 #[test]
-fn nothing_is_left_of_dropped_links() {
+fn dropped_links_leave_nothing() {
     let subject = Subject {
         make: |local| Arc::new(ShmTransport::new(local).unwrap()),
     };
-    // The first one opens what stays open for the life of the process.
+    // The first link opens descriptors that stay open for the life of the process.
     drop(LinkPair::new(&subject));
     let deadline = deadline();
     let settled = || census()[2] == 0 && census()[1] <= 2;
@@ -48,7 +48,7 @@ fn nothing_is_left_of_dropped_links() {
         match round % 3 {
             0 => {}
             1 => pair.b.link.close(),
-            // A goodbye that has to wait behind what nobody reads.
+            // A goodbye that waits behind unread messages.
             _ => {
                 for _ in 0..20 {
                     pair.a.link.message(&[2; 60_000]).unwrap();
@@ -57,7 +57,7 @@ fn nothing_is_left_of_dropped_links() {
             }
         }
     }
-    // The threads that watched end by themselves.
+    // The watching threads end by themselves.
     while census() != before {
         assert!(
             Instant::now() < deadline,

@@ -13,14 +13,14 @@ const LEFT_MAX: libc::rlim_t = 16;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Counts how often it was told that callers wait in vain.
+/// Counts the reports of waiting callers.
 #[derive(Default)]
-struct Told {
+struct ExhaustionCount {
     times: Mutex<u32>,
     changed: Condvar,
 }
 
-impl LinkEvents for Told {
+impl LinkEvents for ExhaustionCount {
     fn accept(&self, _: EndpointId) -> bool {
         true
     }
@@ -33,48 +33,48 @@ impl LinkEvents for Told {
     }
 }
 
-impl Told {
+impl ExhaustionCount {
     fn times(&self) -> u32 {
         *self.times.lock().unwrap()
     }
 
-    /// Whether it is told once more than so many times, before long.
-    fn once_more_than(&self, before: u32) -> bool {
-        let told = self.times.lock().unwrap();
-        let enough = |told: &mut u32| *told <= before;
-        let waited = (self.changed).wait_timeout_while(told, PATIENCE, enough);
+    /// Whether another report arrives within the timeout.
+    fn rises_above(&self, before: u32) -> bool {
+        let count = self.times.lock().unwrap();
+        let enough = |count: &mut u32| *count <= before;
+        let waited = (self.changed).wait_timeout_while(count, PATIENCE, enough);
         !waited.unwrap().1.timed_out()
     }
 }
 
 #[test]
-fn whoever_runs_out_of_descriptors_says_so_and_links_are_made_once_there_are_enough() {
+fn missing_descriptors_are_reported_until_links_work() {
     let [caller, called] = [(); 2].map(|()| {
         let local = Local::create(1 << 20).unwrap();
         (local.id, ShmTransport::new(local).unwrap())
     });
-    let told = Arc::new(Told::default());
-    called.1.listen(told.clone()).unwrap();
+    let reports = Arc::new(ExhaustionCount::default());
+    called.1.listen(reports.clone()).unwrap();
     let address = called.1.address();
     let never = AtomicBool::new(false);
-    let mut told_by = [0, 0];
+    let mut failures = [0, 0];
     for left in 0..=LEFT_MAX {
         let before = limit_descriptors(next_descriptor() + left);
-        let told_before = told.times();
+        let count_before = reports.times();
         let deadline = Instant::now() + Duration::from_secs(2);
         let connected = caller.1.connect(called.0, &address, deadline, &never);
         limit_descriptors(before);
         match connected {
-            Err(LinkError::Io(error)) if is_own_limit(&error) => told_by[0] += 1,
+            Err(LinkError::Io(error)) if is_own_limit(&error) => failures[0] += 1,
             Err(error) => {
-                let is_told = told.once_more_than(told_before);
-                assert!(is_told, "with {left} left, nobody is told: {error}");
-                told_by[1] += 1;
+                let reported = reports.rises_above(count_before);
+                assert!(reported, "with {left} left, nothing is reported: {error}");
+                failures[1] += 1;
             }
             Ok(link) => {
                 link.expect("it was accepted").close();
                 assert!(left > 0);
-                assert!(told_by.iter().all(|times| *times > 0), "{told_by:?}");
+                assert!(failures.iter().all(|times| *times > 0), "{failures:?}");
                 return;
             }
         }

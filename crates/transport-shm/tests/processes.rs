@@ -1,7 +1,7 @@
 //! Links between real processes: traffic, deaths, forked children, isolation.
 //!
-//! Each test starts this very program again as its peer ([`peer_process`]) and tells it over its
-//! standard input what to do.
+//! Each test starts this program again as its peer ([`peer_process`]) and passes instructions over
+//! its standard input.
 
 use std::io::{BufRead, Write};
 use std::process::{Child, Command, Stdio};
@@ -21,10 +21,10 @@ const FLAG: u64 = POOL_HEADER;
 const DATA: u64 = POOL_HEADER + 4096;
 const ROUNDS: u64 = 2000;
 
-/// How fast a death must be seen. The promise to users is one second, for all ranks.
-const DEATH_SEEN_WITHIN: Duration = Duration::from_millis(800);
+/// How fast a death must be detected. The promise to users is one second, for all ranks.
+const DEATH_DETECTED_WITHIN: Duration = Duration::from_millis(800);
 
-/// Ends a process that its parent forgot.
+/// Ends a process whose parent has died.
 const LIFETIME_SECONDS: u32 = 60;
 
 /// An endpoint and its end of a link.
@@ -36,8 +36,7 @@ struct ProcessSide {
 }
 
 impl ProcessSide {
-    /// Sleeps on the futex, as a process does that has nothing but shared memory, until the
-    /// condition holds.
+    /// Sleeps on the futex, like a process that has only shared memory, until the condition holds.
     fn sleep_until(&mut self, what: &str, holds: impl Fn(&ProcessSide) -> bool) {
         let deadline = deadline();
         loop {
@@ -69,10 +68,10 @@ impl ProcessSide {
     }
 }
 
-/// A peer process, ended when the test is over, however it ends.
-struct PeerProcess(Child);
+/// A peer process, which is killed when the test ends in any way.
+struct ChildProcess(Child);
 
-impl Drop for PeerProcess {
+impl Drop for ChildProcess {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
@@ -80,7 +79,7 @@ impl Drop for PeerProcess {
 }
 
 /// Starts a peer in this role, which connects to a new endpoint here.
-fn with_peer(role: &str) -> (ProcessSide, PeerProcess) {
+fn with_peer(role: &str) -> (ProcessSide, ChildProcess) {
     let (local, transport, events) = listening();
     let peer = start(role, &local, &transport);
     let link = events.next_link();
@@ -103,7 +102,7 @@ fn listening() -> (Local, ShmTransport, Arc<Events>) {
     (local, transport, events)
 }
 
-fn start(role: &str, local: &Local, transport: &ShmTransport) -> PeerProcess {
+fn start(role: &str, local: &Local, transport: &ShmTransport) -> ChildProcess {
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "peer_process", "--ignored", "--nocapture"])
         .stdin(Stdio::piped())
@@ -117,7 +116,7 @@ fn start(role: &str, local: &Local, transport: &ShmTransport) -> PeerProcess {
         .map(|byte| format!("{byte:02x}"))
         .collect::<String>();
     writeln!(stdin, "{role} {:x} {address}", local.id.0).unwrap();
-    PeerProcess(child)
+    ChildProcess(child)
 }
 
 /// Not a test: the peer process that the tests start.
@@ -154,7 +153,7 @@ fn peer_process() {
     match role {
         "echo" => echo(side),
         "hold" => hold(&side, "ready"),
-        "fork" => hold(&side, &fork_a_child().to_string()),
+        "fork" => hold(&side, &fork_child().to_string()),
         "flood" => flood(&side),
         "goodbye" => side.link.close(),
         "drop" => {
@@ -165,7 +164,7 @@ fn peer_process() {
     }
 }
 
-/// Sends everything back, then waits to be told that it was seen.
+/// Sends everything back, then waits for a message that it was received.
 fn echo(mut side: ProcessSide) {
     for value in 1..=ROUNDS {
         side.sleep_until("ping", |side| side.word(FLAG) == value);
@@ -195,8 +194,8 @@ fn pause() -> ! {
     }
 }
 
-/// A child that holds whatever it inherits, and ends by itself if nobody ends it.
-fn fork_a_child() -> i32 {
+/// A child that keeps everything that it inherits, and ends by itself after a while.
+fn fork_child() -> i32 {
     // SAFETY: the child makes only async-signal-safe calls.
     let pid = unsafe { libc::fork() };
     if pid == 0 {
@@ -255,14 +254,14 @@ fn until_gone(side: &mut ProcessSide) {
     );
 }
 
-/// Kills the peer and sees it gone in time.
-fn check_death_is_seen(side: &mut ProcessSide, peer: &mut PeerProcess) {
+/// Kills the peer and checks that its end is detected in time.
+fn check_death_is_detected(side: &mut ProcessSide, peer: &mut ChildProcess) {
     let killed = Instant::now();
     peer.0.kill().unwrap();
     until_gone(side);
     assert!(
-        killed.elapsed() < DEATH_SEEN_WITHIN,
-        "seen after {:?}",
+        killed.elapsed() < DEATH_DETECTED_WITHIN,
+        "detected after {:?}",
         killed.elapsed()
     );
     until_proven(side);
@@ -291,7 +290,7 @@ fn two_processes_play_ping_pong() {
             offset: FLAG,
             value,
         };
-        // SAFETY: operations over shared memory are done at once.
+        // SAFETY: operations over shared memory complete immediately.
         let source =
             [&bytes[..10], &bytes[10..]].map(|b| unsafe { Iovec::new(b.as_ptr(), b.len()) });
         let put = (side.link).put(RegionKey::POOL, DATA, &source, Some(signal));
@@ -310,19 +309,19 @@ fn two_processes_play_ping_pong() {
 }
 
 #[test]
-fn a_killed_process_is_gone_at_once() {
+fn killed_process_is_gone_immediately() {
     let (mut side, mut peer) = with_peer("hold");
     assert_eq!(side.message(), "ready");
-    check_death_is_seen(&mut side, &mut peer);
-    // Its memory is still there: a late write meets it.
+    check_death_is_detected(&mut side, &mut peer);
+    // Its memory is still mapped, so a late write is possible.
     let memory = side.link.memory(RegionKey::POOL).unwrap();
     let last = memory.word(memory.len() - 8);
     assert_eq!(last.load(Ordering::Relaxed), 0);
 }
 
-/// A process that lives may go on writing into what it has mapped.
+/// A process that lives may continue writing to mapped memory.
 #[test]
-fn the_end_of_a_link_is_not_the_end_of_a_process() {
+fn link_end_is_not_the_process_end() {
     let (mut side, mut peer) = with_peer("drop");
     until_gone(&mut side);
     let end = side.link.flush().unwrap_err().to_string();
@@ -339,15 +338,15 @@ fn a_process_that_is_stopped_has_not_ended() {
     // SAFETY: a plain signal.
     unsafe { libc::kill(peer.0.id() as i32, libc::SIGSTOP) };
     assert!(!side.link.peer_has_ended());
-    check_death_is_seen(&mut side, &mut peer);
+    check_death_is_detected(&mut side, &mut peer);
 }
 
 /// The child inherited the socket. It must not keep it open.
 #[test]
-fn a_forked_child_does_not_hide_the_death() {
+fn forked_child_does_not_hide_the_death() {
     let (mut side, mut peer) = with_peer("fork");
     let grandchild: i32 = side.message().parse().unwrap();
-    check_death_is_seen(&mut side, &mut peer);
+    check_death_is_detected(&mut side, &mut peer);
     // SAFETY: a plain signal.
     let still_there = unsafe { libc::kill(grandchild, libc::SIGKILL) };
     assert_eq!(
@@ -357,11 +356,11 @@ fn a_forked_child_does_not_hide_the_death() {
 }
 
 #[test]
-fn a_death_in_the_middle_of_traffic_is_seen() {
+fn death_during_traffic_is_detected() {
     for trial in 0..10 {
         let (mut side, mut peer) = with_peer("flood");
         side.sleep_until("traffic", |side| side.word(FLAG) > 20 * trial);
-        check_death_is_seen(&mut side, &mut peer);
+        check_death_is_detected(&mut side, &mut peer);
         for (number, message) in (1_u64..).zip(&side.received.messages) {
             assert_eq!(*message, number.to_le_bytes());
         }
@@ -394,7 +393,7 @@ fn another_network_namespace_is_another_host() {
     assert!(events.asked.lock().unwrap().is_empty());
 }
 
-/// Nobody listens any more under the address of a process that was killed.
+/// The address of a killed process has no listener.
 #[test]
 fn the_address_of_a_dead_process_is_refused() {
     let (local, transport, _events) = listening();

@@ -1,4 +1,4 @@
-//! The two halves of a connection, and the streams that their messages take.
+//! The two halves of a connection, and the streams of their messages.
 
 use std::collections::VecDeque;
 
@@ -11,24 +11,24 @@ use crate::rings::Ring;
 /// The first byte of every packet.
 pub(super) const TAG_MESSAGE: u8 = 0;
 pub(super) const TAG_GOODBYE: u8 = 1;
-/// A region's key: with the descriptor of its memory, the receiver may map it; without, it forgets
-/// it.
+/// A region's key: with the descriptor of its memory, the receiver may map it; without, it drops
+/// its mapping.
 pub(super) const TAG_REGION: u8 = 2;
-/// Added to it: what comes next is in the ring.
+/// Added to a tag: the next message is in the ring.
 pub(super) const THEN_RING: u8 = 0x80;
 
-/// See [Note: Two streams] in `connection.rs`.
+/// See [Note: Two streams] in `mod.rs`.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum MessageStream {
     Ring,
     Socket,
 }
 
-/// What it takes to read. Held while messages are taken in, so that they stay in order.
+/// The receiving half. Locked while messages are received, so that they stay in order.
 pub(super) struct ShmIncoming {
     pub(super) ring: Ring,
     pub(super) reader: Reader,
-    /// Where the next message comes from.
+    /// The stream of the next message.
     pub(super) stream: MessageStream,
     pub(super) record: Vec<u8>,
     pub(super) packet: Vec<u8>,
@@ -46,14 +46,14 @@ impl ShmIncoming {
     }
 }
 
-/// What it takes to send.
+/// The sending half.
 pub(super) struct ShmOutgoing {
     pub(super) ring: Ring,
     pub(super) writer: Writer,
-    /// Where the next message goes.
+    /// The stream for the next message.
     pub(super) stream: MessageStream,
-    /// What waits for room in the socket. Empty while the ring is written.
-    pub(super) queue: VecDeque<Queued>,
+    /// Entries that wait for room in the socket. Empty while the ring is written.
+    pub(super) queue: VecDeque<QueuedMessage>,
 }
 
 impl ShmOutgoing {
@@ -67,8 +67,8 @@ impl ShmOutgoing {
     }
 }
 
-/// What waits for its turn.
-pub(super) enum Queued {
+/// An entry that waits for its turn.
+pub(super) enum QueuedMessage {
     Packet {
         tag: u8,
         bytes: Vec<u8>,

@@ -1,11 +1,12 @@
 //! The connection of one link: the mapped pool, the ring and the socket, and the order between
 //! them.
 //!
-//! [Note: Two streams] Messages are one sequence, of which parts lie in the ring and parts in the
-//! socket. Each stream says itself where it is left for the other: the ring by a diversion, the
-//! socket by a packet with [`THEN_RING`]. The writer diverts for what only the socket can do
-//! (regions' descriptors, waking a peer that does nothing) and when the ring is full; it comes back
-//! with the first packet behind which nothing waits, once half of the ring is free.
+//! [Note: Two streams] Messages are one sequence, of which parts are sent through the ring and
+//! parts through the socket. Each stream marks where the sequence changes to the other: the ring by
+//! a diversion, the socket by a packet with [`THEN_RING`]. The writer diverts for operations that
+//! only the socket can do (passing regions' descriptors, waking a peer that makes no calls) and
+//! when the ring is full; it returns to the ring with the first packet behind which nothing waits,
+//! once half of the ring is free.
 
 mod halves;
 mod incoming;
@@ -30,20 +31,21 @@ use halves::{ShmIncoming, ShmOutgoing, TAG_GOODBYE, TAG_REGION};
 /// How long the proof of a process's end may lag behind the end of its socket.
 const PROOF_TIMEOUT: Duration = Duration::from_millis(20);
 
-/// How a connection stands.
+/// The states of a connection.
 const OPEN: u8 = 0;
 const CLOSED: u8 = 1;
 const LEFT: u8 = 2;
 const GONE: u8 = 3;
 const BROKEN: u8 = 4;
 
-/// A peer that is connected.
+/// A connected peer.
 ///
-/// Puts and signals go straight into the peer's regions, unless messages wait for room in the
-/// socket: then everything queues behind them, so that it takes effect in the order of the calls.
+/// Puts and signals are written directly to the peer's regions, unless messages wait for room in
+/// the socket: then everything queues behind them, so that it takes effect in the order of the
+/// calls.
 pub(crate) struct ShmConnection {
     id: EndpointId,
-    /// The key under which the watching thread knows this connection.
+    /// This connection's key in the watching thread.
     key: u64,
     peer: MappedPeer,
     process: PeerProcess,
@@ -54,11 +56,11 @@ pub(crate) struct ShmConnection {
     /// entry took effect.
     backlog: AtomicBool,
     outgoing: Mutex<ShmOutgoing>,
-    /// Held while messages are taken in, so that they stay in order.
+    /// Locked while messages are received, so that they stay in order.
     incoming: Mutex<ShmIncoming>,
-    /// The regions beside the pool that the peer was let map.
+    /// The regions beside the pool that the peer may map.
     granted: Mutex<BTreeSet<RegionKey>>,
-    /// What the peer has done to break the link.
+    /// The peer's protocol violation, if any.
     breach: OnceLock<Breach>,
 }
 
@@ -104,14 +106,14 @@ impl ShmConnection {
         self.backlog.load(Ordering::Acquire)
     }
 
-    /// Whether everything that was sent before has gone, so that the peer's memory can be read in
+    /// Whether everything sent before has taken effect, so that the peer's memory can be read in
     /// order.
     pub(crate) fn is_clear(&self) -> Result<bool, LinkError> {
         self.check_open()?;
         Ok(!self.has_backlog() || self.flush()? == FlushState::Done)
     }
 
-    /// An error if the link has ended, or if this process is a forked child.
+    /// Fails if the link has ended, or if this process is a forked child.
     #[inline]
     pub(crate) fn check_open(&self) -> Result<(), LinkError> {
         match self.state.load(Ordering::Acquire) {
@@ -130,7 +132,7 @@ impl ShmConnection {
     }
 
     fn loss(&self) -> String {
-        // What runs in another PID namespace has no number here.
+        // A process in another PID namespace has no number here.
         let process = match self.process.number() {
             0 => "its process (in another PID namespace)".into(),
             number => format!("process {number}"),
@@ -141,20 +143,20 @@ impl ShmConnection {
         }
     }
 
-    /// Whether the kernel has seen the end of the peer's process.
+    /// Whether the kernel has reported the end of the peer's process.
     pub(crate) fn peer_has_ended(&self) -> bool {
         self.peer.check_generation().is_ok() && self.process.has_ended(Duration::ZERO)
     }
 
-    /// The peer's end of the socket is closed. If that is because its process ends, the proof comes
-    /// a moment later.
+    /// Handles the end of the peer's socket. If its process is ending, the proof follows a moment
+    /// later.
     #[cold]
     fn socket_ended(&self) {
         self.process.has_ended(PROOF_TIMEOUT);
         self.ended(GONE);
     }
 
-    /// Lets the peer map a region.
+    /// Grants the peer a region, which it maps.
     pub(crate) fn grant(&self, key: RegionKey, segment: &Segment) -> Result<(), LinkError> {
         if !self.locked_granted().insert(key) {
             return Ok(());
@@ -162,7 +164,7 @@ impl ShmConnection {
         self.send_region(key, &[segment.descriptor()])
     }
 
-    /// Makes the peer forget a region.
+    /// Makes the peer drop its mapping of a region.
     pub(crate) fn withdraw(&self, key: RegionKey) {
         if self.locked_granted().remove(&key) {
             // A failure means that the link has ended.
@@ -181,12 +183,12 @@ impl ShmConnection {
         self.granted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Says goodbye. True if the goodbye is on its way, false if it waits in the queue.
+    /// Sends a goodbye. True if it was sent, false if it waits in the queue.
     pub(crate) fn close(&self) -> bool {
         if self.peer.check_generation().is_err() || !self.ended_now(CLOSED) {
             return true;
         }
-        // A failure means that the peer has ended too, so nobody misses the goodbye.
+        // A failure means that the peer has ended too, and needs no goodbye.
         let _ = self.send_packet(&mut self.locked_outgoing(), TAG_GOODBYE, &[], &[]);
         !self.has_backlog()
     }
@@ -197,12 +199,12 @@ impl ShmConnection {
 
     #[cold]
     fn broken(&self, breach: Breach) {
-        // Before the state says so. Only the first one counts.
+        // Set before the state. Only the first violation counts.
         let _ = self.breach.set(breach);
         self.ended(BROKEN);
     }
 
-    /// The result, or the end of the link if the peer has broken the ring's protocol.
+    /// The result, or the end of the link if the peer has violated the ring's protocol.
     #[inline]
     fn checked<T>(&self, result: Result<T, Breach>) -> Result<T, LinkError> {
         result.map_err(|breach| {

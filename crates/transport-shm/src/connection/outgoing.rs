@@ -12,13 +12,12 @@ use weft_transport::{
 };
 
 use super::ShmConnection;
-use super::halves::{MessageStream, Queued, ShmOutgoing, TAG_MESSAGE, THEN_RING};
+use super::halves::{MessageStream, QueuedMessage, ShmOutgoing, TAG_MESSAGE, THEN_RING};
 use crate::rings::RING_BYTES;
 use crate::socket;
 
 impl ShmConnection {
-    /// A put while there is a backlog: nothing is written before everything that was sent before
-    /// is.
+    /// A put while there is a backlog: it is written after everything sent before.
     pub(crate) fn put_in_order(
         &self,
         region: RegionKey,
@@ -49,7 +48,7 @@ impl ShmConnection {
         }
         let len = bytes.len() as u64;
         self.peer.check(region, offset, len, signal)?;
-        outgoing.queue.push_back(Queued::Inject {
+        outgoing.queue.push_back(QueuedMessage::Inject {
             region,
             offset,
             bytes: bytes.to_vec(),
@@ -66,7 +65,7 @@ impl ShmConnection {
         self.send_packet(&mut self.locked_outgoing(), TAG_MESSAGE, bytes, &[])
     }
 
-    /// A message that the peer waits for, or will ask for: it is not told, unless it sleeps.
+    /// A message for which the peer waits or polls: it is not notified, unless it sleeps.
     pub(crate) fn polled_message(&self, pieces: &[&[u8]]) -> Result<(), LinkError> {
         self.peer.check_generation()?;
         let mut outgoing = self.locked_outgoing();
@@ -116,7 +115,7 @@ impl ShmConnection {
                 .iter()
                 .map(|descriptor| Descriptor::copy_of(*descriptor))
                 .collect::<io::Result<Vec<_>>>()?;
-            outgoing.queue.push_back(Queued::Packet {
+            outgoing.queue.push_back(QueuedMessage::Packet {
                 tag,
                 bytes: bytes.to_vec(),
                 descriptors,
@@ -128,12 +127,12 @@ impl ShmConnection {
         Ok(())
     }
 
-    /// Sends from the queue what can go. The order of effects is the queue's, so the caller holds
-    /// its lock.
+    /// Sends as much of the queue as possible. Effects follow the queue's order, so the caller must
+    /// hold its lock.
     fn drain(&self, outgoing: &mut ShmOutgoing) -> Result<FlushState, LinkError> {
         while let Some(next) = outgoing.queue.pop_front() {
             match &next {
-                Queued::Packet {
+                QueuedMessage::Packet {
                     tag,
                     bytes,
                     descriptors,
@@ -145,13 +144,13 @@ impl ShmConnection {
                         return sent.map(|_| FlushState::Pending);
                     }
                 }
-                Queued::Inject {
+                QueuedMessage::Inject {
                     region,
                     offset,
                     bytes,
                     signal,
                 } => match self.peer.inject(*region, *offset, bytes, *signal) {
-                    // Withdrawn since: too late.
+                    // The region was withdrawn since: the write is late.
                     Err(LinkError::Io(_)) => {}
                     result => result?,
                 },
@@ -164,8 +163,8 @@ impl ShmConnection {
         Ok(FlushState::Done)
     }
 
-    /// False if the socket has no room. A peer that has ended takes everything: its end is told
-    /// when it is read.
+    /// False if the socket has no room. Sending to a peer that has ended succeeds: its end is
+    /// reported by receiving.
     fn send_now(
         &self,
         outgoing: &mut ShmOutgoing,

@@ -17,7 +17,7 @@ impl Inbox for MessageCount {
     }
 }
 
-/// One end of a connection; the socket of the other and its rings, for doing mischief.
+/// One end of a connection, with the other's socket and rings, for sending invalid data.
 fn connection(name: &str) -> (ShmConnection, Descriptor, Rings) {
     let local = Local::create(1 << 20).unwrap();
     let listener = socket::listen(name.as_bytes()).unwrap();
@@ -40,12 +40,12 @@ fn connection(name: &str) -> (ShmConnection, Descriptor, Rings) {
 fn breach(result: Result<(), LinkError>) -> String {
     match result {
         Err(LinkError::Protocol(what)) => what,
-        other => panic!("not a breach: {other:?}"),
+        other => panic!("not a protocol violation: {other:?}"),
     }
 }
 
 #[test]
-fn a_record_of_nonsense_ends_the_link_and_is_named() {
+fn invalid_record_ends_the_link() {
     let (connection, _socket, peer) = connection("weft-test-nonsense-record");
     peer.outgoing.header(0).store(1 << 40, Ordering::Release);
     assert!(connection.has_polled_message());
@@ -56,7 +56,7 @@ fn a_record_of_nonsense_ends_the_link_and_is_named() {
 }
 
 #[test]
-fn a_position_of_nonsense_ends_the_link_and_is_named() {
+fn invalid_position_ends_the_link() {
     let (connection, _socket, peer) = connection("weft-test-nonsense-position");
     peer.incoming.taken().store(u64::MAX, Ordering::Release);
     let sent = (0..100).find_map(|_| connection.polled_message(&[&[0; 1000]]).err());
@@ -66,7 +66,7 @@ fn a_position_of_nonsense_ends_the_link_and_is_named() {
 }
 
 #[test]
-fn a_packet_out_of_turn_ends_the_link_and_is_named() {
+fn packet_out_of_turn_ends_the_link() {
     let (connection, socket, _rings) = connection("weft-test-out-of-turn");
     socket::send(socket.as_fd(), [&[TAG_MESSAGE], b"early"], &[]).unwrap();
     let mut count = MessageCount(0);
@@ -76,7 +76,7 @@ fn a_packet_out_of_turn_ends_the_link_and_is_named() {
 }
 
 #[test]
-fn a_region_without_a_key_ends_the_link_and_is_named() {
+fn region_without_a_key_ends_the_link() {
     for (number, key) in [&[0; 8][..], &[1; 7]].into_iter().enumerate() {
         let (connection, socket, peer) = connection(&format!("weft-test-keyless-{number}"));
         Writer::default().divert(&peer.outgoing);

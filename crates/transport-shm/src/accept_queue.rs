@@ -1,32 +1,32 @@
-//! Callers that wait to be answered, by a bounded number of threads.
+//! The queue of accepted callers that wait for their handshake, by a bounded number of threads.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use weft_transport::fork::Descriptor;
 
-/// Threads that answer at a time.
+/// The most threads that run handshakes.
 const THREADS_MAX: usize = 16;
-/// Callers that wait for one of them. More are dropped.
+/// The most callers that wait for a thread. Further ones are dropped.
 const WAITING_MAX: usize = 1024;
 
-/// Talks to a caller, to the end of the handshake.
-pub(crate) type Answer = dyn Fn(Descriptor) + Send + Sync;
+/// Runs the handshake with a caller.
+pub(crate) type Handshake = dyn Fn(Descriptor) + Send + Sync;
 
-/// See the module.
+/// The accept queue: see the module.
 #[derive(Clone, Default)]
-pub(crate) struct AnswerQueue(Arc<Mutex<Queue>>);
+pub(crate) struct AcceptQueue(Arc<Mutex<WaitingCallers>>);
 
 #[derive(Default)]
-struct Queue {
+struct WaitingCallers {
     waiting: VecDeque<Descriptor>,
     threads: usize,
 }
 
-impl AnswerQueue {
-    /// Has a caller answered, by a thread of which there are as many as needed, within bounds. They
-    /// end when nobody waits.
-    pub(crate) fn add(&self, caller: Descriptor, answer: &Arc<Answer>) {
+impl AcceptQueue {
+    /// Queues a caller for its handshake, and starts a thread if needed, within bounds. Threads end
+    /// when no caller waits.
+    pub(crate) fn add(&self, caller: Descriptor, answer: &Arc<Handshake>) {
         let mut queue = self.locked();
         if queue.waiting.len() < WAITING_MAX {
             queue.waiting.push_back(caller);
@@ -39,14 +39,14 @@ impl AnswerQueue {
         let thread = std::thread::Builder::new().name("weft-shm-answer".into());
         if thread.spawn(move || own.serve(&*answer)).is_err() {
             queue.threads -= 1;
-            // With no thread at all nobody would be answered: they see the end, as a refusal.
+            // Without any thread no caller would be served: they see the end, as a refusal.
             if queue.threads == 0 {
                 queue.waiting.clear();
             }
         }
     }
 
-    fn serve(&self, answer: &Answer) {
+    fn serve(&self, answer: &Handshake) {
         while let Some(caller) = self.next() {
             answer(caller);
         }
@@ -62,7 +62,7 @@ impl AnswerQueue {
         next
     }
 
-    fn locked(&self) -> MutexGuard<'_, Queue> {
+    fn locked(&self) -> MutexGuard<'_, WaitingCallers> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -76,17 +76,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn many_callers_are_answered_by_few_threads() {
+    fn few_threads_serve_many_callers() {
         const CALLERS: usize = 100;
-        // How many are being answered, the most at a time, and how many were.
+        // The number of callers in their handshake, the most at a time, and how many are done.
         let counts = Arc::new((Mutex::new((0, 0, 0)), Condvar::new()));
         let counted = Arc::clone(&counts);
-        let answer: Arc<Answer> = Arc::new(move |_| {
+        let answer: Arc<Handshake> = Arc::new(move |_| {
             let (lock, changed) = &*counted;
             let mut counts = lock.lock().unwrap();
             counts.0 += 1;
             counts.1 = counts.1.max(counts.0);
-            // Nobody is done before there are as many as there can be.
+            // No handshake ends before the maximum of threads is reached.
             while counts.1 < THREADS_MAX {
                 changed.notify_all();
                 counts = changed.wait(counts).unwrap();
@@ -98,7 +98,7 @@ mod tests {
             counts.2 += 1;
             changed.notify_all();
         });
-        let queue = AnswerQueue::default();
+        let queue = AcceptQueue::default();
         for _ in 0..CALLERS {
             let (caller, _) = UnixStream::pair().unwrap();
             queue.add(Descriptor::make(|| Ok(caller.into())).unwrap(), &answer);
