@@ -21,7 +21,7 @@ pub const TARGETS: [(&str, Target); 18] = [
     ("messages-of-a-peer", runtime::messages_of_a_peer),
     ("rank-hello", runtime::rank_hello),
     ("rdma-frame", rdma::frame),
-    ("rdma-news", rdma::news),
+    ("rdma-control", rdma::control),
     ("ring", transport::ring),
     ("roster", runtime::roster),
     ("schedule-text", schedule_text),

@@ -1,4 +1,4 @@
-//! Goodbyes: what was sent before gets to the peer, and then the peer is told.
+//! Goodbyes: earlier data is delivered to the peer first, then the goodbye.
 
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
@@ -8,14 +8,14 @@ use weft_transport::LinkError;
 
 use crate::lock::lock;
 
-/// How long a goodbye may wait for the peer to take what is before it.
+/// How long a goodbye may wait for the peer to receive the data before it.
 const GOODBYE_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long an adapter may take for what it has begun.
-const PATIENCE: Duration = Duration::from_secs(2);
-/// How often to look without sleeping.
+/// How long an adapter may take for requests that it has begun.
+const ADAPTER_TIMEOUT: Duration = Duration::from_secs(2);
+/// The number of checks before sleeping.
 const LOOKS: u32 = 100;
 
-/// The goodbyes of one endpoint that are not said yet.
+/// The goodbyes of one endpoint that are not sent yet.
 #[derive(Default)]
 pub(crate) struct Goodbyes {
     open: Mutex<usize>,
@@ -23,7 +23,7 @@ pub(crate) struct Goodbyes {
 }
 
 impl Goodbyes {
-    /// Waits until all are said, for so long at most.
+    /// Waits until all are sent, at most for the timeout.
     pub(crate) fn wait(&self, timeout: Duration) {
         let open = lock(&self.open);
         let waited = (self.changed).wait_timeout_while(open, timeout, |open| *open > 0);
@@ -32,16 +32,16 @@ impl Goodbyes {
 }
 
 /// A link that ends with a goodbye.
-pub(crate) trait Closing: Send + Sync + 'static {
-    /// Whether what it had sent is done.
+pub(crate) trait ClosingLink: Send + Sync + 'static {
+    /// Whether everything that it sent is done.
     fn is_done(&self) -> Result<bool, LinkError>;
 
     /// Sends the goodbye.
     fn say_goodbye(&self);
 }
 
-/// Ends a link that is closed, once what it had sent is done: now, or on a thread of its own.
-pub(crate) fn say_goodbye(goodbyes: &Arc<Goodbyes>, link: Arc<impl Closing>) {
+/// Ends a closed link once everything that it sent is done: immediately, or on a new thread.
+pub(crate) fn say_goodbye(goodbyes: &Arc<Goodbyes>, link: Arc<impl ClosingLink>) {
     if !matches!(link.is_done(), Ok(false)) {
         return link.say_goodbye();
     }
@@ -50,9 +50,9 @@ pub(crate) fn say_goodbye(goodbyes: &Arc<Goodbyes>, link: Arc<impl Closing>) {
     let spawned = thread::Builder::new()
         .name("weft-rdma-close".into())
         .spawn(move || {
-            let mut patience = Patience::of(GOODBYE_TIMEOUT);
+            let mut polling = PollingWait::of(GOODBYE_TIMEOUT);
             while let Ok(false) = closing.is_done() {
-                if !patience.wait() {
+                if !polling.wait() {
                     break;
                 }
             }
@@ -61,26 +61,26 @@ pub(crate) fn say_goodbye(goodbyes: &Arc<Goodbyes>, link: Arc<impl Closing>) {
             counted.changed.notify_all();
         });
     if spawned.is_err() {
-        // Without a thread what waits is lost, and the goodbye is not.
+        // Without a thread, queued data is lost, but the goodbye is sent.
         link.say_goodbye();
         *lock(&goodbyes.open) -= 1;
     }
 }
 
-/// Waits in small steps, for some time.
-pub(crate) struct Patience {
+/// Waits in small steps, for a limited time.
+pub(crate) struct PollingWait {
     until: Instant,
     looks: u32,
 }
 
-impl Patience {
-    /// For an adapter.
-    pub(crate) fn new() -> Patience {
-        Patience::of(PATIENCE)
+impl PollingWait {
+    /// With the time limit for adapters.
+    pub(crate) fn new() -> PollingWait {
+        PollingWait::of(ADAPTER_TIMEOUT)
     }
 
-    fn of(time: Duration) -> Patience {
-        Patience {
+    fn of(time: Duration) -> PollingWait {
+        PollingWait {
             until: Instant::now() + time,
             looks: 0,
         }

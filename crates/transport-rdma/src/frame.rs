@@ -1,10 +1,10 @@
-//! What lies in a ring: signals, few bytes with their place, and messages.
+//! Entries of a ring: signals, few bytes with their destination, and messages.
 
 use weft_transport::{RegionKey, Signal};
 
 /// One entry of a ring.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Frame<'a> {
+pub(crate) enum RingFrame<'a> {
     /// Bytes for a region, perhaps none, and a signal behind them.
     Inject {
         region: RegionKey,
@@ -12,12 +12,12 @@ pub(crate) enum Frame<'a> {
         bytes: &'a [u8],
         signal: Option<Signal>,
     },
-    /// Nothing: there is something for others to wait for.
+    /// An empty frame, which only counts: messages can wait for it.
     Mark,
-    /// A message, which is given out once so many news of keys have come, and so many frames by
-    /// each further rail.
+    /// A message, which is delivered once `key_changes` changes of keys have arrived, and on each
+    /// further rail the number of frames in `behind`.
     Message {
-        news: u64,
+        key_changes: u64,
         behind: Vec<u64>,
         bytes: &'a [u8],
     },
@@ -27,9 +27,9 @@ const INJECT: u8 = 1;
 const MARK: u8 = 2;
 const MESSAGE: u8 = 3;
 
-impl<'a> Frame<'a> {
-    pub(crate) fn signal(signal: Signal) -> Frame<'static> {
-        Frame::Inject {
+impl<'a> RingFrame<'a> {
+    pub(crate) fn signal(signal: Signal) -> RingFrame<'static> {
+        RingFrame::Inject {
             region: RegionKey::POOL,
             offset: 0,
             bytes: &[],
@@ -41,7 +41,7 @@ impl<'a> Frame<'a> {
         let mut out = Vec::with_capacity(64);
         let word = |out: &mut Vec<u8>, value: u64| out.extend(value.to_le_bytes());
         match self {
-            Frame::Inject {
+            RingFrame::Inject {
                 region,
                 offset,
                 bytes,
@@ -58,14 +58,14 @@ impl<'a> Frame<'a> {
                     out.extend(*bytes);
                 }
             }
-            Frame::Mark => out.push(MARK),
-            Frame::Message {
-                news,
+            RingFrame::Mark => out.push(MARK),
+            RingFrame::Message {
+                key_changes,
                 behind,
                 bytes,
             } => {
                 out.extend([MESSAGE, behind.len() as u8]);
-                word(&mut out, *news);
+                word(&mut out, *key_changes);
                 behind.iter().for_each(|count| word(&mut out, *count));
                 out.extend(*bytes);
             }
@@ -73,11 +73,11 @@ impl<'a> Frame<'a> {
         out
     }
 
-    /// None if it makes no sense.
-    pub(crate) fn decode(bytes: &'a [u8]) -> Option<Frame<'a>> {
+    /// None if it is malformed.
+    pub(crate) fn decode(bytes: &'a [u8]) -> Option<RingFrame<'a>> {
         let (&kind, rest) = bytes.split_first()?;
         if kind == MARK {
-            return rest.is_empty().then_some(Frame::Mark);
+            return rest.is_empty().then_some(RingFrame::Mark);
         }
         let (&count, mut rest) = rest.split_first()?;
         match (kind, count) {
@@ -90,20 +90,20 @@ impl<'a> Frame<'a> {
                 let (mut region, mut offset) = (0, 0);
                 if !rest.is_empty() {
                     (region, offset) = (word(&mut rest)?, word(&mut rest)?);
-                    // A place is told for bytes only.
+                    // A place is encoded only with bytes.
                     if rest.is_empty() {
                         return None;
                     }
                 }
-                Some(Frame::Inject {
+                Some(RingFrame::Inject {
                     region: RegionKey(region),
                     offset,
                     bytes: rest,
                     signal,
                 })
             }
-            (MESSAGE, rails) => Some(Frame::Message {
-                news: word(&mut rest)?,
+            (MESSAGE, rails) => Some(RingFrame::Message {
+                key_changes: word(&mut rest)?,
                 behind: (0..rails).map(|_| word(&mut rest)).collect::<Option<_>>()?,
                 bytes: rest,
             }),
@@ -124,19 +124,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn frames_come_as_they_went() {
+    fn frames_are_decoded_as_encoded() {
         let signal = Some(Signal {
             offset: 8,
             value: u64::MAX,
         });
-        let inject = |bytes, signal| Frame::Inject {
+        let inject = |bytes, signal| RingFrame::Inject {
             region: RegionKey(if bytes == b"" { 0 } else { 7 }),
             offset: if bytes == b"" { 0 } else { 9 },
             bytes,
             signal,
         };
-        let message = |behind: &[u64], bytes| Frame::Message {
-            news: 3,
+        let message = |behind: &[u64], bytes| RingFrame::Message {
+            key_changes: 3,
             behind: behind.to_vec(),
             bytes,
         };
@@ -144,28 +144,34 @@ mod tests {
             inject(b"", signal),
             inject(b"few bytes", signal),
             inject(b"few bytes", None),
-            Frame::Mark,
+            RingFrame::Mark,
             message(&[], b""),
             message(&[1, 1 << 40], b"some bytes"),
         ];
         for frame in frames {
             let bytes = frame.encode();
-            assert_eq!(Frame::decode(&bytes).as_ref(), Some(&frame));
+            assert_eq!(RingFrame::decode(&bytes).as_ref(), Some(&frame));
         }
     }
 
     #[test]
-    fn what_is_cut_short_makes_no_sense() {
-        let signal = Frame::signal(Signal {
+    fn truncated_frames_are_malformed() {
+        let signal = RingFrame::signal(Signal {
             offset: 8,
             value: 1,
         });
         let bytes = signal.encode();
-        assert_eq!(Frame::decode(&[]), None);
-        assert_eq!(Frame::decode(&bytes[..9]), None);
-        assert_eq!(Frame::decode(&[INJECT, 2]), None);
-        assert_eq!(Frame::decode(&[&[INJECT, 0][..], &[0; 16]].concat()), None);
-        assert_eq!(Frame::decode(&[MESSAGE, 1, 0, 0, 0, 0, 0, 0, 0, 0]), None);
-        assert_eq!(Frame::decode(&[77, 0]), None);
+        assert_eq!(RingFrame::decode(&[]), None);
+        assert_eq!(RingFrame::decode(&bytes[..9]), None);
+        assert_eq!(RingFrame::decode(&[INJECT, 2]), None);
+        assert_eq!(
+            RingFrame::decode(&[&[INJECT, 0][..], &[0; 16]].concat()),
+            None
+        );
+        assert_eq!(
+            RingFrame::decode(&[MESSAGE, 1, 0, 0, 0, 0, 0, 0, 0, 0]),
+            None
+        );
+        assert_eq!(RingFrame::decode(&[77, 0]), None);
     }
 }

@@ -1,30 +1,33 @@
-//! Readers of what the peer of a link sends, for fuzzing. Each takes any bytes, and panics where a
-//! promise does not hold.
+//! Parsers of the peer's data on a link, for fuzzing. Each accepts any bytes, and panics where a
+//! guarantee is violated.
 #![forbid(unsafe_code)]
 
-use crate::frame::Frame;
+use crate::control::LinkControl;
+use crate::frame::RingFrame;
 use crate::keys::Keys;
-use crate::news::News;
 
-/// A frame of a ring: every one has one form.
+/// A frame of a ring: every frame has one form.
 pub fn frame(bytes: &[u8]) {
-    if let Some(frame) = Frame::decode(bytes) {
+    if let Some(frame) = RingFrame::decode(bytes) {
         assert_eq!(frame.encode(), bytes);
     }
 }
 
-/// What the peer tells over the connection of a link: it says the same again, and each part of a
-/// range that it gave keys of is found, whole.
-pub fn news(bytes: &[u8]) {
-    let Some(news) = News::decode(bytes) else {
+/// A control message of a link: encoding it again gives the same bytes, and each part of a range
+/// with keys is found completely.
+pub fn control(bytes: &[u8]) {
+    let Some(message) = LinkControl::decode(bytes) else {
         return;
     };
-    assert_eq!(News::decode(&news.encode()).as_ref(), Some(&news));
-    let News::Keys {
+    assert_eq!(
+        LinkControl::decode(&message.encode()).as_ref(),
+        Some(&message)
+    );
+    let LinkControl::Keys {
         region,
         range,
         memory,
-    } = news
+    } = message
     else {
         return;
     };

@@ -1,4 +1,4 @@
-//! The keys that the peer has sent: what this end may reach.
+//! The keys that the peer has sent: they define the memory that this end may access.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -7,11 +7,11 @@ use weft_transport::RegionKey;
 
 use crate::verbs::PeerMemory;
 
-/// So many ranges a peer can grant at a time.
+/// The most ranges that a peer can grant at a time.
 pub(crate) const KEYS_MAX: usize = 1 << 16;
 
-/// Ranges of the peer's regions, with the memory behind each by rail. Ranges do not overlap: each
-/// was granted once.
+/// Ranges of the peer's regions, with their memory by rail. Ranges do not overlap: each was granted
+/// once.
 #[derive(Default, Debug)]
 pub(crate) struct Keys(BTreeMap<(RegionKey, u64), (u64, Vec<PeerMemory>)>);
 
@@ -34,8 +34,8 @@ impl Keys {
         self.0.remove(&(region, range.start));
     }
 
-    /// What a rail reaches a range by: in order, with the length of each part. None if there are
-    /// not keys for all of it.
+    /// The memory of a range on one rail: in order, with the length of each part. None if keys are
+    /// missing for some of it.
     pub(crate) fn parts(
         &self,
         region: RegionKey,
@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_range_is_reached_by_the_keys_of_all_that_it_lies_in() {
+    fn a_range_is_covered_by_several_keys() {
         let memory = |address, key| PeerMemory { address, key };
         let region = RegionKey(1);
         let mut keys = Keys::default();

@@ -1,22 +1,22 @@
 //! RDMA verbs, over RoCE and InfiniBand.
 //!
-//! A link stands on an authenticated connection over TCP, by which its ends meet, exchange keys
-//! and see each other's end; and on one queue pair or several (*rails*), which carry all else.
-//! libibverbs is loaded when it is asked for: without it weft is built and runs, and [`ports`] says
+//! A link consists of an authenticated connection over TCP, over which its ends set it up, exchange
+//! keys and detect each other's end; and of one queue pair or several (*rails*), which carry all
+//! else. libibverbs is loaded on first use: weft builds and runs without it, and [`ports`] returns
 //! what is missing.
 
 mod closing;
+mod control;
 mod frame;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
 mod keys;
 mod link;
 mod lock;
-mod meeting;
-mod news;
 mod rail;
 mod registered;
 mod ring;
+mod setup;
 mod transport;
 mod verbs;
 

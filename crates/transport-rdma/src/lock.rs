@@ -1,8 +1,8 @@
-//! Locks whose state is right after a panic.
+//! Locks whose state is consistent after a panic.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Locks, whatever happened to the thread that had it before.
+/// Locks a mutex, poisoned or not.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

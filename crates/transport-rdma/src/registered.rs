@@ -1,9 +1,9 @@
-//! The own memory that operations read and write: regions, registered piece by piece as they are
-//! used, and what is registered by itself.
+//! Local memory of operations: regions, registered in pieces on first use, and memory that is
+//! registered separately.
 //!
-//! A piece is registered the first time that something in it is, and stays so until its region is
-//! withdrawn. Whoever exposes memory must not give its pages back to the system meanwhile: the
-//! device would go on using those that it knows.
+//! A piece is registered on its first use, and stays so until its region is withdrawn. The owner of
+//! exposed memory must not return its pages to the system meanwhile: the device would continue to
+//! use the pages that it knows.
 
 use std::collections::HashMap;
 use std::io;
@@ -12,30 +12,30 @@ use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 
 use weft_transport::{DmaBuf, Iovec, LinkError, RegionKey, RegistrationKey, Segment};
 
-use crate::verbs::{Access, OpenDevice, OwnMemory, RegisteredMemory};
+use crate::verbs::{DeviceRegistration, LocalMemory, MemoryAccess, OpenDevice};
 
-/// The size of a piece, but for the last of a segment; and the most bytes of one request: devices
-/// have bounds, of which 8 MiB is the lowest.
+/// The size of a piece, except for the last of a segment; and the most bytes of one request:
+/// devices have limits, of which 8 MiB is the lowest.
 const PIECE_BYTES: u64 = 4 << 20;
 
-/// The regions of an endpoint, as one device knows them.
+/// The regions of an endpoint, as registered at one device.
 pub(crate) struct Registered {
     device: Arc<OpenDevice>,
-    regions: RwLock<Vec<(RegionKey, Arc<Pieces>)>>,
+    regions: RwLock<Vec<(RegionKey, Arc<RegionPieces>)>>,
     sources: RwLock<HashMap<RegistrationKey, Source>>,
 }
 
-/// Memory that is registered by itself.
+/// Separately registered memory.
 struct Source {
     range: Range<u64>,
-    memory: RegisteredMemory,
+    memory: DeviceRegistration,
 }
 
 /// A region in pieces.
-struct Pieces {
+struct RegionPieces {
     segment: Arc<Segment>,
     start: u64,
-    registered: Vec<OnceLock<RegisteredMemory>>,
+    registered: Vec<OnceLock<DeviceRegistration>>,
 }
 
 impl Registered {
@@ -54,7 +54,7 @@ impl Registered {
     }
 
     pub(crate) fn expose(&self, key: RegionKey, segment: &Arc<Segment>) {
-        let pieces = Arc::new(Pieces {
+        let pieces = Arc::new(RegionPieces {
             segment: Arc::clone(segment),
             start: segment.base().as_ptr() as u64,
             registered: (0..segment.len().div_ceil(PIECE_BYTES))
@@ -70,8 +70,7 @@ impl Registered {
         regions.retain(|(other, _)| *other != key);
     }
 
-    /// Registers memory by itself, under a key that was not used before; that of a device by its
-    /// file.
+    /// Registers memory separately, under a new key; device memory through its file.
     pub(crate) fn register(
         &self,
         key: RegistrationKey,
@@ -81,10 +80,10 @@ impl Registered {
         let source = Source {
             range: range_of(memory),
             memory: match file {
-                None => RegisteredMemory::source(&self.device, memory)?,
+                None => DeviceRegistration::source(&self.device, memory)?,
                 Some(file) => {
                     let range = (memory.start() as u64, memory.len());
-                    RegisteredMemory::of_device(&self.device, range, file)?
+                    DeviceRegistration::of_device(&self.device, range, file)?
                 }
             },
         };
@@ -93,7 +92,7 @@ impl Registered {
         Ok(())
     }
 
-    /// Ends that.
+    /// Ends a separate registration.
     pub(crate) fn deregister(&self, key: RegistrationKey) {
         let mut sources = self.sources.write().unwrap_or_else(PoisonError::into_inner);
         let ended = sources.remove(&key);
@@ -102,8 +101,8 @@ impl Registered {
         drop(ended);
     }
 
-    /// What a put reads, as the device knows it: in order, in parts of at most a piece.
-    pub(crate) fn source(&self, memory: Iovec) -> Result<Vec<OwnMemory>, LinkError> {
+    /// The source of a put, as registered at the device: in order, in parts of at most a piece.
+    pub(crate) fn source(&self, memory: Iovec) -> Result<Vec<LocalMemory>, LinkError> {
         let Some(key) = memory.registration() else {
             return self.parts(memory.start(), memory.len());
         };
@@ -113,7 +112,7 @@ impl Registered {
             .get(&key)
             .filter(|source| source.range.start <= range.start && range.end <= source.range.end);
         let key = source.ok_or(LinkError::Unregistered)?.memory.local_key();
-        let part = |address: u64| OwnMemory {
+        let part = |address: u64| LocalMemory {
             address,
             bytes: PIECE_BYTES.min(range.end - address) as u32,
             key,
@@ -125,9 +124,12 @@ impl Registered {
             .collect())
     }
 
-    /// Memory of this process as its device knows it: in order, in as many parts as there are
-    /// pieces.
-    pub(crate) fn parts(&self, start: *const u8, len: usize) -> Result<Vec<OwnMemory>, LinkError> {
+    /// Memory of this process as registered at its device: in order, in parts that end with pieces.
+    pub(crate) fn parts(
+        &self,
+        start: *const u8,
+        len: usize,
+    ) -> Result<Vec<LocalMemory>, LinkError> {
         let range = start as u64..(start as u64).saturating_add(len as u64);
         let regions = self.regions.read().unwrap_or_else(PoisonError::into_inner);
         let found = regions.iter().find(|(_, pieces)| pieces.covers(&range));
@@ -143,19 +145,19 @@ fn range_of(memory: Iovec) -> Range<u64> {
     start..start.saturating_add(memory.len() as u64)
 }
 
-impl Pieces {
+impl RegionPieces {
     fn covers(&self, range: &Range<u64>) -> bool {
         self.start <= range.start && range.end <= self.start + self.segment.len()
     }
 
-    fn parts(&self, device: &Arc<OpenDevice>, range: Range<u64>) -> io::Result<Vec<OwnMemory>> {
+    fn parts(&self, device: &Arc<OpenDevice>, range: Range<u64>) -> io::Result<Vec<LocalMemory>> {
         let mut parts = Vec::with_capacity(1);
         let mut at = range.start;
         while at < range.end {
             let number = (at - self.start) / PIECE_BYTES;
             let piece = self.piece(device, number)?;
             let end = range.end.min(self.start + (number + 1) * PIECE_BYTES);
-            parts.push(OwnMemory {
+            parts.push(LocalMemory {
                 address: at,
                 bytes: (end - at) as u32,
                 key: piece.local_key(),
@@ -165,15 +167,15 @@ impl Pieces {
         Ok(parts)
     }
 
-    fn piece(&self, device: &Arc<OpenDevice>, number: u64) -> io::Result<&RegisteredMemory> {
+    fn piece(&self, device: &Arc<OpenDevice>, number: u64) -> io::Result<&DeviceRegistration> {
         let slot = &self.registered[number as usize];
         if let Some(piece) = slot.get() {
             return Ok(piece);
         }
         let start = number * PIECE_BYTES;
         let range = start..self.segment.len().min(start + PIECE_BYTES);
-        let piece = RegisteredMemory::register(device, &self.segment, &range, Access::Own)?;
-        // Another thread's may have come first: then this one ends.
+        let piece = DeviceRegistration::register(device, &self.segment, &range, MemoryAccess::Own)?;
+        // Another thread may have registered the piece first: then this registration ends.
         Ok(slot.get_or_init(|| piece))
     }
 }

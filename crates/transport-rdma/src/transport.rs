@@ -14,44 +14,47 @@ use weft_transport_tcp::{TcpOptions, TcpTransport};
 use crate::closing::Goodbyes;
 use crate::link::{CAPABILITIES, RdmaLink};
 use crate::lock::lock;
-use crate::meeting::{Makings, Role};
 use crate::registered::Registered;
+use crate::setup::{LinkSetup, SetupRole};
 use crate::verbs::{OpenDevice, Port, ServiceLevel, ports};
 
 /// How long a caller may take to connect its queue pairs.
-const MEETING_TIMEOUT: Duration = Duration::from_secs(10);
-/// The shortest and longest time to wait for an acknowledgement, as verbs number them: 67 ms, which
-/// a busy emulated device may need, and 1.07 s.
+const SETUP_TIMEOUT: Duration = Duration::from_secs(10);
+/// The shortest and longest acknowledgement timeout, in verbs' encoding: 67 ms, which a busy
+/// emulated device may need, and 1.07 s.
 const ACK_TIMEOUTS: std::ops::RangeInclusive<u8> = 14..=18;
 /// How often an adapter sends before it gives up.
 const ATTEMPTS: u32 = 8;
 
-/// How to set up an [`RdmaTransport`].
+/// The settings of an [`RdmaTransport`].
 #[derive(Clone, Debug)]
 pub struct RdmaOptions {
-    /// The connections by which links are made and their ends seen, and what packets are asked to
-    /// be treated as.
+    /// The control connections, which set up links and detect their ends, and the treatment of
+    /// packets that is requested from the network.
     pub control: TcpOptions,
     /// The ports to use, as `device` or `device:port`: each is a rail of every link. Without them,
-    /// the first that is active; `all` for all that are.
+    /// the first active one; `all` for all active ones.
     pub devices: Option<String>,
-    /// The number of the address (GID) to use, in place of the best.
+    /// The index of the address (GID) to use, in place of the best.
     pub gid_index: Option<u8>,
-    /// The byte that marks packets for the network, in place of that of the connections' class.
+    /// The byte that marks packets for the network, in place of the connections' class.
     pub traffic_class: Option<u8>,
 }
 
 /// Makes links over RDMA verbs for one endpoint.
 pub struct RdmaTransport {
     tcp: TcpTransport,
-    makings: Arc<Makings>,
+    makings: Arc<LinkSetup>,
     links: Arc<Mutex<Vec<Weak<RdmaLink>>>>,
     registrations: AtomicU64,
 }
 
 impl RdmaTransport {
-    /// Opens the devices and binds a port for connections. Fails where there is no library, no
-    /// device, or none that can be used.
+    /// Opens the devices and binds a port for connections.
+    ///
+    /// # Errors
+    /// [`LinkError::Setup`] if there is no library, no device, or none that can be used, or the
+    /// limit of locked memory is too low; or an error of the operating system.
     pub fn new(local: Local, options: RdmaOptions) -> Result<RdmaTransport, LinkError> {
         let known = ports().map_err(LinkError::Refused)?;
         let mut chosen = chosen(&known, options.devices.as_deref()).map_err(LinkError::Refused)?;
@@ -84,7 +87,7 @@ impl RdmaTransport {
         );
         Ok(RdmaTransport {
             tcp: TcpTransport::new(local.clone(), options.control)?,
-            makings: Arc::new(Makings {
+            makings: Arc::new(LinkSetup {
                 local,
                 regions,
                 ports,
@@ -127,7 +130,7 @@ impl Transport for RdmaTransport {
     fn withdraw(&self, region: RegionKey) {
         let links: Vec<_> = lock(&self.links).iter().filter_map(Weak::upgrade).collect();
         for link in links {
-            link.forget_region(region);
+            link.revoke_region(region);
         }
         self.makings.regions.withdraw(region);
         for (_, registered) in self.devices() {
@@ -161,7 +164,9 @@ impl Transport for RdmaTransport {
         let Some(control) = self.tcp.connect(peer, address, deadline, cancel)? else {
             return Ok(None);
         };
-        let link = self.makings.meet(control, Role::Caller, deadline, cancel)?;
+        let link = self
+            .makings
+            .set_up(control, SetupRole::Caller, deadline, cancel)?;
         Self::remember(&self.links, &link);
         Ok(Some(link))
     }
@@ -230,9 +235,9 @@ impl RdmaTransport {
     }
 }
 
-/// Makes links of the connections that come in.
+/// Makes links of incoming connections.
 struct Callers {
-    makings: Arc<Makings>,
+    makings: Arc<LinkSetup>,
     links: Arc<Mutex<Vec<Weak<RdmaLink>>>>,
     events: Arc<dyn LinkEvents>,
 }
@@ -242,25 +247,26 @@ impl LinkEvents for Callers {
         self.events.accept(peer)
     }
 
-    /// On a thread of its own: the listener goes on with others. Members only get here.
+    /// On a new thread: the listener continues with others. Only members' connections are passed
+    /// here.
     fn connected(&self, control: Arc<dyn Link>) {
         let (makings, links) = (Arc::clone(&self.makings), Arc::clone(&self.links));
         let (events, peer) = (Arc::clone(&self.events), control.peer());
-        let meeting = thread::Builder::new().name("weft-rdma-meet".into());
-        let meet = move || {
-            let deadline = Instant::now() + MEETING_TIMEOUT;
+        let setup = thread::Builder::new().name("weft-rdma-setup".into());
+        let set_up = move || {
+            let deadline = Instant::now() + SETUP_TIMEOUT;
             let never = AtomicBool::new(false);
-            match makings.meet(control, Role::Called, deadline, &never) {
+            match makings.set_up(control, SetupRole::Called, deadline, &never) {
                 Ok(link) => {
                     RdmaTransport::remember(&links, &link);
                     events.connected(link);
                 }
-                // The caller has been told, or is gone.
+                // The caller was sent the reason, or is gone.
                 Err(_) => events.failed(peer),
             }
         };
-        // Without a thread the connection ends, and the caller sees that.
-        if meeting.spawn(meet).is_err() {
+        // Without a thread the connection ends, and the caller detects that.
+        if setup.spawn(set_up).is_err() {
             self.events.failed(peer);
         }
     }
@@ -274,8 +280,8 @@ impl LinkEvents for Callers {
     }
 }
 
-/// What an endpoint uses is registered, and so locked: fails where this process may not lock all of
-/// its pool.
+/// All memory that an endpoint uses is registered, and so locked: fails where this process may not
+/// lock all of its pool.
 fn check_limit(pool_bytes: u64) -> Result<(), String> {
     let mut limit = libc::rlimit {
         rlim_cur: 0,
@@ -293,7 +299,7 @@ fn check_limit(pool_bytes: u64) -> Result<(), String> {
     ))
 }
 
-/// Whether limits of locked memory do not hold for this process (`CAP_IPC_LOCK`).
+/// Whether this process is exempt from limits of locked memory (`CAP_IPC_LOCK`).
 fn may_lock() -> bool {
     const IPC_LOCK: u64 = 1 << 14;
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
@@ -302,7 +308,7 @@ fn may_lock() -> bool {
     held.is_some_and(|held| held & IPC_LOCK != 0)
 }
 
-/// The ports that are to be used.
+/// The ports to use.
 fn chosen(known: &[Port], devices: Option<&str>) -> Result<Vec<Port>, String> {
     let usable = || known.iter().filter(|port| port.is_usable());
     let found: Vec<Port> = match devices {
@@ -316,7 +322,7 @@ fn chosen(known: &[Port], devices: Option<&str>) -> Result<Vec<Port>, String> {
                 found.ok_or_else(|| {
                     let all: Vec<_> = known.iter().map(in_words).collect();
                     format!(
-                        "no usable RDMA port is {name}; there are: {}",
+                        "no usable RDMA port matches {name}; this host has: {}",
                         all.join("; ")
                     )
                 })
@@ -340,8 +346,8 @@ fn in_words(port: &Port) -> String {
     format!("{} ({})", port.name(), port.describe())
 }
 
-/// How packets are treated, and how long their acknowledgement may take: so that an adapter gives
-/// up about when a connection over TCP would.
+/// The treatment of packets, and the acknowledgement timeout: an adapter should give up at about
+/// the same time as a connection over TCP.
 fn service(traffic_class: u8, peer_timeout: Duration) -> ServiceLevel {
     let each = peer_timeout / ATTEMPTS;
     let time = |number: u8| Duration::from_nanos(4096 << number);
@@ -372,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn ports_are_chosen_by_name_or_because_they_are_active() {
+    fn ports_are_chosen_by_name_or_activity() {
         let known = [port("a", 1, false), port("b", 1, true), port("b", 2, true)];
         let names = |devices| {
             let found = chosen(&known, devices)?;
@@ -390,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn acknowledgements_are_awaited_for_about_the_peer_timeout() {
+    fn acknowledgement_timeout_follows_the_peer_timeout() {
         let timeout = |seconds| {
             let timeout = Duration::from_secs_f64(seconds);
             service(160, timeout).timeout

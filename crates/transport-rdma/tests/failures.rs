@@ -1,4 +1,4 @@
-//! Failures that adapters report: links end, and say with which status.
+//! Failures that adapters report: links end with the adapter's status.
 #![cfg(feature = "devices")]
 
 use std::sync::atomic::AtomicBool;
@@ -14,9 +14,9 @@ use weft_transport_tcp::{Interface, TcpOptions};
 
 const DEADLINE: Duration = Duration::from_secs(30);
 
-struct Events(Mutex<mpsc::Sender<Arc<dyn Link>>>);
+struct AcceptedLinks(Mutex<mpsc::Sender<Arc<dyn Link>>>);
 
-impl LinkEvents for Events {
+impl LinkEvents for AcceptedLinks {
     fn accept(&self, _peer: EndpointId) -> bool {
         true
     }
@@ -49,13 +49,14 @@ fn endpoint() -> (Local, RdmaTransport) {
     (local, transport)
 }
 
-/// A key that was taken back is refused by the adapter, even to a peer that has not heard of it:
-/// nothing is written, and both ends learn what the adapters say.
+/// The adapter rejects a revoked key, even from a peer that has not received the revocation:
+/// nothing is written, and both ends report the adapters' status.
 #[test]
-fn a_key_that_was_taken_back_is_void_and_the_status_is_told() {
+fn revoked_key_is_void_and_status_reported() {
     let ((a_local, a), (b_local, b)) = (endpoint(), endpoint());
     let (sender, links) = mpsc::channel();
-    b.listen(Arc::new(Events(Mutex::new(sender)))).unwrap();
+    b.listen(Arc::new(AcceptedLinks(Mutex::new(sender))))
+        .unwrap();
     b.admit(a_local.id, &a.address()).unwrap();
     let (deadline, never) = (Instant::now() + DEADLINE, AtomicBool::new(false));
     let dialled = a
@@ -91,7 +92,7 @@ fn a_key_that_was_taken_back_is_void_and_the_status_is_told() {
     };
     let error = loop {
         match dialled.completed(ticket) {
-            Ok(true) => panic!("the put was carried out"),
+            Ok(true) => panic!("the put was executed"),
             Ok(false) => assert!(Instant::now() < deadline, "the put hangs"),
             Err(error) => break error,
         }

@@ -1,8 +1,7 @@
-//! What the peer may reach here: grants, and the registrations behind them.
+//! The memory that the peer may access here: grants, and their registrations.
 //!
-//! Each granted range is registered by itself, with a key of its own: an adapter lets the peer
-//! reach that range and nothing else. Taking a grant back ends the registration, and the key with
-//! it.
+//! Each granted range has a registration and a key of its own: an adapter lets the peer access that
+//! range only. Revoking a grant ends the registration, and the key with it.
 
 use std::io;
 use std::ops::Range;
@@ -12,16 +11,16 @@ use std::sync::atomic::Ordering;
 use weft_transport::{Grants, LinkError, RegionKey, Regions, Signal};
 
 use super::checks::invalid;
-use crate::news::News;
+use crate::control::LinkControl;
 use crate::rail::Rail;
-use crate::verbs::{Access, RegisteredMemory};
+use crate::verbs::{DeviceRegistration, MemoryAccess};
 
-/// A range that the peer has keys of.
+/// A range of which the peer has keys.
 struct Exposed {
     region: RegionKey,
     range: Range<u64>,
     /// For each rail.
-    memory: Vec<RegisteredMemory>,
+    memory: Vec<DeviceRegistration>,
 }
 
 impl Exposed {
@@ -30,29 +29,29 @@ impl Exposed {
     }
 }
 
-/// Everything that one peer may reach here.
-pub(crate) struct Granted {
+/// All memory that one peer may access here.
+pub(crate) struct PeerGrants {
     grants: Grants,
     regions: Arc<Regions>,
     exposed: Vec<Exposed>,
-    /// News of keys that there were: a message waits for those before it.
-    news: u64,
+    /// The number of key changes: a message waits for those before it.
+    key_changes: u64,
 }
 
-impl Granted {
+impl PeerGrants {
     /// Nothing yet.
-    pub(crate) fn new(regions: &Arc<Regions>) -> Granted {
-        Granted {
+    pub(crate) fn new(regions: &Arc<Regions>) -> PeerGrants {
+        PeerGrants {
             grants: Grants::new(Arc::clone(regions)),
             regions: Arc::clone(regions),
             exposed: Vec::new(),
-            news: 0,
+            key_changes: 0,
         }
     }
 
-    /// How many news of keys there were.
-    pub(crate) fn news(&self) -> u64 {
-        self.news
+    /// The number of key changes.
+    pub(crate) fn key_changes(&self) -> u64 {
+        self.key_changes
     }
 
     /// See [`Grants::allow`].
@@ -60,28 +59,28 @@ impl Granted {
         self.grants.allow(region, range)
     }
 
-    /// Grants a range. Returns what the peer must be told.
+    /// Grants a range. Returns the control message for the peer.
     pub(crate) fn grant(
         &mut self,
         rails: &[Rail],
         region: RegionKey,
         range: Range<u64>,
-    ) -> Result<Option<News>, LinkError> {
+    ) -> Result<Option<LinkControl>, LinkError> {
         if range.is_empty() {
             return Ok(None);
         }
-        let news = self.expose(rails, region, range.clone())?;
+        let message = self.expose(rails, region, range.clone())?;
         self.grants.grant(region, range);
-        Ok(Some(news))
+        Ok(Some(message))
     }
 
-    /// Takes that back. Returns what the peer must be told, in order.
+    /// Revokes a grant. Returns the control messages for the peer, in order.
     pub(crate) fn revoke(
         &mut self,
         rails: &[Rail],
         region: RegionKey,
         range: &Range<u64>,
-    ) -> Vec<News> {
+    ) -> Vec<LinkControl> {
         self.grants.revoke(region, range.clone());
         let overlaps = |exposed: &mut Exposed| exposed.overlaps(region, range);
         let hit: Vec<Exposed> = self.exposed.extract_if(.., overlaps).collect();
@@ -91,33 +90,33 @@ impl Granted {
         } in hit
         {
             drop(memory);
-            self.news += 1;
+            self.key_changes += 1;
             let void = was.clone();
-            all.push(News::Void {
+            all.push(LinkControl::Void {
                 region,
                 range: void,
             });
             let rest = [was.start..range.start, range.end..was.end];
             for rest in rest.into_iter().filter(|rest| rest.start < rest.end) {
-                // Without a key the peer asks, and is told that it comes late.
+                // Without a key the peer asks for it, and the answer is that its access is late.
                 all.extend(self.expose(rails, region, rest));
             }
         }
         all
     }
 
-    /// Ends all registrations: no key is good any more.
+    /// Ends all registrations: every key becomes void.
     pub(crate) fn clear(&mut self) {
         self.exposed.clear();
     }
 
-    /// Stores what a frame brings, where the peer may.
+    /// Stores the contents of a frame, where the peer may write.
     pub(crate) fn store(
         &self,
         (region, offset, bytes): (RegionKey, u64, &[u8]),
         signal: Option<Signal>,
     ) -> Result<(), LinkError> {
-        let beyond = || LinkError::Protocol("a place beyond all memory".into());
+        let beyond = || LinkError::Protocol("a place beyond the address space".into());
         if !bytes.is_empty() {
             let end = offset.checked_add(bytes.len() as u64).ok_or_else(beyond)?;
             let range = offset..end;
@@ -126,8 +125,8 @@ impl Granted {
                     let at = segment
                         .at(&range)
                         .expect("granted ranges are in the region");
-                    // SAFETY: the range lies within the region, and was granted to the peer: what
-                    // others do there is ordered by its signals.
+                    // SAFETY: the range is within the region, and was granted to the peer: its
+                    // signals order other accesses.
                     unsafe {
                         at.as_ptr()
                             .copy_from_nonoverlapping(bytes.as_ptr(), bytes.len())
@@ -146,29 +145,29 @@ impl Granted {
         Ok(())
     }
 
-    /// Registers a range for the peer, over all rails.
+    /// Registers a range for the peer, on all rails.
     fn expose(
         &mut self,
         rails: &[Rail],
         region: RegionKey,
         range: Range<u64>,
-    ) -> Result<News, LinkError> {
+    ) -> Result<LinkControl, LinkError> {
         let segment = self.regions.with(region, Arc::clone);
-        let segment = segment.ok_or_else(|| invalid("a region that is not exposed"))?;
+        let segment = segment.ok_or_else(|| invalid("the region is not exposed"))?;
         let register = |rail: &Rail| {
             let device = rail.registered.device();
-            RegisteredMemory::register(device, &segment, &range, Access::Peer)
+            DeviceRegistration::register(device, &segment, &range, MemoryAccess::Peer)
         };
-        let memory: Vec<RegisteredMemory> =
+        let memory: Vec<DeviceRegistration> =
             rails.iter().map(register).collect::<io::Result<_>>()?;
-        let keys = memory.iter().map(RegisteredMemory::for_peer).collect();
-        self.news += 1;
+        let keys = memory.iter().map(DeviceRegistration::for_peer).collect();
+        self.key_changes += 1;
         self.exposed.push(Exposed {
             region,
             range: range.clone(),
             memory,
         });
-        Ok(News::Keys {
+        Ok(LinkControl::Keys {
             region,
             range,
             memory: keys,

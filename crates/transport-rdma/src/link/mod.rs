@@ -1,7 +1,7 @@
-//! A link: its connection for control, its rails, and what each end has granted the other.
+//! A link: its control connection, its rails, and the grants of each end.
 
 mod checks;
-mod fate;
+mod end;
 mod granted;
 mod receiving;
 mod sending;
@@ -20,24 +20,24 @@ use weft_transport::{
 };
 
 use crate::closing;
-use crate::frame::Frame;
+use crate::control::LinkControl;
+use crate::frame::RingFrame;
 use crate::keys::Keys;
 use crate::lock::lock;
-use crate::news::News;
-use crate::rail::{Action, Rail};
-use crate::verbs::OwnMemory;
+use crate::rail::{OperationKind, Rail};
+use crate::verbs::LocalMemory;
 use checks::{check_put, invalid};
-use fate::Fate;
-use granted::Granted;
+use end::LinkEnd;
+use granted::PeerGrants;
 
-/// What links over verbs can do.
+/// The capabilities of links over verbs.
 pub(crate) const CAPABILITIES: Capabilities = Capabilities {
     maps: false,
     needs_registration: true,
     manual_progress: true,
 };
 
-/// Where the number of the rail lies in a ticket.
+/// The position of the rail's number in a ticket.
 const RAIL_SHIFT: u32 = 56;
 
 /// A rail as a stream of its own.
@@ -48,8 +48,8 @@ struct RailStream {
 
 /// A link over verbs.
 ///
-/// Lock order: `turn`, `hearing`, a rail's state, `keys`, `granted`, `asked`, `control`, the fate.
-/// No lock but `turn` is held while an inbox is called.
+/// Lock order: `turn`, `control_turn`, a rail's state, `keys`, `granted`, `asked`, `control`, the
+/// link's end. No lock but `turn` is held while an inbox is called.
 pub(crate) struct RdmaLink {
     me: Weak<RdmaLink>,
     peer: EndpointId,
@@ -64,21 +64,21 @@ pub(crate) struct RdmaLink {
     next_rail: AtomicUsize,
     watched: WatchedDescriptors,
     keys: Mutex<Keys>,
-    /// News of keys that have come.
-    news: AtomicU64,
-    /// Held by the thread that takes in news.
-    hearing: Mutex<()>,
-    granted: Mutex<Granted>,
+    /// The number of key changes that have arrived.
+    key_changes: AtomicU64,
+    /// Held by the thread that receives control messages.
+    control_turn: Mutex<()>,
+    granted: Mutex<PeerGrants>,
     /// Questions that the peer has not answered, the oldest first, by rail.
     asked: Mutex<VecDeque<(usize, u64)>>,
-    fate: Mutex<Option<Fate>>,
+    link_end: Mutex<Option<LinkEnd>>,
     /// Held by the thread that receives, so that messages are delivered in order.
     turn: Mutex<()>,
     closing: Arc<closing::Goodbyes>,
 }
 
 impl RdmaLink {
-    /// A link of rails that are connected.
+    /// A link of connected rails.
     pub(crate) fn new(
         local: &Local,
         regions: &Arc<Regions>,
@@ -110,25 +110,25 @@ impl RdmaLink {
             next_rail: AtomicUsize::new(0),
             watched,
             keys: Mutex::default(),
-            news: AtomicU64::new(0),
-            hearing: Mutex::new(()),
-            granted: Mutex::new(Granted::new(regions)),
+            key_changes: AtomicU64::new(0),
+            control_turn: Mutex::new(()),
+            granted: Mutex::new(PeerGrants::new(regions)),
             asked: Mutex::default(),
-            fate: Mutex::new(None),
+            link_end: Mutex::new(None),
             turn: Mutex::new(()),
             closing: Arc::clone(closing),
         }))
     }
 
     fn check(&self) -> Result<(), LinkError> {
-        match &*lock(&self.fate) {
+        match &*lock(&self.link_end) {
             None => Ok(()),
-            Some(fate) => Err(fate.error()),
+            Some(end) => Err(end.error()),
         }
     }
 
-    /// What a get or an atomic writes, as the first rail's device knows it.
-    fn target(&self, into: IovecMut) -> Result<Vec<OwnMemory>, LinkError> {
+    /// The target of a get or an atomic, as registered at the first rail's device.
+    fn target(&self, into: IovecMut) -> Result<Vec<LocalMemory>, LinkError> {
         match into.is_empty() {
             true => Ok(Vec::new()),
             false => self.rails[0].registered.parts(into.start(), into.len()),
@@ -136,24 +136,24 @@ impl RdmaLink {
     }
 
     fn is_closing(&self) -> bool {
-        matches!(&*lock(&self.fate), Some(Fate::Closed))
+        matches!(&*lock(&self.link_end), Some(LinkEnd::Closed))
     }
 
-    /// Ends the link, unless it has: nothing is touched afterwards.
-    pub(crate) fn end(&self, fate: Fate) {
+    /// Ends the link, unless it has ended: no memory is accessed afterwards.
+    pub(crate) fn end(&self, end: LinkEnd) {
         let was = {
-            let mut known = lock(&self.fate);
+            let mut known = lock(&self.link_end);
             let was = known.is_some();
-            known.get_or_insert(fate);
+            known.get_or_insert(end);
             was
         };
         if !was {
-            self.let_go();
+            self.release();
         }
     }
 
-    /// Gives up queue pairs, registrations and the connection, whose end the peer sees.
-    pub(crate) fn let_go(&self) {
+    /// Drops queue pairs, registrations and the connection, whose end the peer detects.
+    pub(crate) fn release(&self) {
         for rail in &self.rails {
             lock(&rail.state).end();
         }
@@ -161,19 +161,20 @@ impl RdmaLink {
         drop(lock(&self.control).take());
     }
 
-    /// Takes note of a failure. The first counts.
+    /// Records a failure. The first counts.
     fn note(&self, error: LinkError) {
-        lock(&self.fate).get_or_insert(error.into());
+        lock(&self.link_end).get_or_insert(error.into());
     }
 
-    /// Ends the link for a failure of a rail. What the connection knows of the peer goes before it:
-    /// a peer that has left has ended its queue pairs. Returns what has become of the link.
+    /// Ends the link after a failure of a rail. The connection's information about the peer has
+    /// precedence: a peer that has left has ended its queue pairs. Returns the reason of the link's
+    /// end.
     fn fail(&self, error: LinkError) -> LinkError {
         if matches!(error, LinkError::Gone(_)) {
-            self.take_news();
+            self.receive_control();
         }
         self.note(error);
-        self.let_go();
+        self.release();
         self.check().err().unwrap_or(LinkError::Left)
     }
 
@@ -181,14 +182,14 @@ impl RdmaLink {
         lock(&self.control).clone()
     }
 
-    fn tell(&self, news: &News) -> Result<(), LinkError> {
+    fn send_control(&self, message: &LinkControl) -> Result<(), LinkError> {
         match self.control() {
-            Some(control) => control.message(&news.encode()),
+            Some(control) => control.message(&message.encode()),
             None => self.check(),
         }
     }
 
-    /// Whether all that was sent has reached the peer's memory.
+    /// Whether everything sent has reached the peer's memory.
     pub(crate) fn is_done(&self) -> Result<bool, LinkError> {
         let mut done = true;
         for rail in &self.rails {
@@ -198,23 +199,23 @@ impl RdmaLink {
             state.advance(&lock(&self.keys))?;
             done &= state.is_done()?;
         }
-        // The peer carries out no message before it knows the keys that were told before.
+        // The peer executes no message before it has received the earlier keys.
         if let Some(control) = self.control() {
             done &= control.flush()? == FlushState::Done;
         }
         Ok(done)
     }
 
-    /// Says goodbye over the connection, and lets go of everything.
+    /// Sends a goodbye over the connection, and drops everything.
     pub(crate) fn say_goodbye(&self) {
         if let Some(control) = self.control() {
             control.close();
         }
-        self.let_go();
+        self.release();
     }
 
-    /// Withdraws what was granted of a region.
-    pub(crate) fn forget_region(&self, region: RegionKey) {
+    /// Revokes all grants of a region.
+    pub(crate) fn revoke_region(&self, region: RegionKey) {
         self.revoke(region, 0..u64::MAX);
     }
 }
@@ -270,10 +271,10 @@ impl Link for RdmaLink {
             _ if complete => Ok(true),
             (Err(error), _) => Err(self.fail(error)),
             (Ok(()), Ok(())) => Ok(false),
-            // A link that was closed here still does what it has begun.
+            // A link that was closed here still completes operations that have begun.
             (Ok(()), Err(_)) if !ended && self.is_closing() => Ok(false),
             (Ok(()), Err(error)) => {
-                self.let_go();
+                self.release();
                 Err(error)
             }
         }
@@ -282,8 +283,8 @@ impl Link for RdmaLink {
     fn cancel(&self, ticket: Ticket) {
         let rail = &self.rails[(ticket.0 >> RAIL_SHIFT) as usize];
         let number = ticket.0 & ((1 << RAIL_SHIFT) - 1);
-        let mut patience = closing::Patience::new();
-        // An adapter cannot be stopped in the middle of a request, but is soon done; if not, the
+        let mut polling = closing::PollingWait::new();
+        // An adapter cannot be stopped in the middle of a request, but finishes soon; if not, the
         // connection ends, and the request with it.
         loop {
             let mut state = lock(&rail.state);
@@ -294,10 +295,8 @@ impl Link for RdmaLink {
                 Ok(false) => {}
                 Err(error) => return drop(self.fail(error)),
             }
-            if !patience.wait() {
-                return self.end(Fate::Gone(
-                    "a request that was cancelled did not end".into(),
-                ));
+            if !polling.wait() {
+                return self.end(LinkEnd::Gone("a cancelled request did not end".into()));
             }
         }
     }
@@ -306,10 +305,10 @@ impl Link for RdmaLink {
         if bytes.len() > MESSAGE_BYTES_MAX {
             return Err(invalid("a message of more than 64 KiB"));
         }
-        let news = lock(&self.granted).news();
+        let key_changes = lock(&self.granted).key_changes();
         let promised = |rail: &Rail| lock(&rail.state).promised;
-        let frame = Frame::Message {
-            news,
+        let frame = RingFrame::Message {
+            key_changes,
             behind: self.rails[1..].iter().map(promised).collect(),
             bytes,
         };
@@ -325,15 +324,15 @@ impl Link for RdmaLink {
     }
 
     fn receive(&self, inbox: &mut dyn Inbox) -> Result<(), LinkError> {
-        // Whoever holds the turn takes everything in; an inbox that calls back here finds it held
-        // by itself.
+        // The holder of the turn receives everything; an inbox that calls back here finds its own
+        // thread to be the holder.
         let Ok(_turn) = self.turn.try_lock() else {
             return Ok(());
         };
-        self.take_in(inbox);
+        self.receive_all(inbox);
         if let Err(error) = self.check() {
             if !self.is_closing() {
-                self.let_go();
+                self.release();
             }
             return Err(error);
         }
@@ -344,26 +343,26 @@ impl Link for RdmaLink {
         self.check()?;
         let mut granted = lock(&self.granted);
         match granted.grant(&self.rails, region, range)? {
-            Some(news) => self.tell(&news),
+            Some(message) => self.send_control(&message),
             None => Ok(()),
         }
     }
 
     fn revoke(&self, region: RegionKey, range: Range<u64>) {
         let mut granted = lock(&self.granted);
-        for news in granted.revoke(&self.rails, region, &range) {
-            // A link that fails is noticed when it is read.
-            let _ = self.tell(&news);
+        for message in granted.revoke(&self.rails, region, &range) {
+            // A failure of the link is detected when it is read.
+            let _ = self.send_control(&message);
         }
     }
 
     fn close(&self) {
         {
-            let mut fate = lock(&self.fate);
-            if fate.is_some() {
+            let mut link_end = lock(&self.link_end);
+            if link_end.is_some() {
                 return;
             }
-            *fate = Some(Fate::Closed);
+            *link_end = Some(LinkEnd::Closed);
         }
         for rail in &self.rails {
             lock(&rail.state).cancel_all();
@@ -407,7 +406,7 @@ impl RemoteReads for RdmaLink {
         let end = check_put(offset, into.len() as u64, None)?;
         match own.is_empty() {
             true => self.check().map(|()| Submission::Done),
-            false => self.start(0, Action::Read, (region, offset..end), own, None),
+            false => self.start(0, OperationKind::Read, (region, offset..end), own, None),
         }
     }
 }
@@ -425,18 +424,24 @@ impl RemoteAtomics for RdmaLink {
         if !offset.is_multiple_of(8) || into.len() != 8 {
             return Err(invalid("an atomic is of 8 bytes, at a multiple of 8"));
         }
-        self.start(0, Action::Change(op), (region, offset..end), own, None)
+        self.start(
+            0,
+            OperationKind::Change(op),
+            (region, offset..end),
+            own,
+            None,
+        )
     }
 }
 
 impl Drop for RdmaLink {
-    /// What was sent still gets there. There is no goodbye: to the peer, this end is gone.
+    /// Data that was sent still arrives. There is no goodbye: to the peer, this end is gone.
     fn drop(&mut self) {
-        // In a forked child everything is the parent's, and the queues may be out of reach.
-        if self.rails[0].is_own() && lock(&self.fate).is_none() {
-            let mut patience = closing::Patience::new();
+        // In a forked child everything is the parent's, and the queues may be inaccessible.
+        if self.rails[0].is_own() && lock(&self.link_end).is_none() {
+            let mut polling = closing::PollingWait::new();
             while let Ok(false) = self.is_done() {
-                if !patience.wait() {
+                if !polling.wait() {
                     break;
                 }
             }
@@ -444,7 +449,7 @@ impl Drop for RdmaLink {
     }
 }
 
-impl closing::Closing for RdmaLink {
+impl closing::ClosingLink for RdmaLink {
     fn is_done(&self) -> Result<bool, LinkError> {
         RdmaLink::is_done(self)
     }

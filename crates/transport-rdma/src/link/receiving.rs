@@ -1,28 +1,28 @@
-//! What comes in on a link: news over its connection, and frames by its rails.
+//! The receiving side of a link: control messages over its connection, and frames over its rails.
 
 use std::sync::atomic::Ordering;
 
 use weft_transport::{Inbox, LinkError};
 
-use super::{Fate, RdmaLink};
-use crate::frame::Frame;
+use super::{LinkEnd, RdmaLink};
+use crate::control::LinkControl;
+use crate::frame::RingFrame;
 use crate::keys::KEYS_MAX;
 use crate::lock::lock;
-use crate::news::News;
 
 impl RdmaLink {
-    /// Takes in whatever has arrived. The caller has the turn.
-    pub(super) fn take_in(&self, inbox: &mut dyn Inbox) {
+    /// Receives everything that has arrived. The caller must hold the turn.
+    pub(super) fn receive_all(&self, inbox: &mut dyn Inbox) {
         let ended = self.check().is_err();
         if !ended {
-            self.take_news();
+            self.receive_control();
         }
-        // Further rails first: messages of the ordinary one wait for what went by them before.
+        // Further rails first: messages of the ordinary one wait for earlier frames on them.
         for (number, rail) in self.rails.iter().enumerate().rev() {
             if !ended {
                 let armed = rail.completions.rearm().map_err(LinkError::from);
                 let polled = armed.and_then(|()| rail.poll(&mut lock(&rail.state)));
-                // What came before it failed is still taken in.
+                // Frames that arrived before it failed are still processed.
                 if let Err(error) = polled {
                     self.note(error);
                 }
@@ -40,21 +40,21 @@ impl RdmaLink {
         }
     }
 
-    /// Takes in what has come over the connection for control.
-    pub(super) fn take_news(&self) {
+    /// Receives control messages over the connection.
+    pub(super) fn receive_control(&self) {
         let Some(control) = self.control() else {
             return;
         };
-        // News count in the order in which they were told.
-        let turn = lock(&self.hearing);
-        let mut inbox = NewsInbox::default();
+        // Control messages take effect in their order.
+        let turn = lock(&self.control_turn);
+        let mut inbox = ControlInbox::default();
         let received = control.receive(&mut inbox);
         for bytes in inbox.0 {
             self.apply(&bytes);
         }
         drop(turn);
         if let Err(error) = received {
-            // What had arrived before the end counts: it lies in the rings.
+            // Frames that had arrived before the end count: they are in the rings.
             for rail in &self.rails {
                 let _ = rail.poll(&mut lock(&rail.state));
             }
@@ -62,78 +62,78 @@ impl RdmaLink {
         }
     }
 
-    /// Takes note of one of the peer's news.
+    /// Applies one of the peer's control messages.
     pub(crate) fn apply(&self, bytes: &[u8]) {
-        let Some(news) = News::decode(bytes) else {
-            return self.end(Fate::Protocol("news that make no sense".into()));
+        let Some(message) = LinkControl::decode(bytes) else {
+            return self.end(LinkEnd::Protocol("a malformed control message".into()));
         };
-        let of_keys = news.is_of_keys();
-        match news {
-            News::Keys {
+        let changes_keys = message.changes_keys();
+        match message {
+            LinkControl::Keys {
                 region,
                 range,
                 memory,
             } => {
                 if !lock(&self.keys).insert(region, range, memory) {
-                    let text = format!("keys of more than {KEYS_MAX} ranges of memory");
-                    return self.end(Fate::Protocol(text));
+                    let text = format!("keys for more than {KEYS_MAX} ranges of memory");
+                    return self.end(LinkEnd::Protocol(text));
                 }
             }
-            News::Void { region, range } => lock(&self.keys).remove(region, &range),
-            News::Ask { region, range } => {
+            LinkControl::Void { region, range } => lock(&self.keys).remove(region, &range),
+            LinkControl::Ask { region, range } => {
                 let may = lock(&self.granted).allow(region, &range);
                 match may {
-                    // Where it cannot be told, the link's end tells.
-                    Ok(_) => drop(self.tell(&News::Answer)),
+                    // If the answer cannot be sent, the peer detects the link's end.
+                    Ok(_) => drop(self.send_control(&LinkControl::Answer)),
                     Err(error) => self.end(error.into()),
                 }
             }
-            News::Answer => {
+            LinkControl::Answer => {
                 let oldest = lock(&self.asked).pop_front();
                 match oldest {
-                    None => self.end(Fate::Protocol("an answer to nothing".into())),
+                    None => self.end(LinkEnd::Protocol("an answer without a question".into())),
                     Some((rail, ticket)) => lock(&self.rails[rail].state).is_answered(ticket),
                 }
             }
-            News::Offer(_) | News::Ready | News::Refused(_) => {
-                self.end(Fate::Protocol("an offer in the middle of a link".into()));
+            LinkControl::Offer(_) | LinkControl::Ready | LinkControl::Refused(_) => {
+                self.end(LinkEnd::Protocol("an offer in the middle of a link".into()));
             }
         }
-        if of_keys {
-            self.news.fetch_add(1, Ordering::Release);
+        if changes_keys {
+            self.key_changes.fetch_add(1, Ordering::Release);
         }
     }
 
-    /// Takes in the frames of a rail, up to a message, which it returns.
+    /// Processes the frames of a rail, up to a message, which it returns.
     fn take_frame(&self, number: usize) -> Result<Option<Vec<u8>>, LinkError> {
         let rail = &self.rails[number];
         let mut state = lock(&rail.state);
         let mut signalled = false;
         let taken = loop {
-            let frame = state.next_frame(|bytes| self.carry_out(bytes, &mut signalled));
+            let frame = state.next_frame(|bytes| self.execute(bytes, &mut signalled));
             match frame {
-                Ok(Some(Carried::Done)) => {}
-                Ok(Some(Carried::Message(message))) => break Ok(Some(message)),
+                Ok(Some(Executed::Done)) => {}
+                Ok(Some(Executed::Message(message))) => break Ok(Some(message)),
                 Ok(None) => break Ok(None),
                 Err(error) => break Err(error),
             }
         };
         rail.taken.store(state.frames_taken(), Ordering::Release);
-        let told = state.tell_room();
+        let reported = state.report_room();
         drop(state);
         if signalled {
             self.doorbell.ring();
         }
-        told?;
+        reported?;
         taken
     }
 
-    /// Carries out a frame; None if it must wait for something else.
-    fn carry_out(&self, bytes: &[u8], signalled: &mut bool) -> Result<Option<Carried>, LinkError> {
-        let frame = Frame::decode(bytes);
-        match frame.ok_or_else(|| LinkError::Protocol("a frame without sense".into()))? {
-            Frame::Mark => Ok(Some(Carried::Done)),
-            Frame::Inject {
+    /// Executes a frame; None if it must wait for other data.
+    fn execute(&self, bytes: &[u8], signalled: &mut bool) -> Result<Option<Executed>, LinkError> {
+        let frame = RingFrame::decode(bytes);
+        match frame.ok_or_else(|| LinkError::Protocol("a malformed frame".into()))? {
+            RingFrame::Mark => Ok(Some(Executed::Done)),
+            RingFrame::Inject {
                 region,
                 offset,
                 bytes,
@@ -142,37 +142,37 @@ impl RdmaLink {
                 let granted = lock(&self.granted);
                 granted.store((region, offset, bytes), signal)?;
                 *signalled |= signal.is_some();
-                Ok(Some(Carried::Done))
+                Ok(Some(Executed::Done))
             }
-            Frame::Message {
-                news,
+            RingFrame::Message {
+                key_changes,
                 behind,
                 bytes,
             } => {
-                let due = self.is_due(news, &behind);
-                Ok(due.then(|| Carried::Message(bytes.to_vec())))
+                let due = self.is_due(key_changes, &behind);
+                Ok(due.then(|| Executed::Message(bytes.to_vec())))
             }
         }
     }
 
-    /// Whether everything that a message is behind has come.
-    fn is_due(&self, news: u64, behind: &[u64]) -> bool {
+    /// Whether everything that a message waits for has arrived.
+    fn is_due(&self, key_changes: u64, behind: &[u64]) -> bool {
         let mut rails = self.rails[1..].iter().zip(behind);
-        self.news.load(Ordering::Acquire) >= news
+        self.key_changes.load(Ordering::Acquire) >= key_changes
             && rails.all(|(rail, count)| rail.taken.load(Ordering::Acquire) >= *count)
     }
 }
 
-/// What became of a frame.
-enum Carried {
+/// The result of a frame.
+enum Executed {
     Done,
     Message(Vec<u8>),
 }
 
 #[derive(Default)]
-struct NewsInbox(Vec<Vec<u8>>);
+struct ControlInbox(Vec<Vec<u8>>);
 
-impl Inbox for NewsInbox {
+impl Inbox for ControlInbox {
     fn message(&mut self, bytes: &[u8]) {
         self.0.push(bytes.to_vec());
     }

@@ -1,4 +1,4 @@
-//! What a link sends: its operations by a rail, and its streams, one for each rail.
+//! The sending side of a link: its operations on a rail, and its streams, one per rail.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -10,11 +10,11 @@ use weft_transport::{
 
 use super::checks::{check_put, invalid};
 use super::{RAIL_SHIFT, RailStream, RdmaLink};
-use crate::frame::Frame;
+use crate::control::LinkControl;
+use crate::frame::RingFrame;
 use crate::lock::lock;
-use crate::news::News;
-use crate::rail::{Action, Question, RailState};
-use crate::verbs::OwnMemory;
+use crate::rail::{OperationKind, Question, RailState};
+use crate::verbs::LocalMemory;
 
 impl RdmaLink {
     pub(super) fn put_by(
@@ -32,14 +32,15 @@ impl RdmaLink {
         let len = own.iter().map(|part| u64::from(part.bytes)).sum();
         let range = offset..check_put(offset, len, signal)?;
         if len == 0 {
-            let signalled =
-                signal.map_or(Ok(()), |signal| self.frame(rail, &Frame::signal(signal)));
+            let signalled = signal.map_or(Ok(()), |signal| {
+                self.frame(rail, &RingFrame::signal(signal))
+            });
             return signalled.map(|()| Submission::Done);
         }
-        // Others wait for what goes by a further rail by the number of its frames.
-        let mark = (rail > 0).then_some(Frame::Mark);
-        let frame = signal.map(Frame::signal).or(mark);
-        self.start(rail, Action::Write, (region, range), own, frame)
+        // Messages wait for data on a further rail by the number of its frames.
+        let mark = (rail > 0).then_some(RingFrame::Mark);
+        let frame = signal.map(RingFrame::signal).or(mark);
+        self.start(rail, OperationKind::Write, (region, range), own, frame)
     }
 
     fn inject_by(
@@ -50,13 +51,13 @@ impl RdmaLink {
         signal: Option<Signal>,
     ) -> Result<(), LinkError> {
         if bytes.len() > INJECT_BYTES_MAX {
-            return Err(invalid("more bytes than can be injected"));
+            return Err(invalid("more bytes than can be injected (256)"));
         }
         check_put(offset, bytes.len() as u64, signal)?;
         if bytes.is_empty() && signal.is_none() {
             return self.check();
         }
-        let frame = Frame::Inject {
+        let frame = RingFrame::Inject {
             region,
             offset,
             bytes,
@@ -66,7 +67,7 @@ impl RdmaLink {
     }
 
     /// Sends a frame, now or once there is room.
-    pub(super) fn frame(&self, rail: usize, frame: &Frame<'_>) -> Result<(), LinkError> {
+    pub(super) fn frame(&self, rail: usize, frame: &RingFrame<'_>) -> Result<(), LinkError> {
         self.on(rail, |state| state.frame(frame))
     }
 
@@ -74,10 +75,10 @@ impl RdmaLink {
     pub(super) fn start(
         &self,
         rail: usize,
-        action: Action,
+        action: OperationKind,
         place: (RegionKey, Range<u64>),
-        own: Vec<OwnMemory>,
-        frame: Option<Frame<'_>>,
+        own: Vec<LocalMemory>,
+        frame: Option<RingFrame<'_>>,
     ) -> Result<Submission, LinkError> {
         let ticket = self.on(rail, |state| state.operation(action, place, own, frame))?;
         Ok(match ticket {
@@ -86,7 +87,7 @@ impl RdmaLink {
         })
     }
 
-    /// Runs something on a rail's state, if the link is good, and sends what can go.
+    /// Runs an action on a rail's state, if the link is usable, and sends as much as possible.
     fn on<T>(&self, rail: usize, action: impl FnOnce(&mut RailState) -> T) -> Result<T, LinkError> {
         let mut state = lock(&self.rails[rail].state);
         self.check()?;
@@ -107,7 +108,7 @@ impl RdmaLink {
     /// Asks the peer about a place for which there are no keys.
     fn ask(&self, rail: usize, question: Question) -> Result<(), LinkError> {
         let mut asked = lock(&self.asked);
-        self.tell(&News::Ask {
+        self.send_control(&LinkControl::Ask {
             region: question.region,
             range: question.range,
         })?;

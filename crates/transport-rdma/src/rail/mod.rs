@@ -1,10 +1,11 @@
-//! A rail: one queue pair of a link, the rings that its frames lie in, and what waits for either.
+//! A rail: one queue pair of a link, the rings for its frames, and the queue of waiting frames and
+//! operations.
 //!
-//! [Note: Rings] Payload is written where it belongs, by the adapters alone. Everything small, and
-//! the signal behind a payload, is a frame: written into the peer's ring by a write with an
-//! immediate, which tells its length, so that the peer's completion says that it is there, and all
-//! that was written before. The peer itself carries frames out: it stores signals and few bytes
-//! where it has granted them, and gives out messages.
+//! [Note: Rings] Payload is written to its destination by the adapters alone. All small data, and
+//! the signal behind a payload, is a frame: it is written into the peer's ring by a write with an
+//! immediate, which holds its length, so that the peer's completion reports its arrival, and that
+//! of all earlier writes. The peer itself executes frames: it stores signals and few bytes where it
+//! has granted them, and delivers messages.
 
 mod operation;
 mod posting;
@@ -17,28 +18,27 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use weft_transport::{LinkError, RegionKey, Segment};
 
-use crate::frame::Frame;
-use crate::news::RailOffer;
+use crate::control::RailOffer;
+use crate::frame::RingFrame;
 use crate::registered::Registered;
-use crate::ring::{
-    FRAMES_MAX, HEADER_BYTES, Inbound, Outbound, Position, RING_BYTES, TELLINGS_MAX,
-};
+use crate::ring::{FRAMES_MAX, HEADER_BYTES, Inbound, Outbound, Position, REPORTS_MAX, RING_BYTES};
 use crate::verbs::{
-    Access, Completed, CompletionQueue, OwnMemory, PeerMemory, Port, QueuePair, QueuePairAddress,
-    RegisteredMemory, ServiceLevel, Verbs,
+    Completed, CompletionQueue, DeviceRegistration, LocalMemory, MemoryAccess, PeerMemory, Port,
+    QueuePair, QueuePairAddress, ServiceLevel, Verbs,
 };
-pub(crate) use operation::{Action, Question};
-use operation::{Operation, Queued, Stage, Stand};
+use operation::{AnswerState, OperationStage, QueueEntry, RailOperation};
+pub(crate) use operation::{OperationKind, Question};
 
-/// Requests that a queue pair has room for.
+/// The most requests of a queue pair.
 const SENDS: u64 = 512;
-/// Of these, what is kept for telling how far the ring was emptied.
-const SENDS_KEPT: u64 = 2 * TELLINGS_MAX;
-/// Bytes that are asked to be sent inline: a signal, or a few more.
+/// Reserved ones of these, for reports of the room in the ring.
+const SENDS_KEPT: u64 = 2 * REPORTS_MAX;
+/// The bytes that are requested for inline sending: a signal, or a few more.
 const INLINE_BYTES: u32 = 220;
-/// Operations that can be under way: more are refused.
+/// The most operations under way: more are not accepted.
 const OPERATIONS_MAX: usize = 64;
-/// The immediate that stands for no frame, but for news of the other ring. No frame has length 0.
+/// The immediate of a report of room in the other ring, in place of a frame. No frame has
+/// length 0.
 const ROOM: u32 = 0;
 
 /// One rail of a link.
@@ -46,41 +46,41 @@ pub(crate) struct Rail {
     pub(crate) state: std::sync::Mutex<RailState>,
     pub(crate) completions: CompletionQueue,
     pub(crate) registered: Arc<Registered>,
-    /// How many frames were taken in.
+    /// The number of frames that were processed.
     pub(crate) taken: AtomicU64,
-    /// How many operations are under way.
+    /// The number of operations under way.
     pub(crate) under_way: AtomicU64,
 }
 
-/// What is behind the lock.
+/// The state behind the lock.
 pub(crate) struct RailState {
-    /// First: it ends before the memory that it reaches. None once the link has ended.
+    /// First: it ends before the memory that it accesses. None once the link has ended.
     pair: Option<QueuePair>,
     number: usize,
-    /// What the peer writes into, and its registration.
+    /// The ring that the peer writes to, and its registration.
     ring: Arc<Segment>,
-    _ring_memory: RegisteredMemory,
-    /// Frames as they are sent.
+    _ring_memory: DeviceRegistration,
+    /// A copy of the sent frames, as their source.
     mirror: Arc<Segment>,
-    mirror_memory: RegisteredMemory,
+    mirror_memory: DeviceRegistration,
     peer_ring: PeerMemory,
     outbound: Outbound,
     inbound: Inbound,
     posted: u64,
     done: u64,
-    /// The last request that is told to be complete.
-    told: u64,
-    /// The last that reads or changes the peer's memory.
+    /// The last request whose completion is signaled.
+    signaled: u64,
+    /// The last request that reads or changes the peer's memory.
     last_read: u64,
-    queue: VecDeque<Queued>,
-    stages: HashMap<u64, Stage>,
+    queue: VecDeque<QueueEntry>,
+    stages: HashMap<u64, OperationStage>,
     next_ticket: u64,
-    /// Frames that will have been sent once the queue is empty.
+    /// The number of frames sent once the queue is empty.
     pub(crate) promised: u64,
 }
 
 impl Rail {
-    /// A rail that is not connected yet, and what the peer must know of it.
+    /// A rail that is not connected yet, and its offer for the peer.
     pub(crate) fn new(
         number: usize,
         port: &Port,
@@ -92,12 +92,12 @@ impl Rail {
         let register = |access| -> io::Result<_> {
             let segment = Arc::new(Segment::create("weft-ring", bytes)?);
             segment.reserve(0..bytes)?;
-            let memory = RegisteredMemory::register(device, &segment, &(0..bytes), access)?;
+            let memory = DeviceRegistration::register(device, &segment, &(0..bytes), access)?;
             Ok((segment, memory))
         };
-        let (ring, ring_memory) = register(Access::Peer)?;
-        let (mirror, mirror_memory) = register(Access::Own)?;
-        let receives = FRAMES_MAX + TELLINGS_MAX;
+        let (ring, ring_memory) = register(MemoryAccess::Peer)?;
+        let (mirror, mirror_memory) = register(MemoryAccess::Own)?;
+        let receives = FRAMES_MAX + REPORTS_MAX;
         let completions = CompletionQueue::new(device, (SENDS + receives) as usize)?;
         let sizes = (SENDS as u32, receives as u32);
         let pair = QueuePair::new(port, &completions, sizes, INLINE_BYTES)?;
@@ -125,7 +125,7 @@ impl Rail {
             inbound: Inbound::default(),
             posted: 0,
             done: 0,
-            told: 0,
+            signaled: 0,
             last_read: 0,
             queue: VecDeque::new(),
             stages: HashMap::new(),
@@ -147,12 +147,12 @@ impl Rail {
         self.registered.device().is_own()
     }
 
-    /// Whether its device changes memory of peers in one step.
+    /// Whether its device supports atomics on the peer's memory.
     pub(crate) fn has_atomics(&self) -> bool {
         self.registered.device().has_atomics()
     }
 
-    /// Takes what the queue pair has completed.
+    /// Processes the queue pair's completions.
     pub(crate) fn poll(&self, state: &mut RailState) -> Result<(), LinkError> {
         let polled = state.poll(&self.completions);
         self.under_way.store(state.under_way(), Ordering::Relaxed);
@@ -180,34 +180,34 @@ impl RailState {
         let Some(pair) = &self.pair else {
             return Ok(());
         };
-        let (mut failed, mut news_of_room, mut fits) = (None, false, true);
+        let (mut failed, mut room_reported, mut fits) = (None, false, true);
         loop {
-            let mut came = 0;
+            let mut received = 0;
             let more = completions.poll(|completed| match completed {
                 Completed::Sent(number) => self.done = self.done.max(number),
                 Completed::Arrived(length) => {
-                    came += 1;
+                    received += 1;
                     match length {
-                        ROOM => news_of_room = true,
+                        ROOM => room_reported = true,
                         length => fits &= self.inbound.arrive(length),
                     }
                 }
                 Completed::Failed(status) => failed = failed.or(Some(status)),
             })?;
             if !fits {
-                let text = format!("more than the {FRAMES_MAX} frames that may lie in a ring");
+                let text = format!("more than {FRAMES_MAX} frames in a ring");
                 return Err(LinkError::Protocol(text));
             }
-            pair.receive(came)?;
+            pair.receive(received)?;
             if !more {
                 break;
             }
         }
         let done = self.done;
         self.stages
-            .retain(|_, stage| !matches!(stage, Stage::Posted(last) if *last <= done));
-        if news_of_room || !self.queue.is_empty() {
-            self.look_for_room()?;
+            .retain(|_, stage| !matches!(stage, OperationStage::Posted(last) if *last <= done));
+        if room_reported || !self.queue.is_empty() {
+            self.read_room()?;
         }
         match failed {
             None => Ok(()),
@@ -215,30 +215,32 @@ impl RailState {
         }
     }
 
-    /// Reads how far the peer has emptied its ring.
-    fn look_for_room(&mut self) -> Result<(), LinkError> {
+    /// Reads how much of its ring the peer has emptied.
+    fn read_room(&mut self) -> Result<(), LinkError> {
         let word = |offset| self.ring.word(offset).load(Ordering::Acquire);
-        // The frames first: bytes that are told behind them are of these or later frames.
+        // The frames first: a byte count that is read afterwards belongs to these or later frames.
         let (frames, bytes) = (word(8), word(0));
         match self.outbound.taken(Position { bytes, frames }) {
             true => Ok(()),
-            false => Err(LinkError::Protocol("more was taken than was sent".into())),
+            false => Err(LinkError::Protocol(
+                "the peer reports more data taken than was sent".into(),
+            )),
         }
     }
 
     /// Sends a frame, now or once there is room.
-    pub(crate) fn frame(&mut self, frame: &Frame<'_>) {
+    pub(crate) fn frame(&mut self, frame: &RingFrame<'_>) {
         self.promised += 1;
-        self.queue.push_back(Queued::Frame(frame.encode()));
+        self.queue.push_back(QueueEntry::Frame(frame.encode()));
     }
 
     /// Starts an operation, unless there are too many. Returns its ticket.
     pub(crate) fn operation(
         &mut self,
-        what: Action,
+        what: OperationKind,
         (region, range): (RegionKey, Range<u64>),
-        own: Vec<OwnMemory>,
-        frame: Option<Frame<'_>>,
+        own: Vec<LocalMemory>,
+        frame: Option<RingFrame<'_>>,
     ) -> Option<u64> {
         if self.stages.len() >= OPERATIONS_MAX {
             return None;
@@ -246,8 +248,8 @@ impl RailState {
         let ticket = self.next_ticket;
         self.next_ticket += 1;
         self.promised += u64::from(frame.is_some());
-        self.stages.insert(ticket, Stage::Queued);
-        self.queue.push_back(Queued::Operation(Operation {
+        self.stages.insert(ticket, OperationStage::Queued);
+        self.queue.push_back(QueueEntry::Operation(RailOperation {
             ticket,
             what,
             region,
@@ -255,13 +257,13 @@ impl RailState {
             own,
             frame: frame.map(|frame| frame.encode()),
             parts: None,
-            question: Stand::Unasked,
+            question: AnswerState::Unasked,
             last_posted: 0,
         }));
         Some(ticket)
     }
 
-    /// Takes the next frame, if `each` will have it. It sees the frame's bytes.
+    /// Passes the next frame's bytes to `each`, and removes the frame unless `each` returns None.
     pub(crate) fn next_frame<T>(
         &mut self,
         each: impl FnOnce(&[u8]) -> Result<Option<T>, LinkError>,
@@ -273,9 +275,9 @@ impl RailState {
         let start = HEADER_BYTES + start.ok_or_else(beyond)?;
         let at = self.ring.at(&(start..start + length)).ok_or_else(beyond)?;
         let mut bytes = vec![0; length as usize];
-        // SAFETY: the frame lies in the ring; a peer that keeps to the protocol does not write
-        // there before it is told that the frame was taken, and what another one writes is copied
-        // before anybody looks at it.
+        // SAFETY: the frame is in the ring; a peer that keeps the protocol does not write there
+        // before the frame is reported as taken, and bytes of another peer are copied before they
+        // are parsed.
         unsafe {
             at.as_ptr()
                 .copy_to_nonoverlapping(bytes.as_mut_ptr(), bytes.len())
@@ -287,7 +289,7 @@ impl RailState {
         Ok(taken)
     }
 
-    /// How many frames were taken in.
+    /// The number of frames that were processed.
     pub(crate) fn frames_taken(&self) -> u64 {
         self.inbound.frames()
     }
@@ -302,7 +304,7 @@ impl RailState {
         !self.stages.contains_key(&ticket)
     }
 
-    /// How many operations are under way.
+    /// The number of operations under way.
     pub(crate) fn under_way(&self) -> u64 {
         self.stages.len() as u64
     }
@@ -312,18 +314,18 @@ impl RailState {
         self.queue.is_empty() || self.pair.is_none()
     }
 
-    /// Whether the adapters have done all of it. Asks to be told, if that is not known.
+    /// Whether the adapters have completed everything. Requests a completion, if that is not known.
     pub(crate) fn is_done(&mut self) -> Result<bool, LinkError> {
         if self.pair.is_none() || (self.queue.is_empty() && self.done == self.posted) {
             return Ok(true);
         }
         if self.queue.is_empty() {
-            self.ask_to_be_told()?;
+            self.request_completion()?;
         }
         Ok(false)
     }
 
-    /// Gives up an operation. False if an adapter may still be at it: call again.
+    /// Cancels an operation. False if an adapter may still be executing it: call again.
     pub(crate) fn cancel(&mut self, ticket: u64) -> Result<bool, LinkError> {
         if self.pair.is_none() {
             self.stages.remove(&ticket);
@@ -331,22 +333,23 @@ impl RailState {
         if !self.stages.contains_key(&ticket) {
             return Ok(true);
         }
-        let is_it = |queued: &Queued| matches!(queued, Queued::Operation(o) if o.ticket == ticket);
+        let is_it =
+            |queued: &QueueEntry| matches!(queued, QueueEntry::Operation(o) if o.ticket == ticket);
         let Some(at) = self.queue.iter().position(is_it) else {
             return Ok(false);
         };
-        if let Some(Queued::Operation(operation)) = self.queue.get_mut(at) {
+        if let Some(QueueEntry::Operation(operation)) = self.queue.get_mut(at) {
             operation.parts = Some(VecDeque::new());
-            // Whoever waits for the frame by its number still gets one.
+            // A message that waits for the frame's number still gets a frame.
             if let Some(frame) = &mut operation.frame {
-                *frame = Frame::Mark.encode();
+                *frame = RingFrame::Mark.encode();
             }
             if operation.last_posted > self.done {
-                self.ask_to_be_told()?;
+                self.request_completion()?;
                 return Ok(false);
             }
             match operation.frame.take() {
-                Some(frame) => self.queue[at] = Queued::Frame(frame),
+                Some(frame) => self.queue[at] = QueueEntry::Frame(frame),
                 None => drop(self.queue.remove(at)),
             }
         }
@@ -354,27 +357,27 @@ impl RailState {
         Ok(true)
     }
 
-    /// Gives up all operations that have not begun.
+    /// Cancels all operations that have not begun.
     pub(crate) fn cancel_all(&mut self) {
         let tickets: Vec<u64> = self.stages.keys().copied().collect();
         for ticket in tickets {
-            // What cannot be given up is waited for.
+            // Operations that cannot be cancelled are waited for.
             let _ = self.cancel(ticket);
         }
     }
 
-    /// The answer to a question has come.
+    /// Handles the answer to a question.
     pub(crate) fn is_answered(&mut self, ticket: u64) {
         for queued in &mut self.queue {
-            if let Queued::Operation(operation) = queued
+            if let QueueEntry::Operation(operation) = queued
                 && operation.ticket == ticket
             {
-                operation.question = Stand::Answered;
+                operation.question = AnswerState::Answered;
             }
         }
     }
 
-    /// Ends the connection: nothing is touched any more, by either adapter.
+    /// Ends the connection: no memory is accessed any more, by either adapter.
     pub(crate) fn end(&mut self) {
         self.pair = None;
         self.queue.clear();
@@ -382,7 +385,7 @@ impl RailState {
     }
 }
 
-/// What a completion's status means for whoever reads the error.
+/// A completion's status, in words.
 fn in_words(status: i32) -> String {
     let name = Verbs::get().map_or_else(Into::into, |verbs| verbs.status(status));
     format!("the RDMA device reports: {name} (status {status})")

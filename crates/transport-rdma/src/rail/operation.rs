@@ -1,4 +1,4 @@
-//! What waits in a rail's queue, and what an operation on the peer's memory is made of.
+//! The entries of a rail's queue, and the parts of an operation on the peer's memory.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -6,60 +6,60 @@ use std::ops::Range;
 use weft_transport::{AtomicOp, RegionKey};
 
 use crate::keys::Keys;
-use crate::verbs::{OwnMemory, PeerMemory};
+use crate::verbs::{LocalMemory, PeerMemory};
 
-/// What an operation does with memory of both ends.
+/// The kind of an operation on both ends' memory.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Action {
+pub(crate) enum OperationKind {
     Write,
     Read,
     Change(AtomicOp),
 }
 
-/// An operation on memory of the peer's.
+/// An operation on the peer's memory.
 #[derive(Debug)]
-pub(super) struct Operation {
+pub(super) struct RailOperation {
     pub(super) ticket: u64,
-    pub(super) what: Action,
+    pub(super) what: OperationKind,
     pub(super) region: RegionKey,
     pub(super) range: Range<u64>,
-    pub(super) own: Vec<OwnMemory>,
-    /// What goes into the ring behind it.
+    pub(super) own: Vec<LocalMemory>,
+    /// The frame that is written into the ring behind it.
     pub(super) frame: Option<Vec<u8>>,
-    /// Once it is known where it goes: what is still to be posted.
-    pub(super) parts: Option<VecDeque<(OwnMemory, PeerMemory)>>,
-    pub(super) question: Stand,
-    /// The last of its requests that is posted; 0 before the first.
+    /// The parts that are still to be posted, once its destination is known.
+    pub(super) parts: Option<VecDeque<(LocalMemory, PeerMemory)>>,
+    pub(super) question: AnswerState,
+    /// The last posted request; 0 before the first.
     pub(super) last_posted: u64,
 }
 
-/// How far it is known what the peer says of a place that there are no keys for.
+/// The state of the question for a place without keys.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Stand {
-    /// Nobody has asked.
+pub(super) enum AnswerState {
+    /// Not asked yet.
     Unasked,
     /// There is no answer yet.
     Asked,
-    /// The peer has answered: the keys that there are now are all.
+    /// The peer has answered: the present keys are complete.
     Answered,
 }
 
-/// What waits for room.
+/// An entry that waits for room.
 #[derive(Debug)]
-pub(super) enum Queued {
+pub(super) enum QueueEntry {
     Frame(Vec<u8>),
-    Operation(Operation),
+    Operation(RailOperation),
 }
 
-/// How an operation is doing. Complete ones are forgotten.
+/// The stage of an operation. Complete ones are removed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Stage {
+pub(super) enum OperationStage {
     Queued,
-    /// Over once this request is.
+    /// Complete once this request is.
     Posted(u64),
 }
 
-/// What the head of a queue waits for that only the link can get.
+/// A place for which the link must ask the peer, as the head of a queue needs its keys.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Question {
     pub(crate) ticket: u64,
@@ -67,9 +67,9 @@ pub(crate) struct Question {
     pub(crate) range: Range<u64>,
 }
 
-impl Operation {
-    /// Finds out where it goes over a rail. None if it must wait for the peer's answer; it may be
-    /// that somebody must ask.
+impl RailOperation {
+    /// Finds its destination on a rail. Fails if it must wait for the peer's answer; the error may
+    /// hold a question that must be sent.
     pub(super) fn find(&mut self, keys: &Keys, rail: usize) -> Result<(), Option<Question>> {
         if self.parts.is_some() {
             return Ok(());
@@ -79,11 +79,11 @@ impl Operation {
             self.question,
         ) {
             (Some(places), _) => self.parts = Some(matched(&self.own, &places)),
-            // The place was taken back. Nothing is done there; what is behind it goes on.
-            (None, Stand::Answered) => self.parts = Some(VecDeque::new()),
-            (None, Stand::Asked) => return Err(None),
-            (None, Stand::Unasked) => {
-                self.question = Stand::Asked;
+            // The grant was revoked. Nothing is written there; later entries continue.
+            (None, AnswerState::Answered) => self.parts = Some(VecDeque::new()),
+            (None, AnswerState::Asked) => return Err(None),
+            (None, AnswerState::Unasked) => {
+                self.question = AnswerState::Asked;
                 return Err(Some(Question {
                     ticket: self.ticket,
                     region: self.region,
@@ -95,15 +95,18 @@ impl Operation {
     }
 }
 
-/// Own memory and the peer's, cut where either is.
-fn matched(own: &[OwnMemory], places: &[(PeerMemory, u64)]) -> VecDeque<(OwnMemory, PeerMemory)> {
+/// Local and remote memory, divided at the boundaries of either.
+fn matched(
+    own: &[LocalMemory],
+    places: &[(PeerMemory, u64)],
+) -> VecDeque<(LocalMemory, PeerMemory)> {
     let mut parts = VecDeque::with_capacity(own.len().max(places.len()));
     let (mut own, mut places) = (own.iter().copied(), places.iter().copied());
     let (mut left, mut place) = (own.next(), places.next());
     while let (Some(here), Some((there, room))) = (left, place) {
         let bytes = u64::from(here.bytes).min(room);
         parts.push_back((
-            OwnMemory {
+            LocalMemory {
                 bytes: bytes as u32,
                 ..here
             },
@@ -111,7 +114,7 @@ fn matched(own: &[OwnMemory], places: &[(PeerMemory, u64)]) -> VecDeque<(OwnMemo
         ));
         left = match u64::from(here.bytes) - bytes {
             0 => own.next(),
-            rest => Some(OwnMemory {
+            rest => Some(LocalMemory {
                 address: here.address + bytes,
                 bytes: rest as u32,
                 ..here
@@ -135,8 +138,8 @@ fn matched(own: &[OwnMemory], places: &[(PeerMemory, u64)]) -> VecDeque<(OwnMemo
 mod tests {
     use super::*;
 
-    fn own(address: u64, bytes: u32) -> OwnMemory {
-        OwnMemory {
+    fn own(address: u64, bytes: u32) -> LocalMemory {
+        LocalMemory {
             address,
             bytes,
             key: 1,
@@ -148,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_cut_where_either_side_is() {
+    fn memory_is_divided_at_either_boundary() {
         let pieces = [own(1000, 10), own(5000, 6)];
         let parts = matched(&pieces, &[(place(0), 4), (place(100), 12)]);
         let found: Vec<_> = (parts.iter())
@@ -158,23 +161,23 @@ mod tests {
     }
 
     #[test]
-    fn a_place_without_keys_is_asked_about_once_and_then_given_up() {
-        let mut operation = Operation {
+    fn place_without_keys_is_asked_about_once() {
+        let mut operation = RailOperation {
             ticket: 7,
-            what: Action::Write,
+            what: OperationKind::Write,
             region: RegionKey(1),
             range: 0..16,
             own: vec![own(1000, 16)],
             frame: None,
             parts: None,
-            question: Stand::Unasked,
+            question: AnswerState::Unasked,
             last_posted: 0,
         };
         let mut keys = Keys::default();
         let question = operation.find(&keys, 0).unwrap_err().expect("a question");
         assert_eq!((question.ticket, question.range), (7, 0..16));
         assert_eq!(operation.find(&keys, 0), Err(None));
-        operation.question = Stand::Answered;
+        operation.question = AnswerState::Answered;
         operation.find(&keys, 0).unwrap();
         assert_eq!(operation.parts.as_ref().map(VecDeque::len), Some(0));
         operation.parts = None;

@@ -1,4 +1,4 @@
-//! The queue of what a queue pair has completed, and the descriptor that tells of it.
+//! The queue of a queue pair's completions, and the descriptor that reports them.
 
 use std::ffi::c_int;
 use std::io;
@@ -12,24 +12,24 @@ use weft_transport::fork::Descriptor;
 use super::structures as raw;
 use super::{OpenDevice, check, made};
 
-/// How many completions are taken at once.
+/// The most completions that are taken in one call.
 const BATCH: usize = 32;
 
-/// Something that a queue pair has done.
+/// A completion of a queue pair.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Completed {
     /// Everything sent up to this number.
     Sent(u64),
-    /// A write with this immediate has come.
+    /// A write with this immediate has arrived.
     Arrived(u32),
     /// The connection has failed, with this status.
     Failed(c_int),
 }
 
-/// Where completions of one queue pair come, and the descriptor that tells of them.
+/// The completion queue of one queue pair, and the descriptor that reports completions.
 pub(crate) struct CompletionQueue {
-    pub(super) queue: NonNull<raw::CompletionQueue>,
-    channel: Descriptor<Channel>,
+    pub(super) queue: NonNull<raw::RawCompletionQueue>,
+    channel: Descriptor<EventChannel>,
     pub(super) device: Arc<OpenDevice>,
 }
 
@@ -39,9 +39,9 @@ unsafe impl Send for CompletionQueue {}
 unsafe impl Sync for CompletionQueue {}
 
 impl CompletionQueue {
-    /// A queue with room for so many completions, which tells of the first.
+    /// A queue for this many completions, which reports the first.
     pub(crate) fn new(device: &Arc<OpenDevice>, room: usize) -> io::Result<CompletionQueue> {
-        let channel = Descriptor::make_in_place(|| Channel::new(device))?;
+        let channel = Descriptor::make_in_place(|| EventChannel::new(device))?;
         let create = device.verbs.ibv_create_cq;
         // SAFETY: context and channel are open.
         let queue = unsafe {
@@ -58,15 +58,15 @@ impl CompletionQueue {
             channel,
             device: Arc::clone(device),
         };
-        queue.tell_of_next()?;
+        queue.request_event()?;
         Ok(queue)
     }
 
-    /// Takes what has been completed, of one batch. Returns whether there may be more.
+    /// Takes one batch of completions. Returns whether there may be more.
     pub(crate) fn poll(&self, mut each: impl FnMut(Completed)) -> io::Result<bool> {
         let mut taken = [raw::WorkCompletion::default(); BATCH];
         let poll = self.operations().poll_cq;
-        // SAFETY: the array has room for as many as are asked for.
+        // SAFETY: the array has room for as many as are requested.
         let count = unsafe { poll(self.queue.as_ptr(), BATCH as c_int, taken.as_mut_ptr()) };
         if count < 0 {
             return Err(io::Error::other(
@@ -87,8 +87,8 @@ impl CompletionQueue {
         Ok(count as usize == BATCH)
     }
 
-    /// If the descriptor is ready, makes it tell of the next completion once more. Whoever calls
-    /// this polls afterwards.
+    /// If the descriptor is ready, makes it report the next completion again. The caller must poll
+    /// afterwards.
     pub(crate) fn rearm(&self) -> io::Result<()> {
         let (mut queue, mut context) = (ptr::null_mut(), ptr::null_mut());
         let mut taken = false;
@@ -100,12 +100,12 @@ impl CompletionQueue {
             taken = true;
         }
         match taken {
-            true => self.tell_of_next(),
+            true => self.request_event(),
             false => Ok(()),
         }
     }
 
-    fn tell_of_next(&self) -> io::Result<()> {
+    fn request_event(&self) -> io::Result<()> {
         // SAFETY: the queue is alive.
         check("ibv_req_notify_cq", unsafe {
             (self.operations().req_notify_cq)(self.queue.as_ptr(), 0)
@@ -134,16 +134,16 @@ impl Drop for CompletionQueue {
 }
 
 /// The library's completion channel.
-struct Channel {
+struct EventChannel {
     channel: NonNull<raw::CompletionChannel>,
     device: Arc<OpenDevice>,
 }
 
-impl Channel {
-    fn new(device: &Arc<OpenDevice>) -> io::Result<Channel> {
+impl EventChannel {
+    fn new(device: &Arc<OpenDevice>) -> io::Result<EventChannel> {
         // SAFETY: the context is open.
         let channel = unsafe { (device.verbs.ibv_create_comp_channel)(device.context()) };
-        let channel = Channel {
+        let channel = EventChannel {
             channel: made("ibv_create_comp_channel", channel)?,
             device: Arc::clone(device),
         };
@@ -166,14 +166,14 @@ impl Channel {
     }
 }
 
-impl AsFd for Channel {
+impl AsFd for EventChannel {
     fn as_fd(&self) -> BorrowedFd<'_> {
         // SAFETY: open until the channel is destroyed.
         unsafe { BorrowedFd::borrow_raw(self.descriptor()) }
     }
 }
 
-impl Drop for Channel {
+impl Drop for EventChannel {
     fn drop(&mut self) {
         if self.device.is_own() {
             // SAFETY: its queue is gone.

@@ -1,4 +1,4 @@
-//! A device that is open, with the domain in which its memory and queues are protected.
+//! An open device, with the protection domain of its memory and queues.
 
 use std::ffi::CStr;
 use std::io;
@@ -13,14 +13,14 @@ use super::library::{Verbs, text};
 use super::structures::{Context, Device, DeviceAttributes, PortAttributes, ProtectionDomain};
 use super::{check, made};
 
-/// Reads and atomics of one peer that a queue pair has under way at most.
+/// The most reads and atomics of one peer that a queue pair has under way.
 const READS_MAX: u8 = 16;
 
-/// An open device. Everything that is made of it keeps it open.
+/// An open device. Every object made from it keeps it open.
 pub(crate) struct OpenDevice {
     pub(crate) verbs: &'static Verbs,
     domain: NonNull<ProtectionDomain>,
-    /// Before the context: it closes nothing, but must be forgotten first.
+    /// Before the context: it closes nothing, but must be removed first.
     _events: Descriptor<EventDescriptor>,
     context: Descriptor<OpenContext>,
     reads: u8,
@@ -43,8 +43,7 @@ impl OpenDevice {
         // SAFETY: the context is open.
         let attributes = unsafe { attributes(verbs, context.raw()) }?;
         let reads = attributes.max_reads.min(attributes.max_peer_reads);
-        // Last: what fails before has no domain to give back.
-        // SAFETY: the context is open.
+        // Last: earlier failures leave no domain behind.
         let domain = made("ibv_alloc_pd", unsafe {
             (verbs.ibv_alloc_pd)(context.raw())
         })?;
@@ -59,17 +58,17 @@ impl OpenDevice {
         }))
     }
 
-    /// Reads and atomics that a queue pair may have under way at once, each way.
+    /// The most reads and atomics that a queue pair may have under way, each way.
     pub(crate) fn reads(&self) -> u8 {
         self.reads
     }
 
-    /// Whether it changes peers' memory in one step.
+    /// Whether it supports atomics on peers' memory.
     pub(crate) fn has_atomics(&self) -> bool {
         self.has_atomics
     }
 
-    /// What a port is like now.
+    /// The current state of a port.
     pub(crate) fn port(&self, number: u8) -> io::Result<PortAttributes> {
         let mut attributes = PortAttributes::default();
         // SAFETY: the context is open, and the structure is as large as the library's.
@@ -96,13 +95,13 @@ impl OpenDevice {
 impl Drop for OpenDevice {
     fn drop(&mut self) {
         if self.is_own() {
-            // SAFETY: nothing that is made of it is left, since all of that keeps the device.
+            // SAFETY: no object made from it is left, since each of them keeps the device.
             unsafe { (self.verbs.ibv_dealloc_pd)(self.domain()) };
         }
     }
 }
 
-/// The library's context of a device, by the descriptor of its commands.
+/// The library's context of a device, with the descriptor of its commands.
 struct OpenContext {
     verbs: &'static Verbs,
     context: NonNull<Context>,
@@ -115,8 +114,8 @@ impl OpenContext {
             let device = devices.iter().find(|(known, _)| known == name);
             let device = device.ok_or_else(|| {
                 let known: Vec<_> = devices.iter().map(|(name, _)| name.as_str()).collect();
-                let what = format!("no RDMA device is called {name}; there are: {known:?}");
-                io::Error::new(io::ErrorKind::NotFound, what)
+                let text = format!("no RDMA device is called {name}; this host has: {known:?}");
+                io::Error::new(io::ErrorKind::NotFound, text)
             })?;
             // SAFETY: the device is in the list, which is not freed yet.
             made("ibv_open_device", unsafe {
@@ -150,13 +149,13 @@ impl AsFd for OpenContext {
 impl Drop for OpenContext {
     fn drop(&mut self) {
         if self.generation == fork::generation() {
-            // SAFETY: nothing of it is in use any more.
+            // SAFETY: no object of it is in use any more.
             unsafe { (self.verbs.ibv_close_device)(self.raw()) };
         }
     }
 }
 
-/// The descriptor by which a device tells of events, which its context closes.
+/// The descriptor by which a device reports events, which its context closes.
 struct EventDescriptor(RawFd);
 
 impl AsFd for EventDescriptor {
@@ -178,7 +177,7 @@ unsafe fn attributes(verbs: &Verbs, context: *mut Context) -> io::Result<DeviceA
     Ok(unsafe { attributes.assume_init() })
 }
 
-/// Does something with the devices that the library knows, by their names.
+/// Calls `act` with the devices that the library knows and their names.
 pub(super) fn with_devices<T>(
     verbs: &Verbs,
     act: impl FnOnce(&[(String, *mut Device)]) -> T,
@@ -198,7 +197,7 @@ pub(super) fn with_devices<T>(
     });
     let named: Vec<_> = named.collect();
     let result = act(&named);
-    // SAFETY: made above; nobody has kept an entry.
+    // SAFETY: made above; no entry is kept.
     unsafe { (verbs.ibv_free_device_list)(list.as_ptr()) };
     Ok(result)
 }

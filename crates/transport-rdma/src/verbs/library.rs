@@ -1,6 +1,5 @@
-//! The library of RDMA verbs, libibverbs, loaded when it is first asked for: weft is built and runs
-//! without it. What its header has as inline functions goes through the table of a device's
-//! context.
+//! The library of RDMA verbs, libibverbs, loaded on first use: weft builds and runs without it. The
+//! inline functions of its header call through the table of a device's context, as is done here.
 
 use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
 use std::ptr::NonNull;
@@ -9,11 +8,11 @@ use std::sync::OnceLock;
 use weft_transport::PerProcess;
 
 use super::structures::{
-    CompletionChannel, CompletionQueue, Context, Device, DeviceAttributes, MemoryRegion,
-    PortAttributes, ProtectionDomain, QueuePair, QueuePairAttributes, QueuePairInit,
+    CompletionChannel, Context, Device, DeviceAttributes, MemoryRegion, PortAttributes,
+    ProtectionDomain, QueuePairAttributes, QueuePairInit, RawCompletionQueue, RawQueuePair,
 };
 
-/// `ibv_reg_dmabuf_mr`: offset and length in the file, the address that queues know it by, access.
+/// `ibv_reg_dmabuf_mr`: offset and length in the file, the address in work requests, access.
 type RegisterDmaBuf =
     unsafe extern "C" fn(*mut ProtectionDomain, u64, usize, u64, c_int, c_int) -> *mut MemoryRegion;
 
@@ -33,7 +32,7 @@ macro_rules! functions {
                 Ok(Verbs {
                     $($name: {
                         let name = stringify!($name);
-                        let missing = || format!("libibverbs has no {name}");
+                        let missing = || format!("libibverbs does not export {name}");
                         let found = symbol(library, name).ok_or_else(missing)?;
                         // SAFETY: the symbol is a function, of the type that the header declares.
                         unsafe { std::mem::transmute::<NonNull<c_void>, unsafe extern "C" fn($($argument),*) $(-> $result)?>(found) }
@@ -63,18 +62,18 @@ functions! {
     ibv_dereg_mr(*mut MemoryRegion) -> c_int;
     ibv_create_comp_channel(*mut Context) -> *mut CompletionChannel;
     ibv_destroy_comp_channel(*mut CompletionChannel) -> c_int;
-    ibv_create_cq(*mut Context, c_int, *mut c_void, *mut CompletionChannel, c_int) -> *mut CompletionQueue;
-    ibv_destroy_cq(*mut CompletionQueue) -> c_int;
-    ibv_get_cq_event(*mut CompletionChannel, *mut *mut CompletionQueue, *mut *mut c_void) -> c_int;
-    ibv_ack_cq_events(*mut CompletionQueue, c_uint);
-    ibv_create_qp(*mut ProtectionDomain, *mut QueuePairInit) -> *mut QueuePair;
-    ibv_modify_qp(*mut QueuePair, *mut QueuePairAttributes, c_int) -> c_int;
-    ibv_destroy_qp(*mut QueuePair) -> c_int;
+    ibv_create_cq(*mut Context, c_int, *mut c_void, *mut CompletionChannel, c_int) -> *mut RawCompletionQueue;
+    ibv_destroy_cq(*mut RawCompletionQueue) -> c_int;
+    ibv_get_cq_event(*mut CompletionChannel, *mut *mut RawCompletionQueue, *mut *mut c_void) -> c_int;
+    ibv_ack_cq_events(*mut RawCompletionQueue, c_uint);
+    ibv_create_qp(*mut ProtectionDomain, *mut QueuePairInit) -> *mut RawQueuePair;
+    ibv_modify_qp(*mut RawQueuePair, *mut QueuePairAttributes, c_int) -> c_int;
+    ibv_destroy_qp(*mut RawQueuePair) -> c_int;
     ibv_wc_status_str(c_int) -> *const c_char;
 }
 
 impl Verbs {
-    /// The library, or why there is none.
+    /// The library, or the reason that there is none.
     pub(crate) fn get() -> Result<&'static Verbs, &'static str> {
         // A child that is forked while a thread loads it would wait for that thread.
         static LOADED: PerProcess<OnceLock<Result<Verbs, String>>> = PerProcess::new(OnceLock::new);
@@ -86,8 +85,8 @@ impl Verbs {
     }
 
     fn load() -> Result<Verbs, String> {
-        // SAFETY: the name ends with a NUL; what the library does when it is loaded is what any
-        // program that links to it gets.
+        // SAFETY: the name ends with a NUL; loading the library runs its initializers, as in any
+        // program that links to it.
         let library = unsafe { libc::dlopen(c"libibverbs.so.1".as_ptr(), libc::RTLD_NOW) };
         if library.is_null() {
             // SAFETY: it returns null or a NUL-terminated string that this thread may read.
@@ -103,33 +102,32 @@ impl Verbs {
         }
         let verbs = Verbs::of(library)?;
         if !forks_copy(library) {
-            // So that private memory that is registered stays where it is when the process forks:
-            // the child does without. An error means that something is registered already.
-            // SAFETY: plain call.
+            // So that registered private memory keeps its pages when the process forks: the child
+            // does not inherit them. An error means that memory is registered already.
             unsafe { (verbs.ibv_fork_init)() };
         }
         Ok(verbs)
     }
 
-    /// What a completion's status means.
+    /// A completion status, in words.
     pub(crate) fn status(&self, status: c_int) -> String {
-        // SAFETY: it returns a string for any number, which lives for ever.
+        // SAFETY: it returns a static string for any number.
         let name = unsafe { (self.ibv_wc_status_str)(status) };
         // SAFETY: as above.
         text(unsafe { CStr::from_ptr(name) })
     }
 }
 
-/// A function of the library, if it has one of this name.
+/// A function of the library, if it exports one of this name.
 fn symbol(library: *mut c_void, name: &str) -> Option<NonNull<c_void>> {
     let name = CString::new(name).ok()?;
     // SAFETY: the library is open, and the name ends with a NUL.
     NonNull::new(unsafe { libc::dlsym(library, name.as_ptr()) })
 }
 
-/// Whether the kernel copies registered memory for a forked child, as those since 5.12 do. What
-/// asks it is in the library since version 35, which even then keeps whole pages out of the child,
-/// whatever else is in them, once `ibv_fork_init` was called.
+/// Whether the kernel copies registered memory for a forked child, as kernels since 5.12 do. The
+/// query exists in the library since version 35, which even then keeps whole pages out of the
+/// child, with all other data in them, once `ibv_fork_init` was called.
 fn forks_copy(library: *mut c_void) -> bool {
     /// `IBV_FORK_UNNEEDED`.
     const UNNEEDED: c_int = 2;

@@ -1,4 +1,4 @@
-//! Memory that a device may reach.
+//! Memory that a device may access.
 
 use std::io;
 use std::os::fd::AsRawFd;
@@ -10,18 +10,18 @@ use weft_transport::{DmaBuf, Iovec, LinkError, Segment, os_code};
 use super::structures::MemoryRegion;
 use super::{OpenDevice, PeerMemory, made};
 
-/// Who may do what with registered memory.
+/// The permitted access to registered memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Access {
-    /// The own queues, read.
+pub(crate) enum MemoryAccess {
+    /// This process's queues, read.
     Source,
-    /// The own queues, read and write.
+    /// This process's queues, read and write.
     Own,
-    /// The peer that has the key too: writes, reads and atomics.
+    /// Also the peer that has the key: writes, reads and atomics.
     Peer,
 }
 
-impl Access {
+impl MemoryAccess {
     const LOCAL_WRITE: i32 = 1;
     const REMOTE_WRITE: i32 = 1 << 1;
     const REMOTE_READ: i32 = 1 << 2;
@@ -29,65 +29,70 @@ impl Access {
 
     fn flags(self) -> i32 {
         match self {
-            Access::Source => 0,
-            Access::Own => Self::LOCAL_WRITE,
-            Access::Peer => {
+            MemoryAccess::Source => 0,
+            MemoryAccess::Own => Self::LOCAL_WRITE,
+            MemoryAccess::Peer => {
                 Self::LOCAL_WRITE | Self::REMOTE_WRITE | Self::REMOTE_READ | Self::REMOTE_ATOMIC
             }
         }
     }
 }
 
-/// Memory that a device may reach, as long as this lives.
-pub(crate) struct RegisteredMemory {
+/// Memory that a device may access, as long as this value exists.
+pub(crate) struct DeviceRegistration {
     region: NonNull<MemoryRegion>,
     start: u64,
-    /// What it is a part of, if that is kept here. In this order: the region ends before its memory
-    /// and its device.
+    /// The segment that it is a part of, if it is kept here. In this order: the registration ends
+    /// before its memory and its device.
     _segment: Option<Arc<Segment>>,
     device: Arc<OpenDevice>,
 }
 
 // SAFETY: the library's functions may be called from any thread; the keys do not change.
-unsafe impl Send for RegisteredMemory {}
+unsafe impl Send for DeviceRegistration {}
 // SAFETY: as above.
-unsafe impl Sync for RegisteredMemory {}
+unsafe impl Sync for DeviceRegistration {}
 
-impl RegisteredMemory {
-    /// Registers bytes of a segment, which pins them. Fails where the process may not pin so much.
+impl DeviceRegistration {
+    /// Registers bytes of a segment, which pins them.
     pub(crate) fn register(
         device: &Arc<OpenDevice>,
         segment: &Arc<Segment>,
         range: &std::ops::Range<u64>,
-        access: Access,
-    ) -> io::Result<RegisteredMemory> {
-        let beyond = || io::Error::new(io::ErrorKind::InvalidInput, "a range beyond its segment");
+        access: MemoryAccess,
+    ) -> io::Result<DeviceRegistration> {
+        let beyond = || {
+            io::Error::new(
+                io::ErrorKind::InvalidInput,
+                "the range extends beyond its segment",
+            )
+        };
         let start = segment.at(range).ok_or_else(beyond)?;
         let len = (range.end - range.start) as usize;
-        // SAFETY: the bytes lie in the segment, which lives as long as the registration.
+        // SAFETY: the bytes are in the segment, which lives as long as the registration.
         let bytes = unsafe { Iovec::new(start.as_ptr(), len) };
         Self::of(device, (bytes, Some(segment)), access)
     }
 
-    /// Registers memory of this process's for puts to read, which pins it.
-    pub(crate) fn source(device: &Arc<OpenDevice>, bytes: Iovec) -> io::Result<RegisteredMemory> {
-        Self::of(device, (bytes, None), Access::Source)
+    /// Registers memory of this process as a source for puts, which pins it.
+    pub(crate) fn source(device: &Arc<OpenDevice>, bytes: Iovec) -> io::Result<DeviceRegistration> {
+        Self::of(device, (bytes, None), MemoryAccess::Source)
     }
 
-    /// The same for memory of a device, which the adapter reaches by a file. Fails where it cannot.
+    /// Registers device memory, which the adapter accesses through a file.
     pub(crate) fn of_device(
         device: &Arc<OpenDevice>,
         (start, len): (u64, usize),
         file: DmaBuf<'_>,
-    ) -> io::Result<RegisteredMemory> {
+    ) -> io::Result<DeviceRegistration> {
         let unknown = || io::Error::from_raw_os_error(libc::EOPNOTSUPP);
         let register = device.verbs.ibv_reg_dmabuf_mr.ok_or_else(unknown)?;
         let (domain, file_number) = (device.domain(), file.file.as_raw_fd());
-        let access = Access::Source.flags();
-        // SAFETY: the file is open; whoever named the memory keeps it until the registration has
-        // ended, and the kernel its own reference to the file.
+        let access = MemoryAccess::Source.flags();
+        // SAFETY: the file is open; the caller that named the memory keeps it until the
+        // registration has ended, and the kernel its own reference to the file.
         let region = unsafe { register(domain, file.offset, len, start, file_number, access) };
-        Ok(RegisteredMemory {
+        Ok(DeviceRegistration {
             region: made("ibv_reg_dmabuf_mr", region)?,
             start,
             _segment: None,
@@ -98,14 +103,14 @@ impl RegisteredMemory {
     fn of(
         device: &Arc<OpenDevice>,
         (bytes, segment): (Iovec, Option<&Arc<Segment>>),
-        access: Access,
-    ) -> io::Result<RegisteredMemory> {
+        access: MemoryAccess,
+    ) -> io::Result<DeviceRegistration> {
         let register = device.verbs.ibv_reg_mr;
         let (start, len) = (bytes.start().cast_mut(), bytes.len());
-        // SAFETY: whoever has named the bytes keeps them mapped until the registration has ended;
-        // nothing is read or written by registering.
+        // SAFETY: the caller that named the bytes keeps them mapped until the registration has
+        // ended; registering reads and writes nothing.
         let region = unsafe { register(device.domain(), start.cast(), len, access.flags()) };
-        Ok(RegisteredMemory {
+        Ok(DeviceRegistration {
             region: made("ibv_reg_mr", region).map_err(|error| explain(error, len))?,
             start: start as u64,
             _segment: segment.cloned(),
@@ -118,13 +123,13 @@ impl RegisteredMemory {
         self.start
     }
 
-    /// What names it to the own queues.
+    /// Its key for this process's queues.
     pub(crate) fn local_key(&self) -> u32 {
         // SAFETY: made by the library, and freed on drop only.
         unsafe { self.region.as_ref() }.lkey
     }
 
-    /// What the peer's queues know it by.
+    /// Its address and key for the peer's queues.
     pub(crate) fn for_peer(&self) -> PeerMemory {
         PeerMemory {
             address: self.start,
@@ -134,7 +139,7 @@ impl RegisteredMemory {
     }
 }
 
-impl Drop for RegisteredMemory {
+impl Drop for DeviceRegistration {
     fn drop(&mut self) {
         if self.device.is_own() {
             // SAFETY: made by the library, and not used afterwards.
@@ -143,15 +148,19 @@ impl Drop for RegisteredMemory {
     }
 }
 
-/// Registers bytes of another device's memory, from an address on, with the RDMA device of this
-/// name, and takes that back: fails where it cannot be.
+/// Tries to register bytes of another device's memory, from an address on, with the RDMA device of
+/// this name, and ends the registration.
+///
+/// # Errors
+/// [`LinkError::Setup`] or [`LinkError::Io`] if the device cannot be opened, or cannot register
+/// such memory.
 pub fn try_device_memory(
     name: &str,
     (start, len): (u64, usize),
     file: DmaBuf<'_>,
 ) -> Result<(), LinkError> {
     let device = OpenDevice::open(name)?;
-    RegisteredMemory::of_device(&device, (start, len), file)?;
+    DeviceRegistration::of_device(&device, (start, len), file)?;
     Ok(())
 }
 

@@ -12,17 +12,17 @@ pub(crate) use completion::{Completed, CompletionQueue};
 pub(crate) use device::OpenDevice;
 pub(crate) use library::Verbs;
 pub use memory::try_device_memory;
-pub(crate) use memory::{Access, RegisteredMemory};
+pub(crate) use memory::{DeviceRegistration, MemoryAccess};
 pub use port::{Port, ports};
 pub(crate) use queue::{
-    OwnMemory, PeerMemory, Posting, QueuePair, QueuePairAddress, ServiceLevel, Work,
+    LocalMemory, PeerMemory, Posting, QueuePair, QueuePairAddress, QueuePairWork, ServiceLevel,
 };
 
 use std::io;
 
 use weft_transport::{failed, last_failure};
 
-/// What a call that returns an error number says.
+/// Checks the result of a call that returns an error number.
 fn check(call: &'static str, result: std::ffi::c_int) -> io::Result<()> {
     match result {
         0 => Ok(()),
@@ -32,7 +32,7 @@ fn check(call: &'static str, result: std::ffi::c_int) -> io::Result<()> {
     }
 }
 
-/// What a call has made, unless it returned null.
+/// Checks the object that a call has made, which is null on failure.
 fn made<T>(call: &'static str, object: *mut T) -> io::Result<std::ptr::NonNull<T>> {
     std::ptr::NonNull::new(object).ok_or_else(|| last_failure(call))
 }

@@ -24,14 +24,13 @@ pub struct Port {
     pub number: u8,
     /// Whether it has a link.
     pub active: bool,
-    /// Whether it speaks RoCE; otherwise InfiniBand.
+    /// Whether it is RoCE; otherwise InfiniBand.
     pub ethernet: bool,
-    /// The number of the address that is used: of RoCE, one of version 2, of IPv4 where there is
-    /// one.
+    /// The index of its address (GID): for RoCE, one of version 2, for IPv4 if there is one.
     pub gid_index: Option<u8>,
     /// That address.
     pub gid: [u8; 16],
-    /// The largest packet, as verbs number it: 1 for 256 bytes, 5 for 4096.
+    /// The largest packet, in verbs' encoding: 1 for 256 bytes, 5 for 4096.
     pub mtu: i32,
     /// The port's address in its InfiniBand subnet.
     pub lid: u16,
@@ -48,7 +47,7 @@ impl Port {
         format!("{}:{}", self.device, self.number)
     }
 
-    /// Uses another address of its table.
+    /// Selects another address of its table.
     pub(crate) fn use_gid(&mut self, index: u8) -> Result<(), String> {
         let folder = class_folder(&self.device)
             .join("ports")
@@ -63,7 +62,7 @@ impl Port {
         Ok(())
     }
 
-    /// In words.
+    /// A description for users.
     pub fn describe(&self) -> String {
         let kind = if self.ethernet {
             "RoCE v2"
@@ -97,7 +96,11 @@ impl Port {
     }
 }
 
-/// The ports of all devices, in the order of their names; or why there are none that can be used.
+/// The ports of all devices, in the order of their names.
+///
+/// # Errors
+/// The reason that no port can be used: there is no library or no device, or devices cannot be
+/// listed.
 pub fn ports() -> Result<Vec<Port>, String> {
     let verbs = Verbs::get()?;
     let list = |devices: &[(String, _)]| {
@@ -138,7 +141,7 @@ fn numbered(folder: &Path) -> Vec<u8> {
     numbers
 }
 
-/// The best address in a port's table, with its number.
+/// The best address in a port's table, with its index.
 fn best_gid(port: &Path, ethernet: bool) -> Option<(u8, [u8; 16])> {
     let gids = numbered(&port.join("gids")).into_iter();
     let known = gids.filter_map(|index| {
@@ -158,7 +161,7 @@ fn best_gid(port: &Path, ethernet: bool) -> Option<(u8, [u8; 16])> {
 mod tests {
     use super::*;
 
-    /// As the kernel lays them out: version 1 and 2, link-local and of IPv4, and empty entries.
+    /// As the kernel lists them: version 1 and 2, link-local and of IPv4, and empty entries.
     #[test]
     fn the_routable_address_of_ipv4_is_preferred() {
         let port = std::env::temp_dir().join(format!("weft-gids-{}", std::process::id()));

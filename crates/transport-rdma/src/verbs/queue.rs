@@ -13,51 +13,51 @@ use super::{OpenDevice, Port, check, made};
 
 /// `IBV_QPT_RC`.
 const RELIABLE_CONNECTION: c_int = 2;
-/// How often a packet that nobody acknowledges is sent again: as often as is possible.
+/// The number of retransmissions of an unacknowledged packet: the largest possible.
 const RETRIES: u8 = 7;
 
 /// Registered memory of this process.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct OwnMemory {
+pub(crate) struct LocalMemory {
     pub(crate) address: u64,
     pub(crate) bytes: u32,
     pub(crate) key: u32,
 }
 
-/// Memory of the peer's.
+/// Memory of the peer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct PeerMemory {
     pub(crate) address: u64,
     pub(crate) key: u32,
 }
 
-/// Something for a queue pair to do.
+/// A work request for a queue pair.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Work {
+pub(crate) enum QueuePairWork {
     /// Writes to the peer's memory.
-    Write(OwnMemory, PeerMemory),
-    /// As that, and tells the peer of it with a number.
-    WriteAndTell(OwnMemory, PeerMemory, u32),
-    /// Only tells.
-    Tell(u32),
+    Write(LocalMemory, PeerMemory),
+    /// Writes, and notifies the peer with a number.
+    WriteAndNotify(LocalMemory, PeerMemory, u32),
+    /// Only notifies.
+    Notify(u32),
     /// Reads the peer's memory.
-    Read(OwnMemory, PeerMemory),
+    Read(LocalMemory, PeerMemory),
     /// Changes eight bytes of it.
-    Atomic(OwnMemory, PeerMemory, AtomicOp),
+    Atomic(LocalMemory, PeerMemory, AtomicOp),
 }
 
-/// How a request is carried out.
+/// How a request is executed.
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct Posting {
-    /// Whether its completion is told.
+    /// Whether its completion is reported.
     pub(crate) signaled: bool,
-    /// Whether its bytes are taken at once.
+    /// Whether its bytes are copied when it is posted.
     pub(crate) inline: bool,
-    /// Whether it waits for reads and atomics before it.
+    /// Whether it waits for earlier reads and atomics.
     pub(crate) fenced: bool,
 }
 
-/// What a peer needs in order to reach a queue pair.
+/// The information that a peer needs to reach a queue pair.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct QueuePairAddress {
     pub(crate) number: u32,
@@ -65,26 +65,25 @@ pub(crate) struct QueuePairAddress {
     pub(crate) psn: u32,
     pub(crate) lid: u16,
     pub(crate) mtu: u8,
-    /// Reads and atomics that it carries out at once.
+    /// The most reads and atomics that it executes at a time.
     pub(crate) reads: u8,
     pub(crate) gid: [u8; 16],
 }
 
-/// How the network treats packets.
+/// The treatment of packets by the network.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct ServiceLevel {
-    /// InfiniBand's, and the priority of flow control over Ethernet.
+    /// The service level of InfiniBand, and the priority of flow control over Ethernet.
     pub(crate) level: u8,
-    /// The byte in the header of IP.
+    /// The byte in the IP header.
     pub(crate) traffic_class: u8,
-    /// How long to wait for an acknowledgement, as verbs number it: 4.096 us times two to its
-    /// power.
+    /// The acknowledgement timeout, in verbs' encoding: 4.096 us times two to its power.
     pub(crate) timeout: u8,
 }
 
 /// One end of a reliable connection.
 pub(crate) struct QueuePair {
-    pair: NonNull<raw::QueuePair>,
+    pair: NonNull<raw::RawQueuePair>,
     inline_bytes: u32,
     device: Arc<OpenDevice>,
 }
@@ -94,7 +93,7 @@ unsafe impl Send for QueuePair {}
 // SAFETY: as above.
 unsafe impl Sync for QueuePair {}
 
-/// The states of a queue pair, and which attributes each step sets.
+/// The states of a queue pair, and the attributes that each step sets.
 mod step {
     pub(super) const INIT: (i32, i32) = (1, STATE | PKEY_INDEX | PORT | ACCESS);
     pub(super) const READY_TO_RECEIVE: (i32, i32) = (
@@ -123,7 +122,7 @@ mod step {
 }
 
 impl QueuePair {
-    /// A queue pair of a port, with room for so many requests each way.
+    /// A queue pair of a port, with room for this many requests each way.
     pub(crate) fn new(
         port: &Port,
         completions: &CompletionQueue,
@@ -155,7 +154,7 @@ impl QueuePair {
         };
         let mut attributes = raw::QueuePairAttributes {
             port: port.number,
-            // Peers write, read and change what they have keys of.
+            // Peers may write, read and change memory of which they have keys.
             access: 0b1110,
             ..Default::default()
         };
@@ -163,7 +162,7 @@ impl QueuePair {
         Ok(pair)
     }
 
-    /// What the device calls it.
+    /// The device's number for it.
     pub(crate) fn number(&self) -> u32 {
         // SAFETY: made by the library, and alive until this is dropped.
         unsafe { self.pair.as_ref() }.number
@@ -174,7 +173,7 @@ impl QueuePair {
         self.inline_bytes
     }
 
-    /// Connects to a peer's.
+    /// Connects to a peer's queue pair.
     pub(crate) fn connect(
         &self,
         port: &Port,
@@ -187,7 +186,7 @@ impl QueuePair {
             peer_number: peer.number,
             receive_psn: peer.psn,
             max_peer_reads: self.device.reads(),
-            // 0.64 ms: nobody sends where there is no room, but after an error.
+            // 0.64 ms: a peer sends without room only after an error.
             min_rnr_timer: 12,
             address: raw::AddressVector {
                 route: raw::GlobalRoute {
@@ -229,7 +228,7 @@ impl QueuePair {
         })
     }
 
-    /// Lets so many more writes with an immediate come in.
+    /// Accepts this many more writes with an immediate.
     pub(crate) fn receive(&self, count: usize) -> io::Result<()> {
         for _ in 0..count {
             let mut request = raw::ReceiveRequest {
@@ -248,25 +247,25 @@ impl QueuePair {
         Ok(())
     }
 
-    /// Gives the queue something to do. The caller sees that there is room.
+    /// Posts a work request. The caller must make sure that there is room.
     ///
     /// # Safety
-    /// Own memory that the work reads or writes is registered, and stays so until it is
-    /// completed or the pair is gone; what it writes nobody else touches. The bytes of an inline
-    /// posting are readable now.
-    pub(crate) unsafe fn post(&self, id: u64, work: Work, how: Posting) -> io::Result<()> {
-        let nothing = OwnMemory {
+    /// Local memory that the request reads or writes is registered, and stays so until it is
+    /// complete or the pair is gone; nothing else accesses memory that it writes. The bytes of an
+    /// inline posting are readable now.
+    pub(crate) unsafe fn post(&self, id: u64, work: QueuePairWork, how: Posting) -> io::Result<()> {
+        let nothing = LocalMemory {
             address: 0,
             bytes: 0,
             key: 0,
         };
         let (opcode, local, immediate) = match work {
-            Work::Write(local, _) => (0, local, 0),
-            Work::WriteAndTell(local, _, number) => (1, local, number),
-            Work::Tell(number) => (1, nothing, number),
-            Work::Read(local, _) => (4, local, 0),
-            Work::Atomic(local, _, AtomicOp::CompareSwap { .. }) => (5, local, 0),
-            Work::Atomic(local, _, AtomicOp::FetchAdd(_)) => (6, local, 0),
+            QueuePairWork::Write(local, _) => (0, local, 0),
+            QueuePairWork::WriteAndNotify(local, _, number) => (1, local, number),
+            QueuePairWork::Notify(number) => (1, nothing, number),
+            QueuePairWork::Read(local, _) => (4, local, 0),
+            QueuePairWork::Atomic(local, _, AtomicOp::CompareSwap { .. }) => (5, local, 0),
+            QueuePairWork::Atomic(local, _, AtomicOp::FetchAdd(_)) => (6, local, 0),
         };
         let mut piece = raw::ScatterGather {
             address: local.address,
@@ -289,8 +288,8 @@ impl QueuePair {
         };
         let mut refused = ptr::null_mut();
         let post = self.operations().post_send;
-        // SAFETY: the pair is alive, request and piece are copied; the rest is as the caller has
-        // promised.
+        // SAFETY: the pair is alive, request and piece are copied; the rest is the caller's
+        // promise.
         check("ibv_post_send", unsafe {
             post(self.pair.as_ptr(), &mut request, &mut refused)
         })
@@ -303,7 +302,7 @@ impl QueuePair {
 }
 
 impl Drop for QueuePair {
-    /// Nothing that it was given is touched afterwards, here or by its peer.
+    /// No memory of its requests is accessed afterwards, here or by its peer.
     fn drop(&mut self) {
         if self.device.is_own() {
             // SAFETY: made by the library, and not used afterwards.
@@ -312,23 +311,23 @@ impl Drop for QueuePair {
     }
 }
 
-fn remote(work: Work) -> raw::RemoteOperand {
+fn remote(work: QueuePairWork) -> raw::RemoteOperand {
     match work {
-        Work::Tell(_) => raw::RemoteOperand {
+        QueuePairWork::Notify(_) => raw::RemoteOperand {
             rdma: raw::RdmaOperand {
                 address: 0,
                 rkey: 0,
             },
         },
-        Work::Write(_, remote) | Work::WriteAndTell(_, remote, _) | Work::Read(_, remote) => {
-            raw::RemoteOperand {
-                rdma: raw::RdmaOperand {
-                    address: remote.address,
-                    rkey: remote.key,
-                },
-            }
-        }
-        Work::Atomic(_, remote, op) => {
+        QueuePairWork::Write(_, remote)
+        | QueuePairWork::WriteAndNotify(_, remote, _)
+        | QueuePairWork::Read(_, remote) => raw::RemoteOperand {
+            rdma: raw::RdmaOperand {
+                address: remote.address,
+                rkey: remote.key,
+            },
+        },
+        QueuePairWork::Atomic(_, remote, op) => {
             let (compare_add, swap) = match op {
                 AtomicOp::FetchAdd(value) => (value, 0),
                 AtomicOp::CompareSwap { expected, new } => (expected, new),

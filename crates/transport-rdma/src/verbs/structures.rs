@@ -1,9 +1,9 @@
-//! The structures of `<infiniband/verbs.h>`, whose layout is an ABI: libibverbs has kept it since
+//! The structures of `<infiniband/verbs.h>`, whose layout is an ABI that libibverbs has kept since
 //! version 1.
 
 use std::ffi::{c_int, c_uint, c_void};
 
-/// Declares a structure that only the library looks into.
+/// Declares a structure that only the library accesses.
 macro_rules! opaque {
     ($($name:ident)*) => {
         $(
@@ -31,13 +31,13 @@ pub(crate) struct Context {
 pub(crate) struct ContextOps {
     before_poll: [*const c_void; 11],
     pub(crate) poll_cq:
-        unsafe extern "C" fn(*mut CompletionQueue, c_int, *mut WorkCompletion) -> c_int,
-    pub(crate) req_notify_cq: unsafe extern "C" fn(*mut CompletionQueue, c_int) -> c_int,
+        unsafe extern "C" fn(*mut RawCompletionQueue, c_int, *mut WorkCompletion) -> c_int,
+    pub(crate) req_notify_cq: unsafe extern "C" fn(*mut RawCompletionQueue, c_int) -> c_int,
     before_send: [*const c_void; 12],
     pub(crate) post_send:
-        unsafe extern "C" fn(*mut QueuePair, *mut SendRequest, *mut *mut SendRequest) -> c_int,
+        unsafe extern "C" fn(*mut RawQueuePair, *mut SendRequest, *mut *mut SendRequest) -> c_int,
     pub(crate) post_recv: unsafe extern "C" fn(
-        *mut QueuePair,
+        *mut RawQueuePair,
         *mut ReceiveRequest,
         *mut *mut ReceiveRequest,
     ) -> c_int,
@@ -66,13 +66,13 @@ pub(crate) struct CompletionChannel {
 
 /// `struct ibv_cq`, as far as it is used here.
 #[repr(C)]
-pub(crate) struct CompletionQueue {
+pub(crate) struct RawCompletionQueue {
     pub(crate) context: *mut Context,
 }
 
 /// `struct ibv_qp`, as far as it is used here.
 #[repr(C)]
-pub(crate) struct QueuePair {
+pub(crate) struct RawQueuePair {
     pub(crate) context: *mut Context,
     user_context: *mut c_void,
     domain: *mut ProtectionDomain,
@@ -96,8 +96,8 @@ pub(crate) struct QueueCapacities {
 #[repr(C)]
 pub(crate) struct QueuePairInit {
     pub(crate) user_context: *mut c_void,
-    pub(crate) send_cq: *mut CompletionQueue,
-    pub(crate) recv_cq: *mut CompletionQueue,
+    pub(crate) send_cq: *mut RawCompletionQueue,
+    pub(crate) recv_cq: *mut RawCompletionQueue,
     pub(crate) shared_receive_queue: *mut c_void,
     pub(crate) capacities: QueueCapacities,
     pub(crate) kind: c_int,
@@ -193,10 +193,10 @@ pub(crate) struct PortAttributes {
 #[derive(Clone, Copy)]
 pub(crate) struct DeviceAttributes {
     before_reads: [u64; 18],
-    /// Reads and atomics of its peers that a queue pair carries out at once.
+    /// The most reads and atomics of its peers that a queue pair executes at a time.
     pub(crate) max_peer_reads: c_int,
     between: [c_int; 2],
-    /// Those of its own.
+    /// The most of its own.
     pub(crate) max_reads: c_int,
     more: c_int,
     /// 0 where the device has no atomics.
@@ -214,7 +214,7 @@ pub(crate) struct ScatterGather {
 }
 
 /// `struct ibv_send_wr`, whose union has the fields of an atomic operation; those of a write or
-/// read lie at `remote_address` and `compare_add`.
+/// read are at `remote_address` and `compare_add`.
 #[repr(C)]
 pub(crate) struct SendRequest {
     pub(crate) id: u64,
@@ -283,7 +283,7 @@ pub(crate) struct WorkCompletion {
     pub(crate) path_bits: u8,
 }
 
-/// What gcc says of the header on 64-bit machines.
+/// The header's layout on 64-bit machines, according to gcc.
 #[cfg(target_pointer_width = "64")]
 const _: () = {
     use std::mem::{offset_of, size_of};
@@ -299,7 +299,7 @@ const _: () = {
     assert!(offset_of!(MemoryRegion, lkey) == 36);
     assert!(offset_of!(MemoryRegion, rkey) == 40);
     assert!(offset_of!(CompletionChannel, fd) == 8);
-    assert!(offset_of!(QueuePair, number) == 52);
+    assert!(offset_of!(RawQueuePair, number) == 52);
     assert!(size_of::<QueueCapacities>() == 20);
     assert!(size_of::<QueuePairInit>() == 64);
     assert!(offset_of!(QueuePairInit, capacities) == 32);

@@ -1,9 +1,8 @@
-//! How the two ends of a new link connect their queue pairs, over the connection that has proven
-//! who they are.
+//! Setup of a link: its ends connect their queue pairs, over the authenticated control connection.
 //!
-//! Both offer their rails; the end that was called connects to the other's before it makes its own
-//! offer, so that nothing the caller sends can come too early; the caller then says that it takes
-//! in what comes.
+//! Both ends offer their rails; the called end connects to the caller's before it sends its own
+//! offer, so that no data of the caller can be too early; the caller then reports that it is ready
+//! to receive.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -14,17 +13,17 @@ use weft_transport::{Inbox, Link, LinkError, Local, Regions, random};
 use weft_transport_tcp::{poll, poll_entry};
 
 use crate::closing::Goodbyes;
+use crate::control::{LinkControl, RailOffer};
 use crate::link::RdmaLink;
-use crate::news::{News, RailOffer};
 use crate::rail::Rail;
 use crate::registered::Registered;
 use crate::verbs::{Port, ServiceLevel};
 
-/// How often a wait looks whether it was cancelled.
+/// The interval at which a wait checks whether it was cancelled.
 const CANCEL_POLL: Duration = Duration::from_millis(20);
 
-/// What all links of an endpoint are made of.
-pub(crate) struct Makings {
+/// The common parts of all links of an endpoint.
+pub(crate) struct LinkSetup {
     pub(crate) local: Local,
     pub(crate) regions: Arc<Regions>,
     /// One for each rail that a link may have.
@@ -33,54 +32,62 @@ pub(crate) struct Makings {
     pub(crate) goodbyes: Arc<Goodbyes>,
 }
 
-/// Which end of a connection this is.
+/// The end of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Role {
+pub(crate) enum SetupRole {
     Caller,
     Called,
 }
 
-impl Makings {
-    /// Makes a link over a connection. Where that fails, the peer is told why.
-    pub(crate) fn meet(
+impl LinkSetup {
+    /// Makes a link over a connection. On failure, the peer is sent the reason.
+    pub(crate) fn set_up(
         &self,
         control: Arc<dyn Link>,
-        role: Role,
+        role: SetupRole,
         deadline: Instant,
         cancel: &AtomicBool,
     ) -> Result<Arc<RdmaLink>, LinkError> {
-        let mut talk = Talk {
+        let mut exchange = ControlExchange {
             control: &*control,
-            heard: VecDeque::new(),
+            received: VecDeque::new(),
             deadline,
             cancel,
         };
-        match self.connect(&mut talk, role) {
+        match self.connect(&mut exchange, role) {
             Ok(rails) => {
-                let heard = talk.heard;
+                let received = exchange.received;
                 let link =
                     RdmaLink::new(&self.local, &self.regions, control, rails, &self.goodbyes)?;
-                heard.iter().for_each(|bytes| link.apply(bytes));
+                received.iter().for_each(|bytes| link.apply(bytes));
                 Ok(link)
             }
             Err(error) => {
-                let _ = talk.say(&News::Refused(error.to_string()));
+                let _ = exchange.send(&LinkControl::Refused(error.to_string()));
                 control.close();
                 Err(error)
             }
         }
     }
 
-    fn connect(&self, talk: &mut Talk<'_>, role: Role) -> Result<Vec<Rail>, LinkError> {
+    fn connect(
+        &self,
+        exchange: &mut ControlExchange<'_>,
+        role: SetupRole,
+    ) -> Result<Vec<Rail>, LinkError> {
         let made: Result<Vec<_>, LinkError> = self.ports.iter().enumerate().map(rail).collect();
         let (mut rails, own): (Vec<Rail>, Vec<RailOffer>) = made?.into_iter().unzip();
-        if role == Role::Caller {
-            talk.say(&News::Offer(own.clone()))?;
+        if role == SetupRole::Caller {
+            exchange.send(&LinkControl::Offer(own.clone()))?;
         }
-        let peer = match talk.next()? {
-            News::Offer(peer) if !peer.is_empty() => peer,
-            News::Refused(why) => return Err(LinkError::Refused(why)),
-            _ => return Err(LinkError::Protocol("something else than an offer".into())),
+        let peer = match exchange.next()? {
+            LinkControl::Offer(peer) if !peer.is_empty() => peer,
+            LinkControl::Refused(why) => return Err(LinkError::Refused(why)),
+            _ => {
+                return Err(LinkError::Protocol(
+                    "a control message that is not an offer".into(),
+                ));
+            }
         };
         rails.truncate(peer.len());
         for (number, rail) in rails.iter().enumerate() {
@@ -95,12 +102,12 @@ impl Makings {
             })?;
         }
         match role {
-            Role::Caller => talk.say(&News::Ready)?,
-            Role::Called => {
-                talk.say(&News::Offer(own))?;
-                match talk.next()? {
-                    News::Ready => {}
-                    News::Refused(why) => return Err(LinkError::Refused(why)),
+            SetupRole::Caller => exchange.send(&LinkControl::Ready)?,
+            SetupRole::Called => {
+                exchange.send(&LinkControl::Offer(own))?;
+                match exchange.next()? {
+                    LinkControl::Ready => {}
+                    LinkControl::Refused(why) => return Err(LinkError::Refused(why)),
                     _ => return Err(LinkError::Protocol("the caller is not ready".into())),
                 }
             }
@@ -116,10 +123,10 @@ fn rail(
     Rail::new(number, port, registered, psn).map_err(LinkError::from)
 }
 
-/// The conversation over the connection.
-struct Talk<'a> {
+/// The exchange of control messages over the connection.
+struct ControlExchange<'a> {
     control: &'a dyn Link,
-    heard: VecDeque<Vec<u8>>,
+    received: VecDeque<Vec<u8>>,
     deadline: Instant,
     cancel: &'a AtomicBool,
 }
@@ -132,18 +139,18 @@ impl Inbox for VecInbox<'_> {
 
 struct VecInbox<'a>(&'a mut VecDeque<Vec<u8>>);
 
-impl Talk<'_> {
-    fn say(&self, news: &News) -> Result<(), LinkError> {
-        self.control.message(&news.encode())?;
+impl ControlExchange<'_> {
+    fn send(&self, message: &LinkControl) -> Result<(), LinkError> {
+        self.control.message(&message.encode())?;
         self.control.flush().map(drop)
     }
 
-    /// Waits for what the peer says next.
-    fn next(&mut self) -> Result<News, LinkError> {
+    /// Waits for the peer's next control message.
+    fn next(&mut self) -> Result<LinkControl, LinkError> {
         loop {
-            if let Some(bytes) = self.heard.pop_front() {
-                let senseless = || LinkError::Protocol("news that make no sense".into());
-                return News::decode(&bytes).ok_or_else(senseless);
+            if let Some(bytes) = self.received.pop_front() {
+                let malformed = || LinkError::Protocol("a malformed control message".into());
+                return LinkControl::decode(&bytes).ok_or_else(malformed);
             }
             if self.cancel.load(Ordering::Relaxed) {
                 return Err(LinkError::Cancelled);
@@ -153,8 +160,8 @@ impl Talk<'_> {
                 return Err(LinkError::TimedOut("connecting queue pairs".into()));
             }
             self.control.flush()?;
-            let received = self.control.receive(&mut VecInbox(&mut self.heard));
-            if self.heard.is_empty() {
+            let received = self.control.receive(&mut VecInbox(&mut self.received));
+            if self.received.is_empty() {
                 received?;
                 let descriptor = self.control.descriptor().unwrap_or(-1);
                 let mut entries = [poll_entry(descriptor, libc::POLLIN)];

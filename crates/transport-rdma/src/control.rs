@@ -1,5 +1,4 @@
-//! What the two ends of a link tell each other over its connection for control: how to reach each
-//! other's queue pairs, and which keys there are for what was granted.
+//! The control messages of a link: offers of queue pairs, and changes of keys for granted memory.
 
 use std::ops::Range;
 
@@ -13,20 +12,20 @@ use crate::verbs::{PeerMemory, QueuePairAddress};
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct RailOffer {
     pub(crate) pair: QueuePairAddress,
-    /// Where the other end writes its frames.
+    /// The ring for the other end's frames.
     pub(crate) ring: PeerMemory,
 }
 
-/// A message over the connection for control.
+/// A message over the control connection.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) enum News {
-    /// The first from each end: its rails.
+pub(crate) enum LinkControl {
+    /// The first message of each end: its rails.
     Offer(Vec<RailOffer>),
-    /// The second of the end that dialled: it takes in what comes.
+    /// The second message of the dialling end: it is ready to receive.
     Ready,
-    /// In place of an offer: why there is none.
+    /// In place of an offer: the reason that there is none.
     Refused(String),
-    /// The memory behind a range that was granted, by rail.
+    /// The memory of a granted range, by rail.
     Keys {
         region: RegionKey,
         range: Range<u64>,
@@ -37,14 +36,13 @@ pub(crate) enum News {
         region: RegionKey,
         range: Range<u64>,
     },
-    /// A question: may the sender reach this range? Only behind what was granted before can there
-    /// be an answer.
+    /// A question: may the sender access this range? It can only be answered after earlier grants.
     Ask {
         region: RegionKey,
         range: Range<u64>,
     },
-    /// The answer to the oldest question: it could once, and has been told all keys that are good
-    /// now. Who never could is told nothing more.
+    /// The answer to the oldest question: the range was accessible once, and all currently valid
+    /// keys were sent. An access that was never permitted ends the link instead.
     Answer,
 }
 
@@ -56,10 +54,10 @@ const VOID: u64 = 5;
 const ASK: u64 = 6;
 const ANSWER: u64 = 7;
 
-impl News {
-    /// Whether it changes what the receiver may reach: what messages wait for.
-    pub(crate) fn is_of_keys(&self) -> bool {
-        matches!(self, News::Keys { .. } | News::Void { .. })
+impl LinkControl {
+    /// Whether it changes keys: messages wait for such changes.
+    pub(crate) fn changes_keys(&self) -> bool {
+        matches!(self, LinkControl::Keys { .. } | LinkControl::Void { .. })
     }
 
     pub(crate) fn encode(&self) -> Vec<u8> {
@@ -70,7 +68,7 @@ impl News {
             }
         };
         match self {
-            News::Offer(rails) => {
+            LinkControl::Offer(rails) => {
                 words(&[OFFER]);
                 for RailOffer { pair, ring } in rails {
                     let [high, low] = halves(pair.gid);
@@ -82,12 +80,12 @@ impl News {
                     words(&[ring.address, u64::from(ring.key)]);
                 }
             }
-            News::Ready => words(&[READY]),
-            News::Refused(why) => {
+            LinkControl::Ready => words(&[READY]),
+            LinkControl::Refused(why) => {
                 words(&[REFUSED]);
                 out.extend(why.as_bytes());
             }
-            News::Keys {
+            LinkControl::Keys {
                 region,
                 range,
                 memory,
@@ -97,18 +95,20 @@ impl News {
                     words(&[memory.address, u64::from(memory.key)]);
                 }
             }
-            News::Void { region, range } => words(&[VOID, region.0, range.start, range.end]),
-            News::Ask { region, range } => words(&[ASK, region.0, range.start, range.end]),
-            News::Answer => words(&[ANSWER]),
+            LinkControl::Void { region, range } => words(&[VOID, region.0, range.start, range.end]),
+            LinkControl::Ask { region, range } => words(&[ASK, region.0, range.start, range.end]),
+            LinkControl::Answer => words(&[ANSWER]),
         }
         out
     }
 
-    /// None if it makes no sense. No memory in it goes beyond the last address.
-    pub(crate) fn decode(mut bytes: &[u8]) -> Option<News> {
+    /// None if it is malformed. No memory in it exceeds the address space.
+    pub(crate) fn decode(mut bytes: &[u8]) -> Option<LinkControl> {
         let kind = word(&mut bytes)?;
         if kind == REFUSED {
-            return Some(News::Refused(String::from_utf8_lossy(bytes).into_owned()));
+            return Some(LinkControl::Refused(
+                String::from_utf8_lossy(bytes).into_owned(),
+            ));
         }
         let mut words = Vec::with_capacity(bytes.len() / 8);
         while !bytes.is_empty() {
@@ -118,31 +118,31 @@ impl News {
             (OFFER, words) => {
                 let (rails, rest) = words.as_chunks::<6>();
                 let rails = rails.iter().map(offered).collect::<Option<_>>()?;
-                rest.is_empty().then_some(News::Offer(rails))
+                rest.is_empty().then_some(LinkControl::Offer(rails))
             }
-            (READY, []) => Some(News::Ready),
+            (READY, []) => Some(LinkControl::Ready),
             (KEYS, [region, start, end, keys @ ..]) => {
                 let (keys, rest) = keys.as_chunks::<2>();
                 let len = end.checked_sub(*start)?;
                 let keys = keys
                     .iter()
                     .map(|[address, key]| memory(*address, *key, len));
-                let news = News::Keys {
+                let message = LinkControl::Keys {
                     region: RegionKey(*region),
                     range: *start..*end,
                     memory: keys.collect::<Option<_>>()?,
                 };
-                rest.is_empty().then_some(news)
+                rest.is_empty().then_some(message)
             }
-            (VOID, [region, start, end]) if start <= end => Some(News::Void {
+            (VOID, [region, start, end]) if start <= end => Some(LinkControl::Void {
                 region: RegionKey(*region),
                 range: *start..*end,
             }),
-            (ASK, [region, start, end]) if start <= end => Some(News::Ask {
+            (ASK, [region, start, end]) if start <= end => Some(LinkControl::Ask {
                 region: RegionKey(*region),
                 range: *start..*end,
             }),
-            (ANSWER, []) => Some(News::Answer),
+            (ANSWER, []) => Some(LinkControl::Answer),
             _ => None,
         }
     }
@@ -164,7 +164,7 @@ fn offered([numbers, port, high, low, address, key]: &[u64; 6]) -> Option<RailOf
     })
 }
 
-/// Memory of so many bytes, unless it would go beyond the last address.
+/// Memory of `len` bytes, unless it would exceed the address space.
 fn memory(address: u64, key: u64, len: u64) -> Option<PeerMemory> {
     address.checked_add(len)?;
     let key = key.try_into().ok()?;
@@ -185,7 +185,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn news_come_as_they_went_and_not_cut_short() {
+    fn control_messages_are_decoded_as_encoded() {
         let memory = |key| PeerMemory {
             address: 1 << 60,
             key,
@@ -203,46 +203,50 @@ mod tests {
         };
         let (region, range) = (RegionKey(3), 64..4096);
         let all = [
-            News::Offer(vec![rail; 2]),
-            News::Ready,
-            News::Keys {
+            LinkControl::Offer(vec![rail; 2]),
+            LinkControl::Ready,
+            LinkControl::Keys {
                 region,
                 range: range.clone(),
                 memory: vec![memory(1), memory(2)],
             },
-            News::Void {
+            LinkControl::Void {
                 region,
                 range: range.clone(),
             },
-            News::Ask { region, range },
-            News::Answer,
+            LinkControl::Ask { region, range },
+            LinkControl::Answer,
         ];
-        for news in all {
-            let bytes = news.encode();
-            assert_eq!(News::decode(&bytes).as_ref(), Some(&news));
-            assert_eq!(News::decode(&bytes[..bytes.len() - 1]), None, "{news:?}");
+        for message in all {
+            let bytes = message.encode();
+            assert_eq!(LinkControl::decode(&bytes).as_ref(), Some(&message));
+            assert_eq!(
+                LinkControl::decode(&bytes[..bytes.len() - 1]),
+                None,
+                "{message:?}"
+            );
         }
-        let refused = News::Refused("no device".into());
-        assert_eq!(News::decode(&refused.encode()), Some(refused));
+        let refused = LinkControl::Refused("no device".into());
+        assert_eq!(LinkControl::decode(&refused.encode()), Some(refused));
     }
 
     #[test]
-    fn ranges_run_forwards_and_memory_ends_before_the_last_address() {
-        let keys = |range, address| News::Keys {
+    fn invalid_ranges_and_addresses_are_malformed() {
+        let keys = |range, address| LinkControl::Keys {
             region: RegionKey(3),
             range,
             memory: vec![PeerMemory { address, key: 1 }],
         };
-        let known = |news: &News| News::decode(&news.encode()).is_some();
+        let known = |message: &LinkControl| LinkControl::decode(&message.encode()).is_some();
         assert!(known(&keys(64..128, u64::MAX - 64)));
         assert!(!known(&keys(64..128, u64::MAX - 63)));
         let (start, end) = (128, 64);
         assert!(!known(&keys(start..end, 0)));
         let (region, range) = (RegionKey(3), start..end);
-        let void = News::Void {
+        let void = LinkControl::Void {
             region,
             range: range.clone(),
         };
-        assert!(!known(&void) && !known(&News::Ask { region, range }));
+        assert!(!known(&void) && !known(&LinkControl::Ask { region, range }));
     }
 }
