@@ -101,7 +101,7 @@ def test_a_certificate_for_another_name_than_master_addr_is_told(ca: Authority) 
     own = (ca.settings("rank0", "DNS:node0,IP:10.0.0.1"), ca.settings("rank1"))
     (first, rank0), (second, _) = meet(*own, timeout_s=IN_VAIN_S)
     assert (first, second) == (1, 1)
-    assert "AuthError: whoever listens at 127.0.0.1:" in rank0
+    assert "AuthError: the process that listens at 127.0.0.1:" in rank0
     assert "is for node0, 10.0.0.1 (subjectAltName), not for 127.0.0.1" in rank0
 
 

@@ -113,7 +113,7 @@ def test_a_rank_that_comes_twice_is_reported_to_both() -> None:
         for twin in twins:
             twin.kill()
     for error in errors:
-        assert "rank 1 came twice to the rendezvous" in error, errors
+        assert "rank 1 joined the rendezvous twice" in error, errors
         assert all(f"process {twin.pid} on " in error for twin in twins), errors
 
 

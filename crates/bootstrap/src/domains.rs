@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-/// The parts of its host that a process lies in. It lies in one if every core that it may run on
-/// does.
+/// The parts of its host that contain a process. A part contains it if it contains every core that
+/// the process may run on.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Domain {
     /// Its last-level cache, by the lowest core that shares it.
@@ -17,7 +17,7 @@ pub struct Domain {
     pub node: Option<u32>,
 }
 
-/// The parts that a host has, by their cores.
+/// The parts of a host, by their cores.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct HostParts {
     /// The last-level caches, in the order of their lowest cores.
@@ -27,7 +27,7 @@ pub struct HostParts {
 }
 
 impl Domain {
-    /// What is reported of this process. What cannot be read is not known.
+    /// The parts reported for this process. A part that cannot be read is unknown.
     pub fn of_this_process() -> Domain {
         Domain::read(Path::new("/"))
     }
@@ -51,7 +51,7 @@ impl Domain {
 }
 
 impl HostParts {
-    /// What is reported of this host.
+    /// The parts reported for this host.
     pub fn of_this_host() -> HostParts {
         HostParts::read(Path::new("/"))
     }
@@ -110,7 +110,7 @@ fn last_level_cache(root: &Path, core: u32) -> Option<BTreeSet<u32>> {
     (!cores.is_empty()).then_some(cores)
 }
 
-/// The entries of a directory that are called by this name and a number.
+/// The entries of a directory that are named by this prefix and a number.
 fn numbered(directory: &Path, name: &str) -> Vec<(u32, PathBuf)> {
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
     let number = |path: &PathBuf| -> Option<u32> {
@@ -127,7 +127,7 @@ fn cores_at(file: &Path) -> BTreeSet<u32> {
     cores_of(&text).unwrap_or_default()
 }
 
-/// The cores of a list such as `0-3,8`; nothing if it is none.
+/// The cores of a list such as `0-3,8`; None if it is malformed.
 fn cores_of(list: &str) -> Option<BTreeSet<u32>> {
     let mut cores = BTreeSet::new();
     for range in list.trim().split(',').filter(|range| !range.is_empty()) {
@@ -141,7 +141,7 @@ fn cores_of(list: &str) -> Option<BTreeSet<u32>> {
 mod tests {
     use super::*;
 
-    /// A directory that goes away with the test.
+    /// A directory that is removed after the test.
     struct Root(PathBuf);
 
     impl Root {
@@ -194,8 +194,8 @@ mod tests {
     }
 
     #[test]
-    fn a_process_lies_where_all_its_cores_do() {
-        let root = Root::two_nodes("lies");
+    fn parts_contain_all_cores_of_a_process() {
+        let root = Root::two_nodes("within");
         for (cores, cache, node) in [
             ("5", Some(4), Some(1)),
             ("6-7", Some(6), Some(1)),
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_is_not_known() {
+    fn unreadable_parts_are_unknown() {
         let root = Root::new("nothing");
         assert_eq!(Domain::read(&root.0), Domain::default());
         root.allow("0-1");

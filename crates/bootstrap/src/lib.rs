@@ -4,24 +4,24 @@ mod domains;
 mod endpoint;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
+mod group_terms;
 mod rendezvous;
 mod round_trip;
 mod secret;
 mod store;
 mod store_tcp;
 mod sync;
-mod terms;
 mod tls;
 
 pub use domains::{Domain, HostParts};
 pub use endpoint::{Endpoint, EndpointAddress, EndpointOptions, TransportAddress, TransportChoice};
+pub use group_terms::{
+    Formats, GroupTerms, JobIdentity, Policy, Profile, ProfileRow, ProfileTable, Schedules,
+};
 pub use rendezvous::meet;
 pub use rendezvous::{Meeting, Member, Unshared, fail_meeting};
 pub use round_trip::is_delayed;
 pub use secret::Secret;
 pub use store::{MemoryStore, PrefixStore, Store};
-pub use store_tcp::{Patience, StoreAccess, TcpStore, TcpStoreServer};
-pub use terms::{
-    Formats, JobIdentity, Policy, Profile, ProfileRow, ProfileTable, Schedules, Terms,
-};
+pub use store_tcp::{Retry, StoreAccess, TcpStore, TcpStoreServer};
 pub use tls::{TlsCredentials, TlsFiles};

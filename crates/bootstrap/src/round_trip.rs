@@ -1,12 +1,12 @@
-//! Round trip of a group: what its ranks have measured on links between hosts, and the one figure
-//! that they agree on.
+//! Round trip of a group: measurements of its ranks on links between hosts, and the figure on which
+//! they agree.
 
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// Links with round trips of so long and more have delay: what is under way must be chosen to fill
-/// them. Shorter ones are those of a building, on which little hangs.
+/// Links with at least this round trip have delay: the data under way must be chosen to fill them.
+/// Shorter links are within a building, where the choice matters little.
 const DELAYED: Duration = Duration::from_millis(2);
 
 /// Whether a group of this round trip has links with delay.
@@ -14,16 +14,16 @@ pub fn is_delayed(round_trip: Duration) -> bool {
     round_trip >= DELAYED
 }
 
-/// The round trips that a rank has measured on its links to the ranks next to it, in microseconds.
-/// Nothing where there is no link that crosses a network.
+/// The round trips that a rank has measured on its links to the neighbouring ranks, in
+/// microseconds. None where no link crosses a network.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(super) struct MeasuredRoundTrips {
     pub(super) before: Option<u32>,
     pub(super) after: Option<u32>,
 }
 
-/// The longest round trip of any two neighbours, those being the last rank and the first as well:
-/// of ranks at two places, some two neighbours are at different ones.
+/// The longest round trip of any two neighbours, which include the last rank and the first: if
+/// ranks are at two places, some neighbours are at different ones.
 ///
 /// Of the two measurements of a link the shorter counts, since a busy host makes them longer.
 pub(super) fn agreed(measured: &[MeasuredRoundTrips]) -> Duration {
@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_of_a_building_have_no_delay() {
+    fn short_lines_have_no_delay() {
         assert!(!is_delayed(Duration::ZERO));
         assert!(!is_delayed(Duration::from_micros(1999)));
         assert!(is_delayed(Duration::from_millis(10)));

@@ -1,4 +1,4 @@
-//! The job's secret: what tells the processes of a job from strangers.
+//! The job's secret, which distinguishes the processes of a job from strangers.
 
 use std::fmt;
 
@@ -10,23 +10,26 @@ use weft_call::Error;
 const SECRET_BYTES_MIN: usize = 16;
 const SECRET_BYTES_MAX: usize = 4096;
 
-/// A secret that all ranks of a job have and nobody else. It never appears in messages or logs.
+/// A secret that only the ranks of a job have. It never appears in messages or logs.
 #[derive(Clone)]
 pub struct Secret(Vec<u8>);
 
 impl Secret {
     /// A secret of 16 to 4,096 bytes that cannot be guessed.
+    ///
+    /// # Errors
+    /// [`Error::Config`] if its length is not allowed.
     pub fn new(bytes: &[u8]) -> Result<Self, Error> {
         if (SECRET_BYTES_MIN..=SECRET_BYTES_MAX).contains(&bytes.len()) {
             return Ok(Self(bytes.into()));
         }
         Err(Error::Config(format!(
-            "the job's secret has {} bytes: expected {SECRET_BYTES_MIN} to {SECRET_BYTES_MAX} that nobody can guess",
+            "the job's secret has {} bytes: expected {SECRET_BYTES_MIN} to {SECRET_BYTES_MAX} that cannot be guessed",
             bytes.len()
         )))
     }
 
-    /// A key for one purpose: keys for different purposes tell nothing about each other.
+    /// A key for one purpose: keys for different purposes reveal nothing about each other.
     pub fn key(&self, purpose: &str) -> [u8; 32] {
         let mut hash = blake2::Blake2s256::new();
         hash.update((purpose.len() as u64).to_le_bytes());
@@ -56,7 +59,7 @@ mod tests {
     }
 
     #[test]
-    fn what_can_be_guessed_is_refused_and_nothing_is_shown() {
+    fn weak_secrets_are_refused_and_never_shown() {
         let error = Secret::new(b"too short").unwrap_err().to_string();
         assert!(
             error.contains("9 bytes") && !error.contains("too short"),

@@ -8,22 +8,33 @@ use std::time::{Duration, Instant};
 
 use weft_call::Error;
 
-/// How soon a waiting call notices that it has been cancelled.
+/// How soon a waiting call detects that it has been cancelled.
 pub(crate) const CANCEL_POLL: Duration = Duration::from_millis(40);
 
 /// Keys and values that all ranks see. A key is set once.
 pub trait Store: Send + Sync {
-    /// Sets a key. That it has this value already is no error; that it has another is one, in the
+    /// Sets a key. Setting it to its present value again is no error; another value is one, in the
     /// stores of this crate.
+    ///
+    /// # Errors
+    /// [`Error::Config`] if the key has another value or the pair is not allowed, or the store's
+    /// failure.
     fn set(&self, key: &str, value: &[u8]) -> Result<(), Error>;
 
     /// Waits until the key is set, and returns its value.
     ///
     /// Past the deadline the error is [`Error::Timeout`]; once `cancel` is true it is
     /// [`Error::Aborted`], within 50 ms.
+    ///
+    /// # Errors
+    /// [`Error::Timeout`] past the deadline; [`Error::Aborted`] within 50 ms once `cancel` is true;
+    /// or the store's failure.
     fn get(&self, key: &str, deadline: Instant, cancel: &AtomicBool) -> Result<Vec<u8>, Error>;
 
     /// Waits until all keys are set, and returns their values.
+    ///
+    /// # Errors
+    /// As for [`Store::get`].
     fn multi_get(
         &self,
         keys: &[String],
@@ -35,17 +46,20 @@ pub trait Store: Send + Sync {
             .collect()
     }
 
-    /// What the store knows of processes that it has refused.
+    /// The store's report of processes that it has refused.
     fn refusals(&self) -> Option<String> {
         None
     }
 
-    /// Whether nobody can use the store who does not belong to the job.
+    /// Whether only processes of the job can use the store.
     fn is_authenticated(&self) -> bool {
         false
     }
 
     /// Whether the key is set already.
+    ///
+    /// # Errors
+    /// The store's failure.
     fn has(&self, key: &str) -> Result<bool, Error> {
         let soon = Instant::now() + Duration::from_millis(10);
         match self.get(key, soon, &AtomicBool::new(false)) {
@@ -115,7 +129,7 @@ impl Store for MemoryStore {
     }
 }
 
-/// What is wrong with setting a key to another value than it has.
+/// The reason that a key cannot be set to another value.
 pub(crate) fn set_already(key: &str) -> String {
     format!("the key {key:?} is set already, to another value: keys are set once")
 }

@@ -1,4 +1,4 @@
-//! Certificates: what tells the processes of a job from strangers where they have a CA.
+//! Certificates, which distinguish the processes of a job from strangers if it has a CA.
 
 use std::fmt;
 use std::fs::File;
@@ -22,9 +22,9 @@ use rustls::{
 
 use weft_call::Error;
 
-/// What store connections are for, in the handshake's own words.
+/// The protocol's name in the handshake (ALPN).
 pub(super) const ALPN: &[u8] = b"weft-store/2";
-/// More is no file of certificates, but something else.
+/// A longer file is no file of certificates.
 const FILE_BYTES_MAX: u64 = 4 << 20;
 
 /// The PEM files of a rank.
@@ -38,9 +38,10 @@ pub struct TlsFiles {
     pub ca: PathBuf,
 }
 
-/// What a rank shows to prove that it belongs to the job, and what it demands of others.
+/// The certificate by which a rank proves that it belongs to the job, and its requirements on
+/// others.
 ///
-/// Both ends of a connection have to have a certificate that a CA of the job has signed.
+/// Both ends of a connection must have a certificate that a CA of the job has signed.
 #[derive(Clone)]
 pub struct TlsCredentials {
     files: TlsFiles,
@@ -51,13 +52,13 @@ pub struct TlsCredentials {
 }
 
 impl TlsCredentials {
-    /// Reads the files, and sees that other ranks can accept this rank's certificate.
+    /// Reads the files, and checks that other ranks can accept this rank's certificate.
     ///
     /// # Errors
     ///
-    /// [`Error::Config`], which names the file: it cannot be read, others than its owner can read
-    /// the key, it is no PEM file, key and certificate do not fit, or the certificate is not valid
-    /// now, is not for clients, or is not signed by the CA.
+    /// [`Error::Config`], which names the file: it cannot be read, other users can read the key, it
+    /// is no PEM file, key and certificate do not match, or the certificate is not valid now, is
+    /// not for clients, or is not signed by the CA.
     pub fn load(files: &TlsFiles) -> Result<Self, Error> {
         let credentials = Self::read(files)?;
         credentials.check()?;
@@ -89,13 +90,13 @@ impl TlsCredentials {
         };
         let accepted = (self.verifier).verify_client_cert(own, between, UnixTime::now());
         accepted.map(drop).map_err(|error| {
-            let what = match error {
+            let flaw = match error {
                 rustls::Error::InvalidCertificate(error) => flaw(&error),
                 error => format!("is not accepted: {error}"),
             };
             let ca = self.files.ca.display();
             Error::Config(format!(
-                "tls_cert: {} {what} (tls_ca is {ca})",
+                "tls_cert: {} {flaw} (tls_ca is {ca})",
                 self.files.cert.display()
             ))
         })
@@ -126,7 +127,7 @@ impl fmt::Debug for TlsCredentials {
     }
 }
 
-/// What is wrong with a certificate, as what follows its name.
+/// A certificate's flaw, as a predicate.
 pub(super) fn flaw(error: &CertificateError) -> String {
     use CertificateError::{
         BadSignature, Expired, ExpiredContext, InvalidPurpose, InvalidPurposeContext, NotValidYet,
@@ -175,7 +176,7 @@ fn client_config(
         .map_err(internal)?
         .with_root_certificates(roots)
         .with_client_cert_resolver(Arc::new(SingleCertAndKey::from(own.clone())));
-    // Every connection proves itself anew.
+    // Every connection is authenticated anew.
     config.resumption = Resumption::disabled();
     config.alpn_protocols = vec![ALPN.into()];
     Ok(config)
@@ -200,11 +201,11 @@ fn internal(error: rustls::Error) -> Error {
     Error::Internal(format!("setting up TLS: {error}"))
 }
 
-fn bad(option: &str, path: &Path, what: &str) -> Error {
-    Error::Config(format!("{option}: {}: {what}", path.display()))
+fn bad(option: &str, path: &Path, flaw: &str) -> Error {
+    Error::Config(format!("{option}: {}: {flaw}", path.display()))
 }
 
-/// Certificate and key, if they are of one pair.
+/// Certificate and key, if they match.
 fn fitting(
     chain: Vec<CertificateDer<'static>>,
     key: PrivateKeyDer<'static>,
@@ -213,17 +214,17 @@ fn fitting(
 ) -> Result<CertifiedKey, Error> {
     CertifiedKey::from_der(chain, key, provider).map_err(|error| match error {
         rustls::Error::InconsistentKeys(InconsistentKeys::KeyMismatch) => {
-            let what = format!("is not the key of the certificate {}", files.cert.display());
-            bad("tls_key", &files.key, &what)
+            let flaw = format!("is not the key of the certificate {}", files.cert.display());
+            bad("tls_key", &files.key, &flaw)
         }
         rustls::Error::InvalidCertificate(error) => {
             bad("tls_cert", &files.cert, &format!("it {}", flaw(&error)))
         }
-        // The reason could say something of the key.
+        // The reason could reveal something about the key.
         _ => bad(
             "tls_key",
             &files.key,
-            "it is no key that can be used: RSA, ECDSA (P-256, P-384) and Ed25519 can",
+            "the key's type is not supported: RSA, ECDSA (P-256, P-384) and Ed25519 are",
         ),
     })
 }
@@ -260,15 +261,15 @@ fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, Error> {
     }
     PrivateKeyDer::from_pem_slice(&content).map_err(|_| {
         let encrypted = content.windows(9).any(|part| part == b"ENCRYPTED");
-        let what = match encrypted {
-            true => "it is encrypted, and nobody is there to type a passphrase",
+        let flaw = match encrypted {
+            true => "it is encrypted, and a passphrase cannot be entered",
             false => "it holds no private key in PEM form (-----BEGIN PRIVATE KEY-----)",
         };
-        bad("tls_key", path, what)
+        bad("tls_key", path, flaw)
     })
 }
 
-/// What is in a file, and its permissions.
+/// The contents of a file, and its permissions.
 fn content(option: &str, path: &Path) -> Result<(Vec<u8>, u32), Error> {
     let read = || -> io::Result<_> {
         let file = File::open(path)?;

@@ -54,7 +54,7 @@ class _Limit(Fault):
         waited_for = (
             f"waiting for rank {victim.number}",
             f'address/{victim.number}"',
-            "waiting for rank 0, which answers when it has heard from all",  # its own time ends first
+            "waiting for rank 0, which answers when all ranks have reported",  # its own time ends first
         )
         for process in others:
             failed = process.failed()

@@ -8,7 +8,7 @@ use weft_call::Error;
 /// More than any honest address needs.
 const ADDRESS_BYTES_MAX: usize = 4096;
 
-/// Who an endpoint is, and how to connect to it.
+/// The identity of an endpoint, and how to connect to it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct EndpointAddress {
     /// The endpoint.
@@ -17,23 +17,23 @@ pub struct EndpointAddress {
     pub host_name: String,
     /// Its process, for messages.
     pub pid: u32,
-    /// Tells running machines apart: endpoints with different values cannot share memory.
+    /// Distinguishes running machines: endpoints with different values cannot share memory.
     pub boot_id: String,
-    /// Its transports. The best comes first; there is one at least.
+    /// Its transports. The best is first; there is at least one.
     pub transports: Vec<TransportAddress>,
 }
 
-/// A transport of an endpoint, as others see it.
+/// A transport of an endpoint, as published.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct TransportAddress {
     /// The kind of links that it makes.
     #[serde(with = "code")]
     pub kind: TransportKind,
-    /// Whether it maps memory, and so joins only those who can share some.
+    /// Whether it maps memory, and so only joins endpoints that can share some.
     pub maps: bool,
-    /// Whether it is not used unless all ranks have it.
+    /// Whether it is only used if all ranks have it.
     pub optional: bool,
-    /// What it takes to connect.
+    /// The information needed to connect.
     pub bytes: Vec<u8>,
 }
 
@@ -47,7 +47,7 @@ struct AddressFormat {
 }
 
 impl EndpointAddress {
-    /// What to connect to for this kind of link, if the endpoint offers it.
+    /// The address for this kind of link, if the endpoint offers it.
     pub fn of(&self, kind: TransportKind) -> Option<&[u8]> {
         let found = self
             .transports
@@ -56,14 +56,14 @@ impl EndpointAddress {
         found.map(|transport| transport.bytes.as_slice())
     }
 
-    /// The best transport that maps memory, or the best of those that reach everybody.
+    /// The best transport that maps memory, or the best of those that reach every endpoint.
     pub fn best(&self, maps: bool) -> Option<&TransportAddress> {
         self.transports
             .iter()
             .find(|transport| transport.maps == maps)
     }
 
-    /// What endpoints on one machine have in common, whatever label they bear.
+    /// The common identity of all endpoints on one machine, regardless of host labels.
     pub fn machine(&self) -> &str {
         self.boot_id.split('/').next().unwrap_or_default()
     }
@@ -85,11 +85,14 @@ impl EndpointAddress {
         postcard::to_stdvec(&wire).expect("writing to memory does not fail")
     }
 
-    /// From a peer's bytes.
+    /// Parses a peer's bytes.
+    ///
+    /// # Errors
+    /// [`Error::Config`] if the bytes are not an address of this version of weft.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, Error> {
         let malformed = |what: &str| {
             Error::Config(format!(
-                "the rendezvous holds something that is not an address of this version of weft ({what}). \
+                "the rendezvous holds a value that is not an address of this version of weft ({what}). \
                  Is the rendezvous used by another job?"
             ))
         };
@@ -186,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_an_error() {
+    fn malformed_addresses_are_errors() {
         let good = example().to_bytes();
         for cut in 0..good.len() {
             assert!(EndpointAddress::from_bytes(&good[..cut]).is_err());

@@ -26,16 +26,16 @@ use table::{IncomingLinks, LinkTable};
 
 use weft_call::Error;
 
-/// How long to wait at most for a flight record that is being written.
+/// The longest wait for a flight record that is being written.
 const RECORD_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long to wait at most until goodbyes are sent.
+/// The longest wait for goodbyes to be sent.
 const GOODBYE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Which transports an endpoint uses.
+/// The transports that an endpoint uses.
 #[derive(Clone, Copy, Debug, Default)]
 pub enum TransportChoice {
-    /// Shared memory where ranks share a host; elsewhere RDMA where all ranks have a device for
-    /// it, and else TCP.
+    /// Shared memory where ranks share a host; elsewhere RDMA if all ranks have a device for it,
+    /// and else TCP.
     #[default]
     Auto,
     /// Shared memory only.
@@ -46,52 +46,52 @@ pub enum TransportChoice {
     Tcp,
     /// Within one process only: for tests.
     Loopback,
-    /// Those that this function makes, the best first.
+    /// The transports that this function makes, the best first.
     Custom(fn(&Local) -> Result<Vec<Arc<dyn Transport>>, LinkError>),
 }
 
-/// How to set up an endpoint.
+/// The settings of an endpoint.
 #[derive(Clone, Debug)]
 pub struct EndpointOptions {
-    /// Which transports to use.
+    /// The transports to use.
     pub transport: TransportChoice,
     /// The network to listen on: an interface's name, an IP address, or a network such as
-    /// `10.1.0.0/16`. Without it, the one that leads to `route_to`.
+    /// `10.1.0.0/16`. Without it, the network of the route to `route_to`.
     pub interface: Option<String>,
-    /// The rendezvous, as `host:port`: the network that leads there is used.
+    /// The rendezvous, as `host:port`: the network of the route to it is used.
     pub route_to: Option<String>,
-    /// TCP connections of a link that this endpoint makes. Without a number, by the networks and
-    /// their length.
+    /// TCP connections of every link that this endpoint makes. Without a number, it depends on the
+    /// networks and their round trip.
     pub tcp_connections: Option<usize>,
-    /// The ports of RDMA devices to use, as `device` or `device:port` with commas between: each is
-    /// a rail of every link. Without them, the first that is active; `all` for all that are; `none`
+    /// The ports of RDMA devices to use, as `device` or `device:port` separated by commas: each is
+    /// a rail of every link. Without them, the first active one; `all` for all active ones; `none`
     /// for no RDMA.
     pub rdma_devices: Option<String>,
-    /// The number of the address (GID) of these ports to use, in place of the best.
+    /// The index of the address (GID) of these ports to use, in place of the best.
     pub rdma_gid_index: Option<u8>,
     /// The byte that marks packets over RDMA for the network, in place of that of `traffic_class`.
     pub rdma_traffic_class: Option<u8>,
-    /// What is done with memory that nobody has registered, where links need it to be.
+    /// The treatment of unregistered memory where links need registration.
     pub unregistered: Unregistered,
-    /// The bound of the pool. Memory is taken from the system only as it is used.
+    /// The limit of the pool. Memory is only allocated as it is used.
     pub pool_bytes: u64,
-    /// After this long without a sign of life, a host counts as vanished.
+    /// After this long without an acknowledgement, a host counts as vanished.
     pub peer_timeout: Duration,
-    /// How the network is asked to treat this endpoint's packets.
+    /// The treatment that is requested from the network for this endpoint's packets.
     pub traffic_class: TrafficClass,
-    /// The congestion control of its TCP connections: a name, `auto`, or `host` for what the host
-    /// has.
+    /// The congestion control of its TCP connections: a name, `auto`, or `host` for the host's
+    /// default.
     pub tcp_congestion: String,
     /// Whether links over networks are encrypted. The same on all ranks.
     pub encryption: Encryption,
-    /// Whether ranks of one machine that cannot share memory end the meeting, in place of using
+    /// Whether the rendezvous fails if ranks of one machine cannot share memory, in place of using
     /// another transport.
     pub require_shared_memory: bool,
-    /// Where flight records are written when a group fails: each job makes a directory there.
+    /// The directory for flight records of groups that fail: each job makes a directory there.
     /// Without it, nothing is written.
     pub flight_directory: Option<PathBuf>,
-    /// The number of a signal at which the flight records of this process are written as well. Its
-    /// former handler is called too; one that is set later takes this one's place.
+    /// The number of a signal on which the flight records of this process are written as well. Its
+    /// former handler is called too; a handler that is installed later replaces this one.
     pub flight_signal: Option<i32>,
 }
 
@@ -134,14 +134,14 @@ pub struct Endpoint {
     stages: Arc<StageTrace>,
     flight: Arc<FlightRecorder>,
     peer_timeout: Duration,
-    /// The process (counted in forks) that it belongs to.
+    /// The generation (number of forks) of its process.
     generation: u64,
 }
 
-/// What the meetings of an endpoint mean for those transports that strangers may reach.
+/// The effect of an endpoint's rendezvous on the transports that strangers can reach.
 #[derive(Default)]
 struct Meetings {
-    /// Under way.
+    /// The number of rendezvous under way.
     open: usize,
     /// Whether some group has members that share no memory with this endpoint: they may connect at
     /// any time.
@@ -152,12 +152,19 @@ struct Meetings {
 
 impl Endpoint {
     /// Sets up the pool and the transports, and starts listening.
+    ///
+    /// # Errors
+    /// [`Error::Config`] if an option is invalid or a transport cannot start; an error that names
+    /// the limit if the operating system refuses memory, descriptors or threads.
     pub fn new(options: EndpointOptions) -> Result<Arc<Self>, Error> {
         Self::set_up(options, None)
     }
 
-    /// As [`Endpoint::new`]. Ranks with different labels count as being on different hosts, though
-    /// they may share one: for trying out several hosts on one.
+    /// Like [`Endpoint::new`]. Ranks with different labels count as being on different hosts,
+    /// though they may share one: for emulating several hosts on one.
+    ///
+    /// # Errors
+    /// As for [`Endpoint::new`].
     pub fn with_host_label(options: EndpointOptions, host_label: &str) -> Result<Arc<Self>, Error> {
         Self::set_up(options, Some(host_label))
     }
@@ -217,12 +224,13 @@ impl Endpoint {
         listening.map_err(|error| cannot_start(transport.kind(), &error))
     }
 
-    /// A meeting begins, in which others are told where to connect: listens again where it had
-    /// stopped. Each is followed by [`Endpoint::end_meeting`].
+    /// Starts a rendezvous, in which the address is published: listens again where it had stopped.
+    /// Each call must be followed by [`Endpoint::end_meeting`].
     pub(super) fn begin_meeting(&self) -> Result<(), Error> {
         let mut meetings = lock(&self.meetings);
         meetings.open += 1;
-        // One that cannot listen again stays among them, for the next meeting to try.
+        // A transport that cannot listen again stays in the list, and the next rendezvous tries
+        // again.
         while let Some(transport) = meetings.resting.last() {
             self.listen(transport)?;
             meetings.resting.pop();
@@ -231,9 +239,9 @@ impl Endpoint {
         Ok(())
     }
 
-    /// The end of a meeting, and whether all of its ranks share memory, if they have met. Where all
-    /// ranks of all meetings do, nobody has a reason to connect over a network, and no port stays
-    /// open.
+    /// Ends a rendezvous; `shares_memory` is whether all of its ranks share memory, if it
+    /// succeeded. Where all ranks of all groups do, no rank needs to connect over a network, and no
+    /// port stays open.
     pub(super) fn end_meeting(&self, shares_memory: Option<bool>) {
         let mut meetings = lock(&self.meetings);
         meetings.open -= 1;
@@ -244,7 +252,7 @@ impl Endpoint {
         }
     }
 
-    /// Who this is.
+    /// Its identity.
     pub fn id(&self) -> EndpointId {
         self.id
     }
@@ -254,13 +262,13 @@ impl Endpoint {
         &self.pool
     }
 
-    /// What wakes this endpoint's progress.
+    /// Wakes this endpoint's progress.
     pub fn doorbell(&self) -> &Arc<Doorbell> {
         &self.doorbell
     }
 
-    /// Whether peers that call have waited in vain, for want of a descriptor, since this was last
-    /// asked.
+    /// Whether callers have waited without result because of missing descriptors since the last
+    /// call.
     pub fn take_shortage(&self) -> bool {
         self.table.take_shortage()
     }
@@ -270,12 +278,12 @@ impl Endpoint {
         &self.flight
     }
 
-    /// After this long without a sign of life, a host counts as vanished.
+    /// After this long without an acknowledgement, a host counts as vanished.
     pub fn peer_timeout(&self) -> Duration {
         self.peer_timeout
     }
 
-    /// What peers need in order to connect here.
+    /// The information that peers need to connect here.
     pub fn address(&self) -> EndpointAddress {
         lock(&self.address).clone()
     }
@@ -285,22 +293,25 @@ impl Endpoint {
         self.require_shared_memory
     }
 
-    /// What its links over networks are encrypted with, as it was asked.
+    /// The requested encryption of its links over networks.
     pub fn encryption(&self) -> Encryption {
         self.encryption
     }
 
-    /// The cipher of links of this kind to the peer, by its name; None where nothing is encrypted.
+    /// The name of the cipher of links of this kind to the peer; None without encryption.
     pub fn cipher(&self, peer: &EndpointAddress, kind: TransportKind) -> Option<&'static str> {
         self.transport(kind)?.cipher(peer.of(kind)?)
     }
 
-    /// The kinds of links that it can make. The best comes first.
+    /// The kinds of links that it can make. The best is first.
     pub fn kinds(&self) -> impl Iterator<Item = TransportKind> {
         self.transports.iter().map(|transport| transport.kind())
     }
 
-    /// From now on lets this peer connect: a member of a group that this endpoint makes.
+    /// Admits connections of this peer from now on: a member of a group that this endpoint makes.
+    ///
+    /// # Errors
+    /// [`Error::Config`] if the peer's address for one of this endpoint's transports is malformed.
     pub fn admit(&self, peer: &EndpointAddress) -> Result<(), Error> {
         for transport in &self.transports {
             if let Some(bytes) = peer.of(transport.kind()) {
@@ -312,8 +323,12 @@ impl Endpoint {
     }
 
     /// The link of this kind to the peer, which has [admitted](Endpoint::admit) this endpoint or
-    /// will; made now if there is none. Several threads that ask for
-    /// the same link get the same one.
+    /// will; made now if there is none. Several threads that request the same link get the same
+    /// one.
+    ///
+    /// # Errors
+    /// [`Error::Config`] if the peer does not offer this kind of link; otherwise the reason that
+    /// the link could not be made before the deadline, or [`Error::Aborted`] once `cancel` is true.
     pub fn link(
         &self,
         peer: &EndpointAddress,
@@ -330,7 +345,10 @@ impl Endpoint {
         self.table.ready((peer, kind))
     }
 
-    /// As [`Endpoint::link`]; the inner result says what became of the connection.
+    /// Like [`Endpoint::link`]; the inner result is that of the connection.
+    ///
+    /// # Errors
+    /// [`Error::Config`] if this endpoint or the peer does not offer this kind of link.
     pub fn try_link(
         &self,
         peer: &EndpointAddress,
@@ -355,34 +373,37 @@ impl Endpoint {
     }
 
     /// Makes memory a region, over all transports.
+    ///
+    /// # Errors
+    /// If a transport cannot register the memory.
     pub fn expose(&self, segment: &Arc<Segment>) -> Result<Region, LinkError> {
         Region::expose(&self.transports, segment)
     }
 
-    /// The memory of the caller's that links read where it lies.
+    /// The caller's memory that links read in place.
     pub fn registrations(&self) -> &Arc<Registrations> {
         &self.registrations
     }
 
-    /// The stages of tiles, while somebody traces them.
+    /// The stages of tiles, while they are traced.
     pub fn stages(&self) -> &Arc<StageTrace> {
         &self.stages
     }
 
-    /// Calls `on_link` for every link there is, and for every new one, whoever dialled, before
-    /// anyone can use it. `on_link` must not ask for links.
+    /// Calls `on_link` for every existing link, and for every new one, made from either side,
+    /// before it can be used. `on_link` must not request links.
     pub fn on_link(&self, on_link: Box<dyn Fn(Arc<dyn Link>) + Send + Sync>) {
         self.table.on_link(on_link);
     }
 
-    /// Drops a link after it failed. A later [`Endpoint::link`] makes a new one.
+    /// Removes a link after it failed. A later [`Endpoint::link`] makes a new one.
     pub fn forget(&self, link: &Arc<dyn Link>) {
         self.table.forget(link);
     }
 
-    /// Stops listening and closes every link, and waits a little until the goodbyes are out and a
-    /// flight record that is being written lies there.
-    /// Idempotent. In a forked child it does nothing: everything is the parent's.
+    /// Stops listening and closes every link, and waits a little until the goodbyes are sent and a
+    /// flight record that is being written is complete. Idempotent. Has no effect in a forked
+    /// child, where everything is the parent's.
     pub fn close(&self) {
         if self.generation != fork::generation() {
             return;
@@ -408,8 +429,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What others are told of an endpoint's transports. What it has by itself where the machine can,
-/// others need not have.
+/// The published addresses of an endpoint's transports. A transport that was not requested, but is
+/// available on this machine, is optional for the others.
 fn published(transports: &[Arc<dyn Transport>], choice: TransportChoice) -> Vec<TransportAddress> {
     let address = |transport: &Arc<dyn Transport>| TransportAddress {
         kind: transport.kind(),
@@ -421,7 +442,7 @@ fn published(transports: &[Arc<dyn Transport>], choice: TransportChoice) -> Vec<
     transports.iter().map(address).collect()
 }
 
-/// Whether adapters know the pool's memory.
+/// Whether adapters have registered the pool's memory.
 fn registers(transports: &[Arc<dyn Transport>]) -> bool {
     transports
         .iter()
@@ -459,7 +480,7 @@ fn transports(local: &Local, options: &EndpointOptions) -> Result<Vec<Arc<dyn Tr
         ))
     };
     match options.transport {
-        // Without a device there is none; `weft doctor` says why.
+        // Without a device there is none; `weft doctor` reports the reason.
         TransportChoice::Auto => Ok([Some(shm()?), rdma_if_wanted(options, rdma)?, Some(tcp()?)]
             .into_iter()
             .flatten()
@@ -495,7 +516,7 @@ fn rdma_options(options: &EndpointOptions) -> Result<RdmaOptions, Error> {
     }
     Ok(RdmaOptions {
         control: TcpOptions {
-            // It carries little.
+            // It carries little data.
             connections: Some(1),
             ..tcp_options(options)?
         },
@@ -505,8 +526,8 @@ fn rdma_options(options: &EndpointOptions) -> Result<RdmaOptions, Error> {
     })
 }
 
-/// RDMA where nobody has asked for it: not over links that are to be encrypted, and an error only
-/// where devices are named.
+/// RDMA where it was not requested: not for links that must be encrypted, and a failure is an error
+/// only if devices are named.
 fn rdma_if_wanted(
     options: &EndpointOptions,
     make: impl FnOnce() -> Result<Arc<dyn Transport>, Error>,

@@ -1,8 +1,9 @@
-//! Places for links, one per peer: who makes a link where both ends may, and who waits for it.
+//! Places for links, one per peer: they decide which end makes a link where both may, and which
+//! waits for it.
 //!
-//! The rule when both ends dial at once: one end's attempt *precedes*. Its side refuses the other's
-//! attempt, the other side accepts and, told to yield, waits for the winner's attempt.
-//! `crates/models` explores it, without the time limits that sleeps have here.
+//! The rule when both ends dial at once: one end's attempt *precedes*. Its side declines the
+//! other's attempt; the other side accepts and, when it is answered with a yield, waits for the
+//! winner's attempt. `crates/models` explores it, without the time limits that sleeps have here.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -11,27 +12,27 @@ use std::time::{Duration, Instant};
 
 use crate::sync::{AtomicBool, Condvar, Mutex, MutexGuard, Ordering};
 
-/// Who waits looks again whether it should go on so often.
+/// The interval at which a waiting thread checks whether to continue.
 const POLL: Duration = Duration::from_millis(50);
 
 /// A link, as far as this table uses it.
-pub(crate) trait Closing: Clone {
+pub(crate) trait Closable: Clone {
     fn close(&self);
 }
 
-/// What is called for every new link.
+/// The callback for every new link.
 pub(crate) type OnLink<L> = Box<dyn Fn(L) + Send + Sync>;
 
 enum LinkPlace<L> {
     /// A thread of this endpoint is connecting to the peer.
     Dialling,
-    /// Attempts of the peer's were accepted, the last at this time, and one is about to become a
-    /// link: so many have not failed.
+    /// Attempts of the peer were accepted, the last at this time, and one is about to become a
+    /// link: this many have not failed.
     Accepting(Instant, u32),
     Ready(L),
 }
 
-/// What a thread that needs a link is to do.
+/// The next step of a thread that needs a link.
 pub(crate) enum DialTurn<L> {
     Take(L),
     /// Ask again.
@@ -39,17 +40,17 @@ pub(crate) enum DialTurn<L> {
     Dial,
 }
 
-/// The links of an endpoint by peer, made and in the making.
+/// The links of an endpoint by peer, complete and in progress.
 pub(crate) struct LinkPlaces<K, L> {
     places: Mutex<HashMap<K, LinkPlace<L>>>,
     changed: Condvar,
-    /// Held while a new link is announced, so that links are announced one by one, before anyone
-    /// can use them.
+    /// Held while a new link is announced, so that links are announced one by one, before they can
+    /// be used.
     announce: Mutex<Option<OnLink<L>>>,
     closed: AtomicBool,
 }
 
-impl<K: Copy + Eq + Hash, L: Closing> LinkPlaces<K, L> {
+impl<K: Copy + Eq + Hash, L: Closable> LinkPlaces<K, L> {
     pub(crate) fn new() -> Self {
         Self {
             places: Mutex::new(HashMap::new()),
@@ -59,7 +60,7 @@ impl<K: Copy + Eq + Hash, L: Closing> LinkPlaces<K, L> {
         }
     }
 
-    /// Calls `on_link` for every link there is, and for every one to come before it can be used.
+    /// Calls `on_link` for every existing link, and for every new one before it can be used.
     pub(crate) fn on_link(&self, on_link: OnLink<L>) {
         let mut announce = self.announce.lock().unwrap_or_else(PoisonError::into_inner);
         for link in self.links() {
@@ -89,7 +90,7 @@ impl<K: Copy + Eq + Hash, L: Closing> LinkPlaces<K, L> {
         self.closed.load(Ordering::Acquire)
     }
 
-    /// Lets a link go that `is_it`.
+    /// Removes a link for which `is_it` holds.
     pub(crate) fn forget(&self, is_it: impl Fn(&L) -> bool) {
         let keep = |place: &LinkPlace<L>| !matches!(place, LinkPlace::Ready(link) if is_it(link));
         self.lock().retain(|_, place| keep(place));
@@ -106,8 +107,8 @@ impl<K: Copy + Eq + Hash, L: Closing> LinkPlaces<K, L> {
         self.changed.notify_all();
     }
 
-    /// Decides what to do next. Where that is to wait, waits a little. An attempt of the peer's
-    /// that `is_late` is not waited for.
+    /// Decides the next step. If that is to wait, waits a little. An attempt of the peer for which
+    /// `is_late` holds is not waited for.
     pub(crate) fn turn(&self, key: K, is_late: impl FnOnce(Instant) -> bool) -> DialTurn<L> {
         let mut places = self.lock();
         match places.get(&key) {
@@ -123,7 +124,7 @@ impl<K: Copy + Eq + Hash, L: Closing> LinkPlaces<K, L> {
         DialTurn::Wait
     }
 
-    /// An attempt of this endpoint's has come to nothing.
+    /// Ends a failed attempt of this endpoint.
     pub(crate) fn end_dial(&self, key: K) {
         let mut places = self.lock();
         if matches!(places.get(&key), Some(LinkPlace::Dialling)) {
@@ -132,7 +133,7 @@ impl<K: Copy + Eq + Hash, L: Closing> LinkPlaces<K, L> {
         self.changed.notify_all();
     }
 
-    /// Waits for an attempt of the peer's, until this is `over`.
+    /// Waits for an attempt of the peer, until `over` holds.
     pub(crate) fn wait_for_peer(&self, key: K, over: impl Fn() -> bool) {
         let mut places = self.lock();
         while !places.contains_key(&key) && !self.is_closed() && !over() {
@@ -141,7 +142,8 @@ impl<K: Copy + Eq + Hash, L: Closing> LinkPlaces<K, L> {
         }
     }
 
-    /// Whether an attempt of the peer's is accepted, which precedes this endpoint's own or not.
+    /// Whether an attempt of the peer is accepted, depending on whether it precedes this endpoint's
+    /// own.
     pub(crate) fn accept(&self, key: K, precedes: bool, now: Instant) -> bool {
         if self.is_closed() {
             return false;
@@ -158,8 +160,8 @@ impl<K: Copy + Eq + Hash, L: Closing> LinkPlaces<K, L> {
         true
     }
 
-    /// An attempt of the peer's that was accepted has come to nothing. Nobody waits for it any
-    /// longer: the peer may wait for this endpoint's, or never call again.
+    /// Ends a failed attempt of the peer that was accepted. It is not waited for any longer: the
+    /// peer may wait for this endpoint's, or never call again.
     pub(crate) fn end_accept(&self, key: K) {
         let mut places = self.lock();
         match places.get_mut(&key) {
@@ -172,8 +174,8 @@ impl<K: Copy + Eq + Hash, L: Closing> LinkPlaces<K, L> {
         }
     }
 
-    /// Announces a new link, then lets others find it. A second link to the same peer is closed,
-    /// and the first one returned. Nothing once the table is closed.
+    /// Announces a new link, then makes it available. A second link to the same peer is closed, and
+    /// the first one returned. None once the table is closed.
     pub(crate) fn install(&self, key: K, link: L) -> Option<L> {
         let announce = self.announce.lock().unwrap_or_else(PoisonError::into_inner);
         if self.is_closed() {

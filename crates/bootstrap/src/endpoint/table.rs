@@ -11,23 +11,23 @@ use weft_transport::{
     Doorbell, EndpointId, Link, LinkError, LinkEvents, Standing, Transport, TransportKind,
 };
 
-use super::places::{Closing, DialTurn, LinkPlaces, OnLink};
+use super::places::{Closable, DialTurn, LinkPlaces, OnLink};
 
 /// How long an accepted attempt may take to become a link before this side dials itself.
 const ACCEPT_GRACE: Duration = Duration::from_secs(2);
-/// The same where the peer would give way, though its own attempt is accepted already and goes on:
-/// each end might keep another of the two links, and close the other. On a busy host of hundreds of
+/// The same where the peer would yield, although its own attempt is accepted already and continues:
+/// each end could keep another of the two links, and close the other. On a busy host of hundreds of
 /// ranks attempts take seconds.
 const ACCEPT_GRACE_BEFORE_PRECEDENCE: Duration = Duration::from_secs(20);
 /// How long to wait for the attempt of a peer that claims precedence before trying again.
 const YIELD_GRACE: Duration = Duration::from_millis(200);
 
-/// How often to look whether a link is still silent.
+/// The interval of checks whether a link is still silent.
 const SILENT_POLL: Duration = Duration::from_millis(5);
 
 type Key = (EndpointId, TransportKind);
 
-impl Closing for Arc<dyn Link> {
+impl Closable for Arc<dyn Link> {
     fn close(&self) {
         Link::close(&**self);
     }
@@ -37,7 +37,7 @@ impl Closing for Arc<dyn Link> {
 pub(super) struct LinkTable {
     me: EndpointId,
     places: LinkPlaces<Key, Arc<dyn Link>>,
-    shortage: Shortage,
+    shortage: ShortageCount,
 }
 
 impl LinkTable {
@@ -45,12 +45,12 @@ impl LinkTable {
         Self {
             me,
             places: LinkPlaces::new(),
-            shortage: Shortage::new(doorbell),
+            shortage: ShortageCount::new(doorbell),
         }
     }
 
-    /// Whether peers that call have waited in vain, for want of a descriptor, since this was last
-    /// asked.
+    /// Whether callers have waited without result because of missing descriptors since the last
+    /// call.
     pub(super) fn take_shortage(&self) -> bool {
         self.shortage.take()
     }
@@ -60,14 +60,14 @@ impl LinkTable {
         self.places.on_link(on_link);
     }
 
-    /// The link to the peer, if there is one that is good.
+    /// The link to the peer, if there is a usable one.
     pub(super) fn ready(&self, key: Key) -> Option<Arc<dyn Link>> {
         let ready = self.places.ready(key);
         ready.filter(|link| link.standing() == Standing::Good)
     }
 
-    /// The link to the peer; makes it if there is none. One whose line may be cut is good again, or
-    /// ends: a group that took it before would end with it.
+    /// The link to the peer; makes it if there is none. A silent link is waited for until it is
+    /// usable again, or ends: a group that took it before would end with it.
     pub(super) fn link(
         &self,
         peer: EndpointId,
@@ -86,7 +86,7 @@ impl LinkTable {
             if Instant::now() >= deadline {
                 return Err(LinkError::TimedOut("connecting".into()));
             }
-            // The peer that is waited for may be one of those that call in vain.
+            // The awaited peer may be one of the callers that wait without result.
             if self.shortage.times() != shortages {
                 let limit = io::Error::from_raw_os_error(libc::EMFILE);
                 return Err(LinkError::Io(limit));
@@ -141,24 +141,24 @@ pub(super) struct IncomingLinks {
     pub(super) kind: TransportKind,
 }
 
-/// Wants of descriptors for peers that call.
-struct Shortage {
+/// Counts callers that wait because of missing descriptors.
+struct ShortageCount {
     times: AtomicU64,
-    /// As many as the engine has asked for.
+    /// The count that the engine has handled.
     taken: AtomicU64,
     doorbell: Arc<Doorbell>,
 }
 
-impl Shortage {
+impl ShortageCount {
     fn new(doorbell: Arc<Doorbell>) -> Self {
-        Shortage {
+        ShortageCount {
             times: AtomicU64::new(0),
             taken: AtomicU64::new(0),
             doorbell,
         }
     }
 
-    fn tell(&self) {
+    fn notify(&self) {
         self.times.fetch_add(1, Ordering::Relaxed);
         self.doorbell.ring();
     }
@@ -182,7 +182,7 @@ impl LinkEvents for IncomingLinks {
     }
 
     fn connected(&self, link: Arc<dyn Link>) {
-        // Refused only when the endpoint closes, and then the link is closed as well.
+        // Declined only when the endpoint closes, and then the link is closed as well.
         let _ = self.table.places.install((link.peer(), self.kind), link);
     }
 
@@ -191,7 +191,7 @@ impl LinkEvents for IncomingLinks {
     }
 
     fn exhausted(&self) {
-        self.table.shortage.tell();
+        self.table.shortage.notify();
     }
 }
 
@@ -201,7 +201,7 @@ mod tests {
 
     use super::*;
 
-    /// A table at which so many attempts of a peer have been accepted.
+    /// A table that has accepted this many attempts of a peer.
     fn with_accepted(attempts: usize) -> (Arc<LinkTable>, IncomingLinks, Local) {
         let called = Local::create(1 << 20).unwrap();
         let table = Arc::new(LinkTable::new(EndpointId(0), called.doorbell.clone()));
@@ -220,18 +220,18 @@ mod tests {
     }
 
     #[test]
-    fn an_attempt_that_has_failed_is_not_waited_for() {
+    fn failed_attempt_is_not_waited_for() {
         let (table, incoming, called) = with_accepted(1);
         assert!(matches!(turn(&table, called.id), DialTurn::Wait));
         incoming.failed(called.id);
         assert!(matches!(turn(&table, called.id), DialTurn::Dial));
-        // It is this endpoint's own now.
+        // It is this endpoint's turn now.
         incoming.failed(called.id);
         assert!(matches!(turn(&table, called.id), DialTurn::Wait));
     }
 
     #[test]
-    fn an_attempt_is_waited_for_though_an_earlier_one_fails_meanwhile() {
+    fn later_attempt_is_awaited_after_a_failure() {
         let (table, incoming, called) = with_accepted(2);
         incoming.failed(called.id);
         assert!(matches!(turn(&table, called.id), DialTurn::Wait));

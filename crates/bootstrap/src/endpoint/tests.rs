@@ -13,7 +13,7 @@ const ALL: [(TransportChoice, TransportKind); 4] = [
     (TransportChoice::Tcp, TransportKind::Tcp),
 ];
 
-/// One that this host alone can reach.
+/// An endpoint that only this host can reach.
 pub(crate) fn endpoint(transport: TransportChoice) -> Arc<Endpoint> {
     let options = EndpointOptions {
         transport,
@@ -34,11 +34,11 @@ fn link(from: &Endpoint, to: &Endpoint, kind: TransportKind) -> Arc<dyn Link> {
     from.link(&to.address(), kind, far(), &never).unwrap()
 }
 
-/// Remembers every link that it is told of.
+/// Collects every announced link.
 fn collect(endpoint: &Endpoint) -> Arc<Mutex<Vec<Arc<dyn Link>>>> {
     let links = Arc::new(Mutex::new(Vec::new()));
-    let told = links.clone();
-    endpoint.on_link(Box::new(move |link| told.lock().unwrap().push(link)));
+    let collected = links.clone();
+    endpoint.on_link(Box::new(move |link| collected.lock().unwrap().push(link)));
     links
 }
 
@@ -71,7 +71,7 @@ fn check_joined(a: &Endpoint, b: &Endpoint, kind: TransportKind) {
 }
 
 #[test]
-fn one_link_per_peer_whoever_asks() {
+fn one_link_per_peer_from_either_side() {
     for (transport, kind) in ALL {
         let (a, b) = (endpoint(transport), endpoint(transport));
         let (links_a, links_b) = (collect(&a), collect(&b));
@@ -124,7 +124,7 @@ fn a_forgotten_peer_can_be_linked_again() {
 }
 
 #[test]
-fn a_link_that_has_ended_is_not_taken() {
+fn ended_link_is_not_returned() {
     let (a, b) = (
         endpoint(TransportChoice::Tcp),
         endpoint(TransportChoice::Tcp),
@@ -139,7 +139,7 @@ fn a_link_that_has_ended_is_not_taken() {
 }
 
 #[test]
-fn a_link_whose_line_is_cut_is_taken_when_it_is_good_again() {
+fn silent_link_is_taken_once_usable() {
     if !enter_network() {
         return;
     }
@@ -154,7 +154,7 @@ fn a_link_whose_line_is_cut_is_taken_when_it_is_good_again() {
         std::thread::sleep(Duration::from_millis(5));
     }
     let ready = a.ready_link(b.id, TransportKind::Tcp);
-    assert!(ready.is_none(), "a silent link is not to be taken");
+    assert!(ready.is_none(), "a silent link must not be taken");
     std::thread::scope(|scope| {
         let taken = scope.spawn(|| link(&a, &b, TransportKind::Tcp));
         std::thread::sleep(Duration::from_millis(100));
@@ -165,7 +165,7 @@ fn a_link_whose_line_is_cut_is_taken_when_it_is_good_again() {
 }
 
 #[test]
-fn a_kind_that_is_not_offered_is_a_configuration_error() {
+fn missing_transport_is_a_configuration_error() {
     let (a, b) = (
         endpoint(TransportChoice::Tcp),
         endpoint(TransportChoice::Tcp),
@@ -178,7 +178,7 @@ fn a_kind_that_is_not_offered_is_a_configuration_error() {
 }
 
 #[test]
-fn a_closed_endpoint_is_seen_by_its_peers_and_makes_no_links() {
+fn closed_endpoint_makes_no_links() {
     for (transport, kind) in ALL {
         let (a, b) = (endpoint(transport), endpoint(transport));
         check_joined(&a, &b, kind);

@@ -1,4 +1,4 @@
-//! What a meeting costs, counted: the conversation of all ranks by the functions that ranks call,
+//! The cost of a rendezvous, counted: the exchange of all ranks by the functions that ranks call,
 //! one after the other, through a store that counts.
 
 use std::sync::atomic::AtomicBool;
@@ -16,9 +16,9 @@ use crate::{EndpointOptions, MemoryStore};
 /// Ranks of a host.
 const PER_HOST: u32 = 8;
 
-/// What somebody said to the store, and what came back.
+/// The requests to the store, and its replies.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
-struct Traffic {
+struct StoreTraffic {
     requests: usize,
     set_bytes: usize,
     got_bytes: usize,
@@ -27,7 +27,7 @@ struct Traffic {
 /// A rank's view of a store.
 struct CountingStore<'a> {
     inner: &'a MemoryStore,
-    traffic: std::sync::Mutex<Traffic>,
+    traffic: std::sync::Mutex<StoreTraffic>,
 }
 
 impl<'a> CountingStore<'a> {
@@ -38,7 +38,7 @@ impl<'a> CountingStore<'a> {
         }
     }
 
-    fn traffic(&self) -> Traffic {
+    fn traffic(&self) -> StoreTraffic {
         *self.traffic.lock().unwrap()
     }
 }
@@ -73,7 +73,7 @@ impl Store for CountingStore<'_> {
     }
 }
 
-/// Addresses as they are, of ranks that are numbered host by host.
+/// Plain addresses of ranks that are numbered host by host.
 fn addresses(ranks: u32) -> Vec<EndpointAddress> {
     let options = EndpointOptions {
         interface: Some("127.0.0.1".into()),
@@ -91,16 +91,16 @@ fn addresses(ranks: u32) -> Vec<EndpointAddress> {
     (0..ranks).map(address).collect()
 }
 
-/// What each rank and the store have said to each other when all have met.
-fn counted(ranks: u32) -> Vec<Traffic> {
+/// The traffic between each rank and the store in a whole rendezvous.
+fn counted(ranks: u32) -> Vec<StoreTraffic> {
     let (inner, never) = (MemoryStore::new(), AtomicBool::new(false));
     let stores: Vec<_> = (0..ranks).map(|_| CountingStore::of(&inner)).collect();
     let soon = Instant::now() + Duration::from_secs(600);
-    let talk = |rank: u32| Exchange::new(&stores[rank as usize], (rank, ranks), soon, &never);
-    let talks: Vec<Exchange> = (0..ranks).map(talk).collect();
+    let exchange = |rank: u32| Exchange::new(&stores[rank as usize], (rank, ranks), soon, &never);
+    let exchanges: Vec<Exchange> = (0..ranks).map(exchange).collect();
     let addresses = addresses(ranks);
     let hello = |rank: u32| {
-        let common = Common::new(ranks, Encryption::default(), &Terms::default());
+        let common = Common::new(ranks, Encryption::default(), &GroupTerms::default());
         let domain = Domain {
             cache: Some(0),
             node: Some(rank % 2),
@@ -108,17 +108,20 @@ fn counted(ranks: u32) -> Vec<Traffic> {
         RankHello::new(common, &addresses[rank as usize], domain)
     };
 
-    for talk in talks.iter().rev() {
-        talk.tell(Topic::Address, hello(talk.rank).to_bytes())
+    for exchange in exchanges.iter().rev() {
+        exchange
+            .publish(Topic::Address, hello(exchange.rank).to_bytes())
             .unwrap();
     }
     let roster = |hellos: &[Vec<u8>]| Ok(Roster::make(1, &hello(0), vec![], hellos)?.to_bytes());
-    talks[0].answer_all(Topic::Address, roster).unwrap();
-    for talk in &talks[1..] {
-        let first = talk.first(Topic::Address).unwrap();
-        hello(talk.rank).check_first(&first, talk.rank).unwrap();
-        let answer = talk.hear(Topic::Address).unwrap();
-        if talk.rank == ranks - 1 {
+    exchanges[0].answer_all(Topic::Address, roster).unwrap();
+    for exchange in &exchanges[1..] {
+        let first = exchange.first(Topic::Address).unwrap();
+        hello(exchange.rank)
+            .check_first(&first, exchange.rank)
+            .unwrap();
+        let answer = exchange.read_answer(Topic::Address).unwrap();
+        if exchange.rank == ranks - 1 {
             let met = Roster::read(&answer, ranks).unwrap().members();
             assert!(
                 met.map(|(address, _)| address)
@@ -128,50 +131,50 @@ fn counted(ranks: u32) -> Vec<Traffic> {
     }
 
     let parents = hosts::parents(&addresses);
-    let found = |talk: &Exchange| {
-        to_bytes(&Found {
-            neighbour: parents[talk.rank as usize],
-            ..Found::default()
+    let found = |exchange: &Exchange| {
+        to_bytes(&HostProbe {
+            neighbour: parents[exchange.rank as usize],
+            ..HostProbe::default()
         })
     };
-    let settled = |told: &[Vec<u8>]| settle_hosts(told, &addresses).unwrap_or_default();
-    settle(&talks, Topic::Host, found, settled);
+    let settled = |values: &[Vec<u8>]| settle_hosts(values, &addresses).unwrap_or_default();
+    settle(&exchanges, Topic::Host, found, settled);
 
-    let measured = |talk: &Exchange| {
-        let at = |edge| (talk.rank % PER_HOST == edge).then_some(50);
+    let measured = |exchange: &Exchange| {
+        let at = |edge| (exchange.rank % PER_HOST == edge).then_some(50);
         to_bytes(&MeasuredRoundTrips {
             before: at(0),
             after: at(PER_HOST - 1),
         })
     };
-    settle(&talks, Topic::RoundTrip, measured, settle_round_trips);
+    settle(&exchanges, Topic::RoundTrip, measured, settle_round_trips);
     stores.iter().map(CountingStore::traffic).collect()
 }
 
 fn settle(
-    talks: &[Exchange],
+    exchanges: &[Exchange],
     topic: Topic,
     mine: impl Fn(&Exchange) -> Vec<u8>,
     answer: impl Fn(&[Vec<u8>]) -> Vec<u8>,
 ) {
-    for talk in talks {
-        talk.tell(topic, mine(talk)).unwrap();
+    for exchange in exchanges {
+        exchange.publish(topic, mine(exchange)).unwrap();
     }
-    (talks[0].answer_all(topic, |told| Ok(answer(told)))).unwrap();
-    for talk in &talks[1..] {
-        talk.hear(topic).unwrap();
+    (exchanges[0].answer_all(topic, |values| Ok(answer(values)))).unwrap();
+    for exchange in &exchanges[1..] {
+        exchange.read_answer(topic).unwrap();
     }
 }
 
 #[test]
-fn ranks_set_and_read_as_many_keys_however_many_they_are() {
+fn requests_per_rank_do_not_depend_on_size() {
     let [few, many] = [16, 256].map(counted);
     for (rank, traffic) in few.iter().chain(&many).enumerate() {
         let first = rank == 0 || rank == few.len();
-        // Three topics: a key told and an answer, which rank 0 sets, and what rank 0 told first.
+        // Three topics: one value and one answer each, which rank 0 sets, and rank 0's first value.
         assert_eq!(traffic.requests, if first { 9 } else { 7 }, "{rank}");
     }
-    let grows = |of: fn(&Traffic) -> usize| (of(&many[1]) as f64) / (of(&few[1]) as f64);
+    let grows = |of: fn(&StoreTraffic) -> usize| (of(&many[1]) as f64) / (of(&few[1]) as f64);
     assert!(grows(|traffic| traffic.set_bytes) < 1.1);
     assert!(grows(|traffic| traffic.got_bytes) < 16.0);
 }
@@ -188,7 +191,7 @@ fn table_of_meetings() {
     for ranks in [16, 256, 1000, 10_000] {
         let all = counted(ranks);
         let (first, last) = (all[0], all[all.len() - 1]);
-        let sum = |of: fn(&Traffic) -> usize| all.iter().map(of).sum::<usize>();
+        let sum = |of: fn(&StoreTraffic) -> usize| all.iter().map(of).sum::<usize>();
         let [kib, mib] =
             [1 << 10, 1 << 20].map(|unit| move |bytes: usize| bytes as f64 / f64::from(unit));
         println!(

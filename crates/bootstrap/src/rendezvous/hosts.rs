@@ -1,11 +1,11 @@
-//! Who shares memory with whom: each rank tries one other of its machine, and what all have found
-//! is put together.
+//! Detection of ranks that share memory: each rank tries one other of its machine, and rank 0
+//! combines the results.
 //!
-//! The ranks of a machine form a binomial tree by their order: a rank tries its parent, the one
-//! before it at a distance that is a power of two. So nobody is tried by more ranks than the
-//! logarithm of their number, and where ranks are numbered host by host, those that try each other
-//! are control neighbours, which need the link anyway. Sharing memory counts as transitive along
-//! the tree. Where a rank cannot reach its parent (containers of one machine), it tries the others.
+//! The ranks of a machine form a binomial tree by their order: a rank tries its parent, the rank
+//! before it at a distance that is a power of two. So a rank is tried by at most the logarithm of
+//! their number, and where ranks are numbered host by host, ranks that try each other are control
+//! neighbours, which need the link anyway. Sharing memory counts as transitive along the tree.
+//! Where a rank cannot reach its parent (containers of one machine), it tries the others.
 
 use std::collections::HashMap;
 
@@ -16,23 +16,23 @@ use weft_transport::LinkError;
 
 use crate::endpoint::EndpointAddress;
 
-/// Of so many pairs at most all ranks are told why they share no memory.
+/// The most pairs for which all ranks are sent the reason that they share no memory.
 const UNSHARED_MAX: usize = 16;
-/// The bytes of a reason that are told.
+/// The longest reason, in bytes.
 const REASON_MAX: usize = 400;
 
-/// What a rank has found on its machine.
+/// A rank's result on its machine.
 #[derive(Default, Serialize, Deserialize)]
-pub(super) struct Found {
-    /// A lower rank that it shares memory with; itself, without one.
+pub(super) struct HostProbe {
+    /// A lower rank with which it shares memory; its own rank without one.
     pub(super) neighbour: u32,
-    /// Why it shares none with its parent.
+    /// The reason that it shares none with its parent.
     pub(super) refused: Option<Refused>,
-    /// Whether its user demands that ranks of one machine share memory.
+    /// Whether its user requires that ranks of one machine share memory.
     pub(super) required: bool,
 }
 
-/// Why a link by shared memory could not be made.
+/// The reason that a link by shared memory could not be made.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(super) struct Refused {
     why: String,
@@ -46,19 +46,19 @@ pub struct Unshared {
     pub rank: u32,
     /// The other one.
     pub other: u32,
-    /// Why it failed.
+    /// The reason of the failure.
     pub why: String,
-    /// Whether nothing is wrong: they run in containers or network namespaces of their own, where
-    /// nobody finds the other's socket.
+    /// Whether this is expected: they run in containers or network namespaces of their own, where
+    /// neither finds the other's socket.
     pub apart: bool,
 }
 
 /// Rank 0's answer.
 #[derive(Default, Serialize, Deserialize)]
-pub(super) struct Placed {
+pub(super) struct HostPlacement {
     /// The host of each rank: see [`Member::host`](super::Member::host).
     pub(super) hosts: Vec<u32>,
-    /// Pairs that share no memory, the first ones if they are many.
+    /// Pairs that share no memory, the first ones if there are many.
     pub(super) unshared: Vec<Unshared>,
 }
 
@@ -77,13 +77,13 @@ impl Refused {
     }
 }
 
-impl Placed {
-    /// From what each rank has found.
+impl HostPlacement {
+    /// The answer, from each rank's result.
     ///
     /// # Errors
     ///
-    /// A user demands that ranks of one machine share memory, and some do not.
-    pub(super) fn of(found: &[Found], addresses: &[EndpointAddress]) -> Result<Self, Error> {
+    /// A user requires that ranks of one machine share memory, and some do not.
+    pub(super) fn of(found: &[HostProbe], addresses: &[EndpointAddress]) -> Result<Self, Error> {
         let parents = parents(addresses);
         let refused = (0..).zip(found).zip(&parents);
         let unshared = refused.filter_map(|((rank, found), parent)| {
@@ -111,14 +111,14 @@ impl Placed {
             )));
         }
         let neighbours: Vec<u32> = found.iter().map(|found| found.neighbour).collect();
-        Ok(Placed {
+        Ok(HostPlacement {
             hosts: settled(&neighbours, &parents),
             unshared,
         })
     }
 }
 
-/// For each rank its parent; the first of a machine has itself.
+/// The parent of each rank; the first rank of a machine has itself.
 pub(super) fn parents(addresses: &[EndpointAddress]) -> Vec<u32> {
     let mut machines: HashMap<&str, Vec<u32>> = HashMap::new();
     (0..)
@@ -132,7 +132,7 @@ pub(super) fn parents(addresses: &[EndpointAddress]) -> Vec<u32> {
         .collect()
 }
 
-/// Whom a rank tries, in this order.
+/// The ranks that a rank tries, in this order.
 pub(super) fn candidates(addresses: &[EndpointAddress], rank: u32) -> Vec<u32> {
     let boot_id = |rank: u32| &addresses[rank as usize].boot_id;
     let parent = parents(&addresses[..=rank as usize])[rank as usize];
@@ -141,13 +141,13 @@ pub(super) fn candidates(addresses: &[EndpointAddress], rank: u32) -> Vec<u32> {
     parent.into_iter().chain(others).collect()
 }
 
-/// The host of each rank, from what each has found: see [`Member::host`](super::Member::host).
+/// The host of each rank, from each rank's result: see [`Member::host`](super::Member::host).
 fn settled(found: &[u32], parents: &[u32]) -> Vec<u32> {
     let mut hosts: Vec<u32> = Vec::with_capacity(found.len());
     for (rank, (found, parent)) in (0..).zip(found.iter().zip(parents)) {
         let host = match hosts.get(*found as usize) {
             Some(host) if found == parent => *host,
-            // Where sharing is not transitive (the one found has found another one), a rank counts
+            // Where sharing is not transitive (the found rank has found another one), a rank counts
             // as a host of its own.
             Some(host) if host == found => *host,
             _ => rank,
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn ranks_of_a_machine_form_a_tree_of_few_children() {
+    fn ranks_of_a_machine_form_a_tree() {
         assert_eq!(parents(&on(&["a"; 9])), [0, 0, 0, 2, 0, 4, 4, 6, 0]);
         assert_eq!(parents(&on(&["a", "b", "a", "b", "a"])), [0, 1, 0, 1, 0]);
         let parents = parents(&on(&["a"; 256]));
@@ -183,22 +183,22 @@ mod tests {
     }
 
     #[test]
-    fn whoever_cannot_reach_its_parent_tries_the_others_of_its_machine() {
+    fn rank_without_parent_tries_the_others() {
         let machines = on(&["a", "a", "b", "a", "a"]);
         assert_eq!(candidates(&machines, 4), [3, 0, 1]);
         assert!(candidates(&machines, 2).is_empty());
     }
 
     #[test]
-    fn hosts_follow_from_what_was_found() {
+    fn hosts_follow_from_the_results() {
         let parents = parents(&on(&["a"; 5]));
         assert_eq!(parents, [0, 0, 0, 2, 0]);
         assert_eq!(settled(&[0, 0, 0, 2, 0], &parents), [0; 5]);
         // Two containers: 0 and 1, and 2, 3 and 4.
         assert_eq!(settled(&[0, 0, 2, 2, 2], &parents), [0, 0, 2, 2, 2]);
-        // Rank 3 has found one that is of another's host, and not its parent.
+        // Rank 3 has found a rank of another host, and not its parent.
         assert_eq!(settled(&[0, 0, 2, 1, 0], &parents), [0, 0, 2, 3, 0]);
-        // Nonsense.
+        // Invalid results.
         assert_eq!(settled(&[0, 7, 2, 4, u32::MAX], &parents), [0, 1, 2, 3, 4]);
     }
 }

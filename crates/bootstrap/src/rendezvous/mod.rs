@@ -12,19 +12,20 @@ use weft_transport::{LinkError, Presence, TransportKind};
 
 use super::domains::Domain;
 use super::endpoint::{Endpoint, EndpointAddress, TransportAddress};
+use super::group_terms::{GroupTerms, Profile};
 use super::round_trip::{self, MeasuredRoundTrips};
 use super::store::Store;
-use super::terms::{Profile, Terms};
-use exchange::{Exchange, Refusal, Topic, to_bytes, unreadable};
+use exchange::{Exchange, MeetingRefusal, Topic, to_bytes, unreadable};
 pub use hosts::Unshared;
-use hosts::{Found, Placed, Refused};
+use hosts::{HostPlacement, HostProbe, Refused};
 use roster::{Common, RankHello, Roster};
 
-/// How long a link is tried at most.
+/// The longest attempt at a link.
 const PROBE: Duration = Duration::from_secs(5);
 
-/// Until when a link is tried, at `now`. One that fails must not eat the whole deadline: others
-/// wait to hear of it, and the ranks tell only later why there is no link.
+/// The deadline of an attempt at a link that starts at `now`. An attempt that fails must not use up
+/// the whole deadline: other ranks wait for its result, and the reason is only published
+/// afterwards.
 fn end_of_probe(now: Instant, deadline: Instant) -> Instant {
     now + PROBE.min(deadline.saturating_duration_since(now) / 2)
 }
@@ -36,29 +37,29 @@ pub struct Member {
     pub address: EndpointAddress,
     /// The lowest rank that shares memory with it: itself, or one that it has a link to.
     pub host: u32,
-    /// The parts of its host that it lies in.
+    /// The parts of its host that contain it.
     pub domain: Domain,
 }
 
-/// What all ranks of a new group agree on.
+/// The data on which all ranks of a new group agree.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Meeting {
-    /// Tells groups apart: random, the same on all ranks.
+    /// Distinguishes groups: random, the same on all ranks.
     pub group_id: u64,
     /// The ranks, in order.
     pub members: Vec<Member>,
-    /// What rank 0 brought to choose algorithms by.
+    /// Rank 0's profiles for choosing algorithms.
     pub profiles: Vec<Profile>,
-    /// How long a short message between two hosts takes, there and back, where that is longest; 0
-    /// where nothing crosses a network.
+    /// The longest round-trip time of a short message between two hosts; 0 where nothing crosses a
+    /// network.
     pub round_trip: Duration,
-    /// Ranks of one machine that share no memory, the first ones if they are many.
+    /// Ranks of one machine that share no memory, the first ones if there are many.
     pub unshared: Vec<Unshared>,
 }
 
 impl Meeting {
-    /// What some of the ranks, renumbered in the order given, agree on without another word. The
-    /// group's identity stays as it is.
+    /// The agreement of some of the ranks, renumbered in the order given, without another exchange.
+    /// The group's identity stays as it is.
     pub fn of_ranks(&self, ranks: &[u32]) -> Meeting {
         let host_of = |rank: &u32| self.members[*rank as usize].host;
         let one_host = (ranks.iter()).all(|rank| host_of(rank) == host_of(&ranks[0]));
@@ -79,12 +80,12 @@ impl Meeting {
                 true => Duration::ZERO,
                 false => self.round_trip,
             },
-            // All were told when they met.
+            // All ranks were informed at the rendezvous.
             unshared: vec![],
         }
     }
 
-    /// For each host, in the order of their lowest ranks, the number of its ranks.
+    /// The number of ranks of each host, in the order of their lowest ranks.
     pub fn ranks_per_host(&self) -> Vec<u32> {
         let mut counts = std::collections::BTreeMap::new();
         for member in &self.members {
@@ -103,12 +104,12 @@ impl Meeting {
         a == b || self.joined_by(a, b).maps
     }
 
-    /// The kind of link that joins two ranks.
+    /// The kind of link between two ranks.
     pub fn kind(&self, a: u32, b: u32) -> TransportKind {
         self.joined_by(a, b).kind
     }
 
-    /// The transport that joins two ranks: all ranks have the same ones.
+    /// The transport between two ranks: all ranks have the same ones.
     fn joined_by(&self, a: u32, b: u32) -> &TransportAddress {
         let [a, b] = [a, b].map(|rank| &self.members[rank as usize]);
         let best = match a.host == b.host {
@@ -122,20 +123,25 @@ impl Meeting {
 /// One rank's view of a rendezvous under way.
 struct Visit<'a> {
     endpoint: &'a Endpoint,
-    talk: Exchange<'a>,
+    exchange: Exchange<'a>,
 }
 
-/// Meets the other ranks: publishes this endpoint's address, learns theirs, and finds out with real
-/// links who shares memory.
+/// Meets the other ranks: publishes this endpoint's address, learns theirs, and determines with
+/// real links which ranks share memory.
 ///
 /// Every rank of the new group calls it with the same size and with a store that is used for this
 /// purpose only.
+///
+/// # Errors
+/// [`Error::Timeout`] that names missing ranks; [`Error::Config`] if ranks differ in version,
+/// options or job; [`Error::Auth`] for a process of another user; [`Error::Aborted`] if another
+/// rank has failed or `cancel` is true; or an error of the store.
 pub fn meet(
     endpoint: &Endpoint,
     store: &dyn Store,
     rank: u32,
     size: u32,
-    terms: Terms,
+    terms: GroupTerms,
     deadline: Instant,
     cancel: &AtomicBool,
 ) -> Result<Meeting, Error> {
@@ -146,21 +152,21 @@ pub fn meet(
     }
     let visit = Visit {
         endpoint,
-        talk: Exchange::new(store, (rank, size), deadline, cancel),
+        exchange: Exchange::new(store, (rank, size), deadline, cancel),
     };
     let met = endpoint.begin_meeting().and_then(|()| visit.meet(terms));
     endpoint.end_meeting(met.as_ref().ok().map(Meeting::shares_memory));
-    met.inspect_err(|error| visit.talk.call_off(error))
+    met.inspect_err(|error| visit.exchange.call_off(error))
 }
 
-/// Ends the meeting of a rank that cannot come to it: those who wait for it learn why. What it
-/// brings is as for [`meet`].
+/// Ends the rendezvous of a rank that cannot join it: ranks that wait for it receive the reason.
+/// The arguments are as for [`meet`].
 pub fn fail_meeting(store: &dyn Store, rank: u32, size: u32, error: &Error, cancel: &AtomicBool) {
     Exchange::new(store, (rank, size), Instant::now(), cancel).call_off(error);
 }
 
 impl Visit<'_> {
-    fn meet(&self, terms: Terms) -> Result<Meeting, Error> {
+    fn meet(&self, terms: GroupTerms) -> Result<Meeting, Error> {
         let roster = self.exchange_addresses(terms)?;
         let (group_id, profiles) = (roster.group_id, roster.profiles.clone());
         let (mut addresses, domains): (Vec<_>, Vec<_>) = roster.members().unzip();
@@ -171,7 +177,7 @@ impl Visit<'_> {
         addresses
             .iter()
             .try_for_each(|address| self.endpoint.admit(address))?;
-        let Placed { hosts, unshared } = self.exchange_hosts(&addresses)?;
+        let HostPlacement { hosts, unshared } = self.exchange_hosts(&addresses)?;
         check_reachable(&addresses, &hosts)?;
         let round_trip = self.exchange_round_trips(&addresses, &hosts)?;
         let members = addresses.into_iter().zip(hosts).zip(domains);
@@ -189,10 +195,10 @@ impl Visit<'_> {
         })
     }
 
-    fn exchange_addresses(&self, terms: Terms) -> Result<Roster, Error> {
-        let common = Common::new(self.talk.size, self.endpoint.encryption(), &terms);
+    fn exchange_addresses(&self, terms: GroupTerms) -> Result<Roster, Error> {
+        let common = Common::new(self.exchange.size, self.endpoint.encryption(), &terms);
         let mine = RankHello::new(common, &self.endpoint.address(), terms.domain);
-        let answer = match self.talk.rank {
+        let answer = match self.exchange.rank {
             0 => {
                 self.present(&mine)?;
                 let id = random_group_id()?;
@@ -200,68 +206,72 @@ impl Visit<'_> {
                     let roster = Roster::make(id, &mine, terms.profiles, hellos)?;
                     Ok(roster.to_bytes())
                 };
-                self.talk.answer_all(Topic::Address, make)?
+                self.exchange.answer_all(Topic::Address, make)?
             }
             own => {
-                // Before anything is told: another job's meeting goes on as if nobody had come.
-                let first = self.talk.first(Topic::Address)?;
+                // Before anything is published: another job's rendezvous continues as if no rank
+                // had joined.
+                let first = self.exchange.first(Topic::Address)?;
                 let job = mine.check_job(&first);
-                job.inspect_err(|_| self.talk.turn_away())?;
+                job.inspect_err(|_| self.exchange.abandon())?;
                 self.present(&mine)?;
-                // At once, however long others take to come.
+                // Immediately, even if others join much later.
                 mine.check_first(&first, own)?;
-                self.talk.hear(Topic::Address)?
+                self.exchange.read_answer(Topic::Address)?
             }
         };
-        Roster::read(&answer, self.talk.size)
+        Roster::read(&answer, self.exchange.size)
     }
 
-    /// Publishes what this rank says of itself, unless another process has come under its number.
+    /// Publishes this rank's hello, unless another process has joined under its number.
     fn present(&self, mine: &RankHello) -> Result<(), Error> {
-        let (rank, mine_bytes) = (self.talk.rank, mine.to_bytes());
-        let told = self.talk.tell(Topic::Address, mine_bytes.clone());
-        told.map_err(|error| {
-            let other = self.talk.told_by_other(Topic::Address, &mine_bytes);
-            other.map_or(error, |other| mine.came_twice(rank, &other))
+        let (rank, mine_bytes) = (self.exchange.rank, mine.to_bytes());
+        let published = self.exchange.publish(Topic::Address, mine_bytes.clone());
+        published.map_err(|error| {
+            let other = self
+                .exchange
+                .published_by_other(Topic::Address, &mine_bytes);
+            other.map_or(error, |other| mine.joined_twice(rank, &other))
         })
     }
 
-    /// Some stores let a second process replace what the first has published under the same number.
+    /// Some stores let a second process replace the value that the first has published under the
+    /// same number.
     fn check_own(&self, addresses: &[EndpointAddress]) -> Result<(), Error> {
-        let (rank, own) = (self.talk.rank, self.endpoint.address());
+        let (rank, own) = (self.exchange.rank, self.endpoint.address());
         let listed = &addresses[rank as usize];
         match listed.id == own.id {
             true => Ok(()),
-            false => Err(roster::came_twice(rank, listed, &own)),
+            false => Err(roster::joined_twice(rank, listed, &own)),
         }
     }
 
     /// The host of every rank. See [`Member::host`].
-    fn exchange_hosts(&self, addresses: &[EndpointAddress]) -> Result<Placed, Error> {
+    fn exchange_hosts(&self, addresses: &[EndpointAddress]) -> Result<HostPlacement, Error> {
         if addresses[0].best(true).is_none() {
-            return Ok(Placed {
-                hosts: (0..self.talk.size).collect(),
+            return Ok(HostPlacement {
+                hosts: (0..self.exchange.size).collect(),
                 unshared: vec![],
             });
         }
         let mine = self.find_neighbour(addresses)?;
-        self.talk.tell(Topic::Host, to_bytes(&mine))?;
-        let answer = match self.talk.rank {
-            0 => (self.talk).answer_all(Topic::Host, |told| settle_hosts(told, addresses)),
-            _ => self.talk.hear(Topic::Host),
+        self.exchange.publish(Topic::Host, to_bytes(&mine))?;
+        let answer = match self.exchange.rank {
+            0 => (self.exchange).answer_all(Topic::Host, |values| settle_hosts(values, addresses)),
+            _ => self.exchange.read_answer(Topic::Host),
         };
-        let placed: Placed = postcard::from_bytes(&answer?).unwrap_or_default();
+        let placed: HostPlacement = postcard::from_bytes(&answer?).unwrap_or_default();
         match placed.hosts.len() == addresses.len() {
             true => Ok(placed),
             false => Err(unreadable(0)),
         }
     }
 
-    /// A lower rank that this one has a memory-sharing link to: its parent if that can be, else the
+    /// A lower rank to which this one has a memory-sharing link: its parent if possible, else the
     /// lowest.
-    fn find_neighbour(&self, addresses: &[EndpointAddress]) -> Result<Found, Error> {
-        let Exchange { rank, cancel, .. } = self.talk;
-        let mut found = Found {
+    fn find_neighbour(&self, addresses: &[EndpointAddress]) -> Result<HostProbe, Error> {
+        let Exchange { rank, cancel, .. } = self.exchange;
+        let mut found = HostProbe {
             neighbour: rank,
             refused: None,
             required: self.endpoint.requires_shared_memory(),
@@ -271,7 +281,7 @@ impl Visit<'_> {
             return Ok(found);
         };
         for other in hosts::candidates(addresses, rank) {
-            let until = end_of_probe(Instant::now(), self.talk.deadline);
+            let until = end_of_probe(Instant::now(), self.exchange.deadline);
             let address = &addresses[other as usize];
             match self.endpoint.try_link(address, *kind, until, cancel)? {
                 Ok(_) => {
@@ -279,7 +289,7 @@ impl Visit<'_> {
                     break;
                 }
                 Err(LinkError::Cancelled) => return Err(Error::cancelled()),
-                Err(LinkError::OtherUser(why)) if !self.talk.store.is_authenticated() => {
+                Err(LinkError::OtherUser(why)) if !self.exchange.store.is_authenticated() => {
                     return Err(other_user((rank, other), &address.host_name, &why));
                 }
                 // The parent is the first that is tried.
@@ -289,7 +299,7 @@ impl Visit<'_> {
         Ok(found)
     }
 
-    /// The round trip that all ranks agree on. See [`Meeting::round_trip`].
+    /// The round trip on which all ranks agree. See [`Meeting::round_trip`].
     fn exchange_round_trips(
         &self,
         addresses: &[EndpointAddress],
@@ -298,7 +308,7 @@ impl Visit<'_> {
         if hosts.iter().all(|host| *host == hosts[0]) {
             return Ok(Duration::ZERO);
         }
-        let Exchange { rank, size, .. } = self.talk;
+        let Exchange { rank, size, .. } = self.exchange;
         let measure = |other: u32| match hosts[other as usize] == hosts[rank as usize] {
             true => Ok(None),
             false => self.measure_round_trip(&addresses[other as usize]),
@@ -307,18 +317,19 @@ impl Visit<'_> {
             before: measure((rank + size - 1) % size)?,
             after: measure((rank + 1) % size)?,
         };
-        let answer = (self.talk).settle(Topic::RoundTrip, to_bytes(&mine), settle_round_trips)?;
+        let answer =
+            (self.exchange).settle(Topic::RoundTrip, to_bytes(&mine), settle_round_trips)?;
         postcard::from_bytes(&answer).map_err(|_| unreadable(0))
     }
 
-    /// The round trip to a rank on another host in microseconds, of the link that the group will
-    /// need. Whoever needs it tells why there is none.
+    /// The round trip to a rank on another host in microseconds, over the link that the group will
+    /// need. A later failure of that link reports why there is none.
     fn measure_round_trip(&self, address: &EndpointAddress) -> Result<Option<u32>, Error> {
         let Some(TransportAddress { kind, .. }) = address.best(false) else {
             return Ok(None);
         };
-        let until = end_of_probe(Instant::now(), self.talk.deadline);
-        match (self.endpoint).try_link(address, *kind, until, self.talk.cancel)? {
+        let until = end_of_probe(Instant::now(), self.exchange.deadline);
+        match (self.endpoint).try_link(address, *kind, until, self.exchange.cancel)? {
             Ok(link) => Ok(match link.presence() {
                 Presence::Unknown { round_trip } => round_trip.as_micros().try_into().ok(),
                 Presence::Away { .. } | Presence::Inside { .. } => None,
@@ -329,30 +340,33 @@ impl Visit<'_> {
     }
 }
 
-/// The end of a meeting in which a process of another user takes part, and nothing but its word
-/// says that it belongs to the job.
+/// The error of a rendezvous with a process of another user, which has not proven that it belongs
+/// to the job.
 fn other_user((rank, other): (u32, u32), host: &str, why: &str) -> Error {
     Error::Auth(format!(
         "rank {rank} shares no memory with rank {other}, which runs on {host}, too, but as another user: {why}. As the \
-         store where they meet admits everybody, TCP does not take its place. Run all ranks as one user; or have them \
+         store where they meet admits every process, TCP is not used instead. Run all ranks as one user; or have them \
          meet at weft's own store with a secret (WEFT_SECRET); or choose transport \"tcp\", if only trusted processes \
          reach the store"
     ))
 }
 
-/// Rank 0's answer on hosts: that of every rank.
-fn settle_hosts(told: &[Vec<u8>], addresses: &[EndpointAddress]) -> Result<Vec<u8>, Box<Refusal>> {
-    let found = (0..).zip(told).map(|(rank, bytes)| {
-        let found: Result<Found, _> = postcard::from_bytes(bytes);
+/// Rank 0's answer on hosts: the host of every rank.
+fn settle_hosts(
+    values: &[Vec<u8>],
+    addresses: &[EndpointAddress],
+) -> Result<Vec<u8>, Box<MeetingRefusal>> {
+    let found = (0..).zip(values).map(|(rank, bytes)| {
+        let found: Result<HostProbe, _> = postcard::from_bytes(bytes);
         found.map_err(|_| unreadable(rank))
     });
-    let found: Vec<Found> = found.collect::<Result<_, _>>()?;
-    Ok(to_bytes(&Placed::of(&found, addresses)?))
+    let found: Vec<HostProbe> = found.collect::<Result<_, _>>()?;
+    Ok(to_bytes(&HostPlacement::of(&found, addresses)?))
 }
 
-/// Rank 0's answer on round trips: the one that all agree on.
-fn settle_round_trips(told: &[Vec<u8>]) -> Vec<u8> {
-    let measured = told.iter().map(|bytes| postcard::from_bytes(bytes));
+/// Rank 0's answer on round trips: the agreed one.
+fn settle_round_trips(values: &[Vec<u8>]) -> Vec<u8> {
+    let measured = values.iter().map(|bytes| postcard::from_bytes(bytes));
     let measured: Vec<_> = measured.map(Result::unwrap_or_default).collect();
     to_bytes(&round_trip::agreed(&measured))
 }
@@ -378,7 +392,7 @@ fn check_endpoints(addresses: &[EndpointAddress]) -> Result<(), Error> {
     Ok(())
 }
 
-/// Leaves out what some ranks have and others need not.
+/// Removes optional transports that some ranks lack.
 fn keep_common(addresses: &mut [EndpointAddress]) {
     let all: Vec<Vec<TransportKind>> = (addresses.iter())
         .map(|address| address.kinds().collect())
@@ -407,7 +421,7 @@ fn check_transports(addresses: &[EndpointAddress]) -> Result<(), Error> {
     Ok(())
 }
 
-/// Without a transport that reaches everybody, all ranks must share memory.
+/// Without a transport that reaches every rank, all ranks must share memory.
 fn check_reachable(addresses: &[EndpointAddress], hosts: &[u32]) -> Result<(), Error> {
     if addresses[0].best(false).is_some() {
         return Ok(());

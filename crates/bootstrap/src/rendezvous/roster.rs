@@ -1,4 +1,4 @@
-//! What ranks say of themselves, and the list that rank 0 makes of it.
+//! The ranks' hellos, and rank 0's list of them.
 
 use std::collections::BTreeMap;
 
@@ -7,25 +7,25 @@ use weft_call::Error;
 use weft_transport::EndpointId;
 use weft_transport_tcp::Encryption;
 
-use super::exchange::{Refusal, to_bytes, unreadable};
+use super::exchange::{MeetingRefusal, to_bytes, unreadable};
 use crate::domains::Domain;
 use crate::endpoint::{EndpointAddress, TransportAddress};
-use crate::terms::{Formats, JobIdentity, Policy, Profile, Terms};
+use crate::group_terms::{Formats, GroupTerms, JobIdentity, Policy, Profile};
 
-/// What must be alike on all ranks.
+/// The values that must be the same on all ranks.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct Common {
     version: String,
     formats: Formats,
     size: u32,
-    /// Whether links over networks are encrypted, as it was asked.
+    /// The requested encryption of links over networks.
     encryption: String,
     policy: Policy,
     settings: BTreeMap<String, String>,
     job: JobIdentity,
 }
 
-/// What a rank publishes first.
+/// A rank's first value.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct RankHello {
     common: Common,
@@ -33,12 +33,12 @@ pub(crate) struct RankHello {
     domain: Domain,
 }
 
-/// What rank 0 makes of the hellos.
+/// Rank 0's list of the hellos.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct Roster {
     pub(super) group_id: u64,
     pub(super) profiles: Vec<Profile>,
-    /// Where ranks run: names of hosts and identities of boots, each once.
+    /// The places of ranks: host names and boot identities, without duplicates.
     places: Vec<(String, String)>,
     entries: Vec<RosterEntry>,
 }
@@ -47,7 +47,7 @@ pub(crate) struct Roster {
 #[derive(Serialize, Deserialize)]
 struct RosterEntry {
     id: u128,
-    /// Which of the places.
+    /// The index of its place.
     place: u32,
     pid: u32,
     transports: Vec<TransportAddress>,
@@ -55,20 +55,20 @@ struct RosterEntry {
 }
 
 impl Common {
-    pub(super) fn new(size: u32, encryption: Encryption, terms: &Terms) -> Self {
+    pub(super) fn new(size: u32, encryption: Encryption, terms: &GroupTerms) -> Self {
         Common {
             version: env!("CARGO_PKG_VERSION").into(),
             formats: terms.formats,
             size,
             encryption: encryption.to_string(),
-            policy: terms.policy.told(),
+            policy: terms.policy.published(),
             settings: terms.settings.clone(),
             job: terms.job.clone(),
         }
     }
 
-    /// Refuses what another rank has differently; `mine` is what rank `own` has, which the message
-    /// calls `name`.
+    /// Rejects a rank whose values differ; `mine` are those of rank `own`, which the message calls
+    /// `name`.
     fn same_as(&self, mine: &Common, rank: u32, (own, name): (u32, &str)) -> Result<(), Error> {
         if self.version != mine.version {
             return Err(Error::Config(format!(
@@ -114,33 +114,33 @@ impl RankHello {
         to_bytes(self)
     }
 
-    /// Refuses a rank 0, which has published `first`, of another job.
+    /// Rejects a rank 0 of another job, which has published `first`.
     pub(super) fn check_job(&self, first: &[u8]) -> Result<(), Error> {
         let first: RankHello = postcard::from_bytes(first).map_err(|_| unreadable(0))?;
         (first.common.job).same_as(&self.common.job, 0, "this process")
     }
 
-    /// Refuses what rank 0 has published if this rank differs.
+    /// Rejects rank 0's values if this rank's differ.
     pub(super) fn check_first(&self, first: &[u8], own: u32) -> Result<(), Error> {
         let first: RankHello = postcard::from_bytes(first).map_err(|_| unreadable(0))?;
         (first.common).same_as(&self.common, 0, (own, "this rank"))
     }
 
     /// The error of this process and of another that has published `other` under the same rank.
-    pub(super) fn came_twice(&self, rank: u32, other: &[u8]) -> Error {
+    pub(super) fn joined_twice(&self, rank: u32, other: &[u8]) -> Error {
         let other: Option<RankHello> = postcard::from_bytes(other).ok();
         let address = |hello: &RankHello| EndpointAddress::from_bytes(&hello.address).ok();
         match (other.as_ref().and_then(address), address(self)) {
-            (Some(other), Some(own)) => came_twice(rank, &other, &own),
+            (Some(other), Some(own)) => joined_twice(rank, &other, &own),
             _ => unreadable(rank),
         }
     }
 }
 
-/// The error of two processes that say that they are the same rank.
-pub(super) fn came_twice(rank: u32, other: &EndpointAddress, own: &EndpointAddress) -> Error {
+/// The error of two processes with the same rank.
+pub(super) fn joined_twice(rank: u32, other: &EndpointAddress, own: &EndpointAddress) -> Error {
     Error::Config(format!(
-        "rank {rank} came twice to the rendezvous: process {} on {} and process {} on {} both say that they are rank \
+        "rank {rank} joined the rendezvous twice: process {} on {} and process {} on {} both say that they are rank \
          {rank}. Give each process of a job a rank of its own, and each job an address of its own (MASTER_PORT) or a \
          store of its own; jobs with different WEFT_JOB_ID refuse each other",
         other.pid, other.host_name, own.pid, own.host_name
@@ -148,13 +148,13 @@ pub(super) fn came_twice(rank: u32, other: &EndpointAddress, own: &EndpointAddre
 }
 
 impl Roster {
-    /// Rank 0's list, of what all ranks have published.
+    /// Rank 0's list, from the hellos of all ranks.
     pub(super) fn make(
         group_id: u64,
         own: &RankHello,
         profiles: Vec<Profile>,
         hellos: &[Vec<u8>],
-    ) -> Result<Self, Box<Refusal>> {
+    ) -> Result<Self, Box<MeetingRefusal>> {
         let mut roster = Roster {
             group_id,
             profiles,
@@ -162,7 +162,7 @@ impl Roster {
             entries: Vec::with_capacity(hellos.len()),
         };
         if let Some(first) = hellos.first().filter(|first| **first != own.to_bytes()) {
-            return Err(own.came_twice(0, first).into());
+            return Err(own.joined_twice(0, first).into());
         }
         for (rank, bytes) in (0..).zip(hellos) {
             let hello: RankHello = postcard::from_bytes(bytes).map_err(|_| unreadable(rank))?;
@@ -170,8 +170,8 @@ impl Roster {
             let differs = |name| {
                 other_job(name).or_else(|| hello.common.same_as(&own.common, rank, (0, name)).err())
             };
-            if let (Some(here), Some(told)) = (differs("this rank"), differs("rank 0")) {
-                return Err(Box::new(Refusal { here, told }));
+            if let (Some(here), Some(others)) = (differs("this rank"), differs("rank 0")) {
+                return Err(Box::new(MeetingRefusal { here, others }));
             }
             roster.add(EndpointAddress::from_bytes(&hello.address)?, hello.domain);
         }
@@ -180,7 +180,7 @@ impl Roster {
 
     fn add(&mut self, address: EndpointAddress, domain: Domain) {
         let place = (address.host_name, address.boot_id);
-        // Ranks come host by host, most of the time.
+        // Ranks are mostly numbered host by host.
         let known = self.places.iter().rposition(|known| *known == place);
         let place = known.unwrap_or_else(|| {
             self.places.push(place);
@@ -199,7 +199,7 @@ impl Roster {
         to_bytes(self)
     }
 
-    /// Rank 0's list of so many ranks, as they read it.
+    /// Parses rank 0's list of `size` ranks.
     pub(crate) fn read(bytes: &[u8], size: u32) -> Result<Self, Error> {
         let roster: Roster = postcard::from_bytes(bytes).map_err(|_| unreadable(0))?;
         let right = |entry: &RosterEntry| {

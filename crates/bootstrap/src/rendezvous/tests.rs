@@ -10,12 +10,12 @@ fn soon(millis: u64) -> Instant {
     Instant::now() + Duration::from_millis(millis)
 }
 
-/// Every rank's result, where rank r is alone in using `choices[r]`.
+/// Every rank's result, where only rank r uses `choices[r]`.
 fn meet_all(choices: &[TransportChoice], store: &dyn Store) -> Vec<Result<Meeting, Error>> {
     meet_within(choices, &vec![Domain::default(); choices.len()], store)
 }
 
-/// As [`meet_all`], where rank r lies in the r-th domain.
+/// Like [`meet_all`], where rank r is in the r-th domain.
 fn meet_within(
     choices: &[TransportChoice],
     domains: &[Domain],
@@ -29,9 +29,9 @@ fn meet_within(
             .zip(domains)
             .map(|((rank, endpoint), domain)| {
                 let never = AtomicBool::new(false);
-                let terms = Terms {
+                let terms = GroupTerms {
                     domain: *domain,
-                    ..Terms::default()
+                    ..GroupTerms::default()
                 };
                 scope.spawn(move || meet(endpoint, store, rank, size, terms, soon(20_000), &never))
             })
@@ -95,7 +95,7 @@ fn different_transports_are_a_configuration_error_everywhere() {
 }
 
 #[test]
-fn ranks_with_one_endpoint_are_told() {
+fn ranks_with_one_endpoint_are_refused() {
     let shared = endpoint(TransportChoice::Loopback);
     let store = MemoryStore::new();
     let never = AtomicBool::new(false);
@@ -105,7 +105,7 @@ fn ranks_with_one_endpoint_are_told() {
             &store,
             rank,
             2,
-            Terms::default(),
+            GroupTerms::default(),
             soon(5000),
             &never,
         )
@@ -129,17 +129,35 @@ fn missing_ranks_are_named() {
     let store = MemoryStore::new();
     let lonely = endpoint(TransportChoice::Loopback);
     let never = AtomicBool::new(false);
-    let error = meet(&lonely, &store, 1, 4, Terms::default(), soon(30), &never).unwrap_err();
+    let error = meet(
+        &lonely,
+        &store,
+        1,
+        4,
+        GroupTerms::default(),
+        soon(30),
+        &never,
+    )
+    .unwrap_err();
     assert!(matches!(error, Error::Timeout { .. }), "{error}");
-    // Rank 0 comes first.
+    // Rank 0 is expected first.
     assert!(error.to_string().contains("for rank 0 of 4"), "{error}");
     let store = MemoryStore::new();
-    let error = meet(&lonely, &store, 0, 4, Terms::default(), soon(30), &never).unwrap_err();
+    let error = meet(
+        &lonely,
+        &store,
+        0,
+        4,
+        GroupTerms::default(),
+        soon(30),
+        &never,
+    )
+    .unwrap_err();
     assert!(error.to_string().contains("ranks 1, 2, 3 of 4"), "{error}");
 }
 
 #[test]
-fn a_link_that_fails_leaves_time_for_the_rest_of_the_meeting() {
+fn failing_link_leaves_time_for_the_others() {
     let now = Instant::now();
     let seconds = Duration::from_secs;
     assert_eq!(end_of_probe(now, now + seconds(300)), now + PROBE);
@@ -157,7 +175,7 @@ fn cancel_ends_the_meeting() {
         &store,
         0,
         2,
-        Terms::default(),
+        GroupTerms::default(),
         soon(20_000),
         &cancel,
     )
@@ -170,7 +188,16 @@ fn wrong_arguments_are_named() {
     let store = MemoryStore::new();
     let lonely = endpoint(TransportChoice::Loopback);
     let never = AtomicBool::new(false);
-    let error = meet(&lonely, &store, 2, 2, Terms::default(), soon(30), &never).unwrap_err();
+    let error = meet(
+        &lonely,
+        &store,
+        2,
+        2,
+        GroupTerms::default(),
+        soon(30),
+        &never,
+    )
+    .unwrap_err();
     assert!(error.to_string().contains("0..2"), "{error}");
 }
 
@@ -182,15 +209,33 @@ fn different_world_sizes_are_named() {
         endpoint(TransportChoice::Loopback),
     );
     let never = AtomicBool::new(false);
-    // The first one waits in vain, but has published what it expects.
-    meet(&first, &store, 0, 3, Terms::default(), soon(30), &never).unwrap_err();
-    let error = meet(&second, &store, 1, 2, Terms::default(), soon(1000), &never).unwrap_err();
+    // The first rank times out, but has published its size.
+    meet(
+        &first,
+        &store,
+        0,
+        3,
+        GroupTerms::default(),
+        soon(30),
+        &never,
+    )
+    .unwrap_err();
+    let error = meet(
+        &second,
+        &store,
+        1,
+        2,
+        GroupTerms::default(),
+        soon(1000),
+        &never,
+    )
+    .unwrap_err();
     assert!(matches!(error, Error::Config(_)), "{error}");
     assert!(error.to_string().contains("expects 3 ranks"), "{error}");
 }
 
 #[test]
-fn who_differs_from_rank_0_is_told_at_once_while_others_are_missing() {
+fn difference_is_reported_before_all_ranks_join() {
     let store = MemoryStore::new();
     let [first, second] = [(); 2].map(|()| endpoint(TransportChoice::Loopback));
     let cancel = AtomicBool::new(false);
@@ -201,7 +246,7 @@ fn who_differs_from_rank_0_is_told_at_once_while_others_are_missing() {
                 &store,
                 0,
                 3,
-                Terms::default(),
+                GroupTerms::default(),
                 soon(60_000),
                 &cancel,
             )
@@ -213,7 +258,7 @@ fn who_differs_from_rank_0_is_told_at_once_while_others_are_missing() {
             &store,
             1,
             4,
-            Terms::default(),
+            GroupTerms::default(),
             soon(60_000),
             &never,
         )
@@ -230,7 +275,7 @@ fn who_differs_from_rank_0_is_told_at_once_while_others_are_missing() {
 }
 
 #[test]
-fn all_are_told_by_rank_0_who_is_missing_and_who_fails() {
+fn all_ranks_get_missing_and_failing_ranks() {
     let store = MemoryStore::new();
     let endpoints = [(); 2].map(|()| endpoint(TransportChoice::Loopback));
     let never = AtomicBool::new(false);
@@ -241,7 +286,7 @@ fn all_are_told_by_rank_0_who_is_missing_and_who_fails() {
             &store,
             rank,
             3,
-            Terms::default(),
+            GroupTerms::default(),
             soon(millis),
             &never,
         )
@@ -258,23 +303,23 @@ fn all_are_told_by_rank_0_who_is_missing_and_who_fails() {
         }
     });
 
-    // Rank 1 gives up while rank 2 is missing: rank 0 reads why when it has all keys.
+    // Rank 1 fails while rank 2 is missing: rank 0 reads the reason when it has all keys.
     let part = PrefixStore::new("again", &store);
-    let talk = |rank| Exchange::new(&part, (rank, 3), soon(60_000), &never);
-    talk(1).call_off(&Error::Config("no memory".into()));
-    talk(2).tell(Topic::Address, vec![]).unwrap();
+    let exchange = |rank| Exchange::new(&part, (rank, 3), soon(60_000), &never);
+    exchange(1).call_off(&Error::Config("no memory".into()));
+    exchange(2).publish(Topic::Address, vec![]).unwrap();
     let first = meet(
         &endpoints[0],
         &part,
         0,
         3,
-        Terms::default(),
+        GroupTerms::default(),
         soon(60_000),
         &never,
     );
     for error in [
         first.unwrap_err(),
-        talk(2).hear(Topic::Address).unwrap_err(),
+        exchange(2).read_answer(Topic::Address).unwrap_err(),
     ] {
         assert!(matches!(error, Error::Aborted { .. }), "{error}");
         assert!(error.to_string().contains("failed on rank 1: "), "{error}");
@@ -283,9 +328,9 @@ fn all_are_told_by_rank_0_who_is_missing_and_who_fails() {
 }
 
 #[test]
-fn all_are_told_how_two_ranks_differ() {
+fn all_ranks_get_the_differences() {
     let store = MemoryStore::new();
-    let told = thread::scope(|scope| {
+    let errors = thread::scope(|scope| {
         let ranks = [0, 1, 2].map(|rank| {
             let store = &store;
             scope.spawn(move || {
@@ -293,9 +338,9 @@ fn all_are_told_how_two_ranks_differ() {
                     reproducible: rank == 1,
                     ..Policy::default()
                 };
-                let terms = Terms {
+                let terms = GroupTerms {
                     policy,
-                    ..Terms::default()
+                    ..GroupTerms::default()
                 };
                 let (endpoint, never) =
                     (endpoint(TransportChoice::Loopback), AtomicBool::new(false));
@@ -304,7 +349,7 @@ fn all_are_told_how_two_ranks_differ() {
         });
         ranks.map(|rank| rank.join().unwrap().to_string())
     });
-    let has = |rank: usize, text| assert!(told[rank].contains(text), "{}", told[rank]);
+    let has = |rank: usize, text| assert!(errors[rank].contains(text), "{}", errors[rank]);
     has(
         0,
         "rank 1 was given the option reproducible=true, this rank reproducible=false",
@@ -321,39 +366,39 @@ fn all_are_told_how_two_ranks_differ() {
 
 /// The process of rank 0 may end with its error, and the store with it.
 #[test]
-fn rank_0_stays_until_the_others_have_heard_why_it_fails() {
+fn rank_0_stays_until_its_failure_is_read() {
     let (store, never) = (MemoryStore::new(), AtomicBool::new(false));
-    let talk = |rank| Exchange::new(&store, (rank, 3), soon(60_000), &never);
-    // Rank 2 has not come.
-    talk(0).tell(Topic::Address, vec![]).unwrap();
-    talk(1).tell(Topic::Address, vec![]).unwrap();
-    let heard = AtomicBool::new(false);
+    let exchange = |rank| Exchange::new(&store, (rank, 3), soon(60_000), &never);
+    // Rank 2 has not joined.
+    exchange(0).publish(Topic::Address, vec![]).unwrap();
+    exchange(1).publish(Topic::Address, vec![]).unwrap();
+    let received = AtomicBool::new(false);
     thread::scope(|scope| {
         scope.spawn(|| {
-            let other = talk(1);
-            let error = other.hear(Topic::Address).unwrap_err();
+            let other = exchange(1);
+            let error = other.read_answer(Topic::Address).unwrap_err();
             assert!(error.to_string().contains("failed on rank 0: no memory"));
-            heard.store(true, Ordering::SeqCst);
+            received.store(true, Ordering::SeqCst);
             other.call_off(&error);
         });
-        talk(0).call_off(&Error::Config("no memory".into()));
-        assert!(heard.load(Ordering::SeqCst));
+        exchange(0).call_off(&Error::Config("no memory".into()));
+        assert!(received.load(Ordering::SeqCst));
     });
 }
 
-/// What the terms say of the job.
-fn of_job(names: &[(&str, &str)]) -> Terms {
+/// Terms with this job identity.
+fn of_job(names: &[(&str, &str)]) -> GroupTerms {
     let names = names
         .iter()
         .map(|(kind, name)| (kind.to_string(), name.to_string()));
-    Terms {
+    GroupTerms {
         job: JobIdentity(names.collect()),
-        ..Terms::default()
+        ..GroupTerms::default()
     }
 }
 
-/// What becomes of rank 1, and of rank 0, if they belong to these jobs. A second rank 1, which is
-/// of rank 0's job, comes after the first has got its error.
+/// The results of rank 1, and of rank 0, if they belong to these jobs. A second rank 1, of rank 0's
+/// job, joins after the first has got its error.
 fn meet_as(first: &[(&str, &str)], second: &[(&str, &str)]) -> [Result<Meeting, Error>; 2] {
     let (store, never) = (MemoryStore::new(), AtomicBool::new(false));
     let visit = |rank, terms| {
@@ -371,7 +416,7 @@ fn meet_as(first: &[(&str, &str)], second: &[(&str, &str)]) -> [Result<Meeting, 
 }
 
 #[test]
-fn a_rank_of_another_job_is_refused_and_the_job_meets() {
+fn rank_of_another_job_is_refused() {
     let [met, refused] = meet_as(&[("RUN", "a")], &[("RUN", "b")]);
     let text = refused.unwrap_err().to_string();
     assert!(
@@ -381,7 +426,7 @@ fn a_rank_of_another_job_is_refused_and_the_job_meets() {
         "{text}"
     );
     met.unwrap();
-    // The first name of both decides.
+    // The first name that both have decides.
     let [met, refused] = meet_as(
         &[("STEP", "1.0"), ("JOB", "1")],
         &[("STEP", "1.1"), ("JOB", "1")],
@@ -398,7 +443,7 @@ fn a_rank_of_another_job_is_refused_and_the_job_meets() {
     }
 }
 
-/// A store in which a key can be set again, as in torch's.
+/// A store in which a key can be set again, like torch's.
 struct ForgetfulStore(std::sync::Mutex<std::collections::HashMap<String, Vec<u8>>>);
 
 impl Store for ForgetfulStore {
@@ -422,8 +467,8 @@ impl Store for ForgetfulStore {
     }
 }
 
-/// The errors of two processes that both come as rank 1 of 3, among `others`.
-fn come_twice(store: &dyn Store, others: &[u32]) -> Vec<String> {
+/// The errors of two processes that both join as rank 1 of 3, among `others`.
+fn join_twice(store: &dyn Store, others: &[u32]) -> Vec<String> {
     thread::scope(|scope| {
         let visit = |rank: u32| {
             scope.spawn(move || {
@@ -433,7 +478,7 @@ fn come_twice(store: &dyn Store, others: &[u32]) -> Vec<String> {
                     store,
                     rank,
                     3,
-                    Terms::default(),
+                    GroupTerms::default(),
                     soon(20_000),
                     &never,
                 )
@@ -450,23 +495,22 @@ fn come_twice(store: &dyn Store, others: &[u32]) -> Vec<String> {
 }
 
 #[test]
-fn a_rank_that_comes_twice_is_reported_to_both() {
-    let errors = come_twice(&MemoryStore::new(), &[0]);
+fn duplicate_rank_is_reported_to_both() {
+    let errors = join_twice(&MemoryStore::new(), &[0]);
     assert_eq!(errors.len(), 2);
-    // Where the second replaces what the first has said, one of them may have met the others
-    // already.
-    let replaced = come_twice(&ForgetfulStore(Default::default()), &[0, 2]);
+    // If the second replaces the first's value, one of them may have met the others already.
+    let replaced = join_twice(&ForgetfulStore(Default::default()), &[0, 2]);
     assert!(!replaced.is_empty());
     for text in errors.iter().chain(&replaced) {
         assert!(
-            text.contains("rank 1 came twice to the rendezvous"),
+            text.contains("rank 1 joined the rendezvous twice"),
             "{text}"
         );
     }
 }
 
 #[test]
-fn who_fails_is_reported_while_others_are_missing() {
+fn failing_rank_is_reported_while_others_are_missing() {
     let never = AtomicBool::new(false);
     for failing in [0, 2] {
         let store = MemoryStore::new();
@@ -484,7 +528,7 @@ fn who_fails_is_reported_while_others_are_missing() {
                             store,
                             rank,
                             4,
-                            Terms::default(),
+                            GroupTerms::default(),
                             soon(20_000),
                             &never,
                         )
@@ -493,14 +537,14 @@ fn who_fails_is_reported_while_others_are_missing() {
                     met
                 })
             });
-            // Rank 3 never comes, so rank 0 would stay for long.
-            let farewell = AtomicBool::new(true);
+            // Rank 3 never joins, so rank 0 would stay for long.
+            let linger = AtomicBool::new(true);
             fail_meeting(
                 &store,
                 failing,
                 4,
                 &why,
-                if failing == 0 { &farewell } else { &never },
+                if failing == 0 { &linger } else { &never },
             );
             waiting.map(|rank| rank.join().unwrap())
         });
@@ -515,13 +559,13 @@ fn who_fails_is_reported_while_others_are_missing() {
 #[test]
 fn options_that_differ_are_named() {
     let store = MemoryStore::new();
-    let told = thread::scope(|scope| {
+    let errors = thread::scope(|scope| {
         let ranks = [0, 1].map(|rank| {
             let store = &store;
             scope.spawn(move || {
-                let terms = Terms {
+                let terms = GroupTerms {
                     settings: [("probe".to_string(), format!("{}", rank == 1))].into(),
-                    ..Terms::default()
+                    ..GroupTerms::default()
                 };
                 let (endpoint, never) =
                     (endpoint(TransportChoice::Loopback), AtomicBool::new(false));
@@ -531,14 +575,14 @@ fn options_that_differ_are_named() {
         ranks.map(|rank| rank.join().unwrap().to_string())
     });
     assert!(
-        told[0].contains("rank 1 was given the option probe=true, this rank probe=false"),
+        errors[0].contains("rank 1 was given the option probe=true, this rank probe=false"),
         "{}",
-        told[0]
+        errors[0]
     );
     assert!(
-        told[1].contains("rank 0 was given the option probe=false, this rank probe=true"),
+        errors[1].contains("rank 0 was given the option probe=false, this rank probe=true"),
         "{}",
-        told[1]
+        errors[1]
     );
 }
 
@@ -555,18 +599,18 @@ fn long_lists_of_ranks_are_cut() {
 }
 
 #[test]
-fn builds_that_lay_memory_out_differently_are_told_apart() {
+fn builds_with_different_layouts_are_refused() {
     let store = MemoryStore::new();
     let refused = thread::scope(|scope| {
         let ranks = [0, 1].map(|rank| {
             let store = &store;
             scope.spawn(move || {
-                let terms = Terms {
+                let terms = GroupTerms {
                     formats: Formats {
                         messages: 7,
                         memory: 8 + u64::from(rank),
                     },
-                    ..Terms::default()
+                    ..GroupTerms::default()
                 };
                 let (endpoint, never) =
                     (endpoint(TransportChoice::Loopback), AtomicBool::new(false));
@@ -591,10 +635,10 @@ fn builds_that_lay_memory_out_differently_are_told_apart() {
     );
 }
 
-/// What every machine has by itself or has not is used where all ranks have it; what was asked for
-/// must be the same everywhere.
+/// A transport that not every machine has is used if all ranks have it; a requested one must be the
+/// same everywhere.
 #[test]
-fn what_some_ranks_lack_is_left_out_if_nobody_asked_for_it() {
+fn optional_transports_are_dropped_if_missing() {
     let address = |kinds: &[(TransportKind, bool)]| {
         let mut address = endpoint(TransportChoice::Loopback).address();
         let transport = |(kind, optional): &(TransportKind, bool)| TransportAddress {

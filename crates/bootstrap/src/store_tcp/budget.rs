@@ -1,26 +1,27 @@
 //! The processor time that strangers may take from the process that serves the store.
 //!
-//! A handshake costs up to milliseconds, and anybody who reaches the port can begin one. Who comes
-//! through it gets the time refunded, so ranks that start take none of the budget, however many
-//! they are. Beyond the budget strangers wait, those of a source that has taken much behind others.
+//! A handshake costs up to milliseconds, and any process that reaches the port can begin one. A
+//! client that completes it is refunded the time, so ranks that start take none of the budget, in
+//! any number. Beyond the budget strangers wait, those of a source that has taken much behind
+//! others.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-/// So many sources are known; the one that has taken least is forgotten.
+/// The most sources that are known; the one that has taken least is removed.
 const SOURCES_MAX: usize = 1024;
 
-/// Who has taken how much.
+/// The time taken, in total and by source.
 pub(super) struct HandshakeBudget {
-    /// What they may take at once, when they have taken nothing before.
+    /// The time that may be taken in one burst.
     burst: Duration,
-    /// The part of one core that they may take for long, as one of so many.
+    /// The fraction of one core that may be taken permanently, as one part in `share`.
     share: u32,
-    /// Taken by all together, and not paid by time that has passed since.
+    /// The total, less what has been allotted since.
     taken: Duration,
-    /// Of the same kind, by each source.
+    /// The same for each source.
     by: HashMap<IpAddr, Duration>,
     at: Instant,
 }
@@ -36,19 +37,19 @@ impl HandshakeBudget {
         }
     }
 
-    /// Whether strangers are to be attended to now.
+    /// Whether strangers are served now.
     pub(super) fn has_room(&mut self, now: Instant) -> bool {
         self.pay(now);
         self.taken < self.burst
     }
 
-    /// When they are the next time, if not now.
+    /// When they are served again, if not now.
     pub(super) fn resumes(&self) -> Option<Instant> {
         let missing = self.taken.checked_sub(self.burst)?;
         Some(self.at + missing * self.share + Duration::from_millis(1))
     }
 
-    /// A stranger from this source has taken so much.
+    /// Charges a stranger's source for this time.
     pub(super) fn charge(&mut self, source: IpAddr, time: Duration) {
         self.taken += time;
         *self.by.entry(source).or_default() += time;
@@ -60,7 +61,7 @@ impl HandshakeBudget {
         }
     }
 
-    /// It has turned out to be no stranger.
+    /// Refunds a client that is no stranger.
     pub(super) fn refund(&mut self, source: IpAddr, time: Duration) {
         self.taken = self.taken.saturating_sub(time);
         if let Some(taken) = self.by.get_mut(&source) {
@@ -68,7 +69,7 @@ impl HandshakeBudget {
         }
     }
 
-    /// What a source has taken: those that have taken less come first.
+    /// The time that a source has taken: sources that have taken less have precedence.
     pub(super) fn taken_by(&self, source: IpAddr) -> Duration {
         self.by.get(&source).copied().unwrap_or_default()
     }
@@ -98,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flood_gets_its_share_and_no_more() {
+    fn a_flood_gets_only_its_share() {
         let start = Instant::now();
         let mut budget = HandshakeBudget::new((BURST, SHARE), start);
         let cost = Duration::from_millis(5);
@@ -115,12 +116,12 @@ mod tests {
         let allowed = BURST + Duration::from_secs(100) / SHARE;
         assert!(spent <= allowed + cost, "{spent:?} of {allowed:?}");
         assert!(spent + Duration::from_secs(1) > allowed, "{spent:?}");
-        // A source that comes later comes first.
+        // A later source has precedence.
         assert!(budget.taken_by(source(2)) < budget.taken_by(source(1)));
     }
 
     #[test]
-    fn ranks_take_nothing_however_many_they_are() {
+    fn ranks_take_none_of_the_budget() {
         let now = Instant::now();
         let mut budget = HandshakeBudget::new((BURST, SHARE), now);
         for number in 0..100_000 {

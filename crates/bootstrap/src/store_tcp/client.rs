@@ -12,35 +12,35 @@ use weft_transport::fork::Descriptor;
 use weft_transport::{LinkError, failed, is_own_limit, os_code};
 
 use super::StoreAccess;
-use super::channel::{CHUNK_BYTES_MAX, Channel};
-use super::patience::{Patience, Setback};
+use super::channel::{CHUNK_BYTES_MAX, StoreChannel};
 use super::protocol::{
     BODY_BYTES_MAX, KEYS_MAX, REPLY_BYTES_MAX, StoreFailure, StoreReply, StoreRequest,
     VALUE_BYTES_MAX, message,
 };
+use super::retry::{AttemptFailure, Retry};
 use super::server::Refusals;
 use super::{TcpStoreServer, UserError, lookup_of};
 use crate::store::{CANCEL_POLL, Store, key_timeout};
 
-/// A server that was not heard for this long is lost.
+/// A server that has sent nothing for this long is lost.
 const SILENCE_MAX: Duration = Duration::from_secs(10);
-/// How long a call that does not wait for anybody else may take.
+/// The timeout of a call that does not wait for another client.
 const CALL_TIMEOUT: Duration = Duration::from_secs(30);
-/// How long an attempt to connect may take.
+/// The timeout of an attempt to connect.
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(3);
-/// How long a server that was lost is tried again, by each call: so that calls that follow a
-/// failure, as those that tell others of it, do not wait once more.
-const LOST_PATIENCE: Duration = Duration::from_millis(300);
-/// Whoever listens shows no secret for so long: it will not. (A server beset by strangers may have
+/// How long each call retries a lost server: short, so that calls that follow a failure, such as
+/// reporting it to other ranks, do not wait again.
+const LOST_RETRY: Duration = Duration::from_millis(300);
+/// How long a listener without the secret is tried again. (A server flooded by strangers may have
 /// closed the first connections to make room.)
-const STRANGER_PATIENCE: Duration = Duration::from_secs(1);
+const STRANGER_RETRY: Duration = Duration::from_secs(1);
 
 /// A client of a [`TcpStoreServer`](super::TcpStoreServer).
 ///
-/// Every call has a connection of its own while it lasts, so threads do not wait for each other.
+/// Every call has its own connection while it lasts, so threads do not wait for each other.
 pub struct TcpStore {
     address: String,
-    /// Where it is reached instead, and what it has refused: for the process that serves it.
+    /// Other addresses of the server, and its refusals: for the process that serves it.
     served: Option<Served>,
     access: StoreAccess,
     idle: Mutex<Vec<ClientConnection>>,
@@ -48,22 +48,22 @@ pub struct TcpStore {
     lost: AtomicBool,
 }
 
-/// What the process that serves a store knows of it.
+/// The information about a store in the process that serves it.
 struct Served {
     addresses: Vec<SocketAddr>,
     refusals: Arc<Refusals>,
 }
 
-/// What a server answered: the values are empty unless they were asked for.
-pub(super) struct Answer {
+/// A server's answer: the values are empty unless they were requested.
+pub(super) struct StoreAnswer {
     pub(super) reply: StoreReply,
     values: Vec<Vec<u8>>,
 }
 
 pub(super) enum DialFailure {
-    /// It may be better the next time.
+    /// A later attempt may succeed.
     Passing(String),
-    /// Whoever is there does not belong to the job, and how that was seen.
+    /// The listener does not belong to the job, for this reason.
     Stranger(String),
     Final(Error),
 }
@@ -72,28 +72,39 @@ impl TcpStore {
     /// Connects to the server at this `host:port`, which may start later, and whose name may become
     /// known later.
     ///
-    /// An end without the secret of the other is told so ([`Error::Auth`]) after a second.
+    /// If the two ends have different secrets, the error is [`Error::Auth`], after a second.
+    ///
+    /// # Errors
+    /// [`Error::Auth`] if the two ends have different secrets or no common CA; [`Error::Timeout`]
+    /// past the deadline; [`Error::Aborted`] once `cancel` is true; [`Error::Config`] if the
+    /// address is not allowed.
     pub fn connect(
         address: &str,
         access: StoreAccess,
         deadline: Instant,
         cancel: &AtomicBool,
     ) -> Result<Self, Error> {
-        Self::connect_patiently(address, access, &Patience::quiet(deadline, cancel))
+        Self::connect_with_retry(address, access, &Retry::quiet(deadline, cancel))
     }
 
-    /// As [`connect`](Self::connect); reports a name that is not known yet.
-    pub fn connect_patiently(
+    /// Like [`connect`](Self::connect); reports a name that is not known yet.
+    ///
+    /// # Errors
+    /// As for [`connect`](Self::connect).
+    pub fn connect_with_retry(
         address: &str,
         access: StoreAccess,
-        patience: &Patience<'_>,
+        retry: &Retry<'_>,
     ) -> Result<Self, Error> {
-        Self::connect_with(address, None, access, patience)
+        Self::connect_with(address, None, access, retry)
     }
 
-    /// As [`TcpStore::connect`], to the server of this process. It is reached where it listens: the
-    /// address where others reach it may lead through a forwarded port, which this host need not
-    /// reach.
+    /// Like [`TcpStore::connect`], to the server of this process. It is reached at the address
+    /// where it listens: the address for other hosts may lead through a forwarded port, which this
+    /// host need not reach.
+    ///
+    /// # Errors
+    /// As for [`connect`](Self::connect).
     pub fn connect_own(
         server: &TcpStoreServer,
         address: &str,
@@ -105,15 +116,15 @@ impl TcpStore {
             addresses: server.own_addresses(),
             refusals: server.refusals(),
         };
-        let patience = Patience::quiet(deadline, cancel);
-        Self::connect_with(address, Some(served), access, &patience)
+        let retry = Retry::quiet(deadline, cancel);
+        Self::connect_with(address, Some(served), access, &retry)
     }
 
     fn connect_with(
         address: &str,
         served: Option<Served>,
         access: StoreAccess,
-        patience: &Patience<'_>,
+        retry: &Retry<'_>,
     ) -> Result<Self, Error> {
         let started = Instant::now();
         let store = Self {
@@ -124,15 +135,15 @@ impl TcpStore {
             lost: AtomicBool::new(false),
         };
         let mut lookup = lookup_of(address)?;
-        let known = patience.try_until(|| {
-            let (soon, cancel) = (patience.next_report(), patience.cancel);
+        let known = retry.try_until(|| {
+            let (soon, cancel) = (retry.next_report(), retry.cancel);
             (store.access).resolve(address, &mut lookup, soon, cancel)
         });
         known.map_err(|setback| match setback {
-            Setback::Passing(error) => store.late(started, &error.to_string()),
-            Setback::Final(error) => error,
+            AttemptFailure::Passing(error) => store.late(started, &error.to_string()),
+            AttemptFailure::Final(error) => error,
         })?;
-        let first = store.dial(patience.deadline, patience.cancel)?;
+        let first = store.dial(retry.deadline, retry.cancel)?;
         lock(&store.idle).push(first);
         Ok(store)
     }
@@ -141,17 +152,17 @@ impl TcpStore {
         &self,
         deadline: Instant,
         cancel: &AtomicBool,
-    ) -> Result<Vec<SocketAddr>, Setback> {
+    ) -> Result<Vec<SocketAddr>, AttemptFailure> {
         match &self.served {
             Some(served) => Ok(served.addresses.clone()),
             None => {
-                let mut lookup = lookup_of(&self.address).map_err(Setback::Final)?;
+                let mut lookup = lookup_of(&self.address).map_err(AttemptFailure::Final)?;
                 (self.access).resolve(&self.address, &mut lookup, deadline, cancel)
             }
         }
     }
 
-    /// Tries again and again: rank 0 may not be there yet.
+    /// Retries: rank 0 may not be there yet.
     fn dial(&self, deadline: Instant, cancel: &AtomicBool) -> Result<ClientConnection, Error> {
         let started = Instant::now();
         let mut failure = "no attempt was made".to_string();
@@ -168,7 +179,7 @@ impl TcpStore {
                 Err(DialFailure::Stranger(why)) => {
                     let since = *strange_since.get_or_insert_with(Instant::now);
                     let error = self.stranger(&why);
-                    if since.elapsed() >= STRANGER_PATIENCE {
+                    if since.elapsed() >= STRANGER_RETRY {
                         return Err(error);
                     }
                     failure = error.to_string();
@@ -190,7 +201,7 @@ impl TcpStore {
         }
     }
 
-    /// A connection for a call that finds none, to a server that was there already.
+    /// A connection for a call that finds none, to a server that existed before.
     fn dial_again(
         &self,
         deadline: Instant,
@@ -199,7 +210,7 @@ impl TcpStore {
         let dialled = match self.lost.load(Ordering::Relaxed) {
             false => self.dial(deadline, cancel),
             true => {
-                let until = deadline.min(Instant::now() + LOST_PATIENCE);
+                let until = deadline.min(Instant::now() + LOST_RETRY);
                 let once = self.dial_once(until, cancel);
                 once.map_err(|failure| match failure {
                     _ if cancel.load(Ordering::Relaxed) => Error::cancelled(),
@@ -213,11 +224,11 @@ impl TcpStore {
         dialled
     }
 
-    fn peer_lost(&self, how: &str) -> Error {
+    fn peer_lost(&self, event: &str) -> Error {
         Error::PeerLost {
             rank: Some(0),
             host: self.address.clone(),
-            detail: format!("its store, where the ranks meet, {how}"),
+            detail: format!("its store, where the ranks meet, {event}"),
         }
     }
 
@@ -230,8 +241,8 @@ impl TcpStore {
         let addresses = self
             .addresses(deadline, cancel)
             .map_err(|error| match error {
-                Setback::Passing(error) => self.refused(&error),
-                Setback::Final(error) => DialFailure::Final(error),
+                AttemptFailure::Passing(error) => self.refused(&error),
+                AttemptFailure::Final(error) => DialFailure::Final(error),
             })?;
         let mut failure = DialFailure::Passing("the name has no address".into());
         for address in addresses {
@@ -256,22 +267,22 @@ impl TcpStore {
             error => DialFailure::Passing(error.to_string()),
         })?;
         let mut wire = Vec::new();
-        let channel = Channel::of_client(&self.access, &self.address, &mut wire)
+        let channel = StoreChannel::of_client(&self.access, &self.address, &mut wire)
             .map_err(DialFailure::Final)?;
         let mut connection = ClientConnection { stream, channel };
-        match connection.shake(wire, deadline, cancel) {
+        match connection.handshake(wire, deadline, cancel) {
             Ok(()) => match self.access.check_user(&connection.stream) {
                 Ok(()) => Ok(connection),
                 Err(error) => Err(self.not_ours(error)),
             },
-            // It says nothing to those whom it does not know.
+            // The server sends nothing to clients that it does not know.
             Err(StoreFailure::Ended) => match self.access.check_listener(address) {
                 Ok(()) => Err(self.not_ours(UserError::Ended)),
                 Err(error) => Err(self.not_ours(error)),
             },
             Err(StoreFailure::Stranger(why)) => Err(DialFailure::Stranger(why)),
             Err(failure) => Err(DialFailure::Passing(format!(
-                "whoever listens there {failure}"
+                "the process that listens there {failure}"
             ))),
         }
     }
@@ -289,7 +300,8 @@ impl TcpStore {
         }
     }
 
-    /// What the operating system refuses may pass, but for a limit of this process, or a rule.
+    /// A refusal by the operating system may be temporary, except for a limit of this process, or a
+    /// rule.
     fn refused(&self, error: &io::Error) -> DialFailure {
         match os_code(error) {
             Some(libc::EPERM | libc::EACCES | libc::ENOSYS) => self.refused_here(error),
@@ -299,13 +311,13 @@ impl TcpStore {
     }
 
     fn refused_here(&self, error: &io::Error) -> DialFailure {
-        let what = format!("connect to rank 0's store at {}", self.address);
-        DialFailure::Final(Error::refused_here(&what, error))
+        let action = format!("connect to rank 0's store at {}", self.address);
+        DialFailure::Final(Error::refused_here(&action, error))
     }
 
     fn stranger(&self, why: &str) -> Error {
         Error::Auth(format!(
-            "whoever listens at {}, where the ranks meet, {why}: {}",
+            "the process that listens at {}, where the ranks meet, {why}: {}",
             self.address,
             self.access.requirement()
         ))
@@ -313,14 +325,14 @@ impl TcpStore {
 
     /// One request and its answer.
     ///
-    /// The server closes connections that were idle for long, and those of many when it has too
-    /// many: then it is asked again, as every request may be made twice.
+    /// The server closes connections that were idle for long, and further ones when it has too
+    /// many: then the request is sent again, as every request may be repeated.
     fn call(
         &self,
         mut request: StoreRequest,
         deadline: Instant,
         cancel: &AtomicBool,
-    ) -> Result<Answer, Error> {
+    ) -> Result<StoreAnswer, Error> {
         if let Some(why) = request.refusal() {
             return Err(Error::Config(format!(
                 "the rendezvous' store refuses {why}"
@@ -364,7 +376,7 @@ impl TcpStore {
         }
     }
 
-    /// As many keys as one request may name.
+    /// At most as many keys as one request may name.
     fn get_some(
         &self,
         keys: &[String],
@@ -440,7 +452,7 @@ fn millis_until(deadline: Instant) -> u32 {
 }
 
 fn unexpected() -> Error {
-    Error::Internal("the store's server gave an answer to another question".into())
+    Error::Internal("the store's server sent an unexpected reply".into())
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -450,13 +462,13 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// A client's connection to the server.
 pub(super) struct ClientConnection {
     stream: Descriptor<TcpStream>,
-    channel: Channel,
+    channel: StoreChannel,
 }
 
 impl ClientConnection {
-    /// Makes sure that both ends speak this protocol and belong to the same job. `wire` is what is
-    /// to be sent first.
-    fn shake(
+    /// Checks that both ends speak this protocol and belong to the same job. `wire` holds the first
+    /// bytes to send.
+    fn handshake(
         &mut self,
         mut wire: Vec<u8>,
         deadline: Instant,
@@ -486,7 +498,7 @@ impl ClientConnection {
         &mut self,
         request: &StoreRequest,
         cancel: &AtomicBool,
-    ) -> Result<Answer, StoreFailure> {
+    ) -> Result<StoreAnswer, StoreFailure> {
         let plain = message(request);
         let mut wire = Vec::with_capacity(plain.len() + plain.len() / 512 + 64);
         for chunk in plain.chunks(CHUNK_BYTES_MAX) {
@@ -498,7 +510,7 @@ impl ClientConnection {
             match postcard::from_bytes(&body) {
                 Ok(StoreReply::Waiting) => {}
                 Ok(reply) => break reply,
-                Err(_) => return Err(StoreFailure::Nonsense),
+                Err(_) => return Err(StoreFailure::Malformed),
             }
         };
         let count = match &reply {
@@ -506,7 +518,7 @@ impl ClientConnection {
             _ => 0,
         };
         if count > KEYS_MAX {
-            return Err(StoreFailure::Nonsense);
+            return Err(StoreFailure::Malformed);
         }
         let mut values = Vec::with_capacity(count);
         let mut left = REPLY_BYTES_MAX;
@@ -515,10 +527,10 @@ impl ClientConnection {
             left -= value.len();
             values.push(value);
         }
-        Ok(Answer { reply, values })
+        Ok(StoreAnswer { reply, values })
     }
 
-    /// The next message's body. Memory is taken as bytes come, not as they are announced.
+    /// The next message's body. Memory is allocated as bytes arrive, not as announced.
     fn receive(&mut self, bytes_max: usize, cancel: &AtomicBool) -> Result<Vec<u8>, StoreFailure> {
         let mut buffer = [0; 16 << 10];
         let mut deadline = Instant::now() + SILENCE_MAX;
@@ -545,7 +557,7 @@ impl ClientConnection {
     }
 }
 
-/// Has blocking calls look at their deadline, and whether they are cancelled, now and then.
+/// Lets blocking calls check their deadline and cancellation at intervals.
 fn prepare(stream: &TcpStream) -> io::Result<()> {
     stream.set_nonblocking(false)?;
     stream.set_nodelay(true)?;
@@ -567,7 +579,7 @@ fn write(
     Ok(())
 }
 
-/// The count of bytes, or `None` if there were none and it is to be tried again.
+/// The count of bytes, or `None` if the call must be retried.
 fn retry(
     call: &'static str,
     result: io::Result<usize>,

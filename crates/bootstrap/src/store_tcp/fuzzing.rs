@@ -1,5 +1,5 @@
-//! Readers of what comes to an end of a store connection of a job with certificates, before the
-//! other end has shown one.
+//! Parsers of data at an end of a store connection of a job with certificates, before the other end
+//! has presented one.
 
 use std::path::Path;
 use std::sync::LazyLock;
@@ -8,51 +8,51 @@ use std::{fs, io};
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 
 use super::StoreAccess;
-use super::channel::Channel;
+use super::channel::StoreChannel;
 use super::protocol::{BODY_BYTES_MAX, StoreRequest, message};
 use crate::tls::{TlsCredentials, TlsFiles};
 
 const ADDRESS: &str = "127.0.0.1:1";
-/// An end that is not proven keeps this much at most.
+/// The most bytes that an end keeps before the other is authenticated.
 const HELD_BYTES_MAX: usize = 64 << 10;
-/// A handshake takes fewer flights than this.
+/// An upper bound of a handshake's flights.
 const FLIGHTS_MAX: usize = 8;
 
-/// What both ends of a job have.
+/// The credentials of both ends of a job.
 static ACCESS: LazyLock<StoreAccess> = LazyLock::new(|| {
     let folder = std::env::temp_dir().join(format!("weft-fuzz-{}", std::process::id()));
     let credentials = credentials(&folder).expect("files in a folder of its own");
-    fs::remove_dir_all(&folder).expect("the folder that was just made");
+    fs::remove_dir_all(&folder).expect("the folder was just made");
     StoreAccess::Tls(credentials)
 });
 
-/// What strangers send to the server, or to a client, in place of TLS; or what a member sends,
+/// Bytes that strangers send to the server, or to a client, in place of TLS; or a member's bytes,
 /// changed on the way. The first byte chooses.
 ///
 /// # Panics
-/// If an end takes a stranger for a member, keeps too much, or hears what was not said.
+/// If an end takes a stranger for a member, keeps too much, or receives bytes that were not sent.
 pub(crate) fn store_tls(bytes: &[u8]) {
     match bytes.split_first() {
-        Some((0, came)) => {
-            let server = Channel::of_server(&ACCESS).expect("the end of a server");
-            from_a_stranger(server, came);
+        Some((0, received)) => {
+            let server = StoreChannel::of_server(&ACCESS).expect("the end of a server");
+            from_a_stranger(server, received);
         }
-        Some((1, came)) => from_a_stranger(client().0, came),
+        Some((1, received)) => from_a_stranger(client().0, received),
         Some((2, changes)) => changed_on_the_way(changes),
         _ => {}
     }
 }
 
-fn client() -> (Channel, Vec<u8>) {
+fn client() -> (StoreChannel, Vec<u8>) {
     let mut wire = Vec::new();
-    let client = Channel::of_client(&ACCESS, ADDRESS, &mut wire).expect("the end of a client");
+    let client = StoreChannel::of_client(&ACCESS, ADDRESS, &mut wire).expect("the end of a client");
     (client, wire)
 }
 
-/// Comes in pieces of the length that the first byte says.
-fn from_a_stranger(mut end: Channel, came: &[u8]) {
-    let (length, came) = came.split_first().unwrap_or((&0, &[]));
-    for piece in came.chunks(usize::from(*length) + 1) {
+/// The bytes arrive in pieces of the length in the first byte.
+fn from_a_stranger(mut end: StoreChannel, received: &[u8]) {
+    let (length, received) = received.split_first().unwrap_or((&0, &[]));
+    for piece in received.chunks(usize::from(*length) + 1) {
         let failed = end.feed(piece, &mut Vec::new()).is_err();
         assert!(!end.is_proven(), "a stranger is taken for a member");
         assert!(end.held() <= HELD_BYTES_MAX, "{} bytes", end.held());
@@ -62,21 +62,21 @@ fn from_a_stranger(mut end: Channel, came: &[u8]) {
     }
 }
 
-/// Each three bytes change one of those that the client says: where (little-endian), and how.
+/// Each three bytes change one byte from the client: its position (little-endian), and the change.
 fn changed_on_the_way(changes: &[u8]) {
     let changes = changes.chunks_exact(3).map(|change| {
         let at = u16::from_le_bytes([change[0], change[1]]);
         (usize::from(at), change[2])
     });
-    let changes: Vec<(usize, u8)> = changes.filter(|(_, how)| *how != 0).collect();
-    let mut server = Channel::of_server(&ACCESS).expect("the end of a server");
+    let changes: Vec<(usize, u8)> = changes.filter(|(_, change)| *change != 0).collect();
+    let mut server = StoreChannel::of_server(&ACCESS).expect("the end of a server");
     let (mut client, mut to_server) = client();
-    let said = message(&StoreRequest::Has { key: "key".into() });
+    let request = message(&StoreRequest::Has { key: "key".into() });
     let (mut sent, mut has_spoken) = (0, false);
     for _ in 0..FLIGHTS_MAX {
-        for (at, how) in &changes {
+        for (at, change) in &changes {
             if let Some(byte) = at.checked_sub(sent).and_then(|at| to_server.get_mut(at)) {
-                *byte ^= how;
+                *byte ^= change;
             }
         }
         sent += to_server.len();
@@ -89,14 +89,14 @@ fn changed_on_the_way(changes: &[u8]) {
             return;
         }
         if client.is_open() && !has_spoken {
-            client.seal(&said, &mut to_server);
+            client.seal(&request, &mut to_server);
             has_spoken = true;
         }
     }
-    let heard = server.next_body(BODY_BYTES_MAX).expect("what was said");
-    match heard {
-        Some(heard) => assert_eq!(heard, said[4..], "what nobody said"),
-        None => assert!(!changes.is_empty(), "nothing was heard"),
+    let received = server.next_body(BODY_BYTES_MAX).expect("a message");
+    match received {
+        Some(received) => assert_eq!(received, request[4..], "other bytes than were sent"),
+        None => assert!(!changes.is_empty(), "nothing was received"),
     }
 }
 

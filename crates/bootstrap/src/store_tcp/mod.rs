@@ -1,12 +1,12 @@
-//! A store over TCP: a server in the process of rank 0, clients everywhere.
+//! A store over TCP: a server in the process of rank 0, clients on all ranks.
 
 mod budget;
 mod channel;
 mod client;
 #[cfg(feature = "fuzzing")]
 mod fuzzing;
-mod patience;
 mod protocol;
+mod retry;
 mod served;
 mod server;
 mod values;
@@ -15,7 +15,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
-use patience::Setback;
+use retry::AttemptFailure;
 use weft_call::Error;
 use weft_transport_tcp::{Lookup, SocketUser, listener_user, own_user, peer_user};
 
@@ -25,38 +25,38 @@ use super::tls::TlsCredentials;
 pub use client::TcpStore;
 #[cfg(feature = "fuzzing")]
 pub(super) use fuzzing::store_tls;
-pub use patience::Patience;
 pub(super) use protocol::KEYS_MAX;
 #[cfg(feature = "fuzzing")]
 pub(super) use protocol::{StoreReply, StoreRequest};
+pub use retry::Retry;
 pub use server::TcpStoreServer;
 
-/// Who may use a store. Whoever can, can join the job.
+/// The processes that may use a store. A process that can use it can join the job.
 #[derive(Clone, Debug)]
 pub enum StoreAccess {
-    /// Who has the job's secret. Requests and replies are encrypted.
+    /// Processes with the job's secret. Requests and replies are encrypted.
     Secret(Secret),
-    /// Who has a certificate of the job's CA. Requests and replies are encrypted.
+    /// Processes with a certificate of the job's CA. Requests and replies are encrypted.
     Tls(TlsCredentials),
-    /// Everybody on this host: only loopback addresses are used.
+    /// All processes on this host: only loopback addresses are used.
     ThisHost,
-    /// Everybody who reaches it.
+    /// All processes that can reach it.
     Anybody,
 }
 
 impl StoreAccess {
-    /// What an end that says nothing to this one may be.
+    /// The likely reason that the other end sends nothing.
     fn silence(&self) -> &'static str {
         match self {
             StoreAccess::Secret(_) => "does not have this job's secret",
             StoreAccess::Tls(_) => "closes the connection during the TLS handshake",
             StoreAccess::ThisHost | StoreAccess::Anybody => {
-                "does not let in who has no secret, or is not a store of this version of weft"
+                "requires a secret, or is not a store of this version of weft"
             }
         }
     }
 
-    /// What the ranks of a job need to meet.
+    /// The condition for the ranks of a job to meet.
     fn requirement(&self) -> &'static str {
         match self {
             StoreAccess::Secret(_) | StoreAccess::ThisHost | StoreAccess::Anybody => {
@@ -69,8 +69,8 @@ impl StoreAccess {
         }
     }
 
-    /// Refuses the other end of a connection if it is another user's process, where that decides
-    /// who belongs to the job.
+    /// Rejects the other end of a connection if it is another user's process, where the user
+    /// decides whether a process belongs to the job.
     fn check_user(&self, stream: &TcpStream) -> Result<(), UserError> {
         match self {
             StoreAccess::ThisHost => UserError::check(peer_user(stream)),
@@ -78,7 +78,7 @@ impl StoreAccess {
         }
     }
 
-    /// As [`check_user`](Self::check_user), for whom a connection that has ended was called at.
+    /// Like [`check_user`](Self::check_user), for the listener of a connection that has ended.
     fn check_listener(&self, address: SocketAddr) -> Result<(), UserError> {
         match self {
             StoreAccess::ThisHost => UserError::check(listener_user(address)),
@@ -86,24 +86,26 @@ impl StoreAccess {
         }
     }
 
-    /// Whether nobody can use the store who does not belong to the job.
+    /// Whether only processes of the job can use the store.
     fn is_authenticated(&self) -> bool {
         matches!(self, StoreAccess::Secret(_) | StoreAccess::Tls(_))
     }
 
-    /// The addresses of a `host:port`, which `lookup` is of, if they may be used.
+    /// The addresses of a `host:port`, by its `lookup`, if they may be used.
     fn resolve(
         &self,
         address: &str,
         lookup: &mut Lookup,
         deadline: Instant,
         cancel: &AtomicBool,
-    ) -> Result<Vec<SocketAddr>, Setback> {
-        let found = lookup.wait(deadline, cancel).map_err(Setback::Passing)?;
+    ) -> Result<Vec<SocketAddr>, AttemptFailure> {
+        let found = lookup
+            .wait(deadline, cancel)
+            .map_err(AttemptFailure::Passing)?;
         let foreign = |address: &&SocketAddr| !address.ip().to_canonical().is_loopback();
         match found.iter().find(foreign) {
             Some(foreign) if matches!(self, StoreAccess::ThisHost) => {
-                Err(Setback::Final(Error::Config(format!(
+                Err(AttemptFailure::Final(Error::Config(format!(
                     "the ranks would meet at {address}, where others than this host may reach the store \
                      ({} is no loopback address), and this job has no secret: set WEFT_SECRET to the \
                      same random text on all ranks (or WEFT_SECRET_FILE, or WEFT_TLS_CERT, \
@@ -121,13 +123,13 @@ fn lookup_of(address: &str) -> Result<Lookup, Error> {
     Lookup::new(address).map_err(invalid)
 }
 
-/// Why the other end of a connection within this host may not take part.
+/// The reason that the other end of a connection within this host may not take part.
 enum UserError {
     /// It is another user's process.
     Other(String),
-    /// No process has it any more.
+    /// No process owns it any more.
     Ended,
-    /// This process cannot find out.
+    /// This process cannot determine it.
     Unknown(std::io::Error),
 }
 
@@ -135,7 +137,7 @@ impl UserError {
     fn check(found: std::io::Result<SocketUser>) -> Result<(), UserError> {
         match found {
             Ok(SocketUser::Trusted) => Ok(()),
-            Ok(SocketUser::Nobody) => Err(UserError::Ended),
+            Ok(SocketUser::Unowned) => Err(UserError::Ended),
             Ok(SocketUser::Other(user)) => Err(UserError::Other(format!(
                 "is another user's process (user number {user}{}), and this job has no secret",
                 own_user().map_or(String::new(), |own| format!(", this one's is {own}"))

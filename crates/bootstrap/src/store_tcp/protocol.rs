@@ -1,4 +1,4 @@
-//! What client and server of the store say to each other, and how much of it.
+//! The messages between client and server of the store, and their limits.
 
 use std::fmt;
 use std::io;
@@ -13,7 +13,7 @@ pub(crate) const KEYS_MAX: usize = 1024;
 pub(super) const VALUE_BYTES_MAX: usize = 16 << 20;
 /// The most bytes of values in one reply.
 pub(super) const REPLY_BYTES_MAX: usize = 64 << 20;
-/// The longest message but one that carries a value to be set.
+/// The longest message except one that carries a value to be set.
 pub(super) const BODY_BYTES_MAX: usize = 1 << 20;
 /// The longest message: a value to be set, with its key.
 pub(super) const SET_BYTES_MAX: usize = VALUE_BYTES_MAX + KEY_BYTES_MAX + 64;
@@ -29,28 +29,28 @@ pub(crate) enum StoreRequest {
 pub(crate) enum StoreReply {
     Done,
     Has(bool),
-    /// So many values follow, each a message of its own that is nothing but the value.
+    /// This many values follow, each in a message of its own that holds only the value.
     Values(u32),
     /// The first key that was not set in time.
     Missing(String),
-    /// A sign of life; the reply is still to come.
+    /// A sign of life; the reply is still to follow.
     Waiting,
-    /// What was asked for is not allowed.
+    /// The request is not allowed.
     Refused(String),
 }
 
 impl StoreRequest {
-    /// The request of a message. One that is long and not for setting a value is not even decoded.
-    pub(super) fn decode(body: &[u8]) -> Result<Self, Nonsense> {
-        /// How the encoding of [`StoreRequest::Set`] begins.
+    /// Decodes a request. A message that is long and does not set a value is not even decoded.
+    pub(super) fn decode(body: &[u8]) -> Result<Self, Malformed> {
+        /// The first byte of an encoded [`StoreRequest::Set`].
         const SET: u8 = 0;
         if body.len() > BODY_BYTES_MAX && body.first() != Some(&SET) {
-            return Err(Nonsense);
+            return Err(Malformed);
         }
-        postcard::from_bytes(body).map_err(|_| Nonsense)
+        postcard::from_bytes(body).map_err(|_| Malformed)
     }
 
-    /// What is wrong with it, if anything is.
+    /// The reason that it is not allowed, if any.
     pub(super) fn refusal(&self) -> Option<String> {
         let keys = match self {
             StoreRequest::Set { key, value } => {
@@ -69,7 +69,7 @@ impl StoreRequest {
         if keys.len() > KEYS_MAX {
             let count = keys.len();
             return Some(format!(
-                "{count} keys at once: at most {KEYS_MAX} are allowed"
+                "{count} keys in one request: at most {KEYS_MAX} are allowed"
             ));
         }
         let long = keys.iter().find(|key| key.len() > KEY_BYTES_MAX)?;
@@ -86,32 +86,32 @@ fn shortened(key: &str) -> String {
 }
 
 /// A message: its length (4 bytes, little-endian) and its body.
-pub(super) fn message(what: &impl Serialize) -> Vec<u8> {
-    let body = postcard::to_stdvec(what).expect("writing to memory does not fail");
+pub(super) fn message(value: &impl Serialize) -> Vec<u8> {
+    let body = postcard::to_stdvec(value).expect("writing to memory does not fail");
     let mut bytes = (body.len() as u32).to_le_bytes().to_vec();
     bytes.extend(body);
     bytes
 }
 
-/// What came is not what this version of weft says.
+/// The received bytes are not a message of this version of weft.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Nonsense;
+pub(super) struct Malformed;
 
-/// Why a conversation ended.
+/// The reason that a connection ended.
 #[derive(Debug)]
 pub(super) enum StoreFailure {
     Cancelled,
     Ended,
     Silent,
-    Nonsense,
-    /// The other end did not show that it belongs to the job, and how that was seen.
+    Malformed,
+    /// The other end did not prove that it belongs to the job, for this reason.
     Stranger(String),
     Io(io::Error),
 }
 
-impl From<Nonsense> for StoreFailure {
-    fn from(Nonsense: Nonsense) -> Self {
-        StoreFailure::Nonsense
+impl From<Malformed> for StoreFailure {
+    fn from(Malformed: Malformed) -> Self {
+        StoreFailure::Malformed
     }
 }
 
@@ -124,10 +124,10 @@ impl From<io::Error> for StoreFailure {
 impl fmt::Display for StoreFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            StoreFailure::Cancelled => write!(f, "was not waited for any longer"),
+            StoreFailure::Cancelled => write!(f, "did not answer before the call was cancelled"),
             StoreFailure::Ended => write!(f, "closed the connection"),
             StoreFailure::Silent => write!(f, "does not answer"),
-            StoreFailure::Nonsense => write!(f, "is not a store of this version of weft"),
+            StoreFailure::Malformed => write!(f, "is not a store of this version of weft"),
             StoreFailure::Stranger(why) => write!(f, "{why}"),
             StoreFailure::Io(error) => write!(f, "cannot be reached: {error}"),
         }

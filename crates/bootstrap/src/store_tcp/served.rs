@@ -1,4 +1,4 @@
-//! One client's connection, as the server has it. Nothing here waits.
+//! One client's connection, on the server's side. Nothing here waits.
 
 use std::collections::VecDeque;
 use std::io::{self, Read, Write};
@@ -10,43 +10,44 @@ use std::time::{Duration, Instant};
 use weft_transport::fork::Descriptor;
 
 use super::StoreAccess;
-use super::channel::{CHUNK_BYTES_MAX, Channel};
+use super::channel::{CHUNK_BYTES_MAX, StoreChannel};
 use super::protocol::{SET_BYTES_MAX, StoreFailure, StoreReply, StoreRequest, message};
 
-/// The most that is read in one turn, so that nobody keeps the others waiting.
+/// The most bytes read in one turn, so that no client delays the others.
 const TURN_BYTES_MAX: usize = 256 << 10;
 
 /// A request for values that is not answered yet.
-pub(super) struct Wait {
+pub(super) struct PendingRequest {
     pub(super) keys: Vec<String>,
-    /// Of the first keys.
+    /// The values of the first keys.
     pub(super) values: Vec<Arc<[u8]>>,
     pub(super) value_bytes: usize,
     pub(super) deadline: Instant,
     pub(super) heartbeat: Instant,
 }
 
-impl Wait {
+impl PendingRequest {
     /// The first key that has no value yet.
     pub(super) fn key(&self) -> Option<&String> {
         self.keys.get(self.values.len())
     }
 }
 
-/// A connection, what came in over it, and what is to go out.
+/// A connection, with its incoming and outgoing data.
 pub(super) struct ServedConnection {
     stream: Descriptor<TcpStream>,
-    /// Where it comes from.
+    /// The client's address.
     pub(super) source: IpAddr,
     /// The processor time that it has taken as a stranger.
     pub(super) cost: Duration,
-    channel: Channel,
-    /// When something came or went last.
+    channel: StoreChannel,
+    /// The time of the last data in either direction.
     pub(super) moved: Instant,
-    pub(super) wait: Option<Wait>,
-    /// To be said. Values lie in the store: only what the socket takes next is copied.
+    pub(super) wait: Option<PendingRequest>,
+    /// Replies to send. Values are shared with the store: only the bytes that the socket accepts
+    /// next are copied.
     outgoing: VecDeque<Arc<[u8]>>,
-    /// Of the first of `outgoing`, so much is in `wire` already.
+    /// How many bytes of the first of `outgoing` are in `wire` already.
     outgoing_taken: usize,
     wire: Vec<u8>,
     wire_sent: usize,
@@ -63,7 +64,7 @@ impl ServedConnection {
             stream,
             source,
             cost: Duration::ZERO,
-            channel: Channel::of_server(access)?,
+            channel: StoreChannel::of_server(access)?,
             moved: Instant::now(),
             wait: None,
             outgoing: VecDeque::new(),
@@ -73,7 +74,7 @@ impl ServedConnection {
         })
     }
 
-    /// Whether the client has shown that it may use the store.
+    /// Whether the client has proven that it may use the store.
     pub(super) fn is_proven(&self) -> bool {
         self.channel.is_proven()
     }
@@ -82,7 +83,7 @@ impl ServedConnection {
         &self.stream
     }
 
-    /// Where the client is.
+    /// The client's address.
     pub(super) fn peer(&self) -> Option<IpAddr> {
         self.stream.peer_addr().ok().map(|address| address.ip())
     }
@@ -101,8 +102,8 @@ impl ServedConnection {
         self.channel.held()
     }
 
-    /// What is to be polled for. A client that has not taken its answer is not listened to, nor is
-    /// a stranger while strangers have taken too much.
+    /// The events to poll for. Nothing is read from a client that has not read its answer, nor from
+    /// a stranger while strangers have taken too much time.
     pub(super) fn poll_entry(&self, attends_strangers: bool) -> libc::pollfd {
         let events = match (self.is_flushed(), &self.wait) {
             _ if !attends_strangers && !self.is_proven() => 0,
@@ -113,7 +114,7 @@ impl ServedConnection {
         weft_transport_tcp::poll_entry(self.stream.as_raw_fd(), events | libc::POLLRDHUP)
     }
 
-    /// Reads what is there, up to a bound.
+    /// Reads available data, up to a bound.
     pub(super) fn read(&mut self) -> Result<(), StoreFailure> {
         let mut buffer = [0; 16 << 10];
         let mut turn = 0;
@@ -126,7 +127,7 @@ impl ServedConnection {
                 Err(error) => return Err(StoreFailure::Io(error)),
             };
             if let Err(failure) = self.channel.feed(&buffer[..bytes], &mut self.wire) {
-                // The last words, if there are any: nobody waits until they are taken.
+                // Sends an alert, if there is one, without waiting for it to be read.
                 let _ = self.flush();
                 return Err(failure);
             }
@@ -138,7 +139,7 @@ impl ServedConnection {
         Ok(())
     }
 
-    /// The next request, if all of it has come.
+    /// The next request, if it is complete.
     pub(super) fn next_request(&mut self) -> Result<Option<StoreRequest>, StoreFailure> {
         match self.channel.next_body(SET_BYTES_MAX)? {
             Some(body) => Ok(Some(StoreRequest::decode(&body)?)),
@@ -146,13 +147,13 @@ impl ServedConnection {
         }
     }
 
-    pub(super) fn say(&mut self, reply: &StoreReply) {
+    pub(super) fn reply(&mut self, reply: &StoreReply) {
         self.outgoing.push_back(message(reply).into());
     }
 
-    /// Answers the request that waits, whose values are all there.
-    pub(super) fn say_values(&mut self, values: Vec<Arc<[u8]>>) {
-        self.say(&StoreReply::Values(values.len() as u32));
+    /// Answers the waiting request, whose values are complete.
+    pub(super) fn reply_values(&mut self, values: Vec<Arc<[u8]>>) {
+        self.reply(&StoreReply::Values(values.len() as u32));
         for value in values {
             let length = (value.len() as u32).to_le_bytes();
             self.outgoing.push_back(Arc::new(length));
@@ -160,7 +161,7 @@ impl ServedConnection {
         }
     }
 
-    /// Writes what the socket takes.
+    /// Writes as much as the socket accepts.
     pub(super) fn flush(&mut self) -> Result<(), StoreFailure> {
         loop {
             if self.wire_sent == self.wire.len() {
@@ -185,7 +186,7 @@ impl ServedConnection {
         }
     }
 
-    /// Makes the next chunk of what is to be said.
+    /// Makes the next chunk of the replies.
     fn fill_wire(&mut self) {
         let mut plain = Vec::new();
         while plain.len() < CHUNK_BYTES_MAX

@@ -1,4 +1,4 @@
-//! The server of a store over TCP: one thread, whatever comes.
+//! The server of a store over TCP: one thread for all connections.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io::{self, Write};
@@ -14,43 +14,43 @@ use weft_call::Error;
 use weft_call::remedy;
 use weft_transport::fork::{self, Descriptor};
 use weft_transport::{Shortage, failed, thread_time};
-use weft_transport_tcp::{is_called, poll, poll_entry};
+use weft_transport_tcp::{has_waiting_caller, poll, poll_entry};
 
 use super::StoreAccess;
 use super::budget::HandshakeBudget;
-use super::patience::{Patience, Setback};
 use super::protocol::{REPLY_BYTES_MAX, StoreFailure, StoreReply, StoreRequest};
-use super::served::{ServedConnection, Wait};
+use super::retry::{AttemptFailure, Retry};
+use super::served::{PendingRequest, ServedConnection};
 use super::values::KeptValues;
 use super::{UserError, lookup_of};
 
-/// While a client waits for a key, the server says this often that it is still there.
+/// The interval of signs of life while a client waits for a key.
 const HEARTBEAT: Duration = Duration::from_millis(500);
 /// Connections accepted in one turn.
 const ACCEPTED_PER_TURN: usize = 64;
-/// How long nobody is let in when this process has no descriptor left.
+/// The pause in accepting when this process has no descriptor left.
 const PAUSE: Duration = Duration::from_millis(40);
 
-/// What clients and strangers can make the server do.
+/// Limits for clients and strangers.
 #[derive(Clone, Debug)]
 pub(super) struct StoreLimits {
-    /// Connections of clients. The one that was idle longest makes room, else one that waits for a
-    /// key: what sets keys is served at any time. Who was closed comes back if it has something to
-    /// ask.
+    /// Connections of clients. Beyond, the one that was idle longest is closed, else one that waits
+    /// for a key: clients that set keys are always served. A client whose connection was closed
+    /// reconnects for its next request.
     pub(super) clients: usize,
-    /// Connections that have not shown yet that they are a client's. The oldest one of the source
-    /// that has the most makes room.
+    /// Connections that are not authenticated yet. Beyond, the oldest one of the source with the
+    /// most is closed.
     pub(super) strangers: usize,
-    /// How long a connection may take for that.
+    /// The timeout of their authentication.
     pub(super) stranger_time: Duration,
-    /// The processor time that they may take at once, and for long, as one of so many parts of a
-    /// core: see [`HandshakeBudget`].
+    /// The processor time that they may take in a burst, and permanently, as one part in this many
+    /// of a core: see [`HandshakeBudget`].
     pub(super) stranger_processor: (Duration, u32),
-    /// How long a client's connection stays open when nothing comes or goes.
+    /// How long a client's connection stays open without data.
     pub(super) idle_time: Duration,
     /// Bytes of all keys and values.
     pub(super) stored_bytes: usize,
-    /// Bytes of all requests that have come in part.
+    /// Bytes of all incomplete requests.
     pub(super) held_bytes: usize,
 }
 
@@ -68,7 +68,7 @@ impl Default for StoreLimits {
     }
 }
 
-/// Connections that did not show that they belong to the job.
+/// Connections that did not prove that they belong to the job.
 #[derive(Default)]
 pub(super) struct Refusals(Mutex<Option<(u64, IpAddr)>>);
 
@@ -90,12 +90,12 @@ impl Refusals {
         }
     }
 
-    /// For who waits for ranks in vain.
+    /// A note for ranks that wait until the timeout.
     pub(super) fn text(&self) -> Option<String> {
         let seen = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
         seen.map(|(count, last)| {
             format!(
-                "the store refused {count} connections, the last from {}, which did not show that they belong to this \
+                "the store refused {count} connections, the last from {}, which did not prove that they belong to this \
                  job: is WEFT_SECRET the same on all ranks, and are all of one user if there is none?",
                 last.to_canonical()
             )
@@ -108,31 +108,39 @@ pub struct TcpStoreServer {
     address: SocketAddr,
     refusals: Arc<Refusals>,
     everywhere: bool,
-    /// Its end is the server's.
+    /// Its other end is the server's.
     lifeline: Option<Descriptor<UnixStream>>,
     thread: Option<JoinHandle<()>>,
-    /// The process (counted in forks) that serves.
+    /// The generation (number of forks) of the serving process.
     generation: u64,
 }
 
 impl TcpStoreServer {
     /// Starts serving on this `host:port`. Port 0 chooses a free one.
     ///
-    /// With [`StoreAccess::Secret`] or [`StoreAccess::Tls`] it listens on all addresses where this
-    /// one is none of this host's own, as in a cluster that forwards ports: see
+    /// With [`StoreAccess::Secret`] or [`StoreAccess::Tls`] it listens on all addresses if this one
+    /// is not one of this host, as in a cluster that forwards ports: see
     /// [`listens_everywhere`](Self::listens_everywhere).
+    ///
+    /// # Errors
+    /// [`Error::Config`] if the address cannot be resolved, is not allowed, or cannot be listened
+    /// on.
     pub fn start(address: &str, access: &StoreAccess) -> Result<Self, Error> {
         Self::start_with(address, access, StoreLimits::default())
     }
 
-    /// As [`start`](Self::start). A name that is not known yet is tried again, and so is an address
+    /// Like [`start`](Self::start). A name that is not known yet is retried, and so is an address
     /// that is not this host's yet.
-    pub fn start_patiently(
+    ///
+    /// # Errors
+    /// As for [`start`](Self::start), past the deadline; [`Error::Aborted`] once its `cancel` is
+    /// true.
+    pub fn start_with_retry(
         address: &str,
         access: &StoreAccess,
-        patience: &Patience<'_>,
+        retry: &Retry<'_>,
     ) -> Result<Self, Error> {
-        Self::begin(address, access, StoreLimits::default(), patience)
+        Self::begin(address, access, StoreLimits::default(), retry)
     }
 
     pub(super) fn start_with(
@@ -141,29 +149,29 @@ impl TcpStoreServer {
         limits: StoreLimits,
     ) -> Result<Self, Error> {
         let cancel = AtomicBool::new(false);
-        let patience = Patience::quiet(Instant::now(), &cancel);
-        Self::begin(address, access, limits, &patience)
+        let retry = Retry::quiet(Instant::now(), &cancel);
+        Self::begin(address, access, limits, &retry)
     }
 
     fn begin(
         address: &str,
         access: &StoreAccess,
         limits: StoreLimits,
-        patience: &Patience<'_>,
+        retry: &Retry<'_>,
     ) -> Result<Self, Error> {
         let cannot = |error: io::Error| cannot_serve(address, &error);
         let mut lookup = lookup_of(address)?;
-        let listening = patience.try_until(|| {
-            let (soon, cancel) = (patience.next_report(), patience.cancel);
+        let listening = retry.try_until(|| {
+            let (soon, cancel) = (retry.next_report(), retry.cancel);
             let addresses = access.resolve(address, &mut lookup, soon, cancel)?;
             listen(&addresses, access).map_err(|error| match error.kind() {
-                io::ErrorKind::AddrNotAvailable => Setback::Passing(error),
-                _ => Setback::Final(cannot(error)),
+                io::ErrorKind::AddrNotAvailable => AttemptFailure::Passing(error),
+                _ => AttemptFailure::Final(cannot(error)),
             })
         });
         let (listener, everywhere) = listening.map_err(|setback| match setback {
-            Setback::Passing(error) => cannot(error),
-            Setback::Final(error) => error,
+            AttemptFailure::Passing(error) => cannot(error),
+            AttemptFailure::Final(error) => error,
         })?;
         listener.set_nonblocking(true).map_err(cannot)?;
         let address = listener.local_addr().map_err(cannot)?;
@@ -204,19 +212,19 @@ impl TcpStoreServer {
         })
     }
 
-    /// Where it listens.
+    /// The address on which it listens.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Where this process itself reaches it.
+    /// The addresses at which this process itself reaches it.
     pub(super) fn own_addresses(&self) -> Vec<SocketAddr> {
         let port = self.address.port();
         let loopback: [IpAddr; 2] = [Ipv6Addr::LOCALHOST.into(), Ipv4Addr::LOCALHOST.into()];
         match self.address.ip() {
             ip if !ip.is_unspecified() => vec![self.address],
             IpAddr::V4(_) => vec![(loopback[1], port).into()],
-            // It may be open to both families.
+            // It may accept both families.
             IpAddr::V6(_) => loopback.map(|ip| (ip, port).into()).into(),
         }
     }
@@ -225,8 +233,7 @@ impl TcpStoreServer {
         Arc::clone(&self.refusals)
     }
 
-    /// Whether it listens on all addresses because the one that was asked for is none of this
-    /// host's.
+    /// Whether it listens on all addresses because the requested one is not one of this host.
     pub fn listens_everywhere(&self) -> bool {
         self.everywhere
     }
@@ -281,25 +288,25 @@ fn listen(
 struct Serving {
     listener: Descriptor<TcpListener>,
     refusals: Arc<Refusals>,
-    /// Kept for the first that comes, who is rank 0 itself: it must hear what fails for want of a
-    /// descriptor. One is for its connection, one to find out whose process it is.
+    /// Kept for the first client, which is rank 0 itself: it must receive errors about missing
+    /// descriptors. One is for its connection, one to determine the owner of its process.
     spare: Option<[Descriptor<UnixStream>; 2]>,
     lifeline: Descriptor<UnixStream>,
     access: StoreAccess,
     limits: StoreLimits,
     values: KeptValues,
-    /// Connections are numbered as they come.
+    /// Connections are numbered in the order of their acceptance.
     next_serial: u64,
     strangers: BTreeMap<u64, ServedConnection>,
     budget: HandshakeBudget,
     clients: BTreeMap<u64, ServedConnection>,
-    /// Who waits for which key to be set.
+    /// The connections that wait for each key.
     waiters: HashMap<String, Vec<u64>>,
-    /// Bytes of all requests that have come in part.
+    /// Bytes of all incomplete requests.
     held: usize,
-    /// When something is to be done even if nothing happens.
+    /// The time of the next action without an event.
     due: Instant,
-    /// Until when nobody is let in.
+    /// The end of a pause in accepting.
     paused: Option<Instant>,
     shortage: Shortage,
 }
@@ -326,7 +333,7 @@ impl Serving {
             let until = until.fold(self.due, Instant::min);
             let timeout = until.saturating_duration_since(now);
             if poll(&mut entries, timeout).is_err() {
-                // Out of kernel memory: others may give some back.
+                // Out of kernel memory: other processes may free some.
                 thread::sleep(PAUSE);
             }
             if entries[0].revents != 0 {
@@ -373,9 +380,9 @@ impl Serving {
                     use io::ErrorKind::{ConnectionAborted, Interrupted, WouldBlock};
                     match error.kind() {
                         ConnectionAborted | Interrupted => continue,
-                        // The kernel speaks of a limit even where nobody waits.
+                        // The kernel reports a limit even if no caller waits.
                         WouldBlock => self.shortage.end(),
-                        _ if !is_called(&self.listener) => self.shortage.end(),
+                        _ if !has_waiting_caller(&self.listener) => self.shortage.end(),
                         // Out of descriptors, most likely.
                         _ => self.make_room(),
                     }
@@ -385,8 +392,8 @@ impl Serving {
         }
     }
 
-    /// Refuses another user's process, once it has shown that it speaks this protocol: a look into
-    /// the kernel's tables costs more than an idle connection.
+    /// Rejects another user's process, once it has proven that it uses this protocol: reading the
+    /// kernel's tables costs more than an idle connection.
     fn check_user(&self, connection: &ServedConnection) -> Result<(), StoreFailure> {
         self.access
             .check_user(connection.stream())
@@ -397,31 +404,31 @@ impl Serving {
             })
     }
 
-    /// Gives a descriptor back, and lets nobody in for a moment: others need some, too.
+    /// Frees a descriptor, and pauses accepting for a moment: others need some, too.
     fn make_room(&mut self) {
         if !self.close_oldest_stranger() {
             self.close_idlest();
         }
         self.paused = Some(Instant::now() + PAUSE);
-        if self.shortage.goes_on() {
+        if self.shortage.persists() {
             self.refuse_waits();
         }
     }
 
-    /// Ends the waits of all clients: what they wait for is to be set by who cannot come in.
+    /// Ends the waits of all clients: their keys must be set by ranks that cannot connect.
     fn refuse_waits(&mut self) {
         let why = "the process of rank 0, where the ranks meet, has no descriptor left for other ranks: \
                    raise its limit (ulimit -n)";
         self.waiters.clear();
         for client in self.clients.values_mut() {
             if client.wait.take().is_some() {
-                client.say(&StoreReply::Refused(why.into()));
+                client.reply(&StoreReply::Refused(why.into()));
             }
         }
         self.due = Instant::now(); // to send the replies
     }
 
-    /// Closes the oldest stranger of the source that has the most, with one that comes now.
+    /// Closes the oldest stranger of the source that has the most, including the newcomer.
     fn make_room_for(&mut self, newcomer: IpAddr) {
         let mut counts = HashMap::from([(newcomer, 1_usize)]);
         for stranger in self.strangers.values() {
@@ -438,21 +445,21 @@ impl Serving {
         }
     }
 
-    /// In which order connections are attended to: clients, then strangers, those first whose
-    /// source has taken the least time.
+    /// The order in which connections are served: clients, then strangers, first those whose source
+    /// has taken the least time.
     fn precedence(&self, serial: u64) -> Option<Duration> {
         let stranger = self.strangers.get(&serial)?;
         Some(self.budget.taken_by(stranger.source))
     }
 
-    /// Whether there was a stranger to close.
+    /// Returns whether there was a stranger to close.
     fn close_oldest_stranger(&mut self) -> bool {
         let oldest = self.strangers.pop_first();
         self.held -= oldest.as_ref().map_or(0, |(_, stranger)| stranger.held());
         oldest.is_some()
     }
 
-    /// Whether there was an idle client to close.
+    /// Returns whether there was an idle client to close.
     fn close_idlest(&mut self) -> bool {
         let idle = self.clients.iter().filter(|(_, client)| client.is_idle());
         let idlest = idle.min_by_key(|(_, client)| client.moved);
@@ -462,7 +469,7 @@ impl Serving {
         }
     }
 
-    /// Does what an event on a connection asks for.
+    /// Handles an event of a connection.
     fn attend(&mut self, serial: u64, revents: i16) {
         let over = libc::POLLERR | libc::POLLHUP | libc::POLLRDHUP | libc::POLLNVAL;
         let gone = revents & over != 0;
@@ -481,7 +488,8 @@ impl Serving {
             false => self.converse(serial, &mut connection, false),
         };
         if let Err(failure) = conversed {
-            if was_stranger && matches!(failure, StoreFailure::Stranger(_) | StoreFailure::Nonsense)
+            if was_stranger
+                && matches!(failure, StoreFailure::Stranger(_) | StoreFailure::Malformed)
             {
                 connection
                     .peer()
@@ -507,7 +515,7 @@ impl Serving {
         self.clients.len() < self.limits.clients || self.close_idlest() || self.close_waiting()
     }
 
-    /// Whether there was a client to close that waits for a key.
+    /// Returns whether there was a waiting client to close.
     fn close_waiting(&mut self) -> bool {
         let mut clients = self.clients.iter();
         let waiting = clients.find(|(_, client)| client.wait.is_some());
@@ -522,17 +530,17 @@ impl Serving {
     }
 
     fn put_back(&mut self, serial: u64, connection: ServedConnection) {
-        let whom = match connection.is_proven() {
+        let connections = match connection.is_proven() {
             true => {
                 self.due = self.due.min(connection.moved + self.limits.idle_time);
                 &mut self.clients
             }
             false => &mut self.strangers,
         };
-        whom.insert(serial, connection);
+        connections.insert(serial, connection);
     }
 
-    /// As [`converse`](Self::converse), at the cost of the strangers' budget.
+    /// Like [`converse`](Self::converse), at the cost of the strangers' budget.
     fn converse_with_stranger(
         &mut self,
         serial: u64,
@@ -550,7 +558,7 @@ impl Serving {
         conversed
     }
 
-    /// Reads, answers and writes as far as that goes without waiting.
+    /// Reads, answers and writes as far as possible without waiting.
     fn converse(
         &mut self,
         serial: u64,
@@ -577,7 +585,7 @@ impl Serving {
 
     fn handle(&mut self, serial: u64, connection: &mut ServedConnection, request: StoreRequest) {
         if let Some(why) = request.refusal() {
-            return connection.say(&StoreReply::Refused(why));
+            return connection.reply(&StoreReply::Refused(why));
         }
         match request {
             StoreRequest::Set { key, value } => {
@@ -586,17 +594,17 @@ impl Serving {
                     Ok(()) => StoreReply::Done,
                     Err(why) => StoreReply::Refused(why),
                 };
-                connection.say(&reply);
+                connection.reply(&reply);
                 for waiter in waiters.into_iter().flatten() {
                     self.wake(waiter);
                 }
             }
             StoreRequest::Has { key } => {
-                connection.say(&StoreReply::Has(self.values.get(&key).is_some()));
+                connection.reply(&StoreReply::Has(self.values.get(&key).is_some()));
             }
             StoreRequest::Get { keys, wait_millis } => {
                 let now = Instant::now();
-                connection.wait = Some(Wait {
+                connection.wait = Some(PendingRequest {
                     values: Vec::with_capacity(keys.len()),
                     keys,
                     value_bytes: 0,
@@ -608,7 +616,7 @@ impl Serving {
         }
     }
 
-    /// Goes on with the request of a client that waited for a key that is set now.
+    /// Continues the request of a client whose key is set now.
     fn wake(&mut self, serial: u64) {
         let Some(mut connection) = self.clients.remove(&serial) else {
             return;
@@ -623,7 +631,7 @@ impl Serving {
         }
     }
 
-    /// Takes the values that are there; answers if that are all, or if it is too late.
+    /// Takes the available values; replies if they are complete, or if the deadline has passed.
     fn advance(&mut self, serial: u64, connection: &mut ServedConnection) {
         let Some(mut wait) = connection.wait.take() else {
             return;
@@ -632,7 +640,7 @@ impl Serving {
             let Some(value) = self.values.get(key) else {
                 let missing = key.clone();
                 if Instant::now() >= wait.deadline {
-                    return connection.say(&StoreReply::Missing(missing));
+                    return connection.reply(&StoreReply::Missing(missing));
                 }
                 self.due = self.due.min(wait.deadline).min(wait.heartbeat);
                 self.waiters.entry(missing).or_default().push(serial);
@@ -641,19 +649,19 @@ impl Serving {
             };
             wait.value_bytes += value.len();
             if wait.value_bytes > REPLY_BYTES_MAX {
-                return connection.say(&StoreReply::Refused(format!(
-                    "the values of the {} keys asked for at once have more than {REPLY_BYTES_MAX} bytes",
+                return connection.reply(&StoreReply::Refused(format!(
+                    "the values of the {} keys of one request have more than {REPLY_BYTES_MAX} bytes",
                     wait.keys.len()
                 )));
             }
             wait.values.push(value.clone());
         }
-        connection.say_values(wait.values);
+        connection.reply_values(wait.values);
     }
 
-    /// Nobody is to be woken for a connection any more.
+    /// Removes a connection from the waiters.
     fn forget_wait(&mut self, serial: u64, connection: &ServedConnection) {
-        let Some(key) = connection.wait.as_ref().and_then(Wait::key) else {
+        let Some(key) = connection.wait.as_ref().and_then(PendingRequest::key) else {
             return;
         };
         if let Some(waiters) = self.waiters.get_mut(key) {
@@ -664,7 +672,7 @@ impl Serving {
         }
     }
 
-    /// Does what time asks for, and finds out when it does so next.
+    /// Performs actions that are due, and determines the next time.
     fn tend(&mut self, now: Instant) {
         let limits = self.limits.clone();
         let latest = |stranger: &ServedConnection| stranger.moved + limits.stranger_time;
@@ -700,7 +708,7 @@ impl Serving {
         }
     }
 
-    /// When to look again; `None` if the connection is to be closed.
+    /// When to check again; `None` if the connection must be closed.
     fn look_after(
         &mut self,
         serial: u64,
@@ -723,7 +731,7 @@ impl Serving {
         if wait.heartbeat <= now {
             wait.heartbeat = now + HEARTBEAT;
             if flushed {
-                connection.say(&StoreReply::Waiting);
+                connection.reply(&StoreReply::Waiting);
             }
         }
         let wait = connection.wait.as_ref()?;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::store::set_already;
 
-/// What a key costs beside its bytes and those of its value, roughly.
+/// The approximate cost of a key besides its bytes and those of its value.
 const ENTRY_BYTES: usize = 128;
 
 /// Keys that are set once, up to a number of bytes in all.
@@ -29,14 +29,14 @@ impl KeptValues {
         self.values.get(key)
     }
 
-    /// Sets a key, or says why not.
+    /// Sets a key, or returns the reason that it cannot be set.
     pub(super) fn set(&mut self, key: String, value: Vec<u8>) -> Result<(), String> {
         let more = key.len() + value.len() + ENTRY_BYTES;
         match self.values.entry(key) {
             Entry::Occupied(there) if **there.get() == *value => Ok(()),
             Entry::Occupied(there) => Err(set_already(there.key())),
             Entry::Vacant(vacant) if self.bytes + more > self.bytes_max => Err(format!(
-                "there is no room for the {more} bytes of {:?}: it keeps at most {} in all",
+                "there is no room for the {more} bytes of {:?}: the store keeps at most {} in all",
                 vacant.key(),
                 self.bytes_max
             )),

@@ -1,9 +1,9 @@
-//! How the two ends of a store connection make sure of each other, and how they talk afterwards.
+//! Authentication of the two ends of a store connection, and the encoding of their messages.
 //!
-//! The client speaks first. What an end sends is made by a *record layer*: one that has nothing to
-//! prove ([`plain`]), one for a secret ([`noise`]), one for certificates ([`tls`]). Each begins
-//! with a handshake, in which what is to be answered follows from what came. Afterwards messages go
-//! both ways, each with its length.
+//! The client sends first. Each end's bytes are made by a *record layer*: one without
+//! authentication ([`plain`]), one for a secret ([`noise`]), one for certificates ([`tls`]). Each
+//! begins with a handshake, in which replies follow from the received bytes. Afterwards messages
+//! are sent both ways, each with its length.
 //!
 //! Nothing here reads or writes a socket.
 
@@ -23,16 +23,16 @@ use tls::TlsRecords;
 use weft_call::Error;
 
 use super::StoreAccess;
-use super::protocol::{Nonsense, SET_BYTES_MAX, StoreFailure};
+use super::protocol::{Malformed, SET_BYTES_MAX, StoreFailure};
 
-/// Turns a conversation into bytes on the wire, and back.
-pub(super) struct Channel {
+/// Converts messages to bytes on the wire, and back.
+pub(super) struct StoreChannel {
     records: Box<dyn RecordLayer>,
-    /// Of the conversation, and not taken yet.
+    /// Decrypted bytes that are not taken yet.
     plain: Vec<u8>,
 }
 
-impl Channel {
+impl StoreChannel {
     fn new(records: impl RecordLayer + 'static) -> Self {
         Self {
             records: Box::new(records),
@@ -40,8 +40,8 @@ impl Channel {
         }
     }
 
-    /// The end of a client that calls the server at this `host:port`. It appends what is to be sent
-    /// first to `wire`.
+    /// The end of a client that calls the server at this `host:port`. Appends its first bytes to
+    /// `wire`.
     pub(super) fn of_client(
         access: &StoreAccess,
         address: &str,
@@ -67,12 +67,12 @@ impl Channel {
         })
     }
 
-    /// Whether this end may speak.
+    /// Whether this end may send messages.
     pub(super) fn is_open(&self) -> bool {
         self.records.is_open()
     }
 
-    /// Whether the other end has shown that it may take part.
+    /// Whether the other end has proven that it may take part.
     pub(super) fn is_proven(&self) -> bool {
         self.records.is_proven()
     }
@@ -82,18 +82,18 @@ impl Channel {
         self.records.held() + self.plain.len()
     }
 
-    /// Appends a part of the conversation, at most [`CHUNK_BYTES_MAX`], as it goes over the wire.
+    /// Appends a part of a message, at most [`CHUNK_BYTES_MAX`], in its form on the wire.
     pub(super) fn seal(&mut self, plain: &[u8], wire: &mut Vec<u8>) {
         self.records.seal(plain, wire);
     }
 
-    /// Takes what came over the wire. Appends what is to be sent at once to `wire`: after an error,
-    /// the last words.
-    pub(super) fn feed(&mut self, came: &[u8], wire: &mut Vec<u8>) -> Result<(), StoreFailure> {
-        self.records.open(came, &mut self.plain, wire)
+    /// Processes bytes from the wire. Appends bytes that must be sent immediately to `wire`: after
+    /// an error, an alert.
+    pub(super) fn feed(&mut self, received: &[u8], wire: &mut Vec<u8>) -> Result<(), StoreFailure> {
+        self.records.open(received, &mut self.plain, wire)
     }
 
-    /// Whether a message is complete, or too long for what can come.
+    /// Whether a message is complete, or longer than any allowed one.
     pub(super) fn has_body(&self) -> bool {
         match self.plain.split_first_chunk::<4>() {
             Some((length, rest)) => {
@@ -104,14 +104,14 @@ impl Channel {
         }
     }
 
-    /// The next message's body, once all of it has come; an error if it is longer than allowed.
-    pub(super) fn next_body(&mut self, bytes_max: usize) -> Result<Option<Vec<u8>>, Nonsense> {
+    /// The next message's body, once all of it has arrived; an error if it is longer than allowed.
+    pub(super) fn next_body(&mut self, bytes_max: usize) -> Result<Option<Vec<u8>>, Malformed> {
         let Some((length, rest)) = self.plain.split_first_chunk::<4>() else {
             return Ok(None);
         };
         let length = u32::from_le_bytes(*length) as usize;
         if length > bytes_max {
-            return Err(Nonsense);
+            return Err(Malformed);
         }
         if rest.len() < length {
             return Ok(None);

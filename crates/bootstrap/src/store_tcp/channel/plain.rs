@@ -1,12 +1,12 @@
-//! The record layer of stores that let everybody in: both ends begin with the same constant, and
-//! what follows is sent as it is.
+//! The record layer of stores that admit every process: both ends begin with the same constant, and
+//! later bytes are sent as they are.
 
 use super::record_layer::{PROTOCOL, RecordLayer};
-use crate::store_tcp::protocol::{Nonsense, StoreFailure};
+use crate::store_tcp::protocol::{Malformed, StoreFailure};
 
 const OPENING_BYTES: usize = 48;
 
-/// What each end says first, the server once it has heard the client's.
+/// The first bytes of each end; the server sends them after the client's.
 fn opening() -> [u8; OPENING_BYTES] {
     let mut opening = [0; OPENING_BYTES];
     opening[..PROTOCOL.len()].copy_from_slice(PROTOCOL.as_bytes());
@@ -15,8 +15,8 @@ fn opening() -> [u8; OPENING_BYTES] {
 
 pub(super) struct PlainRecords {
     is_server: bool,
-    /// Of the other end's opening.
-    heard: Vec<u8>,
+    /// The other end's opening, as received so far.
+    received: Vec<u8>,
 }
 
 impl PlainRecords {
@@ -25,14 +25,14 @@ impl PlainRecords {
         wire.extend_from_slice(&opening());
         Self {
             is_server: false,
-            heard: Vec::new(),
+            received: Vec::new(),
         }
     }
 
     pub(super) fn of_server() -> Self {
         Self {
             is_server: true,
-            heard: Vec::new(),
+            received: Vec::new(),
         }
     }
 }
@@ -40,21 +40,21 @@ impl PlainRecords {
 impl RecordLayer for PlainRecords {
     fn open(
         &mut self,
-        came: &[u8],
+        received: &[u8],
         plain: &mut Vec<u8>,
         wire: &mut Vec<u8>,
     ) -> Result<(), StoreFailure> {
         if self.is_open() {
-            plain.extend_from_slice(came);
+            plain.extend_from_slice(received);
             return Ok(());
         }
-        self.heard.extend_from_slice(came);
-        if self.heard.len() < OPENING_BYTES {
+        self.received.extend_from_slice(received);
+        if self.received.len() < OPENING_BYTES {
             return Ok(());
         }
-        // Neither end goes on before the other has answered.
-        if self.heard != opening() {
-            return Err(Nonsense.into());
+        // Neither end may send more before the other has answered.
+        if self.received != opening() {
+            return Err(Malformed.into());
         }
         if self.is_server {
             wire.extend_from_slice(&opening());
@@ -67,7 +67,7 @@ impl RecordLayer for PlainRecords {
     }
 
     fn is_open(&self) -> bool {
-        self.heard.len() >= OPENING_BYTES
+        self.received.len() >= OPENING_BYTES
     }
 
     fn is_proven(&self) -> bool {

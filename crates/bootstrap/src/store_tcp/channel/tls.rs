@@ -1,7 +1,7 @@
-//! The record layer of jobs with a CA: TLS 1.3, in which both ends show certificates.
+//! The record layer of jobs with a CA: TLS 1.3, in which both ends present certificates.
 //!
-//! A client that has shown its certificate does not know yet what the server thinks of it. The
-//! server therefore speaks first, a constant, and the client says nothing before.
+//! A client that has presented its certificate does not know yet whether the server accepts it. The
+//! server therefore sends a constant first, and the client sends nothing before.
 
 use std::io::{self, Read, Write};
 use std::net::IpAddr;
@@ -11,31 +11,31 @@ use rustls::{AlertDescription, Connection};
 use weft_call::Error;
 
 use super::record_layer::{PROTOCOL, RecordLayer};
-use crate::store_tcp::protocol::{Nonsense, StoreFailure};
+use crate::store_tcp::protocol::{Malformed, StoreFailure};
 use crate::tls::{ALPN, TlsCredentials, flaw};
 
-/// The most that an end may send before it has proven itself: chains of certificates have a tenth.
+/// The most bytes that an end may send before it is authenticated: certificate chains need a tenth.
 const HANDSHAKE_BYTES_MAX: usize = 64 << 10;
 /// The type of a record (1 byte), the version (2) and the length (2, big-endian).
 const HEADER_BYTES: usize = 5;
-/// What a record may hold: 16 KiB, and what encryption adds.
+/// The longest record: 16 KiB, and the overhead of encryption.
 const RECORD_BYTES_MAX: usize = (16 << 10) + 256;
-/// What records there are: changes of cipher, alerts, handshake, the conversation.
+/// The types of records: changes of cipher, alerts, handshake, application data.
 const RECORD_TYPES: std::ops::RangeInclusive<u8> = 20..=23;
 
 pub(super) struct TlsRecords {
     connection: Connection,
     credentials: TlsCredentials,
-    /// Whether the server has spoken.
+    /// Whether the server has sent its greeting.
     open: bool,
-    /// Came in, and is less than a record.
+    /// Received bytes that are less than a record.
     partial: Vec<u8>,
-    /// Came in before the server has spoken.
+    /// Bytes received before the server's greeting.
     handshake_bytes: usize,
 }
 
 impl TlsRecords {
-    /// The end of a client that calls the server at this `host:port`, and what it sends first.
+    /// The end of a client that calls the server at this `host:port`, and its first bytes.
     pub(super) fn of_client(
         credentials: &TlsCredentials,
         address: &str,
@@ -62,11 +62,11 @@ impl TlsRecords {
         }
     }
 
-    /// Takes a record.
+    /// Processes a record.
     fn take(&mut self, mut record: &[u8], plain: &mut Vec<u8>) -> Result<(), StoreFailure> {
         while !record.is_empty() {
             if self.connection.read_tls(&mut record)? == 0 {
-                return Err(StoreFailure::Ended); // It has said goodbye.
+                return Err(StoreFailure::Ended); // It has closed the connection.
             }
             let state = self.connection.process_new_packets();
             let bytes = state
@@ -82,13 +82,13 @@ impl TlsRecords {
         }
     }
 
-    /// The server's first word, once the handshake is over.
+    /// Sends the server's greeting, once the handshake is complete.
     fn greet(&mut self, plain: &mut Vec<u8>) -> Result<(), StoreFailure> {
         if self.connection.is_handshaking() {
             return Ok(());
         }
         if self.connection.alpn_protocol() != Some(ALPN) {
-            return Err(Nonsense.into());
+            return Err(Malformed.into());
         }
         let greeting = PROTOCOL.as_bytes();
         match self.connection {
@@ -96,7 +96,7 @@ impl TlsRecords {
             Connection::Client(_) if plain.len() < greeting.len() => return Ok(()),
             Connection::Client(_) => {
                 if plain.drain(..greeting.len()).as_slice() != greeting {
-                    return Err(Nonsense.into());
+                    return Err(Malformed.into());
                 }
             }
         }
@@ -104,14 +104,14 @@ impl TlsRecords {
         Ok(())
     }
 
-    /// Appends what is to be sent.
+    /// Appends bytes that must be sent.
     fn write(&mut self, wire: &mut Vec<u8>) {
         while self.connection.wants_write() {
             (self.connection.write_tls(wire)).expect("writing to memory does not fail");
         }
     }
 
-    /// What an error of the handshake says of the other end.
+    /// The failure that an error of the handshake reports about the other end.
     fn stranger(&self, error: &rustls::Error) -> StoreFailure {
         use rustls::Error::{AlertReceived, InvalidCertificate, InvalidMessage, PeerIncompatible};
         let own = self.credentials.cert().display();
@@ -121,8 +121,8 @@ impl TlsRecords {
                 Some(why) => format!("refuses this rank's certificate {own}, which {why}"),
                 None => format!("has ended the TLS handshake ({alert:?})"),
             },
-            InvalidMessage(_) => "speaks no TLS".into(),
-            PeerIncompatible(_) => format!("speaks no TLS that is as new as needed ({error})"),
+            InvalidMessage(_) => "does not use TLS".into(),
+            PeerIncompatible(_) => format!("does not support TLS 1.3 ({error})"),
             error => format!("has failed in the TLS handshake ({error})"),
         })
     }
@@ -131,21 +131,21 @@ impl TlsRecords {
 impl RecordLayer for TlsRecords {
     fn open(
         &mut self,
-        came: &[u8],
+        received: &[u8],
         plain: &mut Vec<u8>,
         wire: &mut Vec<u8>,
     ) -> Result<(), StoreFailure> {
         if !self.open {
-            self.handshake_bytes += came.len();
+            self.handshake_bytes += received.len();
             if self.handshake_bytes > HANDSHAKE_BYTES_MAX {
-                return Err(Nonsense.into());
+                return Err(Malformed.into());
             }
         }
-        let mut came = [std::mem::take(&mut self.partial).as_slice(), came].concat();
+        let mut received = [std::mem::take(&mut self.partial).as_slice(), received].concat();
         let mut taken = 0;
         let mut result = Ok(());
         while result.is_ok() {
-            match first_record(&came[taken..]) {
+            match first_record(&received[taken..]) {
                 Ok(Some(record)) => {
                     taken += record.len();
                     result = self.take(record, plain);
@@ -154,8 +154,8 @@ impl RecordLayer for TlsRecords {
                 Err(failure) => result = Err(failure),
             }
         }
-        came.drain(..taken);
-        self.partial = came;
+        received.drain(..taken);
+        self.partial = received;
         self.write(wire);
         result
     }
@@ -170,7 +170,7 @@ impl RecordLayer for TlsRecords {
         self.open
     }
 
-    /// Nobody comes through the handshake without a certificate.
+    /// The handshake fails without a certificate.
     fn is_proven(&self) -> bool {
         self.open
     }
@@ -183,22 +183,22 @@ impl RecordLayer for TlsRecords {
     }
 }
 
-/// The record at the beginning of these bytes, if all of it is there.
+/// The first record of these bytes, if it is complete.
 fn first_record(bytes: &[u8]) -> Result<Option<&[u8]>, StoreFailure> {
     if (bytes.first()).is_some_and(|kind| !RECORD_TYPES.contains(kind)) {
-        return Err(StoreFailure::Stranger("speaks no TLS".into()));
+        return Err(StoreFailure::Stranger("does not use TLS".into()));
     }
     let Some(&[_, _, _, high, low]) = bytes.first_chunk::<HEADER_BYTES>() else {
         return Ok(None);
     };
     let length = u16::from_be_bytes([high, low]) as usize;
     if length > RECORD_BYTES_MAX {
-        return Err(Nonsense.into());
+        return Err(Malformed.into());
     }
     Ok(bytes.get(..HEADER_BYTES + length))
 }
 
-/// What the server's certificate must be for: the host of a `host:port`.
+/// The name that the server's certificate must be for: the host of a `host:port`.
 fn server_name(address: &str) -> Result<ServerName<'static>, Error> {
     let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
     let host = host.trim_start_matches('[').trim_end_matches(']');
@@ -217,7 +217,7 @@ fn unusable(error: rustls::Error) -> Error {
     Error::Internal(format!("beginning a TLS handshake: {error}"))
 }
 
-/// What is wrong with a certificate, if an alert says that something is.
+/// The flaw of a certificate, if an alert reports one.
 fn refusal(alert: AlertDescription) -> Option<&'static str> {
     Some(match alert {
         AlertDescription::UnknownCA | AlertDescription::DecryptError => {

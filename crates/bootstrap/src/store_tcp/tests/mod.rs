@@ -84,12 +84,12 @@ fn the_end_of_the_server_ends_every_wait() {
 }
 
 #[test]
-fn calls_to_a_server_that_was_lost_fail_soon() {
+fn calls_to_a_lost_server_fail_soon() {
     let server = server();
     let client = client(&server);
     drop(server);
     let started = Instant::now();
-    // As many as a rank makes that tells the others of its failure, and asks who is missing.
+    // As many as a rank makes that reports its failure, and checks which ranks are missing.
     for _ in 0..4 {
         let error = client.set("failed", b"why").unwrap_err();
         assert!(matches!(error, Error::PeerLost { .. }), "{error}");
@@ -101,16 +101,16 @@ fn calls_to_a_server_that_was_lost_fail_soon() {
 }
 
 #[test]
-fn cancel_ends_a_wait_and_an_attempt_to_connect() {
+fn cancel_ends_waits_and_connection_attempts() {
     let server = server();
     let client = client(&server);
     let cancel = AtomicBool::new(false);
     let started = Instant::now();
     std::thread::scope(|scope| {
         let waiter = scope.spawn(|| client.get("never", soon(60_000), &cancel));
-        let nobody = "127.0.0.1:1";
+        let unused = "127.0.0.1:1";
         let dialler = scope.spawn(|| {
-            TcpStore::connect(nobody, StoreAccess::ThisHost, soon(60_000), &cancel).map(drop)
+            TcpStore::connect(unused, StoreAccess::ThisHost, soon(60_000), &cancel).map(drop)
         });
         cancel.store(true, Ordering::Relaxed);
         for error in [waiter.join().unwrap().map(drop), dialler.join().unwrap()] {
@@ -121,19 +121,19 @@ fn cancel_ends_a_wait_and_an_attempt_to_connect() {
 }
 
 #[test]
-fn a_stranger_is_turned_away() {
+fn a_stranger_is_refused() {
     let server = server();
     let mut stranger = TcpStream::connect(server.address()).unwrap();
     stranger.write_all(&[b'G'; 64]).unwrap();
     let mut answer = Vec::new();
-    // The connection ends; whether by a reset depends on what was read.
+    // The connection ends, with or without a reset.
     let _ = stranger.read_to_end(&mut answer);
     assert!(answer.is_empty(), "{answer:?}");
     client(&server).set("still", b"there").unwrap();
 }
 
 #[test]
-fn something_else_at_the_address_is_not_taken_for_a_store() {
+fn other_service_is_not_taken_for_a_store() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
     let other = std::thread::spawn(move || {
@@ -164,7 +164,7 @@ fn connect(server: &TcpStoreServer, access: StoreAccess) -> Result<TcpStore, Err
     TcpStore::connect(&address, access, soon(20_000), &AtomicBool::new(false))
 }
 
-/// A request that a client of ours would not make.
+/// A request that weft's client would not make.
 fn ask(server: &TcpStoreServer, access: StoreAccess, request: &StoreRequest) -> StoreReply {
     let never = AtomicBool::new(false);
     let Ok(mut connection) = connect(server, access)
@@ -176,8 +176,8 @@ fn ask(server: &TcpStoreServer, access: StoreAccess, request: &StoreRequest) -> 
     connection.exchange(request, &never).unwrap().reply
 }
 
-/// What a stranger gets for what it sends, until the connection ends.
-fn heard_by_stranger(server: &TcpStoreServer, says: &[u8]) -> Vec<u8> {
+/// The server's reply to a stranger's bytes, until the connection ends.
+fn reply_to_stranger(server: &TcpStoreServer, says: &[u8]) -> Vec<u8> {
     let mut stranger = TcpStream::connect(server.address()).unwrap();
     stranger
         .set_read_timeout(Some(Duration::from_secs(20)))
@@ -190,10 +190,10 @@ fn heard_by_stranger(server: &TcpStoreServer, says: &[u8]) -> Vec<u8> {
     }
 }
 
-/// What a client says first.
+/// A client's first bytes.
 fn opening(access: &StoreAccess) -> Vec<u8> {
     let mut wire = Vec::new();
-    channel::Channel::of_client(access, "127.0.0.1:1", &mut wire).unwrap();
+    channel::StoreChannel::of_client(access, "127.0.0.1:1", &mut wire).unwrap();
     wire
 }
 
@@ -201,7 +201,7 @@ const OURS: &str = "the secret of this job";
 const OTHER: &str = "the secret of another job";
 
 #[test]
-fn who_has_the_secret_is_served() {
+fn clients_with_the_secret_are_served() {
     let server = closed_server(StoreLimits::default());
     let [one, two] = [(); 2].map(|()| connect(&server, secret(OURS)).unwrap());
     std::thread::scope(|scope| {
@@ -216,7 +216,7 @@ fn who_has_the_secret_is_served() {
 }
 
 #[test]
-fn different_secrets_are_told_apart_soon_and_clearly() {
+fn different_secrets_fail_soon_and_clearly() {
     let closed = closed_server(StoreLimits::default());
     let open = server();
     let started = Instant::now();
@@ -227,15 +227,21 @@ fn different_secrets_are_told_apart_soon_and_clearly() {
     ] {
         let error = connect(server, access).map(drop).unwrap_err();
         assert!(matches!(error, Error::Auth(_)), "{error}");
-        let told = error.to_string();
-        assert!(told.contains("WEFT_SECRET must be the same"), "{told}");
-        assert!(!told.contains(OURS) && !told.contains(OTHER), "{told}");
+        let message = error.to_string();
+        assert!(
+            message.contains("WEFT_SECRET must be the same"),
+            "{message}"
+        );
+        assert!(
+            !message.contains(OURS) && !message.contains(OTHER),
+            "{message}"
+        );
     }
     assert!(started.elapsed() < Duration::from_secs(10));
 }
 
 #[test]
-fn a_stranger_hears_nothing_and_changes_nothing() {
+fn stranger_gets_no_reply_and_changes_nothing() {
     let limits = StoreLimits {
         stranger_time: Duration::from_millis(300),
         ..StoreLimits::default()
@@ -249,19 +255,19 @@ fn a_stranger_hears_nothing_and_changes_nothing() {
     }));
     let noise = [0xa5; 100_000];
     for says in [&noise[..], &request, &other, &[], &plain[..20]] {
-        assert!(heard_by_stranger(&server, says).is_empty());
+        assert!(reply_to_stranger(&server, says).is_empty());
     }
     assert!(!connect(&server, secret(OURS)).unwrap().has("a").unwrap());
 }
 
 #[test]
-fn what_a_client_said_is_of_no_use_to_who_repeats_it() {
+fn replayed_bytes_of_a_client_are_useless() {
     let limits = StoreLimits {
         stranger_time: Duration::from_millis(300),
         ..StoreLimits::default()
     };
     let server = closed_server(limits);
-    // Between the client and the server sits somebody who keeps all that the client says.
+    // A man in the middle keeps all bytes from the client.
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
     let to = server.address();
@@ -290,10 +296,10 @@ fn what_a_client_said_is_of_no_use_to_who_repeats_it() {
     for shown in [&b"the key"[..], b"the value"] {
         assert!(!kept.windows(shown.len()).any(|part| part == shown));
     }
-    // The answer is what nobody without the secret can go on from.
+    // Without the secret, the reply to a replay cannot be continued.
     let opening_bytes = opening(&secret(OURS)).len();
-    assert!(heard_by_stranger(&server, &kept).len() <= opening_bytes);
-    assert!(heard_by_stranger(&server, &kept[..opening_bytes]).len() <= opening_bytes);
+    assert!(reply_to_stranger(&server, &kept).len() <= opening_bytes);
+    assert!(reply_to_stranger(&server, &kept[..opening_bytes]).len() <= opening_bytes);
 }
 
 #[test]
@@ -326,7 +332,7 @@ fn idle_strangers_make_room() {
 }
 
 #[test]
-fn clients_that_were_idle_make_room_and_come_back() {
+fn idle_clients_make_room_and_reconnect() {
     let limits = StoreLimits {
         clients: 2,
         idle_time: Duration::from_millis(200),
@@ -344,7 +350,7 @@ fn clients_that_were_idle_make_room_and_come_back() {
 }
 
 #[test]
-fn more_clients_may_wait_than_there_is_room_for() {
+fn more_clients_may_wait_than_fit() {
     let limits = StoreLimits {
         clients: 2,
         ..StoreLimits::default()
@@ -381,7 +387,7 @@ fn a_key_is_set_once() {
 }
 
 #[test]
-fn a_request_cannot_ask_for_more_than_a_reply_holds() {
+fn oversized_requests_are_refused() {
     let server = server();
     client(&server).set("k", &vec![7; 1 << 20]).unwrap();
     let ask = |keys| {
@@ -399,7 +405,7 @@ fn a_request_cannot_ask_for_more_than_a_reply_holds() {
         let reply = ask(refused);
         assert!(matches!(reply, StoreReply::Refused(_)), "{reply:?}");
     }
-    // Not even decoded: a million keys take more than they look like.
+    // Not even decoded: a million keys take more memory than their encoding.
     let keys = vec![String::new(); (1 << 20) + 1];
     let body = protocol::message(&StoreRequest::Get {
         keys,
@@ -409,7 +415,7 @@ fn a_request_cannot_ask_for_more_than_a_reply_holds() {
 }
 
 #[test]
-fn many_keys_are_asked_for_in_parts() {
+fn many_keys_are_requested_in_parts() {
     let server = server();
     let client = client(&server);
     let keys: Vec<String> = (0..2500).map(|number| number.to_string()).collect();
@@ -428,7 +434,7 @@ fn many_keys_are_asked_for_in_parts() {
 }
 
 #[test]
-fn what_is_kept_is_bounded() {
+fn stored_bytes_are_bounded() {
     let limits = StoreLimits {
         stored_bytes: 10_000,
         ..StoreLimits::default()
@@ -455,10 +461,10 @@ fn without_a_secret_nothing_leaves_the_host() {
         let never = AtomicBool::new(false);
         let client = TcpStore::connect(address, StoreAccess::ThisHost, soon(5000), &never);
         for error in [server.unwrap_err(), client.map(drop).unwrap_err()] {
-            let told = error.to_string();
+            let message = error.to_string();
             assert!(
-                told.contains("set WEFT_SECRET") && told.contains("WEFT_INSECURE=1"),
-                "{told}"
+                message.contains("set WEFT_SECRET") && message.contains("WEFT_INSECURE=1"),
+                "{message}"
             );
         }
     }
@@ -466,7 +472,7 @@ fn without_a_secret_nothing_leaves_the_host() {
 }
 
 #[test]
-fn an_address_of_another_host_is_replaced_by_all_only_behind_a_secret() {
+fn foreign_address_needs_a_secret() {
     let elsewhere = "192.0.2.1:0";
     let error = TcpStoreServer::start(elsewhere, &StoreAccess::Anybody)
         .map(drop)
@@ -479,7 +485,7 @@ fn an_address_of_another_host_is_replaced_by_all_only_behind_a_secret() {
 
 /// The published address leads through a forwarded port, which this host does not reach.
 #[test]
-fn the_process_that_serves_reaches_its_store_where_it_listens() {
+fn serving_process_reaches_its_own_store() {
     let never = AtomicBool::new(false);
     let elsewhere = "192.0.2.1:0";
     for at in [elsewhere, "127.0.0.1:0"] {
@@ -490,7 +496,7 @@ fn the_process_that_serves_reaches_its_store_where_it_listens() {
 }
 
 #[test]
-fn who_waits_in_vain_learns_of_refused_processes() {
+fn timeout_mentions_refused_processes() {
     let never = AtomicBool::new(false);
     let server = TcpStoreServer::start("127.0.0.1:0", &secret(OURS)).unwrap();
     let address = server.address().to_string();
@@ -500,9 +506,9 @@ fn who_waits_in_vain_learns_of_refused_processes() {
         let refused = TcpStore::connect(&address, access, soon(10_000), &never);
         assert!(matches!(refused.map(drop), Err(Error::Auth(_))));
     }
-    let told = own.refusals().unwrap();
+    let note = own.refusals().unwrap();
     assert!(
-        told.contains("the last from 127.0.0.1") && told.contains("WEFT_SECRET"),
-        "{told}"
+        note.contains("the last from 127.0.0.1") && note.contains("WEFT_SECRET"),
+        "{note}"
     );
 }

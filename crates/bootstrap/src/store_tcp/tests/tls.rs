@@ -19,7 +19,7 @@ use rustls::{AlertDescription, ClientConfig, ClientConnection, RootCertStore, St
 use super::*;
 use crate::tls::TlsFiles;
 
-/// A CA, and the certificates that it has signed: files of a folder that ends with it.
+/// A CA, and the certificates that it has signed: files of a folder that is removed with it.
 struct Authority {
     folder: PathBuf,
     issuer: Issuer<'static, KeyPair>,
@@ -60,8 +60,8 @@ impl Authority {
         self.write(&certificate.pem(), &key)
     }
 
-    /// The files of a rank that has signed its certificate itself.
-    fn files_of_nobody(&self) -> TlsFiles {
+    /// The files of a rank with a self-signed certificate.
+    fn self_signed_files(&self) -> TlsFiles {
         let key = KeyPair::generate().unwrap();
         let certificate = params(&["127.0.0.1"], |_| {}).self_signed(&key).unwrap();
         self.write(&certificate.pem(), &key)
@@ -111,7 +111,7 @@ fn permit(path: &Path, mode: u32) {
     fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
 }
 
-/// What a rank with these files may do, which itself has not looked whether others accept them.
+/// The access of a rank with these files, which has not checked whether others accept them.
 fn access(files: &TlsFiles) -> StoreAccess {
     StoreAccess::Tls(TlsCredentials::read(files).unwrap())
 }
@@ -128,7 +128,7 @@ fn refused(server: &TcpStoreServer, access: StoreAccess) -> String {
 }
 
 #[test]
-fn who_has_a_certificate_of_the_ca_is_served() {
+fn ranks_with_the_cas_certificates_are_served() {
     let authority = Authority::new();
     let server = tls_server(&authority, StoreLimits::default());
     let [one, two] = [&["node1"][..], &[]].map(|names| {
@@ -148,12 +148,12 @@ fn who_has_a_certificate_of_the_ca_is_served() {
 }
 
 #[test]
-fn ranks_that_the_ca_does_not_vouch_for_are_refused_and_told_why() {
+fn ranks_with_bad_certificates_get_the_reason() {
     let [ours, other] = [(); 2].map(|()| Authority::new());
     let server = tls_server(&ours, StoreLimits::default());
     let unsigned = "is not signed by a CA of its tls_ca";
     for (mut files, why) in [
-        (ours.files_of_nobody(), unsigned),
+        (ours.self_signed_files(), unsigned),
         (other.files(&["127.0.0.1"]), unsigned),
         (
             ours.files_with(&["127.0.0.1"], expired),
@@ -165,16 +165,16 @@ fn ranks_that_the_ca_does_not_vouch_for_are_refused_and_told_why() {
         ),
     ] {
         files.ca = ours.ca();
-        let told = refused(&server, access(&files));
+        let message = refused(&server, access(&files));
         let cert = files.cert.display();
         assert!(
-            told.contains(&format!(
+            message.contains(&format!(
                 "refuses this rank's certificate {cert}, which {why}"
             )),
-            "{told}"
+            "{message}"
         );
-        assert!(told.contains("certificates of one CA"), "{told}");
-        // A rank with such a file is told so before it calls anybody.
+        assert!(message.contains("certificates of one CA"), "{message}");
+        // A rank with such a file gets the error before it connects.
         let error = TlsCredentials::load(&files).map(drop).unwrap_err();
         assert!(matches!(error, Error::Config(_)), "{error}");
         assert!(
@@ -190,7 +190,7 @@ fn ranks_that_the_ca_does_not_vouch_for_are_refused_and_told_why() {
 }
 
 #[test]
-fn servers_that_the_ca_does_not_vouch_for_are_refused_and_told_of() {
+fn servers_with_bad_certificates_are_refused() {
     let [ours, other] = [(); 2].map(|()| Authority::new());
     let with_our_ca = |mut files: TlsFiles| {
         files.ca = ours.ca();
@@ -198,7 +198,7 @@ fn servers_that_the_ca_does_not_vouch_for_are_refused_and_told_of() {
     };
     let unsigned = "has a certificate that is not signed by a CA of tls_ca";
     for (files, why) in [
-        (with_our_ca(ours.files_of_nobody()), unsigned),
+        (with_our_ca(ours.self_signed_files()), unsigned),
         (with_our_ca(other.files(&["127.0.0.1"])), unsigned),
         (ours.files_with(&["127.0.0.1"], expired), "has expired"),
         (
@@ -212,14 +212,14 @@ fn servers_that_the_ca_does_not_vouch_for_are_refused_and_told_of() {
         (ours.files(&[]), "is for no name at all"),
     ] {
         let server = TcpStoreServer::start("127.0.0.1:0", &access(&files)).unwrap();
-        let told = refused(&server, access(&ours.files(&[])));
-        assert!(told.contains(why), "{told}");
-        assert!(told.contains(&server.address().to_string()), "{told}");
+        let message = refused(&server, access(&ours.files(&[])));
+        assert!(message.contains(why), "{message}");
+        assert!(message.contains(&server.address().to_string()), "{message}");
     }
 }
 
 #[test]
-fn a_name_is_what_a_certificate_may_be_for_too() {
+fn certificates_may_be_for_a_host_name() {
     let authority = Authority::new();
     let files = authority.files(&["localhost"]);
     let server = TcpStoreServer::start("127.0.0.1:0", &access(&files)).unwrap();
@@ -227,12 +227,15 @@ fn a_name_is_what_a_certificate_may_be_for_too() {
     let never = AtomicBool::new(false);
     let store = TcpStore::connect(&address, access(&files), soon(20_000), &never);
     store.unwrap().set("a", b"1").unwrap();
-    let told = refused(&server, access(&files));
-    assert!(told.contains("is for localhost (subjectAltName)"), "{told}");
+    let message = refused(&server, access(&files));
+    assert!(
+        message.contains("is for localhost (subjectAltName)"),
+        "{message}"
+    );
 }
 
 #[test]
-fn who_has_no_certificate_gets_no_word_of_the_store() {
+fn clients_without_certificate_get_no_reply() {
     let authority = Authority::new();
     let server = tls_server(&authority, StoreLimits::default());
     let mut roots = RootCertStore::empty();
@@ -251,33 +254,36 @@ fn who_has_no_certificate_gets_no_word_of_the_store() {
         .unwrap();
     let mut stranger = StreamOwned::new(connection, socket);
     let said = protocol::message(&StoreRequest::Has { key: "a".into() });
-    let mut heard = Vec::new();
+    let mut received = Vec::new();
     let _ = stranger.write_all(&said);
-    let error = stranger.read_to_end(&mut heard).unwrap_err();
-    assert!(heard.is_empty(), "{heard:?}");
+    let error = stranger.read_to_end(&mut received).unwrap_err();
+    assert!(received.is_empty(), "{received:?}");
     assert_eq!(error.kind(), ErrorKind::InvalidData, "{error}");
     let alert = format!("{:?}", AlertDescription::CertificateRequired);
     assert!(error.to_string().contains(&alert), "{error}");
 }
 
 #[test]
-fn ranks_that_prove_themselves_in_different_ways_do_not_meet() {
+fn ranks_with_different_authentication_do_not_meet() {
     let authority = Authority::new();
     let tls = tls_server(&authority, StoreLimits::default());
     for other in [secret(OURS), StoreAccess::ThisHost] {
-        let told = refused(&tls, other.clone());
-        assert!(told.contains("WEFT_SECRET must be the same"), "{told}");
+        let message = refused(&tls, other.clone());
+        assert!(
+            message.contains("WEFT_SECRET must be the same"),
+            "{message}"
+        );
         let server = TcpStoreServer::start("127.0.0.1:0", &other).unwrap();
-        let told = refused(&server, access(&authority.files(&[])));
-        assert!(told.contains("during the TLS handshake"), "{told}");
+        let message = refused(&server, access(&authority.files(&[])));
+        assert!(message.contains("during the TLS handshake"), "{message}");
     }
     for says in [&b"GET / HTTP/1.1\r\n\r\n"[..], &[0xa5; 100_000]] {
-        assert!(heard_by_stranger(&tls, says).is_empty());
+        assert!(reply_to_stranger(&tls, says).is_empty());
     }
 }
 
 #[test]
-fn who_stalls_in_the_handshake_is_dropped_and_holds_nobody_up() {
+fn stalled_handshakes_are_dropped_without_delay() {
     let limits = StoreLimits {
         strangers: 8,
         stranger_time: Duration::from_millis(500),
@@ -287,8 +293,8 @@ fn who_stalls_in_the_handshake_is_dropped_and_holds_nobody_up() {
     let server = tls_server(&authority, limits);
     let files = authority.files(&[]);
     let mut hello = Vec::new();
-    channel::Channel::of_client(&access(&files), "127.0.0.1:1", &mut hello).unwrap();
-    // Behind a part of the hello, behind all of it, and never silent.
+    channel::StoreChannel::of_client(&access(&files), "127.0.0.1:1", &mut hello).unwrap();
+    // After a part of the hello, after all of it, and with steady traffic.
     let stalled: Vec<_> = (0..20)
         .map(|number| {
             let mut stranger = TcpStream::connect(server.address()).unwrap();
@@ -314,29 +320,29 @@ fn who_stalls_in_the_handshake_is_dropped_and_holds_nobody_up() {
 }
 
 #[test]
-fn a_handshake_that_does_not_end_is_cut_off() {
+fn endless_handshake_is_cut_off() {
     let limits = StoreLimits {
         stranger_time: Duration::from_secs(600),
         ..StoreLimits::default()
     };
     let server = tls_server(&Authority::new(), limits);
-    // A message of 65,000 bytes of which each comes in a record of its own, but not the last.
+    // A message of 65,000 bytes, each in a record of its own, without the last.
     let message = [&[1, 0, 0xfd, 0xe8][..], &[0; 30_000]].concat();
     let records = |byte: &u8| [22, 3, 1, 0, 1, *byte];
     let says: Vec<u8> = message.iter().flat_map(records).collect();
-    assert!(heard_by_stranger(&server, &says).is_empty());
+    assert!(reply_to_stranger(&server, &says).is_empty());
 }
 
 #[test]
 fn bad_files_are_named() {
     let [ours, other] = [(); 2].map(|()| Authority::new());
-    let check = |files: &TlsFiles, what: &str, at: &Path| {
+    let check = |files: &TlsFiles, expected: &str, at: &Path| {
         let error = TlsCredentials::load(files).map(drop).unwrap_err();
         assert!(matches!(error, Error::Config(_)), "{error}");
-        let told = error.to_string();
+        let message = error.to_string();
         assert!(
-            told.contains(what) && told.contains(at.to_str().unwrap()),
-            "{told}"
+            message.contains(expected) && message.contains(at.to_str().unwrap()),
+            "{message}"
         );
     };
     let good = ours.files(&[]);
@@ -400,7 +406,7 @@ fn the_private_key_is_not_shown() {
 }
 
 #[test]
-fn certificates_are_as_good_as_a_secret_for_addresses_of_a_network() {
+fn certificates_permit_network_addresses() {
     let authority = Authority::new();
     let files = authority.files(&["192.0.2.1"]);
     let server = TcpStoreServer::start("192.0.2.1:0", &access(&files)).unwrap();
@@ -408,7 +414,7 @@ fn certificates_are_as_good_as_a_secret_for_addresses_of_a_network() {
 }
 
 #[test]
-fn strangers_take_a_bounded_part_of_the_processor_and_keep_no_rank_out() {
+fn strangers_take_bounded_processor_time() {
     const STRANGERS: usize = 200;
     let authority = Authority::new();
     let limits = StoreLimits {
@@ -428,7 +434,7 @@ fn strangers_take_a_bounded_part_of_the_processor_and_keep_no_rank_out() {
             stream
         })
         .collect();
-    // A rank's handshake waits behind one of a stranger's at most, and is refunded.
+    // A rank's handshake waits behind at most one stranger's, and is refunded.
     connect(&server, member).unwrap().set("a", b"1").unwrap();
     let answered = |stream: &&_| {
         let mut stream: &TcpStream = stream;

@@ -1,4 +1,4 @@
-//! Waiting for what a cluster brings late: the name of rank 0's host, and its address.
+//! Retries for resources that a cluster provides late: the name of rank 0's host, and its address.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,28 +9,28 @@ use weft_call::Error;
 
 use crate::store::CANCEL_POLL;
 
-/// What lasts longer is reported.
+/// A longer delay is reported.
 const REPORTED_AFTER: Duration = Duration::from_secs(1);
 
-/// How long to try again what may succeed later.
-pub struct Patience<'a> {
-    /// Until when.
+/// The limits of retries.
+pub struct Retry<'a> {
+    /// When to stop.
     pub deadline: Instant,
-    /// Ends the attempts.
+    /// Ends the retries when set.
     pub cancel: &'a AtomicBool,
-    /// Is given the reason once, where it takes longer than a second.
+    /// Called once with the reason, if it takes longer than a second.
     pub on_delay: &'a dyn Fn(&str),
 }
 
-/// Why an attempt failed.
-pub(super) enum Setback {
-    /// For now: a name may become known, an address this host's.
+/// The failure of an attempt.
+pub(super) enum AttemptFailure {
+    /// Temporary: a name may become known, an address may become this host's.
     Passing(io::Error),
     Final(Error),
 }
 
-impl<'a> Patience<'a> {
-    /// Reports nothing.
+impl<'a> Retry<'a> {
+    /// Without a report.
     pub fn quiet(deadline: Instant, cancel: &'a AtomicBool) -> Self {
         Self {
             deadline,
@@ -47,21 +47,21 @@ impl<'a> Patience<'a> {
     /// The first success, or the last failure before the deadline.
     pub(super) fn try_until<T>(
         &self,
-        mut attempt: impl FnMut() -> Result<T, Setback>,
-    ) -> Result<T, Setback> {
+        mut attempt: impl FnMut() -> Result<T, AttemptFailure>,
+    ) -> Result<T, AttemptFailure> {
         let report_at = Instant::now() + REPORTED_AFTER;
         let mut reported = false;
         loop {
             let error = match attempt() {
-                Err(Setback::Passing(error)) => error,
+                Err(AttemptFailure::Passing(error)) => error,
                 result => return result,
             };
             let now = Instant::now();
             if self.cancel.load(Ordering::Relaxed) {
-                return Err(Setback::Final(Error::cancelled()));
+                return Err(AttemptFailure::Final(Error::cancelled()));
             }
             if now >= self.deadline {
-                return Err(Setback::Passing(error));
+                return Err(AttemptFailure::Passing(error));
             }
             if now >= report_at && !reported {
                 (self.on_delay)(&error.to_string());
@@ -79,16 +79,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_comes_late_is_reported_once_and_then_found() {
+    fn late_resource_is_reported_once_and_found() {
         let (cancel, reports) = (AtomicBool::new(false), RefCell::new(Vec::new()));
         let started = Instant::now();
-        let patience = Patience {
+        let retry = Retry {
             deadline: started + Duration::from_secs(60),
             cancel: &cancel,
             on_delay: &|why| reports.borrow_mut().push(why.to_string()),
         };
-        let found = patience.try_until(|| match started.elapsed() < REPORTED_AFTER * 2 {
-            true => Err(Setback::Passing(io::Error::other("no such name"))),
+        let found = retry.try_until(|| match started.elapsed() < REPORTED_AFTER * 2 {
+            true => Err(AttemptFailure::Passing(io::Error::other("no such name"))),
             false => Ok(7),
         });
         assert!(matches!(found, Ok(7)));
@@ -96,14 +96,20 @@ mod tests {
     }
 
     #[test]
-    fn it_ends_at_the_deadline_and_when_cancelled() {
-        let missing = || Err::<(), _>(Setback::Passing(io::Error::other("no such name")));
+    fn retries_end_at_deadline_or_cancellation() {
+        let missing = || Err::<(), _>(AttemptFailure::Passing(io::Error::other("no such name")));
         let cancel = AtomicBool::new(false);
-        let short = Patience::quiet(Instant::now() + Duration::from_millis(20), &cancel);
-        assert!(matches!(short.try_until(missing), Err(Setback::Passing(_))));
+        let short = Retry::quiet(Instant::now() + Duration::from_millis(20), &cancel);
+        assert!(matches!(
+            short.try_until(missing),
+            Err(AttemptFailure::Passing(_))
+        ));
         cancel.store(true, Ordering::Relaxed);
-        let long = Patience::quiet(Instant::now() + Duration::from_secs(60), &cancel);
+        let long = Retry::quiet(Instant::now() + Duration::from_secs(60), &cancel);
         let ended = long.try_until(missing);
-        assert!(matches!(ended, Err(Setback::Final(Error::Aborted { .. }))));
+        assert!(matches!(
+            ended,
+            Err(AttemptFailure::Final(Error::Aborted { .. }))
+        ));
     }
 }

@@ -10,10 +10,10 @@ use weft_schedule::WireFormat;
 
 use super::domains::Domain;
 
-/// What messages of up to so many bytes run by.
+/// The algorithm for messages of up to a size.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct ProfileRow {
-    /// The largest message that it is for, all blocks together; without a limit if none.
+    /// The largest message that it is for, all blocks together; unlimited if none.
     pub up_to_bytes: Option<u64>,
     /// The algorithm's name, with its parts.
     pub algorithm: String,
@@ -28,32 +28,32 @@ impl ProfileRow {
     }
 }
 
-/// For collectives, by name: what runs by what, in ascending order of size.
+/// For collectives, by name: their rows, in ascending order of size.
 pub type ProfileTable = BTreeMap<String, Vec<ProfileRow>>;
 
 /// User schedules, by name: the programs of all ranks in text form.
 pub type Schedules = BTreeMap<String, String>;
 
-/// A table that was made for ranks placed in some way.
+/// A table that was made for a certain placement of ranks.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Profile {
-    /// Where it comes from, for messages.
+    /// Its source, for messages.
     pub source: String,
-    /// For each host, in the order of their lowest ranks, the number of its ranks; empty if it
-    /// suits any group.
+    /// The number of ranks of each host, in the order of their lowest ranks; empty if it suits any
+    /// group.
     pub ranks_per_host: Vec<u32>,
-    /// Levels of domains inside hosts: for each rank, the lowest rank of its domain; empty if it is
-    /// for any.
+    /// Levels of domains inside hosts: for each rank, the lowest rank of its domain; empty if it
+    /// suits any.
     pub domains: Vec<Vec<u32>>,
     /// Whether a group that it does not suit is refused, instead of made without it.
     pub required: bool,
-    /// What runs by what.
+    /// The rows by collective.
     pub table: ProfileTable,
     /// The user schedules that the table names.
     pub schedules: Schedules,
 }
 
-/// What users ask of every choice of a group. The same on all ranks.
+/// A user's requirements on every choice of a group. The same on all ranks.
 #[derive(Clone, Default, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Policy {
     /// For collectives, by name: the only algorithm that may be used.
@@ -61,21 +61,22 @@ pub struct Policy {
     /// Whether the bits of sums must not depend on algorithm, tile size and placement.
     pub reproducible: bool,
     /// Levels of units, innermost first: for each level the unit of each rank, by any number.
-    /// Without levels, a unit is what shares memory.
+    /// Without levels, a unit consists of ranks that share memory.
     pub levels: Vec<Vec<u32>>,
     /// The user schedules that calls, `algorithms` and tables may name. A schedule is for one
     /// number of ranks.
     pub schedules: Schedules,
     /// Levels of domains inside hosts, innermost first: for each level the domain of each rank, by
-    /// any number that counts within its host; no level, if hosts are not divided. Where nothing is
-    /// said, what the operating system reports. Without meaning if there are `levels`.
+    /// any number that is unique within its host; no level if hosts are not divided. If none, the
+    /// domains that the operating system reports. Ignored if there are `levels`.
     pub domains: Option<Vec<Vec<u32>>>,
-    /// How sums of `float32` travel between ranks that share no memory, where a call does not say.
+    /// The encoding of `float32` sums between ranks that share no memory, where a call does not
+    /// choose.
     #[serde(with = "WireFormatWord")]
     pub wire: WireFormat,
 }
 
-/// [`WireFormat`] as ranks tell it each other.
+/// [`WireFormat`] in published policies.
 #[derive(Serialize, Deserialize)]
 #[serde(remote = "WireFormat")]
 enum WireFormatWord {
@@ -87,8 +88,8 @@ enum WireFormatWord {
 }
 
 impl Policy {
-    /// What is told when ranks meet: as it is, but with hashes in place of the schedules.
-    pub fn told(&self) -> Policy {
+    /// The form that is published at the rendezvous: with hashes in place of the schedules.
+    pub fn published(&self) -> Policy {
         let hash = |text: &String| format!("{:016x}", text.bytes().map(u64::from).fold(1, mix));
         let hashed = |(name, text): (&String, &String)| (name.clone(), hash(text));
         Policy {
@@ -97,18 +98,21 @@ impl Policy {
         }
     }
 
-    /// A number that differs where anything does.
+    /// A number that differs if anything does.
     pub fn digest(&self) -> u64 {
         let bytes = postcard::to_stdvec(self).expect("writing to memory does not fail");
         bytes.into_iter().map(u64::from).fold(1, mix)
     }
 
-    /// Refuses what another rank has been told differently than the rank called `name`, which has
-    /// `mine`. Both are as [`Policy::told`].
+    /// Rejects another rank whose policy differs from `mine`, that of the rank called `name`. Both
+    /// are as from [`Policy::published`].
+    ///
+    /// # Errors
+    /// [`Error::Config`] that names both ranks, the option and both values.
     pub fn same_as(&self, mine: &Policy, rank: u32, name: &str) -> Result<(), Error> {
-        let differs = |what: &str, theirs: String, mine: String| {
+        let differs = |option: &str, theirs: String, mine: String| {
             Err(Error::Config(format!(
-                "rank {rank} was given {what} {theirs}, {name} {mine}: it must be the same everywhere"
+                "rank {rank} was given {option} {theirs}, {name} {mine}: it must be the same everywhere"
             )))
         };
         if self.algorithms != mine.algorithms {
@@ -147,7 +151,7 @@ impl Policy {
         Ok(())
     }
 
-    /// What holds for some of the ranks.
+    /// The part that applies to some of the ranks.
     pub fn of_ranks(&self, ranks: &[u32]) -> Policy {
         let level = |units: &Vec<u32>| ranks.iter().map(|rank| units[*rank as usize]).collect();
         Policy {
@@ -167,7 +171,7 @@ fn names(pairs: &BTreeMap<String, String>) -> String {
     pairs.join(",")
 }
 
-/// What two builds must have alike to understand each other, as hashes.
+/// The formats that two builds must have in common to understand each other, as hashes.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Formats {
     /// The form of the messages between ranks.
@@ -177,7 +181,7 @@ pub struct Formats {
 }
 
 impl Formats {
-    /// Refuses a rank whose build differs, naming both and what differs.
+    /// Rejects a rank whose build differs, naming both and the difference.
     pub(super) fn same_as(self, mine: Formats, (rank, own): (u32, u32)) -> Result<(), Error> {
         let differing = [
             ("message format", self.messages, mine.messages),
@@ -186,23 +190,23 @@ impl Formats {
         let differing = differing
             .into_iter()
             .find(|(_, theirs, mine)| theirs != mine);
-        differing.map_or(Ok(()), |(what, theirs, mine)| {
+        differing.map_or(Ok(()), |(format, theirs, mine)| {
             Err(Error::Config(format!(
-                "rank {rank} has {what} {theirs:016x}, rank {own} {mine:016x}, though both say that they run the \
+                "rank {rank} has {format} {theirs:016x}, rank {own} {mine:016x}, though both report the \
                  same version of weft: install the same build everywhere"
             )))
         })
     }
 }
 
-/// The job of a process, as launchers and users name it: names of variables and their values. The
-/// most specific comes first.
+/// The job of a process, as named by launchers and users: names of variables and their values, the
+/// most specific first.
 #[derive(Clone, Default, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct JobIdentity(pub Vec<(String, String)>);
 
 impl JobIdentity {
-    /// Refuses a rank of another job. Jobs are compared by the first name that both sides have;
-    /// `name` is what messages call the rank with `mine`.
+    /// Rejects a rank of another job. Jobs are compared by the first name that both sides have;
+    /// `name` is the name of the rank with `mine` in messages.
     pub(super) fn same_as(&self, mine: &JobIdentity, rank: u32, name: &str) -> Result<(), Error> {
         let of_both = mine.0.iter().find_map(|(variable, mine)| {
             let theirs = self.0.iter().find(|(other, _)| other == variable)?;
@@ -219,19 +223,19 @@ impl JobIdentity {
     }
 }
 
-/// What a rank brings to a meeting.
+/// A rank's contribution to a rendezvous.
 #[derive(Clone, Default, Debug)]
-pub struct Terms {
-    /// The job that the process belongs to, where that is known.
+pub struct GroupTerms {
+    /// The job of the process, if it is known.
     pub job: JobIdentity,
     /// Further options that must be the same on all ranks, by name, with their values as text.
     pub settings: BTreeMap<String, String>,
-    /// What all ranks must be told alike.
+    /// The policy, which must be the same on all ranks.
     pub policy: Policy,
-    /// Tables to choose algorithms by. Those of rank 0 count.
+    /// Tables for choosing algorithms. Those of rank 0 count.
     pub profiles: Vec<Profile>,
-    /// The parts of its host that this process lies in.
+    /// The parts of its host that contain this process.
     pub domain: Domain,
-    /// What its build has. [`crate::meet`] fills it in.
+    /// The formats of its build. [`crate::meet`] fills them in.
     pub formats: Formats,
 }
