@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use weft_runtime::{Domain, GroupOptions, JobIdentity, Policy, Schedules, SplitOptions, Terms};
+use weft_runtime::{
+    Domain, GroupOptions, GroupTerms, JobIdentity, Policy, Schedules, SplitOptions,
+};
 use weft_schedule::WireFormat;
 
 use crate::call::wire_format;
@@ -64,7 +66,7 @@ impl Options {
             timeout: optional_duration(py, self.timeout)?.unwrap_or(default.timeout),
             name,
             global_ranks,
-            terms: Terms {
+            terms: GroupTerms {
                 job: JobIdentity(self.job.unwrap_or_default()),
                 settings: self.settings.unwrap_or_default(),
                 policy: Policy {
@@ -77,7 +79,7 @@ impl Options {
                 },
                 profiles: profiles(self.profiles.unwrap_or_default()),
                 domain: Domain::of_this_process(),
-                ..Terms::default()
+                ..GroupTerms::default()
             },
         })
     }

@@ -8,8 +8,7 @@ use std::time::{Duration, Instant};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use weft_runtime::{
-    Error, Patience, PrefixStore, Secret, Store, StoreAccess, TcpStoreServer, TlsCredentials,
-    TlsFiles,
+    Error, PrefixStore, Retry, Secret, Store, StoreAccess, TcpStoreServer, TlsCredentials, TlsFiles,
 };
 
 use crate::error::checked;
@@ -76,19 +75,18 @@ impl PyTcpStore {
         let access = checked(py, access(secret, tls, insecure))?;
         let address = join(host, port);
         let (client, server) = interruptible(py, cancel, |flag| {
-            let patience = Patience {
+            let retry = Retry {
                 deadline,
                 cancel: flag,
                 on_delay: &|why| report(on_delay.as_ref(), why),
             };
-            let server =
-                serve.then(|| TcpStoreServer::start_patiently(&address, &access, &patience));
+            let server = serve.then(|| TcpStoreServer::start_with_retry(&address, &access, &retry));
             let server = server.transpose()?;
             let client = match &server {
                 Some(server) => {
                     weft_runtime::TcpStore::connect_own(server, &address, access, deadline, flag)
                 }
-                None => weft_runtime::TcpStore::connect_patiently(&address, access, &patience),
+                None => weft_runtime::TcpStore::connect_with_retry(&address, access, &retry),
             }?;
             Ok((Arc::new(client), server))
         })?;

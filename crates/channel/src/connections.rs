@@ -1,11 +1,12 @@
 //! The links and channels of a group, for the executor, addresses and messages.
 //!
-//! [Note: Quarantine] What a peer maps of this rank's pool, its channel and the group's scratch
-//! memory, it can write by itself, whatever this rank has been told of it: a process that was
-//! stopped goes on where it was. So that memory is used again only when the peer has detached from
-//! the group, or the kernel has seen the end of its process. Until then it stays with the closed
-//! group, as it is: a peer that goes on may also read it. Over a link that does not map, this
-//! process writes what arrives, so that taking back the grant is enough once the link has ended.
+//! [Note: Quarantine] A peer that has mapped memory of this rank (its pool, its channel, the
+//! group's scratch memory) can write to it at any time, regardless of what this rank knows about
+//! it: a stopped process continues where it was. So that memory is used again only when the peer
+//! has detached from the group, or the kernel has reported the end of its process. Until then it
+//! stays with the closed group, unchanged: a peer that continues may also read it. Over a link that
+//! does not map, this process writes the arriving data, so that revoking the grant is enough once
+//! the link has ended.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,7 +19,7 @@ use weft_transport::{EndpointId, Iovec, Link, LinkError, RegionKey, Segment};
 
 use super::layout::ChannelLayout;
 use super::message::{ControlMessage, GrantedPart};
-use super::parts::{LANES, PARTS, Part, PartSet, Place};
+use super::parts::{ChannelPart, LANES, PARTS, PartSet, Place};
 
 /// Ranges of the pool, for the parts that have memory.
 pub(crate) type PartRanges = [Option<PoolRange>; PARTS];
@@ -26,28 +27,28 @@ pub(crate) type PartRanges = [Option<PoolRange>; PARTS];
 /// The memory that this rank and one peer have granted each other. See `layout.rs`.
 #[derive(Debug)]
 pub struct Channel {
-    /// What the peer has been granted.
+    /// The parts that the peer has been granted.
     granted: PartSet,
-    /// Where it writes in this rank's pool.
+    /// The ranges of this rank's pool that the peer writes to.
     local: PartRanges,
-    /// Where what this rank sends lies before, if the link needs registered memory and it lies in
-    /// none: laid out as the peer's channel.
+    /// Staging memory for data that this rank sends, if the link needs registered memory and the
+    /// data is in none: laid out like the peer's channel.
     staging: PartRanges,
-    /// What the peer has granted, once it has made the group.
+    /// The peer's grants, once it has made the group.
     pub remote: Option<Remote>,
-    /// By lane, for each slot: one more than the last tile for which this rank put something there.
+    /// By lane, for each slot: one more than the last tile for which this rank put data there.
     pub landed: [Vec<u64>; LANES],
 }
 
 impl Channel {
-    /// Where a place lies in this rank's pool, of a part that the peer has been granted.
+    /// The offset in this rank's pool of a place in a part that the peer has been granted.
     pub fn at(&self, place: Place) -> u64 {
         at(&self.local, place)
     }
 
-    /// Where the words of the channel begin.
+    /// The offset of the channel's words.
     pub fn words(&self) -> u64 {
-        self.at(Part::FIRST.start())
+        self.at(ChannelPart::FIRST.start())
     }
 
     /// Whether both sides have granted all of these parts.
@@ -56,7 +57,8 @@ impl Channel {
         self.granted.contains(parts) && remote.is_some_and(|remote| remote.has(parts))
     }
 
-    /// Where what the peer shall find at a place must be copied first, if it must.
+    /// The offset of the staging memory for data whose destination is this place, if it must be
+    /// staged.
     pub fn staging(&self, place: Place) -> Option<u64> {
         let range = self.staging[place.part.index()].as_ref()?;
         Some(range.offset + place.offset)
@@ -69,30 +71,30 @@ fn at(ranges: &PartRanges, place: Place) -> u64 {
     range.map_or(0, |range| range.offset) + place.offset
 }
 
-/// Where parts lie in a peer's pool that this rank may use.
+/// The parts in a peer's pool that this rank may use.
 #[derive(Clone, Debug)]
 pub struct Remote {
     granted: PartSet,
     channel: [u64; PARTS],
     scratch: [u64; PARTS],
-    /// The pool, where loads and stores reach it.
+    /// The pool, if it is mapped for loads and stores.
     pub pool: Option<Arc<Segment>>,
 }
 
 impl Remote {
-    /// Where a place of the channel lies, of a part that was granted.
+    /// The offset of a place of the channel, in a granted part.
     pub fn channel(&self, place: Place) -> u64 {
         self.channel[place.part.index()] + place.offset
     }
 
-    /// Where a place of the peer's scratch memory lies, of a part that was granted.
+    /// The offset of a place of the peer's scratch memory, in a granted part.
     pub fn scratch(&self, place: Place) -> u64 {
         self.scratch[place.part.index()] + place.offset
     }
 
-    /// Where the words of the channel begin.
+    /// The offset of the channel's words.
     pub fn words(&self) -> u64 {
-        self.channel(Part::FIRST.start())
+        self.channel(ChannelPart::FIRST.start())
     }
 
     fn has(&self, parts: PartSet) -> bool {
@@ -100,30 +102,30 @@ impl Remote {
     }
 }
 
-/// A group's ranks, as far as this rank is connected to them.
+/// A group's ranks, and this rank's connections to them.
 pub struct Connections {
     /// The group's identity.
     pub group: u64,
     /// This rank's number.
     pub rank: u32,
-    /// What the ranks agreed on when they met.
+    /// The agreement of the ranks at the rendezvous.
     pub meeting: Meeting,
-    /// Where things lie in channels.
+    /// The layout of channels.
     pub layout: ChannelLayout,
     /// The links, by rank.
     pub links: Vec<Option<Arc<dyn Link>>>,
     /// The channels, by rank.
     pub channels: Vec<Option<Channel>>,
-    /// This rank's temporary memory, as far as it is taken.
+    /// This rank's scratch memory, as far as it is allocated.
     scratch: PartRanges,
-    /// Ranks from which nothing more comes: they have left, ended their link, or are lost.
+    /// Ranks from which nothing more arrives: they have left, ended their link, or are lost.
     pub left: Vec<bool>,
-    /// Those that have left it in order, and touch nothing of this rank's any more.
+    /// Ranks that have left in order, and access no memory of this rank any more.
     pub detached: Vec<bool>,
-    /// The memory of the caller's that links read where it lies.
+    /// The caller's memory that links read in place.
     pub registrations: Arc<Registrations>,
     staged_bytes: AtomicU64,
-    /// What is done with tiles, while somebody traces it.
+    /// The stages of tiles, while they are traced.
     pub stages: Arc<StageTrace>,
 }
 
@@ -176,14 +178,14 @@ impl Connections {
         found.map(|rank| rank as u32)
     }
 
-    /// Whether there are ranks that may call, as there is no link to them yet.
+    /// Whether ranks without a link yet may still connect.
     pub fn may_be_called(&self) -> bool {
         let unlinked = |rank: &u32| self.links[*rank as usize].is_none();
         let mut others = (0..self.size()).filter(|rank| *rank != self.rank && unlinked(rank));
         others.any(|rank| !self.left[rank as usize])
     }
 
-    /// Whether this rank reaches another over this link.
+    /// Whether this link connects this rank to another.
     pub fn is_over(&self, rank: u32, link: &Arc<dyn Link>) -> bool {
         let used = &self.links[rank as usize];
         used.as_ref().is_some_and(|used| Arc::ptr_eq(used, link))
@@ -194,14 +196,17 @@ impl Connections {
         self.links[rank as usize].is_some() && self.channels[rank as usize].is_some()
     }
 
-    /// Where a peer has granted its memory, if it has.
+    /// A peer's grants, if it has sent any.
     #[inline]
     pub fn remote(&self, rank: u32) -> Option<&Remote> {
         self.channels[rank as usize].as_ref()?.remote.as_ref()
     }
 
-    /// Makes sure that there is a channel to a peer over this link, and tells that peer so. It has
-    /// no memory yet.
+    /// Makes sure that there is a channel to a peer over this link, and notifies the peer. The
+    /// channel has no memory yet.
+    ///
+    /// # Errors
+    /// [`Error::PeerLost`] if the link has ended.
     pub fn open_channel(&mut self, rank: u32, link: &Arc<dyn Link>) -> Result<(), Error> {
         let peer = rank as usize;
         if self.links[peer].is_none() {
@@ -217,11 +222,14 @@ impl Connections {
             remote: None,
             landed: [(); LANES].map(|()| vec![0; self.layout.slots]),
         });
-        self.tell_granted(rank, link, vec![])
+        self.send_grant(rank, link, vec![])
     }
 
-    /// Takes memory for these parts, as far as that is not done, and grants it to ranks to which
-    /// there are channels.
+    /// Allocates memory for these parts, where that is not done yet, and grants it to ranks to
+    /// which there are channels.
+    ///
+    /// # Errors
+    /// [`Error::Config`] if the pool is exhausted, or [`Error::PeerLost`] if a link has ended.
     pub fn grant(
         &mut self,
         pool: &Pool,
@@ -262,8 +270,8 @@ impl Connections {
             let may_write = local.as_ref().map(|local| local.range());
             channel.local[index] = local;
             if let Some(range) = may_write {
-                let told = link.grant(RegionKey::POOL, range);
-                told.map_err(|error| lost(&self.meeting, rank, error))?;
+                let granted = link.grant(RegionKey::POOL, range);
+                granted.map_err(|error| lost(&self.meeting, rank, error))?;
             }
             granted.push(GrantedPart {
                 part: part.number(),
@@ -272,10 +280,10 @@ impl Connections {
             });
             channel.granted = channel.granted | part;
         }
-        self.tell_granted(rank, &link, granted)
+        self.send_grant(rank, &link, granted)
     }
 
-    fn tell_granted(
+    fn send_grant(
         &self,
         rank: u32,
         link: &Arc<dyn Link>,
@@ -283,12 +291,15 @@ impl Connections {
     ) -> Result<(), Error> {
         let group = self.group;
         let grant = ControlMessage::Grant { group, parts };
-        let told = link.message(&grant.encode());
-        told.map_err(|error| lost(&self.meeting, rank, error))
+        let sent = link.message(&grant.encode());
+        sent.map_err(|error| lost(&self.meeting, rank, error))
     }
 
-    /// Takes note of what a peer has granted. An offset outside its pool is a breach of the
-    /// protocol, and so is another one for what it has granted before.
+    /// Records a peer's grants. An offset outside its pool violates the protocol, and so does
+    /// another offset for a part that it has granted before.
+    ///
+    /// # Errors
+    /// [`LinkError::Protocol`] for a grant that is not allowed.
     pub fn granted(&mut self, rank: u32, parts: &[GrantedPart]) -> Result<(), LinkError> {
         let (link, local) = (
             &self.links[rank as usize],
@@ -304,9 +315,12 @@ impl Connections {
             pool: link.memory(RegionKey::POOL),
         });
         for granted in parts {
-            let part = Part::numbered(granted.part).filter(|part| !remote.has((*part).into()));
+            let part =
+                ChannelPart::numbered(granted.part).filter(|part| !remote.has((*part).into()));
             let Some(part) = part else {
-                return Err(LinkError::Protocol("a grant of what is not missing".into()));
+                return Err(LinkError::Protocol(
+                    "a grant of a part that was granted before".into(),
+                ));
             };
             let fits = |start: u64, bytes: u64| {
                 let end = start.checked_add(bytes);
@@ -332,12 +346,12 @@ impl Connections {
         channel.is_some_and(|channel| channel.is_granted(parts))
     }
 
-    /// Where a place lies in this rank's scratch memory, of a part that it has granted.
+    /// The offset of a place in this rank's scratch memory, in a part that it has granted.
     pub fn scratch(&self, place: Place) -> u64 {
         at(&self.scratch, place)
     }
 
-    /// An address in a peer's pool, of what it has granted; null where that is not mapped.
+    /// An address in a peer's pool, in a granted part; null if the pool is not mapped.
     pub fn peer(&self, rank: u32, offset: impl Fn(&Remote) -> u64) -> *mut u8 {
         let mapped = self.remote(rank).and_then(|remote| {
             let base = remote.pool.as_ref()?.base().as_ptr();
@@ -346,30 +360,30 @@ impl Connections {
         mapped.unwrap_or(std::ptr::null_mut())
     }
 
-    /// Whether what is sent to a peer must lie in memory that the link knows.
+    /// Whether data sent to a peer must be in memory that is registered with the link.
     pub fn needs_registration(&self, rank: u32) -> bool {
         let link = self.links[rank as usize].as_ref();
         link.is_some_and(|link| link.capabilities().needs_registration)
     }
 
-    /// Memory of the caller's as the link to a peer reads it where it lies, if all of it is
+    /// The caller's memory in the form that the link to a peer reads in place, if all of it is
     /// registered.
     pub fn registered(&self, rank: u32, pieces: &[Iovec]) -> Option<Vec<RegisteredPiece>> {
         let kind = self.links[rank as usize].as_ref()?.kind();
         self.registrations.find_all(kind, pieces)
     }
 
-    /// Takes note of memory that was copied before it is sent.
+    /// Counts bytes that were copied before they are sent.
     pub fn count_staged(&self, bytes: u64) {
         self.staged_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// How much of that there was.
+    /// The number of such bytes.
     pub fn staged_bytes(&self) -> u64 {
         self.staged_bytes.load(Ordering::Relaxed)
     }
 
-    /// Whether a peer may still write into what it was granted. See [Note: Quarantine].
+    /// Whether a peer may still write into memory that it was granted. See [Note: Quarantine].
     pub fn may_be_written_by(&self, rank: u32) -> bool {
         let peer = rank as usize;
         match &self.links[peer] {
@@ -381,7 +395,7 @@ impl Connections {
         }
     }
 
-    /// The size of what peers have been granted, in bytes.
+    /// The size of all grants to peers, in bytes.
     pub fn granted_bytes(&self) -> u64 {
         let channels = self.channels.iter().flatten();
         let granted = channels.flat_map(|channel| &channel.local);
@@ -392,7 +406,7 @@ impl Connections {
             .sum()
     }
 
-    /// Takes a peer's channel back: its memory, which is the pool's again.
+    /// Takes back a peer's channel: its memory is returned to the pool.
     pub fn take_channel(&mut self, rank: u32) -> Vec<PoolRange> {
         let Some(channel) = self.channels[rank as usize].take() else {
             return vec![];
@@ -405,22 +419,22 @@ impl Connections {
         ranges.flatten().collect()
     }
 
-    /// What is left once all channels are taken back.
+    /// The memory that remains once all channels are taken back.
     pub fn into_scratch(self) -> impl Iterator<Item = PoolRange> {
         self.scratch.into_iter().flatten()
     }
 
-    /// Sends a control message to all members that there are links to.
-    pub fn tell_all(&self, message: &ControlMessage) {
+    /// Sends a control message to all members to which there are links.
+    pub fn send_to_all(&self, message: &ControlMessage) {
         let bytes = message.encode();
         for link in self.links.iter().flatten() {
-            // A link that fails is noticed when it is read.
+            // A failure of the link is detected when it is read.
             let _ = link.message(&bytes);
         }
     }
 }
 
-/// Memory for a part that has so many bytes.
+/// Memory for a part of this many bytes.
 fn take(pool: &Pool, bytes: u64) -> Result<Option<PoolRange>, Error> {
     match bytes {
         0 => Ok(None),
@@ -433,8 +447,8 @@ fn lost(meeting: &Meeting, rank: u32, error: LinkError) -> Error {
     Error::from_link(error, Some(rank), host)
 }
 
-/// The ranks that this one keeps control links to, so that news reach everybody: those 1, 2, 4 ...
-/// before and after it.
+/// The ranks to which this one keeps control links, so that messages reach every rank: those 1, 2,
+/// 4 ... before and after it.
 pub fn control_neighbours(rank: u32, size: u32) -> Vec<u32> {
     let distances = std::iter::successors(Some(1), |d| Some(d * 2)).take_while(|d| *d < size);
     let mut ranks: Vec<u32> = distances

@@ -1,4 +1,4 @@
-//! What two builds must have alike to understand each other, as hashes.
+//! The formats that two builds must have in common to understand each other, as hashes.
 
 use std::time::Duration;
 
@@ -10,10 +10,10 @@ use weft_call::{Fingerprint, mix};
 use super::layout::{
     CLAIMS, ChannelLayout, FRAGMENT_BYTES, FRAGMENTS, INLINE_HEADER, INLINE_SLOTS,
 };
-use super::layout::{Room, SMALL_RECEIVE, SMALL_SCRATCH};
+use super::layout::{SMALL_RECEIVE, SMALL_SCRATCH, SlotSize};
 use super::message::{ControlMessage, GrantedPart, SplitCall};
 use super::one_sided::{CellOp, CellUpdate, OneSidedWord};
-use super::parts::Part;
+use super::parts::ChannelPart;
 
 /// The formats of this build.
 pub fn formats() -> Formats {
@@ -34,7 +34,7 @@ fn layouts() -> String {
         [0, 1, 50].map(|millis| {
             let layout = ChannelLayout::new(size, Duration::from_millis(millis));
             let bytes = |part| (layout.channel_bytes(part), layout.scratch_bytes(part));
-            let parts: Vec<(u64, u64)> = Part::all().map(bytes).collect();
+            let parts: Vec<(u64, u64)> = ChannelPart::all().map(bytes).collect();
             format!("{layout:?} {parts:?}")
         })
     });
@@ -44,8 +44,8 @@ fn layouts() -> String {
         FRAGMENT_BYTES,
         INLINE_HEADER as u64,
         INLINE_SLOTS,
-        Room::Small.stride(),
-        Room::Large.stride(),
+        SlotSize::Small.stride(),
+        SlotSize::Large.stride(),
         SMALL_RECEIVE,
         SMALL_SCRATCH,
     ];
@@ -139,7 +139,7 @@ fn samples() -> Vec<ControlMessage> {
     samples
 }
 
-/// One word of each kind.
+/// One message of each kind.
 fn shrink_samples(group: u64) -> impl Iterator<Item = ControlMessage> {
     let (ballot, members) = (15, Ranks::from([16]));
     let steps = [
@@ -170,7 +170,7 @@ fn shrink_samples(group: u64) -> impl Iterator<Item = ControlMessage> {
     })
 }
 
-/// One word of each kind, with each change of a cell.
+/// One message of each kind, with each change of a cell.
 fn one_sided_samples(group: u64) -> impl Iterator<Item = ControlMessage> {
     let (piece, offset, bytes, id, value) = (17, 18, 19, 20, 21);
     let ops = [
@@ -210,7 +210,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn they_are_the_same_in_every_run_and_tell_layouts_apart() {
+    fn formats_are_stable_and_depend_on_layouts() {
         assert_eq!(formats(), formats());
         assert_ne!(formats().messages, formats().memory);
         assert!(layouts().contains("slots"), "{}", layouts());

@@ -1,122 +1,121 @@
-//! Layout of what one rank grants to one peer of one group, part by part: see [Note: Parts] in
-//! `parts.rs`.
+//! Layout of the memory that one rank grants to one peer of one group, part by part: see [Note:
+//! Parts] in `parts.rs`.
 //!
 //! All words are written by the peer and read by the owner. Tiles are counted per lane, over all
 //! operations that ran in it, the same on every rank: tile g uses slot g modulo slots. See
 //! [Note: Lanes and slots] in `operation.rs`.
 //!
-//! [Note: Windows] What one operation may have under way is its slots, at all peers together. A
-//! slot is free again when its bytes have crossed a link, what was made of them has crossed one,
-//! and the credit has come back: after one and a half round trips where the schedule sends
-//! everything at most twice, and twice that where bytes queue behind those of other tiles, as they
-//! must if the link shall never idle. Two slots are enough where that takes microseconds: within a
-//! host. Over a network every step waits for threads of several hosts, which compute as well: each
-//! has its turn some milliseconds after it could go on, and a line of 1 Gbit/s with two slots is
-//! idle half of that time. So there are eight. Links with delay get as many as they carry
-//! meanwhile, as far as memory allows: of the size that slots have anyway, so that tiles stay as
-//! they are, and for all lanes, so that priorities do not make an operation slower.
+//! [Note: Windows] The data that one operation may have under way is its slots, at all peers
+//! together. A slot is free again when its bytes have crossed a link, the result made from them has
+//! crossed one, and the credit has returned: after one and a half round trips where the schedule
+//! sends everything at most twice, and twice that where bytes queue behind those of other tiles, as
+//! they must if the link is never to be idle. Two slots are enough where that takes microseconds:
+//! within a host. Over a network every step waits for threads of several hosts, which compute as
+//! well: each gets its turn some milliseconds after it could continue, and a line of 1 Gbit/s with
+//! two slots is idle half of that time. So there are eight. Links with delay get as many as they
+//! can transfer meanwhile, as far as memory allows: of unchanged size, so that tiles stay as they
+//! are, and for all lanes, so that priorities do not make an operation slower.
 
 use std::time::Duration;
 
 use weft_bootstrap::is_delayed;
 use weft_schedule::TileLimits;
 
-use super::parts::{LANES, ORDINARY_LANES, Part, Place};
+use super::parts::{ChannelPart, LANES, ORDINARY_LANES, Place};
 
-/// Tiles of one operation that can be under way at once, where no link crosses a network.
+/// The most tiles of one operation under way, where no link crosses a network.
 pub const SLOTS: usize = 2;
 /// The same over a network without delay.
 const NETWORK_SLOTS: usize = 8;
-/// For so many round trips of a link with delay a lane has slots: see [Note: Windows].
+/// The round trips of a link with delay that a lane's slots cover: see [Note: Windows].
 const ROUND_TRIPS: f64 = 3.5;
-/// What a link with delay is taken to carry, in bytes per second: 10 Gbit/s. Nobody knows before
-/// it was tried.
+/// The assumed rate of a link with delay, in bytes per second: 10 Gbit/s. The real rate is unknown
+/// before it is used.
 const DELAYED_RATE: f64 = 1.25e9;
-/// What the slots of a lane take of a rank's pool at most, in bytes, unless they are [`SLOTS`] or
-/// fewer: receive buffers of all peers, and scratch memory.
+/// The most memory that a lane's slots take of a rank's pool, in bytes, unless they are [`SLOTS`]
+/// or fewer: receive buffers of all peers, and scratch memory.
 const LANE_BYTES_MAX: u64 = 24 << 20;
-/// Claimable steps that others than their owner may execute: those with lower numbers.
+/// Claimable steps that ranks other than their owner may execute: those with lower numbers.
 pub const CLAIMS: u32 = 64;
-/// Fragments of point-to-point messages that can be under way at once.
+/// The most fragments of point-to-point messages under way.
 pub const FRAGMENTS: usize = 4;
 /// The size of such a fragment, in bytes.
 pub const FRAGMENT_BYTES: u64 = 64 << 10;
 
-/// Groups of at most so many ranks have a calling-thread path: everybody signals to everybody.
+/// Groups of at most this many ranks have a calling-thread path: every rank signals to every other.
 pub const INLINE_RANKS: usize = 16;
-/// The size of a slot for what is small in the temporary memory of a pair of ranks, in bytes.
+/// The size of a slot for small data in the temporary memory of a pair of ranks, in bytes.
 pub const SMALL_RECEIVE: u64 = 1 << 10;
 /// The same for a rank's temporary memory.
 pub const SMALL_SCRATCH: u64 = 2 << 10;
-/// What lies before the payload in its slot, in bytes: flag, fingerprint, and where symmetric
-/// memory lies.
+/// The bytes before the payload in its slot: flag, fingerprint, and the location of symmetric
+/// memory.
 pub const INLINE_HEADER: usize = 48;
-/// The cache line that the header is in, in bytes: a payload that does not fit in begins behind it.
+/// The cache line of the header, in bytes: a payload that does not fit into it begins behind it.
 pub const INLINE_LINE: u64 = 64;
-/// How many inline operations leave something in a channel before the next overwrites the first.
+/// How many inline operations use a channel before the next overwrites the first.
 pub const INLINE_SLOTS: u64 = 8;
-/// How many have temporary memory of their own: no peer touches it any more once the operation has
+/// How many have their own temporary memory: no peer accesses it any more once the operation has
 /// ended here.
 pub const INLINE_SCRATCHES: u64 = 2;
 
-/// Which of its slots an inline operation uses, by what it puts into them.
+/// The kind of slot that an inline operation uses, by the size of its data.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum Room {
+pub enum SlotSize {
     /// A payload that fits in a small slot.
     Small,
     /// Everything else.
     Large,
 }
 
-impl Room {
-    /// What an inline operation can put for one peer, in bytes.
+impl SlotSize {
+    /// The most bytes that an inline operation can put for one peer.
     pub const fn receive_bytes(self) -> u64 {
         match self {
-            Room::Small => SMALL_RECEIVE - INLINE_LINE,
-            Room::Large => 32 << 10,
+            SlotSize::Small => SMALL_RECEIVE - INLINE_LINE,
+            SlotSize::Large => 32 << 10,
         }
     }
 
     /// The temporary memory of a rank for one inline operation, in bytes.
     pub const fn scratch_bytes(self) -> u64 {
         match self {
-            Room::Small => SMALL_SCRATCH,
-            Room::Large => 256 << 10,
+            SlotSize::Small => SMALL_SCRATCH,
+            SlotSize::Large => 256 << 10,
         }
     }
 
-    /// How far apart the slots of a channel lie, in bytes.
+    /// The distance between the slots of a channel, in bytes.
     #[inline]
     pub const fn stride(self) -> u64 {
         (INLINE_LINE + self.receive_bytes()).next_multiple_of(SPACING)
     }
 
     /// The part that has these slots.
-    pub const fn part(self) -> Part {
+    pub const fn part(self) -> ChannelPart {
         match self {
-            Room::Small => Part::FIRST,
-            Room::Large => Part::INLINE,
+            SlotSize::Small => ChannelPart::FIRST,
+            SlotSize::Large => ChannelPart::INLINE,
         }
     }
 }
 
-/// Words lie this far apart, in bytes, so that no two share a cache line or its prefetched
-/// neighbour.
+/// The distance between words, in bytes: no two share a cache line or its prefetched neighbour.
 const SPACING: u64 = 128;
 
-/// The sizes that every rank of a group agrees on, as a function of its number of ranks.
+/// The sizes on which every rank of a group agrees, as a function of its number of ranks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ChannelLayout {
-    /// The temporary memory per slot, and what else bounds a tile.
+    /// The temporary memory per slot, and further bounds of a tile.
     pub limits: TileLimits,
-    /// Tiles of one operation that can be under way at once.
+    /// The most tiles of one operation under way.
     pub slots: usize,
-    /// The slots of inline operations: none where there are too many ranks for any.
+    /// The slots of inline operations: 0 where there are too many ranks for them.
     inline_slots: u64,
 }
 
 impl ChannelLayout {
-    /// For a group of so many ranks, whose links have this round trip.
+    /// The layout of a group of `ranks` ranks, whose links have this round trip.
     pub fn new(ranks: u32, round_trip: Duration) -> Self {
         let limits = TileLimits::of_group(ranks);
         ChannelLayout {
@@ -130,34 +129,36 @@ impl ChannelLayout {
     }
 
     /// The size of a part of a channel, in bytes.
-    pub fn channel_bytes(self, part: Part) -> u64 {
+    pub fn channel_bytes(self, part: ChannelPart) -> u64 {
         match (part, part.lanes()) {
             (_, Some((_, lanes))) => (lanes * self.slots) as u64 * self.limits.receive_bytes,
-            (Part::FIRST, _) => self.inline(Room::Small).offset + self.inline_bytes(Room::Small),
-            (Part::SMALL_TILES, _) => (LANES * self.slots) as u64 * SMALL_RECEIVE,
-            (Part::INLINE, _) => self.inline_bytes(Room::Large),
-            (Part::FRAGMENTS, _) => FRAGMENTS as u64 * FRAGMENT_BYTES,
+            (ChannelPart::FIRST, _) => {
+                self.inline(SlotSize::Small).offset + self.inline_bytes(SlotSize::Small)
+            }
+            (ChannelPart::SMALL_TILES, _) => (LANES * self.slots) as u64 * SMALL_RECEIVE,
+            (ChannelPart::INLINE, _) => self.inline_bytes(SlotSize::Large),
+            (ChannelPart::FRAGMENTS, _) => FRAGMENTS as u64 * FRAGMENT_BYTES,
             _ => 0,
         }
     }
 
     /// The size of a part of a group's scratch memory, in bytes.
-    pub fn scratch_bytes(self, part: Part) -> u64 {
-        let inline = |room: Room| match self.inline_slots {
+    pub fn scratch_bytes(self, part: ChannelPart) -> u64 {
+        let inline = |room: SlotSize| match self.inline_slots {
             0 => 0,
             _ => INLINE_SCRATCHES * room.scratch_bytes(),
         };
         match (part, part.lanes()) {
             (_, Some((_, lanes))) => (lanes * self.slots) as u64 * self.limits.scratch_bytes,
-            (Part::FIRST, _) => inline(Room::Small),
-            (Part::SMALL_TILES, _) => (LANES * self.slots) as u64 * SMALL_SCRATCH,
-            (Part::INLINE, _) => inline(Room::Large),
-            (Part::CLAIMS, _) => self.claim(LANES, 0, 0).offset,
+            (ChannelPart::FIRST, _) => inline(SlotSize::Small),
+            (ChannelPart::SMALL_TILES, _) => (LANES * self.slots) as u64 * SMALL_SCRATCH,
+            (ChannelPart::INLINE, _) => inline(SlotSize::Large),
+            (ChannelPart::CLAIMS, _) => self.claim(LANES, 0, 0).offset,
             _ => 0,
         }
     }
 
-    fn inline_bytes(self, room: Room) -> u64 {
+    fn inline_bytes(self, room: SlotSize) -> u64 {
         self.inline_slots * room.stride()
     }
 
@@ -167,88 +168,94 @@ impl ChannelLayout {
         (g % self.slots as u64) as usize
     }
 
-    /// Where a slot's flag line lies among the words of the first part: a flag, and behind it the
-    /// fingerprint of the operation.
+    /// The offset of a slot's flag line among the words of the first part: a flag, and behind it
+    /// the fingerprint of the operation.
     #[inline]
     pub fn flag(self, lane: usize, slot: usize) -> u64 {
         (lane * self.slots + slot) as u64 * SPACING
     }
 
-    /// Where a lane's credit lies: the number of tiles that the peer has ended.
+    /// The offset of a lane's credit: the number of tiles that the peer has ended.
     #[inline]
     pub fn credit(self, lane: usize) -> u64 {
         self.flag(LANES, 0) + lane as u64 * SPACING
     }
 
-    /// Where the number of fragments lies that the peer has sent.
+    /// The offset of the number of fragments that the peer has sent.
     pub fn fragments_sent(self) -> u64 {
         self.credit(LANES)
     }
 
-    /// Where the number of fragments lies that the peer has taken in.
+    /// The offset of the number of fragments that the peer has received.
     pub fn fragments_taken(self) -> u64 {
         self.fragments_sent() + SPACING
     }
 
-    /// Where a word lies that says nothing: the peer signals there to wake whoever waits for what
-    /// it has written to symmetric memory.
+    /// The offset of a word without meaning: the peer signals there to wake a thread that waits for
+    /// data in symmetric memory.
     pub fn bell(self) -> u64 {
         self.fragments_taken() + SPACING
     }
 
-    /// Where the first slot of inline operations lies.
-    pub fn inline(self, room: Room) -> Place {
+    /// The place of the first slot of inline operations.
+    pub fn inline(self, room: SlotSize) -> Place {
         Place {
             part: room.part(),
             offset: match room {
-                Room::Small => self.bell() + SPACING,
-                Room::Large => 0,
+                SlotSize::Small => self.bell() + SPACING,
+                SlotSize::Large => 0,
             },
         }
     }
 
-    /// Where a fragment lies.
+    /// The place of a fragment.
     pub fn fragment(self, slot: usize) -> Place {
         Place {
-            part: Part::FRAGMENTS,
+            part: ChannelPart::FRAGMENTS,
             offset: slot as u64 * FRAGMENT_BYTES,
         }
     }
 
-    /// Where a slot's receive buffer lies.
+    /// The place of a slot's receive buffer.
     #[inline]
     pub fn receive(self, small: bool, lane: usize, slot: usize) -> Place {
         match small {
-            true => self.slot(Part::SMALL_TILES, 0, (lane, slot), SMALL_RECEIVE),
+            true => self.slot(ChannelPart::SMALL_TILES, 0, (lane, slot), SMALL_RECEIVE),
             false => self.large_slot(lane, slot, self.limits.receive_bytes),
         }
     }
 
-    /// Where a slot lies in the group's scratch memory.
+    /// The place of a slot in the group's scratch memory.
     #[inline]
     pub fn scratch(self, small: bool, lane: usize, slot: usize) -> Place {
         match small {
-            true => self.slot(Part::SMALL_TILES, 0, (lane, slot), SMALL_SCRATCH),
+            true => self.slot(ChannelPart::SMALL_TILES, 0, (lane, slot), SMALL_SCRATCH),
             false => self.large_slot(lane, slot, self.limits.scratch_bytes),
         }
     }
 
-    /// Where the word of a claimable step lies in its owner's scratch memory. See
+    /// The place of a claimable step's word in its owner's scratch memory. See
     /// `weft_transport::claim`.
     pub fn claim(self, lane: usize, slot: usize, id: u32) -> Place {
         let words = u64::from(CLAIMS) * SPACING;
-        let place = self.slot(Part::CLAIMS, 0, (lane, slot), words);
+        let place = self.slot(ChannelPart::CLAIMS, 0, (lane, slot), words);
         place.plus(u64::from(id) * SPACING)
     }
 
     fn large_slot(self, lane: usize, slot: usize, bytes: u64) -> Place {
-        let part = Part::tiles(lane);
+        let part = ChannelPart::tiles(lane);
         let first = part.lanes().map_or(0, |(first, _)| first);
         self.slot(part, first, (lane, slot), bytes)
     }
 
-    /// Where the slots of a part lie, of lanes from `first` on and of so many bytes each.
-    fn slot(self, part: Part, first: usize, (lane, slot): (usize, usize), bytes: u64) -> Place {
+    /// The place of a slot in a part, with the lanes from `first` on and slots of `bytes` bytes.
+    fn slot(
+        self,
+        part: ChannelPart,
+        first: usize,
+        (lane, slot): (usize, usize),
+        bytes: u64,
+    ) -> Place {
         Place {
             part,
             offset: ((lane - first) * self.slots + slot) as u64 * bytes,
@@ -256,7 +263,7 @@ impl ChannelLayout {
     }
 }
 
-/// How many slots a lane has. See [Note: Windows].
+/// The number of slots of a lane. See [Note: Windows].
 fn slots(ranks: u32, limits: TileLimits, round_trip: Duration) -> usize {
     if round_trip.is_zero() {
         return SLOTS;
@@ -289,7 +296,7 @@ mod tests {
     const MILLIS: [u64; 4] = [0, 1, 10, 200];
 
     #[test]
-    fn groups_within_a_host_have_two_slots_and_others_more() {
+    fn slots_depend_on_network_and_delay() {
         let slots = |ranks, micros| ChannelLayout::new(ranks, Duration::from_micros(micros)).slots;
         for ranks in [1, 2, 4, 64, 1000] {
             assert_eq!(slots(ranks, 0), SLOTS);
@@ -340,7 +347,7 @@ mod tests {
                 .collect();
             words.sort_unstable();
             assert!(words.windows(2).all(|pair| pair[0] + SPACING <= pair[1]));
-            assert!(words[words.len() - 1] + SPACING <= layout.inline(Room::Small).offset);
+            assert!(words[words.len() - 1] + SPACING <= layout.inline(SlotSize::Small).offset);
             let slots = || (0..LANES).flat_map(|lane| (0..slots).map(move |slot| (lane, slot)));
             let (receive, scratch) = (layout.limits.receive_bytes, layout.limits.scratch_bytes);
             check(layout.fragments(), FRAGMENT_BYTES, |part| {
@@ -368,13 +375,14 @@ mod tests {
         }
     }
 
-    /// Places of so many bytes each do not overlap, and lie within their parts, which they fill.
-    fn check(places: impl Iterator<Item = Place>, bytes: u64, size: impl Fn(Part) -> u64) {
+    /// Checks that places of `bytes` bytes each do not overlap, and are within their parts, which
+    /// they fill.
+    fn check(places: impl Iterator<Item = Place>, bytes: u64, size: impl Fn(ChannelPart) -> u64) {
         let mut places: Vec<(u8, u64)> = places
             .map(|place| (place.part.number(), place.offset))
             .collect();
         places.sort_unstable();
-        for part in Part::all() {
+        for part in ChannelPart::all() {
             let of_part = places.iter().filter(|(number, _)| *number == part.number());
             let offsets: Vec<u64> = of_part.map(|(_, offset)| *offset).collect();
             let expected = (0..offsets.len() as u64).map(|index| index * bytes);
@@ -386,12 +394,12 @@ mod tests {
     }
 
     #[test]
-    fn a_group_of_few_ranks_takes_little_for_few_bytes() {
+    fn small_group_uses_little_memory() {
         let layout = ChannelLayout::new(2, Duration::ZERO);
-        assert!(layout.channel_bytes(Part::FIRST) <= 12 << 10);
-        assert!(layout.scratch_bytes(Part::FIRST) <= 4 << 10);
-        assert!(layout.channel_bytes(Part::SMALL_TILES) <= 16 << 10);
-        assert!(layout.scratch_bytes(Part::SMALL_TILES) <= 32 << 10);
+        assert!(layout.channel_bytes(ChannelPart::FIRST) <= 12 << 10);
+        assert!(layout.scratch_bytes(ChannelPart::FIRST) <= 4 << 10);
+        assert!(layout.channel_bytes(ChannelPart::SMALL_TILES) <= 16 << 10);
+        assert!(layout.scratch_bytes(ChannelPart::SMALL_TILES) <= 32 << 10);
     }
 
     #[test]

@@ -14,4 +14,4 @@ pub use layout::*;
 pub use message::{ControlMessage, ENVELOPE_BYTES, GrantedPart, SplitCall};
 pub use one_sided::CellOp;
 pub use one_sided::{CellUpdate, OneSidedWord};
-pub use parts::{LANES, Part, PartSet, Place};
+pub use parts::{ChannelPart, LANES, PartSet, Place};

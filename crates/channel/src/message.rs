@@ -7,8 +7,8 @@ use weft_call::Fingerprint;
 
 use super::one_sided::OneSidedWord;
 
-/// More than the messages take that have to do with point-to-point messages and one-sided
-/// operations: numbers for what it is, and five others.
+/// An upper bound of the messages for point-to-point messages and one-sided operations: a number
+/// for the kind, and five others.
 pub const ENVELOPE_BYTES: usize = 64;
 
 /// A group that was split off: the call of one rank.
@@ -18,7 +18,7 @@ pub struct SplitCall {
     pub child: u64,
     /// The name of the new group.
     pub name: String,
-    /// How many calls with this name came before it.
+    /// The number of earlier calls with this name.
     pub number: usize,
     /// Its ranks.
     pub ranks: Vec<u32>,
@@ -27,57 +27,58 @@ pub struct SplitCall {
 }
 
 impl SplitCall {
-    /// Whether another rank has made the same group by the call in this one's place.
+    /// Whether another rank has made the same group by its corresponding call.
     pub fn agrees_with(&self, other: &SplitCall) -> bool {
         self.ranks == other.ranks && self.policy == other.policy
     }
 }
 
-/// Where a part lies in the sender's pool that the receiver may use.
+/// The location of a part in the sender's pool that the receiver may use.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct GrantedPart {
     /// Its number.
     pub part: u8,
-    /// Where the receiver may write.
+    /// The offset of the memory that the receiver may write.
     pub channel: u64,
-    /// Where it may read the sender's scratch memory.
+    /// The offset of the sender's scratch memory, which it may read.
     pub scratch: u64,
 }
 
 /// A control message.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub enum ControlMessage {
-    /// The sender has made the group, and lets the receiver use these parts of its pool. See
-    /// [Note: Parts] in `parts.rs`.
+    /// The sender has made the group, and grants the receiver these parts of its pool. See [Note:
+    /// Parts] in `parts.rs`.
     Grant {
         /// The group's identity.
         group: u64,
-        /// What is granted.
+        /// The granted parts.
         parts: Vec<GrantedPart>,
     },
-    /// The sender has left the group and does not touch the receiver's pool on its behalf any more.
-    /// `asks`: it waits to be told the same, which may have been lost with a link.
+    /// The sender has left the group and does not access the receiver's pool on its behalf any
+    /// more. `asks`: it waits for the same message from the receiver, which may have been lost with
+    /// a link.
     Detach {
         /// The group's identity.
         group: u64,
         /// Whether an answer is expected.
         asks: bool,
     },
-    /// A group is broken. Passed on by every member that did not know. `origin`: who saw why,
-    /// where a member did. `limit`: operations from this one on fail. See
-    /// [Note: Failures are ordered].
+    /// A group is broken. Forwarded by every member that did not know. `origin`: the member that
+    /// detected the reason, if one did. `limit`: operations from this one on fail. See [Note:
+    /// Failures are ordered].
     Broken {
         /// The group's identity.
         group: u64,
-        /// Why.
+        /// The reason.
         error: Error,
-        /// The rank that saw it, if known.
+        /// The rank that detected it, if known.
         origin: Option<u32>,
         /// Operations from this one on fail.
         limit: u64,
     },
-    /// The sender has waited for the receiver for long in this operation. Did the receiver call the
-    /// same?
+    /// The sender has waited for the receiver for long in this operation. Did the receiver make the
+    /// same call?
     Query {
         /// The group's identity.
         group: u64,
@@ -86,7 +87,7 @@ pub enum ControlMessage {
         /// The sender's call.
         fingerprint: Fingerprint,
     },
-    /// No: it called this.
+    /// No: this was its call.
     Different {
         /// The group's identity.
         group: u64,
@@ -95,7 +96,7 @@ pub enum ControlMessage {
         /// The sender's call.
         fingerprint: Fingerprint,
     },
-    /// What the sender has called last, as the receiver has called something else before.
+    /// The sender's last calls, as the receiver's calls differ from some point on.
     History {
         /// The group's identity.
         group: u64,
@@ -124,17 +125,17 @@ pub enum ControlMessage {
         tag: u64,
         /// Its number at the sender.
         id: u64,
-        /// How many bytes.
+        /// Its length in bytes.
         bytes: u64,
     },
-    /// The receiver of an offer has memory for it. `taken`: what it has received so far of short
-    /// messages, envelopes included, in bytes.
+    /// The receiver of an offer has memory for it. `taken`: the bytes of short messages that it has
+    /// received so far, envelopes included.
     Ready {
         /// The group's identity.
         group: u64,
         /// Its number at the sender.
         id: u64,
-        /// How many of them are taken.
+        /// The bytes of short messages that are received.
         taken: u64,
     },
     /// The receiver of an offer expects another length.
@@ -143,22 +144,21 @@ pub enum ControlMessage {
         group: u64,
         /// Its number at the sender.
         id: u64,
-        /// How many bytes were expected.
+        /// The number of bytes expected.
         expected: u64,
     },
-    /// The receiver of a short message, which has come to its end at the sender, expects another
-    /// length.
+    /// The receiver of a short message, which is complete at the sender, expects another length.
     Unfit {
         /// The group's identity.
         group: u64,
         /// The tag.
         tag: u64,
-        /// How many bytes were sent.
+        /// The number of bytes sent.
         sent: u64,
-        /// How many bytes were expected.
+        /// The number of bytes expected.
         expected: u64,
     },
-    /// The sender has let go of a piece of symmetric memory.
+    /// The sender has released a piece of symmetric memory.
     Released {
         /// The group's identity.
         group: u64,
@@ -171,55 +171,55 @@ pub enum ControlMessage {
         group: u64,
         /// Its number at the sender.
         id: u64,
-        /// How many bytes.
+        /// Its length in bytes.
         bytes: u64,
-        /// How many signals it has.
+        /// The number of its signals.
         signals: u32,
-        /// The region that it lies in, if it is exposed.
+        /// The region that holds it, if it is exposed.
         region: Option<u64>,
     },
-    /// The sender could not make a piece of symmetric memory. Nobody else's call for it ends well.
+    /// The sender could not make a piece of symmetric memory. The other ranks' calls for it fail.
     SymmetricFailed {
         /// The group's identity.
         group: u64,
         /// Its number at the sender.
         id: u64,
-        /// How many bytes.
+        /// Its length in bytes.
         bytes: u64,
-        /// How many signals it has.
+        /// The number of its signals.
         signals: u32,
-        /// Why.
+        /// The reason.
         error: Error,
     },
-    /// What the sender says in the agreement on who of the group is left.
+    /// A message in the agreement on the remaining members of the group.
     Shrink {
         /// The group's identity.
         group: u64,
-        /// What is said.
+        /// The message.
         word: ShrinkMessage,
     },
-    /// What the sender does with symmetric memory of the receiver's, or says in answer.
+    /// A one-sided operation on symmetric memory of the receiver, or its answer.
     OneSided {
         /// The group's identity.
         group: u64,
-        /// What is said.
+        /// The operation or answer.
         word: OneSidedWord,
     },
 }
 
 impl ControlMessage {
-    /// The message as it travels.
+    /// The message's bytes.
     pub fn encode(&self) -> Vec<u8> {
         postcard::to_stdvec(self).expect("messages hold nothing that postcard cannot encode")
     }
 
-    /// As [`ControlMessage::encode`], of a message that has to do with a point-to-point message or
-    /// a one-sided operation.
+    /// Like [`ControlMessage::encode`], for a message about a point-to-point message or a one-sided
+    /// operation.
     pub fn envelope<'a>(&self, buffer: &'a mut [u8; ENVELOPE_BYTES]) -> &'a [u8] {
         postcard::to_slice(self, buffer).expect("the longest of them fits")
     }
 
-    /// A message, and the bytes that follow it.
+    /// Parses a message, and returns the bytes that follow it.
     pub fn decode(bytes: &[u8]) -> Option<(ControlMessage, &[u8])> {
         let (message, payload) = postcard::take_from_bytes(bytes).ok()?;
         let carries = match &message {
@@ -230,7 +230,7 @@ impl ControlMessage {
         (carries || payload.is_empty()).then_some((message, payload))
     }
 
-    /// The group that the message is about.
+    /// The group of the message.
     pub fn group(&self) -> u64 {
         match self {
             ControlMessage::Grant { group, .. }

@@ -1,4 +1,4 @@
-//! What ranks say to each other about symmetric memory that they do not map.
+//! Messages between ranks about symmetric memory that they do not map.
 
 use serde::{Deserialize, Serialize};
 
@@ -11,78 +11,78 @@ pub enum CellOp {
     Add(u64),
     /// Stores the new value if the cell holds the expected one.
     CompareSwap {
-        /// What the cell must hold.
+        /// The value that the cell must hold.
         expected: u64,
-        /// What to store then.
+        /// The value to store then.
         new: u64,
     },
 }
 
-/// A cell of a piece, by its byte offset, and what to do with it.
+/// A cell of a piece, by its byte offset, and its change.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct CellUpdate {
-    /// Where it begins there.
+    /// Its offset in the piece.
     pub offset: u64,
-    /// How it is changed.
+    /// The change.
     pub op: CellOp,
 }
 
-/// What a rank says to another about a piece of symmetric memory of the receiver's, or in answer.
-/// The `id`s are those of the rank that asks.
+/// A message about a piece of symmetric memory of the receiver, or an answer. The `id`s are those
+/// of the requesting rank.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum OneSidedWord {
     /// Write the bytes that follow, then change the cell.
     Put {
         /// The piece of symmetric memory.
         piece: u64,
-        /// Where it begins there.
+        /// The offset in the piece.
         offset: u64,
-        /// A cell to change afterwards, and how.
+        /// A cell to change afterwards, and its change.
         update: Option<CellUpdate>,
     },
     /// Send these bytes.
     Get {
         /// The piece of symmetric memory.
         piece: u64,
-        /// Where it begins there.
+        /// The offset in the piece.
         offset: u64,
-        /// How many bytes.
+        /// The number of bytes.
         bytes: u64,
         /// Its number at the sender.
         id: u64,
     },
-    /// Change a cell, and send what it held before.
+    /// Change a cell, and return its former value.
     Atomic {
         /// The piece of symmetric memory.
         piece: u64,
-        /// A cell to change afterwards, and how.
+        /// The cell, and its change.
         update: CellUpdate,
         /// Its number at the sender.
         id: u64,
     },
-    /// Say when everything that was said before has been done.
+    /// Report when all earlier messages have been executed.
     Flush {
         /// Its number at the sender.
         id: u64,
     },
-    /// The bytes that follow were asked for.
+    /// The requested bytes, which follow.
     Data {
         /// Its number at the sender.
         id: u64,
     },
-    /// What the cell held before.
+    /// The cell's former value.
     Before {
         /// Its number at the sender.
         id: u64,
-        /// The value before.
+        /// The former value.
         value: u64,
     },
-    /// Everything has been done.
+    /// All earlier messages have been executed.
     Flushed {
         /// Its number at the sender.
         id: u64,
     },
-    /// The sender has freed its part of the piece that was asked for.
+    /// The sender has freed its part of the requested piece.
     Freed {
         /// Its number at the sender.
         id: u64,

@@ -6,7 +6,7 @@ use loom::thread;
 use std::time::Instant;
 
 use crate::model;
-use crate::protocols::places::{Closing, DialTurn, LinkPlaces};
+use crate::protocols::places::{Closable, DialTurn, LinkPlaces};
 
 /// One end of a connection, by the connection's number.
 #[derive(Clone)]
@@ -15,7 +15,7 @@ struct ModelLink {
     closed: Arc<AtomicBool>,
 }
 
-impl Closing for ModelLink {
+impl Closable for ModelLink {
     fn close(&self) {
         self.closed.store(true, Ordering::Release);
     }

@@ -23,10 +23,10 @@ pub use one_sided::Compare;
 pub use selection::{Choice, Explanation, Origin, UserScheduleText};
 pub use weft_algorithms::MemoryClass;
 pub use weft_bootstrap::{
-    Domain, Endpoint, EndpointAddress, EndpointOptions, Formats, HostParts, JobIdentity, Meeting,
-    Member, MemoryStore, Patience, Policy, PrefixStore, Profile, ProfileRow, ProfileTable,
-    Schedules, Secret, Store, StoreAccess, TcpStore, TcpStoreServer, Terms, TlsCredentials,
-    TlsFiles, TransportAddress, TransportChoice, Unshared, fail_meeting,
+    Domain, Endpoint, EndpointAddress, EndpointOptions, Formats, GroupTerms, HostParts,
+    JobIdentity, Meeting, Member, MemoryStore, Policy, PrefixStore, Profile, ProfileRow,
+    ProfileTable, Retry, Schedules, Secret, Store, StoreAccess, TcpStore, TcpStoreServer,
+    TlsCredentials, TlsFiles, TransportAddress, TransportChoice, Unshared, fail_meeting,
 };
 pub use weft_call::{Call, Counts, Error, Op, Tiling};
 pub use weft_channel::CellOp;

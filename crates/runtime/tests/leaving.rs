@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use ranks::case::Case;
 use ranks::requested::{ALL_REDUCE, run};
 use ranks::{Ranks, Setup, create};
-use weft_runtime::{Error, MemoryStore, Terms, TransportChoice, meet};
+use weft_runtime::{Error, GroupTerms, MemoryStore, TransportChoice, meet};
 use weft_transport_testing::strict;
 
 fn setups(ranks: u32) -> [Setup; 5] {
@@ -68,7 +68,7 @@ fn rank_that_meets_without_making_the_group_is_named() {
     let error = std::thread::scope(|scope| {
         let other = scope.spawn(|| {
             let endpoint = setup.endpoint(1);
-            let (terms, never) = (Terms::default(), AtomicBool::new(false));
+            let (terms, never) = (GroupTerms::default(), AtomicBool::new(false));
             let soon = Instant::now() + Duration::from_secs(60);
             meet(&endpoint, &store, 1, 2, terms, soon, &never).unwrap();
             endpoint

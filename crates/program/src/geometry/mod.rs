@@ -6,8 +6,8 @@ use std::ops::Range;
 use weft_call::Error;
 use weft_call::{Call, Counts};
 use weft_channel::{
-    ChannelLayout, INLINE_HEADER, INLINE_LINE, INLINE_RANKS, Part, PartSet, Room, SMALL_RECEIVE,
-    SMALL_SCRATCH,
+    ChannelLayout, ChannelPart, INLINE_HEADER, INLINE_LINE, INLINE_RANKS, PartSet, SMALL_RECEIVE,
+    SMALL_SCRATCH, SlotSize,
 };
 use weft_schedule::{Encoding, Grid, Schedule, TemporaryEntries, TileLimits};
 
@@ -405,7 +405,7 @@ fn few_starts(grid: &Grid, elements: u64) -> [u64; FEW] {
 impl Program {
     /// The smallest slots of the calling-thread path that the temporary entries of a message of
     /// `elements` elements fit into, if any.
-    pub fn room_on_calling_thread(&self, elements: u64, widest: u64) -> Option<Room> {
+    pub fn room_on_calling_thread(&self, elements: u64, widest: u64) -> Option<SlotSize> {
         let largest = grid_largest(&self.shape.grid, elements);
         let total = |widths: &[u32]| -> u64 {
             let bytes =
@@ -413,19 +413,20 @@ impl Program {
             widths.iter().map(bytes).sum()
         };
         let (receive, scratch) = (total(&self.shape.receive), total(&self.shape.scratch));
-        let fits = |room: &Room| receive <= room.receive_bytes() && scratch <= room.scratch_bytes();
-        [Room::Small, Room::Large].into_iter().find(fits)
+        let fits =
+            |room: &SlotSize| receive <= room.receive_bytes() && scratch <= room.scratch_bytes();
+        [SlotSize::Small, SlotSize::Large].into_iter().find(fits)
     }
 
     /// The parts of channels and scratch memory that a run in a lane uses.
     pub fn parts(&self, lane: usize, small: bool) -> PartSet {
         let tiles = match small {
-            true => Part::SMALL_TILES,
-            false => Part::tiles(lane),
+            true => ChannelPart::SMALL_TILES,
+            false => ChannelPart::tiles(lane),
         };
-        let parts = PartSet::from(Part::FIRST) | tiles;
+        let parts = PartSet::from(ChannelPart::FIRST) | tiles;
         match self.helps || !self.claims.is_empty() {
-            true => parts | Part::CLAIMS,
+            true => parts | ChannelPart::CLAIMS,
             false => parts,
         }
     }

@@ -1,5 +1,5 @@
 use weft_algorithms::{MemoryClass, ScheduleRequest, Sizes, Topology, select};
-use weft_channel::{INLINE_HEADER, Room};
+use weft_channel::{INLINE_HEADER, SlotSize};
 use weft_schedule::{Collective, Schedule};
 
 use super::*;
@@ -121,7 +121,7 @@ fn entries_are_consecutive_within_their_slots() {
             let start = geometry.offset(shape, operand, 0, 0);
             start + geometry.elements(shape, operand, 0, 0) * size
         });
-        assert!(end.max().unwrap() <= Room::Large.scratch_bytes());
+        assert!(end.max().unwrap() <= SlotSize::Large.scratch_bytes());
     }
 }
 
@@ -138,10 +138,10 @@ fn small_payload_shares_the_cache_line_of_its_flag() {
     assert_eq!(offset(2), INLINE_HEADER as u64);
     assert_eq!(offset(1024), 64);
     for (bytes, expected) in [
-        (Room::Small.receive_bytes(), Some(Room::Small)),
-        (Room::Small.receive_bytes() + 64, Some(Room::Large)),
-        (Room::Large.receive_bytes(), Some(Room::Large)),
-        (Room::Large.receive_bytes() + 64, None),
+        (SlotSize::Small.receive_bytes(), Some(SlotSize::Small)),
+        (SlotSize::Small.receive_bytes() + 64, Some(SlotSize::Large)),
+        (SlotSize::Large.receive_bytes(), Some(SlotSize::Large)),
+        (SlotSize::Large.receive_bytes() + 64, None),
     ] {
         assert_eq!(program.room_on_calling_thread(bytes / 4, 4), expected);
     }

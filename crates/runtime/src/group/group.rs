@@ -6,7 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use weft_bootstrap::{
-    Endpoint, Meeting, Member, Policy, Profile, Schedules, Store, Terms, Unshared, fail_meeting,
+    Endpoint, GroupTerms, Meeting, Member, Policy, Profile, Schedules, Store, Unshared,
+    fail_meeting,
 };
 use weft_call::Completion;
 use weft_channel::{ChannelLayout, Connections, ControlMessage, PartSet, formats};
@@ -31,7 +32,7 @@ pub struct GroupOptions {
     /// The ranks' numbers in the world for messages, if the group is a subset of the world.
     pub global_ranks: Option<Vec<u32>>,
     /// The policy for the choice of algorithms, the same on all ranks, and rank 0's profiles.
-    pub terms: Terms,
+    pub terms: GroupTerms,
 }
 
 impl Default for GroupOptions {
@@ -40,7 +41,7 @@ impl Default for GroupOptions {
             timeout: Duration::from_secs(300),
             name: "world".into(),
             global_ranks: None,
-            terms: Terms::default(),
+            terms: GroupTerms::default(),
         }
     }
 }
@@ -309,9 +310,9 @@ impl Group {
             timeout: given.timeout.unwrap_or(self.options.timeout),
             name: name.into(),
             global_ranks: None,
-            terms: Terms {
+            terms: GroupTerms {
                 policy,
-                ..Terms::default()
+                ..GroupTerms::default()
             },
         };
         (meeting, options)
@@ -541,7 +542,7 @@ impl Group {
                 group: self.id,
                 asks: false,
             };
-            group.connections.tell_all(&goodbye);
+            group.connections.send_to_all(&goodbye);
             let links = state.links.values().map(|watched| &watched.link);
             links.for_each(|link| state.detach_again(link));
             state.release(self.id);
@@ -606,11 +607,11 @@ pub fn meet(
     store: &dyn Store,
     rank: u32,
     size: u32,
-    terms: Terms,
+    terms: GroupTerms,
     deadline: Instant,
     cancel: &AtomicBool,
 ) -> Result<Meeting, Error> {
-    let terms = Terms {
+    let terms = GroupTerms {
         formats: formats(),
         ..terms
     };

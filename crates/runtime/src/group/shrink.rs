@@ -7,7 +7,7 @@ use std::thread::{self, Scope};
 use std::time::{Duration, Instant};
 
 use weft_agreement::Ranks;
-use weft_bootstrap::Terms;
+use weft_bootstrap::GroupTerms;
 use weft_call::Completion;
 use weft_transport::{EndpointId, LinkError};
 
@@ -94,9 +94,9 @@ impl Group {
             timeout: self.options.timeout,
             name: name.into(),
             global_ranks: None,
-            terms: Terms {
+            terms: GroupTerms {
                 policy: inherited(policy, &meeting),
-                ..Terms::default()
+                ..GroupTerms::default()
             },
         };
         let (engine, rank) = (self.engine.clone(), rank as u32);

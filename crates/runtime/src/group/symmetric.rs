@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
-use weft_channel::{Connections, ControlMessage, Part};
+use weft_channel::{ChannelPart, Connections, ControlMessage};
 use weft_memory::{PieceProgress, PieceSize, Region};
 use weft_transport::Segment;
 
@@ -108,7 +108,9 @@ impl Group {
         let segment = symmetric_segment(bytes);
         for peer in (0..self.size()).filter(|peer| *peer != self.rank) {
             // For the bell, which is granted before the piece is announced.
-            if let Err(error) = self.connect(peer, Part::FIRST.into(), deadline, &self.cancel) {
+            if let Err(error) =
+                self.connect(peer, ChannelPart::FIRST.into(), deadline, &self.cancel)
+            {
                 // Ranks without links to this one learn it only if the group breaks.
                 let error = segment.err().unwrap_or(error);
                 self.break_with(&error);
@@ -212,7 +214,7 @@ fn report_failure(group: &GroupState, piece: u64, size: PieceSize, error: &Error
     };
     group
         .connections
-        .tell_all(&ControlMessage::SymmetricFailed {
+        .send_to_all(&ControlMessage::SymmetricFailed {
             group: group.id,
             id: piece,
             bytes: size.bytes,
@@ -247,7 +249,7 @@ fn announce(
 
 /// Notifies the other ranks that this one has freed a piece.
 fn announce_free(connections: &Connections, piece: u64) {
-    connections.tell_all(&ControlMessage::Released {
+    connections.send_to_all(&ControlMessage::Released {
         group: connections.group,
         id: piece,
     });

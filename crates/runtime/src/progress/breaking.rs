@@ -110,7 +110,7 @@ impl GroupState {
 
     fn report_limit(&self) {
         if let Some((error, origin)) = self.wind_down.report.clone() {
-            self.connections.tell_all(&ControlMessage::Broken {
+            self.connections.send_to_all(&ControlMessage::Broken {
                 group: self.id,
                 error,
                 origin,

@@ -1,7 +1,7 @@
 //! Handling of the control messages that members of a group send to each other.
 
 use weft_call::Finished;
-use weft_channel::{ControlMessage, ENVELOPE_BYTES, GrantedPart, Part, PartSet};
+use weft_channel::{ChannelPart, ControlMessage, ENVELOPE_BYTES, GrantedPart, PartSet};
 use weft_memory::PieceSize;
 use weft_transport::{LinkError, RegionKey};
 
@@ -159,7 +159,9 @@ impl ProgressState {
         if group.closed || group.broken.is_some() {
             return Ok(());
         }
-        let parts = parts.iter().filter_map(|part| Part::numbered(part.part));
+        let parts = parts
+            .iter()
+            .filter_map(|part| ChannelPart::numbered(part.part));
         let parts = parts.fold(PartSet::NONE, |set, part| set | part);
         (group.connections)
             .grant(self.endpoint.pool(), [rank], parts)

@@ -17,7 +17,7 @@ impl ProgressState {
         finished: &mut Finished,
     ) -> Result<(), Error> {
         if let Some(child) = self.groups.get(&mine.child) {
-            child.connections.tell_all(&ControlMessage::Split {
+            child.connections.send_to_all(&ControlMessage::Split {
                 group: parent,
                 split: mine.clone(),
             });

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use weft_bootstrap::Endpoint;
 use weft_call::Finished;
-use weft_channel::{Part, PartSet};
+use weft_channel::{ChannelPart, PartSet};
 use weft_transport::{EndpointId, FlushState, Link, LinkError, PolledMessages, Presence};
 
 use super::early_messages::EarlyMessages;
@@ -309,7 +309,7 @@ impl ProgressState {
         };
         let (pool, parts) = (
             self.endpoint.pool(),
-            PartSet::from(Part::FIRST) | Part::FRAGMENTS,
+            PartSet::from(ChannelPart::FIRST) | ChannelPart::FRAGMENTS,
         );
         if let Err(error) = group.connections.grant(pool, [rank], parts) {
             self.fail(id, u64::MAX, GroupFailure::Other(error), finished);

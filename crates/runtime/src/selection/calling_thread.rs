@@ -4,7 +4,7 @@
 use std::sync::{Arc, OnceLock};
 
 use weft_call::{Call, Counts, Op, Tiling};
-use weft_channel::Room;
+use weft_channel::SlotSize;
 use weft_program::Program;
 use weft_schedule::Collective;
 
@@ -67,7 +67,7 @@ pub(crate) struct InlineChoice<'a> {
     /// The program for symmetric memory, if the ranks exchange positions.
     pub(crate) symmetric: Option<&'a Arc<MappedProgram>>,
     /// The slots that suffice for both.
-    pub(crate) room: Room,
+    pub(crate) room: SlotSize,
 }
 
 /// An [`InlineChoice`] with shared ownership.
@@ -75,7 +75,7 @@ pub(crate) struct InlineChoice<'a> {
 pub(crate) struct InlineProgram {
     ordinary: Option<Arc<MappedProgram>>,
     symmetric: Option<Arc<MappedProgram>>,
-    room: Room,
+    room: SlotSize,
 }
 
 impl InlineProgram {
@@ -176,7 +176,7 @@ impl Programs {
         Some(InlineChoice {
             ordinary: ordinary.map(|(mapped, _)| mapped),
             symmetric: symmetric.map(|(mapped, _)| mapped),
-            room: rooms.max().unwrap_or(Room::Small),
+            room: rooms.max().unwrap_or(SlotSize::Small),
         })
     }
 
@@ -213,7 +213,7 @@ impl MappedProgram {
 
     /// The smallest slots for its temporary memory, if it can run.
     #[inline]
-    fn room(&self, elements: u64, size: u64) -> Option<Room> {
+    fn room(&self, elements: u64, size: u64) -> Option<SlotSize> {
         let program = self.program.as_ref()?;
         program.room_on_calling_thread(elements, self.widest(size))
     }

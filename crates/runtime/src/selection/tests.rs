@@ -4,7 +4,9 @@ use std::sync::atomic::AtomicBool;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use weft_bootstrap::{Domain, Meeting, MemoryStore, Policy, Store, Terms, TransportChoice, meet};
+use weft_bootstrap::{
+    Domain, GroupTerms, Meeting, MemoryStore, Policy, Store, TransportChoice, meet,
+};
 use weft_call::Error;
 
 use super::{GroupTraits, Site};
@@ -24,9 +26,9 @@ fn meet_within(
             .zip(domains)
             .map(|((rank, endpoint), domain)| {
                 let never = AtomicBool::new(false);
-                let terms = Terms {
+                let terms = GroupTerms {
                     domain: *domain,
-                    ..Terms::default()
+                    ..GroupTerms::default()
                 };
                 scope.spawn(move || {
                     meet(

@@ -16,8 +16,8 @@ use std::time::Duration;
 
 use weft_kernels::DType;
 use weft_runtime::{
-    Call, Counts, Encryption, Endpoint, EndpointOptions, Error, Group, GroupOptions, MemoryStore,
-    Op, Terms, TransportChoice, Unregistered, Waited,
+    Call, Counts, Encryption, Endpoint, EndpointOptions, Error, Group, GroupOptions, GroupTerms,
+    MemoryStore, Op, TransportChoice, Unregistered, Waited,
 };
 use weft_schedule::Collective;
 
@@ -43,7 +43,7 @@ pub(crate) struct Setup {
     /// The timeout of creation and operations.
     pub(crate) timeout: Duration,
     /// The terms of every rank.
-    pub(crate) terms: Terms,
+    pub(crate) terms: GroupTerms,
 }
 
 impl Setup {
@@ -134,7 +134,7 @@ impl From<TransportChoice> for Setup {
             pool_bytes: 256 << 20,
             deadline: Duration::from_secs(300),
             timeout: Duration::from_secs(60),
-            terms: Terms::default(),
+            terms: GroupTerms::default(),
         }
     }
 }

@@ -41,7 +41,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use weft_call::{Call, Order};
-use weft_channel::{ChannelLayout, Connections, INLINE_SLOTS, LANES, PartSet, Room};
+use weft_channel::{ChannelLayout, Connections, INLINE_SLOTS, LANES, PartSet, SlotSize};
 use weft_flight::GroupFlight;
 use weft_memory::{Pieces, Pool};
 use weft_transport::{LinkError, Presence, PresenceGuard, Segment};
@@ -66,7 +66,7 @@ pub(crate) struct CallingThread {
     memory: InlineMemory,
     programs: Arc<ProgramTables>,
     layout: ChannelLayout,
-    /// By [`Room`]; set once every peer has granted its memory.
+    /// By [`SlotSize`]; set once every peer has granted its memory.
     areas: [OnceLock<InlineArea>; 2],
     turns: Turns,
     order: Arc<Mutex<Order>>,
@@ -124,7 +124,7 @@ impl CallingThread {
 
     /// Records the links to all peers and their grants.
     pub(crate) fn connect(&self, connections: &Connections) {
-        for room in [Room::Small, Room::Large] {
+        for room in [SlotSize::Small, SlotSize::Large] {
             let area = &self.areas[room as usize];
             if area.get().is_none()
                 && let Some(granted) = self.area(connections, room)
@@ -135,9 +135,9 @@ impl CallingThread {
         }
     }
 
-    fn area(&self, connections: &Connections, room: Room) -> Option<InlineArea> {
+    fn area(&self, connections: &Connections, room: SlotSize) -> Option<InlineArea> {
         let (slots, scratch) = (self.layout.inline(room), room.part().start());
-        let flags = self.layout.inline(Room::Small);
+        let flags = self.layout.inline(SlotSize::Small);
         let parts = PartSet::from(flags.part) | slots.part;
         let peer = |rank: u32| {
             if rank == self.memory.rank {
@@ -178,7 +178,7 @@ impl CallingThread {
             return Ok(None);
         }
         let others = (0..self.memory.ranks).filter(|rank| *rank != self.memory.rank);
-        let parts = PartSet::from(Room::Small.part()) | choice.room.part();
+        let parts = PartSet::from(SlotSize::Small.part()) | choice.room.part();
         let granted = connections.grant(pool, others.clone(), parts);
         granted.map_err(GroupFailure::Other)?;
         let missing: Vec<u32> = others

@@ -6,7 +6,7 @@
 use std::sync::atomic::Ordering;
 
 use weft_call::{Call, Counts, Fingerprint};
-use weft_channel::{INLINE_HEADER, INLINE_RANKS, INLINE_SCRATCHES, INLINE_SLOTS, Room};
+use weft_channel::{INLINE_HEADER, INLINE_RANKS, INLINE_SCRATCHES, INLINE_SLOTS, SlotSize};
 use weft_memory::access;
 use weft_program::{Geometry, Location};
 use weft_schedule::{Rank, SignalId};
@@ -69,7 +69,7 @@ impl<'a> InlineRun<'a> {
                 call,
                 area,
                 slot: signals.slot() * choice.room.stride(),
-                flag: signals.slot() * Room::Small.stride(),
+                flag: signals.slot() * SlotSize::Small.stride(),
                 scratch: signals.number() % INLINE_SCRATCHES * choice.room.scratch_bytes(),
                 signals,
                 fingerprint: entered.fingerprint,

@@ -2,7 +2,7 @@
 //!
 //! The flag of a slot counts up over all operations that use it. See [Note: Ranks in step].
 
-use weft_transport::{flag_value, has_come};
+use weft_transport::{flag_value, has_reached};
 
 use crate::sync::AtomicU64;
 
@@ -46,7 +46,7 @@ impl Signals {
     /// header; data that was sent before it is visible then.
     pub(crate) fn has_arrived(&self, flag: &AtomicU64, id: u32) -> Option<bool> {
         let (value, first) = self.value(id);
-        has_come(flag, value).then_some(first)
+        has_reached(flag, value).then_some(first)
     }
 }
 

@@ -9,7 +9,7 @@ use weft_memory::access;
 use weft_program::{Kernel, LocalStep, Location, Operand};
 use weft_schedule::{Rank, SignalId};
 use weft_transport::{Iovec, Link, LinkError, RegionKey, Segment, Signal, Stream, Submission};
-use weft_transport::{flag_value, has_come};
+use weft_transport::{flag_value, has_reached};
 
 use super::super::budget::Budget;
 use super::super::interpret::{self, Advance, Blocked, Driver, GroupFailure, ProgramFrame};
@@ -337,7 +337,7 @@ impl<'a> TileDriver<'a> {
             return waiting;
         };
         let line = self.flag_at(channel.words(), id);
-        let come = has_come(self.pool.word(line.offset), line.value);
+        let come = has_reached(self.pool.word(line.offset), line.value);
         if come { None } else { waiting }
     }
 
