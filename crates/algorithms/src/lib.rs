@@ -3,7 +3,7 @@
 //!
 //! One file per algorithm, and one line in its collective's `mod.rs`, from which the [`registry`]
 //! is made. Nothing here does I/O, owns memory or knows a transport.
-//! `docs/explanation/algorithms.md` tells the steps, the bytes and the latency of each.
+//! `docs/explanation/algorithms.md` lists the steps, the bytes and the latency of each.
 #![forbid(unsafe_code)]
 
 mod algorithm;

@@ -17,8 +17,8 @@ fn hosts(ranks: u32, per_host: u32) -> Vec<u32> {
     (0..ranks).map(|rank| rank / per_host).collect()
 }
 
-/// What the verifier assumes: ranks of different innermost units map nothing, unless memory is
-/// symmetric or the choice needs more.
+/// The assumptions of the verifier: ranks of different innermost units map nothing, unless memory
+/// is symmetric or the choice needs more.
 fn options(selection: &Selection, topology: &Topology, memory: MemoryClass) -> VerifyOptions {
     let needed = selection.requires().mapped;
     let mapped = match (memory, needed) {
@@ -66,8 +66,8 @@ fn collectives(root: u32) -> impl Iterator<Item = (&'static str, Collective)> {
     Collective::NAMES.into_iter().map(named)
 }
 
-/// Checks that the phases of the closed form sum up to what the programs do; where units differ in
-/// size, that they do no more.
+/// Checks that the phases of the closed form sum up to the work of the programs; where units differ
+/// in size, that they do no more.
 fn check_cost(
     selection: &Selection,
     asked: &ScheduleRequest<'_>,
@@ -112,7 +112,7 @@ fn check(selection: &Selection, asked: &ScheduleRequest<'_>) {
     }
 }
 
-/// Checks one in so many of the choices, others for every number of ranks.
+/// Checks one in `one_in` of the choices, others for every number of ranks.
 fn check_hosts(ranks: impl Iterator<Item = u32> + Clone, one_in: usize) {
     for per_host in [1, 2, 3, 4, 8] {
         for ranks in ranks.clone() {
@@ -265,7 +265,7 @@ fn volume(by_rank: &[Traffic], grid: &Grid) -> Volume {
     }
 }
 
-/// Compares what the verifier counts with what the sources say.
+/// Compares the verifier's counts with the figures of the sources.
 fn check_textbook(selection: &Selection, asked: &ScheduleRequest<'_>, even: bool) {
     let name = format!("{} {asked:?}", selection.name());
     let textbook = selection.textbook(asked).expect("memory is ordinary");

@@ -28,7 +28,7 @@ fn topologies() -> Vec<Topology> {
     ]
 }
 
-/// For each rank, its host: what lies inside one is mapped.
+/// For each rank, its host: the ranks of a host map each other's memory.
 fn hosts(topology: &Topology) -> Vec<u32> {
     let level = topology.levels_inside_hosts();
     let host = |rank| match level < topology.depth() {

@@ -35,8 +35,8 @@ fn shape(slice: &Slice, grid: &Grid, rename: &dyn Fn(Rank) -> Rank) -> SliceShap
     (rename(slice.rank), name, from, entry, share)
 }
 
-/// What a program does under other names. Copies that follow each other between the same buffers
-/// are one, as if ranges wrapped.
+/// The steps of a program under other names. Consecutive copies between the same buffers are one,
+/// as if ranges wrapped.
 fn outline(program: &Schedule, rename: &dyn Fn(Rank) -> Rank) -> Vec<Outline> {
     let mut outlines: Vec<Outline> = Vec::new();
     for step in &program.steps {
@@ -134,7 +134,7 @@ fn declared_symmetry_holds() {
 }
 
 #[test]
-fn units_are_alike_where_a_choice_says_so() {
+fn units_are_interchangeable_where_a_choice_says_so() {
     for (ranks, per_host) in [
         (6, 1),
         (8, 1),

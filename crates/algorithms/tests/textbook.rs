@@ -20,8 +20,8 @@ fn every_algorithm_without_units_has_a_formula() {
             algorithm.requires.parts,
             Parts::Levels { .. } | Parts::Units
         );
-        let told = matches!(algorithm.costs, Costs::Parts(..) | Costs::OfUnits(..));
-        assert_eq!(told, units, "{algorithm:?}");
+        let described = matches!(algorithm.costs, Costs::Parts(..) | Costs::OfUnits(..));
+        assert_eq!(described, units, "{algorithm:?}");
     }
 }
 

@@ -16,7 +16,7 @@ fn canonical_tree(ranks: u32) -> String {
     format!("final({})", contributions.join(" + "))
 }
 
-/// What the textbook has a formula for.
+/// The figures for which the textbook has a formula.
 #[derive(PartialEq, Eq, Debug)]
 struct TextbookFigures {
     steps: u64,
@@ -46,7 +46,7 @@ fn expected(algorithm: &Algorithm, request: &ScheduleRequest) -> TextbookFigures
     TextbookFigures { steps, sent, read }
 }
 
-/// Checks that the phases of the closed form sum up to what the programs do.
+/// Checks that the phases of the closed form sum up to the work of the programs.
 fn check_cost(cost: &Cost, steps: u32, programs: &[Schedule], topology: &Topology, what: &str) {
     let chunks = f64::from(programs[0].grid.chunks());
     let (by_rank, messages) = work(programs);
@@ -86,8 +86,8 @@ fn check_cost(cost: &Cost, steps: u32, programs: &[Schedule], topology: &Topolog
     check_crossing(cost, &messages, chunks, topology, what);
 }
 
-/// Checks what passes the busiest border. Different phases may be busiest at different borders and
-/// in different directions.
+/// Checks the data over the busiest border. Different phases may be busiest at different borders
+/// and in different directions.
 fn check_crossing(
     cost: &Cost,
     messages: &[(u32, u32, u64)],

@@ -1,5 +1,5 @@
-//! Verification of every algorithm in wire formats: everybody ends with the same rounded values,
-//! and nothing else than encoded elements is put.
+//! Verification of every algorithm in wire formats: all ranks end with the same rounded values, and
+//! only encoded elements are put.
 
 mod family;
 

@@ -9,13 +9,13 @@ pub struct About {
     pub how: &'static str,
     /// For which messages and groups it is the best.
     pub wins: &'static str,
-    /// Who has described it; empty where nobody in particular has.
+    /// The publication that describes it; empty if there is none.
     pub source: &'static str,
-    /// What its source says that it costs, or what is obvious without one.
+    /// Its cost as stated by the source, or derived from the steps.
     pub quote: &'static str,
 }
 
-/// What an algorithm costs, for people. `P` is the number of ranks, `N` the bytes of the whole
+/// The cost of an algorithm as text. `P` is the number of ranks, `N` the bytes of the whole
 /// message.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct FormulaText {
@@ -23,9 +23,10 @@ pub struct FormulaText {
     pub memory: Option<MemoryClass>,
     /// The longest chain of signals.
     pub steps: String,
-    /// What the busiest rank writes to others' memory, or over the network; empty for nothing.
+    /// The bytes that the busiest rank writes to others' memory or over the network; empty for
+    /// none.
     pub sent: String,
-    /// What the busiest rank reads in others' memory; empty for nothing.
+    /// The bytes that the busiest rank reads in others' memory; empty for none.
     pub read: String,
 }
 
@@ -42,7 +43,7 @@ impl FormulaText {
     /// One line for both kinds of memory, or one for each if they differ.
     pub(crate) fn in_any_memory(formula: impl Fn(MemoryClass) -> Formula) -> Vec<Self> {
         let memories = [MemoryClass::Ordinary, MemoryClass::Symmetric];
-        let [ordinary, symmetric] = memories.map(|memory| formula(memory).told());
+        let [ordinary, symmetric] = memories.map(|memory| formula(memory).texts());
         if ordinary == symmetric {
             return vec![FormulaText::new(None, ordinary)];
         }

@@ -1,11 +1,11 @@
-//! The definition of an algorithm: what it needs, what it costs, and how it is built.
+//! The definition of an algorithm: requirements, costs and construction.
 
 use weft_schedule::{Collective, Schedule};
 
 use super::about::{About, FormulaText};
 use crate::{Cost, Formula, Owners, ScheduleRequest, Sizes, Textbook, Topology};
 
-/// Whose memory a rank must be able to read.
+/// The ranks whose memory a rank must be able to read.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Reach {
     /// Only its own.
@@ -16,18 +16,18 @@ pub enum Reach {
     All,
 }
 
-/// What is to be chosen about an algorithm: what may follow its name in parentheses.
+/// The choices that an algorithm leaves: its parts, in parentheses after its name.
 #[derive(Clone, Copy, Debug)]
 pub enum Parts {
     /// Nothing.
     None,
     /// A number of something, if at all.
     Count {
-        /// Of what.
+        /// The counted thing, such as servers.
         of: &'static str,
-        /// By multiples of how many ranks programs are alike, in the sense of
-        /// [`Symmetry::Rotation`], if they are.
-        alike: fn(&ScheduleRequest) -> Option<u32>,
+        /// The number of ranks by whose multiples a rotation maps programs onto each other, as in
+        /// [`Symmetry::Rotation`], if there is one.
+        period: fn(&ScheduleRequest) -> Option<u32>,
     },
     /// Nothing: its programs follow the innermost units. Where none of them has several ranks, or
     /// all ranks are in one, there is another algorithm that does the same.
@@ -39,7 +39,7 @@ pub enum Parts {
         inner: &'static [InsideComponent],
         /// The default for the outermost owners.
         top: &'static str,
-        /// Which ranks of a unit take part in what is between units.
+        /// The ranks of a unit that take part in the exchange between units.
         owners: Owners,
     },
 }
@@ -60,19 +60,19 @@ pub enum Symmetry {
     Exclusive,
 }
 
-/// What an algorithm needs and can do.
+/// Requirements and abilities of an algorithm.
 #[derive(Clone, Copy, Debug)]
 pub struct Requirements {
-    /// Whose `Scratch` a rank reads. Symmetric memory comes with [`Reach::All`].
+    /// The ranks whose `Scratch` a rank reads. Symmetric memory implies [`Reach::All`].
     pub mapped: Reach,
     /// The caller's memory must be symmetric.
     pub symmetric: bool,
     /// Blocks may have a size per rank: [`Sizes::PerRank`](crate::Sizes::PerRank).
     pub per_rank_sizes: bool,
-    /// Every element's contributions are combined by one reduction in the order of ranks, whatever
-    /// the topology: the canonical tree.
+    /// Every element's contributions are combined by one reduction in the order of ranks,
+    /// regardless of the topology: the canonical tree.
     pub reproducible: bool,
-    /// What is to be chosen about it.
+    /// The choices that it leaves.
     pub parts: Parts,
 }
 
@@ -122,22 +122,20 @@ impl Requirements {
     };
 }
 
-/// What an algorithm costs, whichever rank the request names.
+/// The cost of an algorithm; the same for all ranks of a request.
 #[derive(Clone, Copy, Debug)]
 pub enum Costs {
-    /// What its formula says, phase by phase.
+    /// The phases of its formula.
     Phases(fn(&ScheduleRequest) -> Formula),
-    /// Who is the busiest depends on the number of ranks: the phases are counted, and the formula
-    /// tells their sums.
+    /// The busiest rank depends on the number of ranks: the phases are counted, and the formula
+    /// gives their sums.
     Counted(
         fn(&ScheduleRequest) -> Cost,
         fn(&ScheduleRequest) -> Formula,
     ),
-    /// What units make of it: its phases, and what people are told of the steps, of what is sent,
-    /// and of what is read.
+    /// The phases, which depend on units, and the texts about steps, bytes sent and bytes read.
     OfUnits(fn(&ScheduleRequest) -> Cost, [&'static str; 3]),
-    /// What its components cost, of which people are told the steps, what is sent, and what is
-    /// read.
+    /// The sum of the components' costs, and the texts about steps, bytes sent and bytes read.
     Parts(fn(&ScheduleRequest) -> Cost, [&'static str; 3]),
 }
 
@@ -148,22 +146,22 @@ pub struct Algorithm {
     pub name: &'static str,
     /// The collective's name, as [`weft_schedule::Collective::name`] gives it.
     pub collective: &'static str,
-    /// One line for people.
+    /// One line of description.
     pub summary: &'static str,
-    /// What else people are told.
+    /// The texts of its documentation.
     pub about: About,
-    /// What it needs and can do.
+    /// Its requirements and abilities.
     pub requires: Requirements,
-    /// Which ranks' programs are alike.
+    /// The ranks whose programs are the same but for their numbers.
     pub symmetry: Symmetry,
-    /// What it costs.
+    /// Its cost.
     pub costs: Costs,
     /// Makes one rank's program. The request must keep the invariants of [`ScheduleRequest`].
     pub build: fn(&ScheduleRequest) -> Schedule,
 }
 
 impl Algorithm {
-    /// What it costs, to be priced. Which rank the request names does not matter.
+    /// Returns its cost, to be priced. The request's rank does not matter.
     pub fn cost(&self, request: &ScheduleRequest) -> Cost {
         match self.costs {
             Costs::Phases(formula) => formula(request).cost(request),
@@ -173,7 +171,7 @@ impl Algorithm {
         }
     }
 
-    /// What it costs according to its source. `None` if that depends on units; for levels see
+    /// Returns its cost according to its source. `None` if that depends on units; for levels see
     /// [`Selection::textbook`](crate::Selection::textbook).
     pub fn textbook(&self, request: &ScheduleRequest) -> Option<Textbook> {
         match self.costs {
@@ -185,13 +183,13 @@ impl Algorithm {
         }
     }
 
-    /// What people are told that it costs: once for any memory, or for each kind.
+    /// Returns the texts about its cost: one for any memory, or one for each class.
     pub fn formulas(&self) -> Vec<FormulaText> {
         self.formulas_of(2)
     }
 
-    /// As [`Algorithm::formulas`], of a formula for so many ranks, which says the same whatever
-    /// their number.
+    /// As [`Algorithm::formulas`], of the formula for `ranks`; the texts are the same for any
+    /// number.
     pub(crate) fn formulas_of(&self, ranks: u32) -> Vec<FormulaText> {
         let topology = Topology::flat(ranks);
         let collective = Collective::named(self.collective, 0);
@@ -207,8 +205,8 @@ impl Algorithm {
             })
         };
         match self.costs {
-            Costs::Parts(_, told) | Costs::OfUnits(_, told) => {
-                vec![FormulaText::new(None, told.map(str::to_owned))]
+            Costs::Parts(_, texts) | Costs::OfUnits(_, texts) => {
+                vec![FormulaText::new(None, texts.map(str::to_owned))]
             }
             Costs::Phases(formula) | Costs::Counted(_, formula) => {
                 FormulaText::in_any_memory(|memory| in_memory(formula, memory))

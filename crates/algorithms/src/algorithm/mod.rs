@@ -1,4 +1,4 @@
-//! Algorithms: their definition, what people are told of them, and the conditions of their use.
+//! Algorithms: their definition, their documentation and the conditions of their use.
 
 mod about;
 mod definition;

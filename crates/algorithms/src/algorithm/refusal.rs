@@ -6,12 +6,12 @@ use std::fmt;
 use super::definition::{Reach, Requirements};
 use crate::{MemoryClass, Sizes};
 
-/// What a group and a call offer and ask, as far as algorithms differ in what they need.
+/// The properties of a group and a call on which the use of algorithms depends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Conditions {
-    /// Whose temporary memory every rank maps.
+    /// The ranks whose temporary memory every rank maps.
     pub mapped: Reach,
-    /// Where the caller's buffers lie.
+    /// The memory of the caller's buffers.
     pub memory: MemoryClass,
     /// Whether blocks are of equal size.
     pub sizes: Sizes,
@@ -70,7 +70,7 @@ impl fmt::Display for Refusal {
 }
 
 impl Reach {
-    /// What ranks on so many hosts map, where those of one host map each other's memory.
+    /// The reach of ranks on this many hosts, where those of one host map each other's memory.
     pub fn across(hosts: usize) -> Reach {
         match hosts {
             0 | 1 => Reach::All,
@@ -107,7 +107,7 @@ mod tests {
     use crate::Topology;
     use crate::{registry, select};
 
-    /// What a selection says where all ranks are on one host, with this difference.
+    /// The refusal of a selection where all ranks are on one host, after this change.
     fn refusal(collective: &str, name: &str, change: impl Fn(&mut Conditions)) -> Option<Refusal> {
         let mut conditions = Conditions::ordinary(Reach::All);
         change(&mut conditions);

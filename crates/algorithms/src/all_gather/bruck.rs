@@ -2,7 +2,7 @@
 //! blocks to the rank 2^k before in step k.
 //!
 //! A rank always has the blocks that follow its own. ⌈log2 P⌉ steps for any number of ranks, in all
-//! of which every rank does the same; the last one sends only what is missing. Blocks lie at their
+//! of which every rank does the same; the last one sends only what is missing. Blocks are at their
 //! place from the start, so nothing has to be rotated.
 
 use std::ops::Range;
@@ -86,7 +86,7 @@ fn build(request: &ScheduleRequest) -> Schedule {
     b.build()
 }
 
-/// Takes what a rank sends: so many blocks from its own on.
+/// Receives this many blocks of a rank, beginning with its own.
 fn take_in(b: &mut ProgramBuilder, from: Rank, blocks: u32, staging: Option<Area>) {
     b.wait(from);
     let Some(area) = staging else { return };
@@ -96,7 +96,7 @@ fn take_in(b: &mut ProgramBuilder, from: Rank, blocks: u32, staging: Option<Area
     }
 }
 
-/// So many blocks from the first one on, around the end of the message.
+/// The ranges of `blocks` blocks that begin with `first`, around the end of the message.
 fn wrapped(first: u32, blocks: u32, ranks: u32) -> impl Iterator<Item = Range<u32>> {
     let end = first + blocks;
     let ranges = [first..end.min(ranks), 0..end.saturating_sub(ranks)];

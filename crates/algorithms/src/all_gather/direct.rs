@@ -11,9 +11,9 @@ use crate::{About, Algorithm, Costs, Formula, Requirements, ScheduleRequest, Sym
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
     name: "direct",
     collective: "all-gather",
-    summary: "everybody sends everybody its block; one step, any transport",
+    summary: "every rank sends all others its block; one step, any transport",
     about: About {
-        how: "Everybody writes its block to everybody, in one pass over it.",
+        how: "Every rank writes its block to all others, in one pass over it.",
         wins: "Small messages; with a size per rank.",
         source: "",
         quote: "one exchange between all",

@@ -47,11 +47,11 @@ fn formula(request: &ScheduleRequest) -> Formula {
     let steps = steps(request.ranks) + request.entries();
     Formula::sum(steps, Expr::parts(most_blocks(ranks), ranks))
         .all_send(OTHERS)
-        .telling_steps(match request.symmetric() {
+        .steps_described(match request.symmetric() {
             true => "1 + ⌈log₂ P⌉ for powers of two, else at most as many",
             false => "⌈log₂ P⌉ for powers of two, else at most as many",
         })
-        .telling_sent("N (P − 1) / P for powers of two, else more")
+        .sent_described("N (P − 1) / P for powers of two, else more")
 }
 
 /// The blocks that the busiest rank of `p` sends in a recursive doubling.

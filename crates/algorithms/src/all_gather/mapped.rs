@@ -1,7 +1,7 @@
 //! All-gather by reads: copies of the blocks straight out of peers' memory, for ranks of one host.
 //!
 //! Symmetric memory: out of their inputs. Ordinary memory: each rank shows its block in its scratch
-//! memory. A rank ends when all have told that they read.
+//! memory. A rank ends when all have signalled that they have read.
 
 use weft_schedule::Schedule;
 
@@ -14,9 +14,9 @@ use crate::{About, Algorithm, Costs, Formula, Requirements, ScheduleRequest, Sym
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
     name: "mapped",
     collective: "all-gather",
-    summary: "everybody reads the blocks from its peers' memory; for one host",
+    summary: "every rank reads the blocks from its peers' memory; for one host",
     about: About {
-        how: "Everybody copies the blocks out of its peers' inputs (symmetric memory) or scratch memory. One \
+        how: "Every rank copies the blocks out of its peers' inputs (symmetric memory) or scratch memory. One \
               copy of each block less than direct with ordinary memory.",
         wins: "All but the smallest messages on one host.",
         source: "",

@@ -15,9 +15,9 @@ use crate::{About, Algorithm, Costs, Formula, Requirements, ScheduleRequest, Sym
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
     name: "direct",
     collective: "all-reduce",
-    summary: "everybody sends everybody its vector and reduces all; one step, for small messages",
+    summary: "every rank sends all others its vector and reduces all; one step, for small messages",
     about: About {
-        how: "Everybody sends its vector to everybody and reduces all P of them. Also known as one-shot.",
+        how: "Every rank sends its vector to all others and reduces all P of them. Also known as one-shot.",
         wins: "Small messages on few ranks: one step, but the bytes grow with P.",
         source: "",
         quote: "one exchange of everything between all",

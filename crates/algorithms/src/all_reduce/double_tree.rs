@@ -60,7 +60,7 @@ fn formula(request: &ScheduleRequest) -> Formula {
     let halves = if request.ranks > 3 { 4 } else { request.ranks };
     Formula::sum(FLOOR_LOG * 2, Expr::parts(halves.into(), 2))
         .all_send(OTHERS * 2)
-        .telling_sent("at most 2 N")
+        .sent_described("at most 2 N")
 }
 
 fn build(request: &ScheduleRequest) -> Schedule {

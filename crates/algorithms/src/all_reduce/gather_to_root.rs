@@ -19,8 +19,8 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
     collective: "all-reduce",
     summary: "rank 0 reduces all vectors and sends the result to all; a baseline",
     about: About {
-        how: "Everybody sends everything to rank 0, which reduces once, in the order of ranks, and sends the \
-              result to everybody.",
+        how: "Every rank sends everything to rank 0, which reduces once, in the order of ranks, and sends the result \
+              to all.",
         wins: "Nowhere: it is the naive baseline.",
         source: "",
         quote: "all to one and back",
@@ -38,7 +38,7 @@ fn formula(request: &ScheduleRequest) -> Formula {
     let give_back = exchange.sending(OTHERS, 1).copying(request.staged(1));
     Formula::of([gather, give_back])
         .all_send(OTHERS * 2)
-        .telling_sent("rank 0: {}")
+        .sent_described("rank 0: {}")
 }
 
 fn build(request: &ScheduleRequest) -> Schedule {

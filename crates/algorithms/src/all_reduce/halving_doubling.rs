@@ -5,10 +5,11 @@
 //! still work on: each sends its partner the half that the partner keeps, and reduces the other.
 //! Those who keep the lower halves are a group of the next level, and so are the others. In a group
 //! of an odd number the first rank is eliminated: it sends a half to each rank of the first pair.
-//! When everybody is alone with a segment, the results go the same way back.
+//! When every rank is alone with a segment, the results go the same way back.
 //!
 //! Partners are neighbours at the first level, where the halves are largest. A rank that was in a
-//! pair with a third one is the first of its next groups: if anybody is eliminated there, it is.
+//! pair with a third one is the first of its next groups: if a rank is eliminated there, it is this
+//! one.
 //!
 //! A result needs a receive buffer of its own: its sender does not know whether the receiver has
 //! consumed the contribution yet.
@@ -136,8 +137,8 @@ fn rank_at(levels: &[EliminationLevel], position: u32) -> Rank {
 fn cost(request: &ScheduleRequest) -> Cost {
     let depth = request.ranks.ilog2();
     let odd_levels = (0..depth).filter(|level| (request.ranks >> level) % 2 == 1);
-    // Those who move most are in a pair with a third rank at one level, and are eliminated at the
-    // next where anybody is.
+    // The ranks that move most are in a pair with a third rank at one level, and are eliminated at
+    // the next level where any rank is.
     let mut candidates: Vec<Rank> = odd_levels
         .map(|level| first_with_third(request.ranks, level))
         .collect();
@@ -151,7 +152,7 @@ fn formula(request: &ScheduleRequest) -> Formula {
     let [most, total] = eliminating(request.ranks.into());
     Formula::sum(FLOOR_LOG * 2, most)
         .all_send(total)
-        .telling_sent("2 N (P − 1) / P for powers of two, else at most N / 2 more")
+        .sent_described("2 N (P − 1) / P for powers of two, else at most N / 2 more")
 }
 
 /// A rank that meets a third one at this level and not before.
@@ -183,7 +184,7 @@ fn share_at(level: usize) -> f64 {
     0.5_f64.powi(level as i32 + 1)
 }
 
-/// What one rank does.
+/// The phases of one rank.
 fn phases(request: &ScheduleRequest, levels: &[EliminationLevel], crossings: &[f64]) -> Vec<Phase> {
     let mut inward = Vec::new();
     let mut outward = Vec::new();
@@ -219,11 +220,12 @@ fn phases(request: &ScheduleRequest, levels: &[EliminationLevel], crossings: &[f
         .collect()
 }
 
-/// What halving-doubling with 3-2 elimination sends: the busiest rank, and all together.
+/// The bytes that halving-doubling with 3-2 elimination sends: the busiest rank, and all ranks
+/// together.
 ///
 /// At a level where groups work on a segment of `s`, each rank of a pair sends s / 2, and as much
 /// when results go back. An eliminated rank sends s to a pair, each of which sends s / 2 more when
-/// results go back. It was in such a pair where somebody was eliminated before.
+/// results go back. It was in such a pair if a rank was eliminated before.
 fn eliminating(p: u64) -> [Expr; 2] {
     let depth = u64::from(p.ilog2());
     let segments = 1_u64 << depth;

@@ -1,6 +1,6 @@
 //! Synchronous parameter server, with some ranks as servers, each for one shard of the message.
 //!
-//! Everybody pushes each shard to its server, which combines them in the order of ranks and sends
+//! Every rank pushes each shard to its server, which combines them in the order of ranks and sends
 //! the result back. As every rank of an all-reduce contributes, servers are ranks that have a
 //! vector of their own as well. With a shard on every rank it is `two-shot`.
 //!
@@ -24,7 +24,7 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
     collective: "all-reduce",
     summary: "shards are pushed to servers, combined there, and sent back; two steps, many to few",
     about: About {
-        how: "Some ranks are servers, each for a shard. Everybody pushes each shard to its server, which \
+        how: "Some ranks are servers, each for a shard. Every rank pushes each shard to its server, which \
               combines them in one pass in the order of ranks and sends the result back. \
               `parameter-server(k)` has k servers, spread over the units of the topology; without a number \
               each innermost unit has one. Every rank of an all-reduce contributes, so servers stand apart \
@@ -38,7 +38,7 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
     requires: Requirements {
         parts: Parts::Count {
             of: "servers",
-            alike,
+            period,
         },
         ..Requirements::REPRODUCIBLE
     },
@@ -68,8 +68,8 @@ fn servers(request: &ScheduleRequest) -> Vec<Rank> {
     servers
 }
 
-/// With as many servers in every unit, units are alike.
-fn alike(request: &ScheduleRequest) -> Option<u32> {
+/// If every unit has the same number of servers, units are interchangeable.
+fn period(request: &ScheduleRequest) -> Option<u32> {
     let unit = request.topology.even_unit()?;
     let servers = servers(request);
     let next = |server: &Rank| (server + unit) % request.ranks;
@@ -100,7 +100,7 @@ fn formula(request: &ScheduleRequest) -> Formula {
         .copying(request.staged(share * taken_in));
     Formula::of([push, answer])
         .all_send(OTHERS * 2)
-        .telling_sent("servers: N (P + k − 2) / k")
+        .sent_described("servers: N (P + k − 2) / k")
 }
 
 fn build(request: &ScheduleRequest) -> Schedule {

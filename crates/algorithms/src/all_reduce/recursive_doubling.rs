@@ -124,8 +124,8 @@ fn formula(request: &ScheduleRequest) -> Formula {
         FLOOR_LOG + folds,
     )
     .all_send(total)
-    .telling_steps("⌊log₂ P⌋ for powers of two, else 1 or 2 more")
-    .telling_sent("N ⌊log₂ P⌋ for powers of two, else N more")
+    .steps_described("⌊log₂ P⌋ for powers of two, else 1 or 2 more")
+    .sent_described("N ⌊log₂ P⌋ for powers of two, else N more")
 }
 
 fn build(request: &ScheduleRequest) -> Schedule {

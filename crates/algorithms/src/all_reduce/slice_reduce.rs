@@ -6,7 +6,7 @@
 //!
 //! Ordinary memory: the same on scratch memory, to which each rank first copies what the others
 //! will read (all but its own slice), and from which it copies the results that the others have
-//! written there. A result lies where its contribution lay, in lines that the rank that reduces has
+//! written there. A result replaces its contribution, in cache lines that the reducing rank has
 //! just fetched: cheaper than memory of its own, which all would have to fetch.
 
 use weft_schedule::{Grid, Schedule};

@@ -47,7 +47,7 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
               half of n each way at once (Jouppi et al. 2023): together 2 (p - 1) n / p",
     },
     requires: Requirements {
-        parts: Parts::Count { of: "rows", alike },
+        parts: Parts::Count { of: "rows", period },
         ..Requirements::NONE
     },
     symmetry: Symmetry::None,
@@ -96,8 +96,8 @@ impl TorusShape {
     }
 }
 
-/// Rows are alike; in a ring, all ranks.
-fn alike(request: &ScheduleRequest) -> Option<u32> {
+/// Rows are interchangeable; in a ring, all ranks.
+fn period(request: &ScheduleRequest) -> Option<u32> {
     let shape = TorusShape::of(request);
     Some(if shape.is_line() { 1 } else { shape.columns })
 }
@@ -155,7 +155,7 @@ fn formula(request: &ScheduleRequest) -> Formula {
         false => Expr::from(4 * (shape.rows.max(shape.columns) - 1)),
     };
     Formula::sum(steps, OTHER_BLOCKS * 2)
-        .telling_steps("4 (max(R, C) − 1), or 2 (P − 1) with one row")
+        .steps_described("4 (max(R, C) − 1), or 2 (P − 1) with one row")
 }
 
 fn build(request: &ScheduleRequest) -> Schedule {

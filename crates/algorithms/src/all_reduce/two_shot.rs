@@ -19,7 +19,7 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
     collective: "all-reduce",
     summary: "direct reduce-scatter, then direct all-gather; two steps, for medium messages",
     about: About {
-        how: "Rank r receives block r of everybody, reduces once, and sends the result to everybody: a direct \
+        how: "Rank r receives block r of all ranks, reduces once, and sends the result to all: a direct \
               reduce-scatter, then a direct all-gather. As few bytes as the ring in two steps, but every \
               rank has P − 1 conversations at once. It is also the parameter server with a shard on every \
               worker.",

@@ -5,8 +5,8 @@
 //! bit. All blocks that a rank hands on in a step are packed into one message: about half of them
 //! all, so the bytes grow with the logarithm of the ranks. For small blocks of equal size.
 //!
-//! In temporary memory the blocks of a step lie in the order of their distances, wherever they come
-//! from and go.
+//! In temporary memory the blocks of a step are in the order of their distances, regardless of
+//! their sources and destinations.
 
 use weft_schedule::{Grid, Schedule};
 
@@ -71,7 +71,7 @@ fn cost(request: &ScheduleRequest) -> Cost {
 
 fn formula(request: &ScheduleRequest) -> Formula {
     let blocks = (1..request.ranks).map(|distance| distance.count_ones());
-    Formula::sum(CEIL_LOG, BLOCK * blocks.sum::<u32>()).telling_sent("at most N / 2 per step")
+    Formula::sum(CEIL_LOG, BLOCK * blocks.sum::<u32>()).sent_described("at most N / 2 per step")
 }
 
 fn build(request: &ScheduleRequest) -> Schedule {
@@ -117,13 +117,13 @@ fn pack(b: &mut ProgramBuilder, steps: &[Vec<u32>], step: usize, packed: Area, r
             next += 1;
             continue;
         };
-        let alike = |(index, other): (usize, &u32)| {
+        let follows = |(index, other): (usize, &u32)| {
             *other == distance + index as u32 && former(*other) == Some(before)
         };
         let run = travelling[next..]
             .iter()
             .enumerate()
-            .take_while(|item| alike(*item))
+            .take_while(|item| follows(*item))
             .count() as u32;
         let came = &steps[before as usize];
         let at = came.partition_point(|other| *other < distance) as u32;
@@ -134,7 +134,7 @@ fn pack(b: &mut ProgramBuilder, steps: &[Vec<u32>], step: usize, packed: Area, r
 }
 
 /// Copies the blocks that have gone all the way to the output: those of distances from 2^step on
-/// come first, each from the rank so far behind.
+/// are first, each from the rank at this distance behind.
 fn unpack(b: &mut ProgramBuilder, step: u32, receive: Area) {
     let from = b.after(1 << step);
     let count = arriving(b.ranks(), step);

@@ -11,7 +11,7 @@ use crate::{About, Algorithm, Costs, Formula, Requirements, ScheduleRequest, Sym
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
     name: "direct",
     collective: "all-to-all",
-    summary: "everybody sends to everybody at once; one step, any transport, for small messages",
+    summary: "every rank sends to all others; one step, any transport, for small messages",
     about: About {
         how: "The exchanges of pairwise without waiting in between.",
         wins: "Small messages on few ranks.",

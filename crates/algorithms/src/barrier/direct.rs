@@ -10,7 +10,7 @@ use crate::{About, Algorithm, Costs, Formula, Requirements, ScheduleRequest, Sym
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
     name: "direct",
     collective: "barrier",
-    summary: "everybody signals everybody; one step, for few ranks of one host",
+    summary: "every rank signals all others; one step, for few ranks of one host",
     about: About {
         how: "Every rank signals all others, then waits for the signals of all others.",
         wins: "Few ranks that map each other's memory: there a signal costs a store.",

@@ -1,7 +1,7 @@
 //! Dissemination barrier (Hensgen, Finkel, Manber 1988).
 //!
-//! In round k every rank signals the one 2^k after it. After ⌈log2 P⌉ rounds each rank has heard,
-//! by way of others, from all.
+//! In round k every rank signals the one 2^k after it. After ⌈log2 P⌉ rounds each rank has received
+//! a signal, directly or through others, from all.
 
 use weft_schedule::{Grid, Schedule};
 
@@ -15,8 +15,8 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
     collective: "barrier",
     summary: "rank r signals r + 1, 2, 4 ...; any transport",
     about: About {
-        how: "In round k every rank signals the rank 2^k after it and waits for the one 2^k before it. After \
-              the last round it has heard, by way of others, from all.",
+        how: "In round k every rank signals the rank 2^k after it and waits for the one 2^k before it. After the \
+              last round it has received a signal, directly or through others, from all.",
         wins: "Always.",
         source: "Hensgen, Finkel and Manber, \"Two algorithms for barrier synchronization\", 1988",
         quote: "Hensgen, Finkel and Manber 1988: ⌈log2 p⌉ rounds",

@@ -35,7 +35,7 @@ fn formula(request: &ScheduleRequest) -> Formula {
         .map(|phase| phase.copying(copied));
     Formula::of([request.entering(), first, rest])
         .all_send(OTHERS)
-        .telling_sent("root: {}")
+        .sent_described("root: {}")
 }
 
 fn build(request: &ScheduleRequest) -> Schedule {

@@ -2,7 +2,7 @@
 //! host.
 //!
 //! Symmetric memory: out of its output. Ordinary memory: the root shows the vector in its scratch
-//! memory. The root ends when all have told that they read.
+//! memory. The root ends when all have signalled that they have read.
 
 use weft_schedule::{Grid, Schedule};
 
@@ -15,10 +15,10 @@ use crate::{About, Algorithm, Costs, Formula, Requirements, ScheduleRequest, Sym
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
     name: "mapped",
     collective: "broadcast",
-    summary: "everybody reads the vector from the root's memory; for one host",
+    summary: "every rank reads the vector from the root's memory; for one host",
     about: About {
         how: "The root shows the vector (in its output with symmetric memory, else in its scratch memory), \
-              everybody copies it from there.",
+              all ranks copy it from there.",
         wins: "All but the smallest messages on one host.",
         source: "",
         quote: "all look at one",

@@ -23,7 +23,7 @@ use crate::{
 /// How a collective is composed.
 #[derive(Clone, Copy)]
 pub(crate) struct Scheme {
-    /// Who owns what.
+    /// The owners of segments.
     pub(crate) owners: Owners,
     /// The components that there are for the inside of units.
     pub(crate) inner: &'static [InsideComponent],
@@ -96,14 +96,14 @@ pub(crate) struct HierarchyLevel<'a> {
     at: Offset,
 }
 
-/// What happens inside units before or after the owners' exchange.
+/// A phase inside units, before or after the owners' exchange.
 struct InsidePhase {
     own: Option<Schedule>,
     /// One rank's program for each size of units, for what is the same on all ranks.
     of_sizes: Vec<Schedule>,
 }
 
-/// What happens among the owners of a segment.
+/// The exchange among the owners of a segment.
 struct Middle {
     /// This rank's program; any rank's where it owns nothing.
     schedule: Schedule,

@@ -96,7 +96,7 @@ fn level_cost(request: &ScheduleRequest, scheme: Scheme) -> Cost {
     Cost { phases }
 }
 
-/// What happens inside units, before or after the owners' exchange.
+/// The cost of a phase inside units, before or after the owners' exchange.
 struct InsideCost {
     /// In the largest unit.
     cost: Cost,
@@ -150,8 +150,8 @@ fn rounds(cost: &Cost) -> u32 {
     cost.phases.iter().map(|phase| phase.rounds).sum()
 }
 
-/// Leaves out rounds that take place beside others: what ranks tell each other after the owners
-/// have all that they need, and before the owners know the results, such as that they have entered.
+/// Leaves out rounds that overlap with others: signals, such as those of entries, that ranks send
+/// after the owners have all inputs and before the owners know the results.
 fn overlapped(
     units: &Units,
     mut inward: Option<InsideCost>,
@@ -169,7 +169,7 @@ fn overlapped(
         inward.cost.phases = shortened(std::mem::take(&mut inward.cost.phases), saved);
         inward.cost.phases.reverse();
     }
-    // In unequal units, whoever owns several segments brings the owners of all together.
+    // In unequal units, a rank that owns several segments synchronizes the owners of all of them.
     let together = units.sizes().count() > 1;
     let latest = owners().map(|owner| begun[owner as usize]).max();
     for owner in owners() {

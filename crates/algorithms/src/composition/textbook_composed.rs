@@ -4,9 +4,9 @@
 //! units costs what its component costs for a ranks and n. Where every rank owns a slice (Cho et
 //! al. 2019: "dimensions"), each then takes part in what is between units for h ranks and n / a;
 //! where a leader owns everything (Jia et al. 2018), only leaders do, for h ranks and n. Steps add
-//! up, and so does what all ranks send. With units of several sizes everybody waits for the
-//! largest, and slices differ in size: the formulas give what all ranks send together, and bound
-//! steps and what one of them sends.
+//! up, and so does what all ranks send. With units of several sizes all ranks wait for the largest,
+//! and slices differ in size: the formulas give what all ranks send together, and bound steps and
+//! what one of them sends.
 
 use weft_schedule::Share;
 
@@ -18,8 +18,8 @@ use crate::{
 };
 
 impl Selection {
-    /// What it costs according to its source in a group of several ranks. `None` for what is
-    /// composed, in symmetric memory: there the parts tell each other of their entries at once.
+    /// Returns its cost according to its source in a group of several ranks. `None` for
+    /// compositions in symmetric memory: there the parts signal their entries together.
     pub fn textbook(&self, request: &ScheduleRequest) -> Option<Textbook> {
         match self.algorithm.requires.parts {
             Parts::Levels { .. } if request.memory == MemoryClass::Symmetric => None,
@@ -131,13 +131,13 @@ impl Levels {
 
 const NONE: Share = Volume::NOTHING.most;
 
-/// What an algorithm without levels costs.
+/// The cost of an algorithm without levels.
 fn alone(algorithm: &Algorithm, request: &ScheduleRequest) -> Textbook {
     let textbook = algorithm.textbook(request);
     textbook.expect("components have no levels")
 }
 
-/// What each rank but the busiest moves.
+/// The share of each rank but the busiest.
 fn of_others(volume: Volume, ranks: u32) -> Share {
     let (most, total) = (volume.most, volume.total);
     let rest = total.numerator * most.denominator - most.numerator * total.denominator;

@@ -4,7 +4,7 @@ use std::ops::{Add, Div, Mul, Sub};
 
 use weft_schedule::Share;
 
-/// What formulas are about: its name, and its value for so many ranks.
+/// A variable of formulas: its name, and its value for a number of ranks.
 type Atom = (&'static str, fn(u32) -> u32);
 
 const ATOMS: [Atom; 5] = [
@@ -84,7 +84,7 @@ impl Expr {
         })
     }
 
-    /// So many of so many parts.
+    /// The fraction `parts / of`.
     pub(crate) fn parts(parts: u64, of: u64) -> Expr {
         Expr::of(Term {
             factor: reduced((parts.into(), of.into())),
@@ -110,35 +110,35 @@ impl Expr {
         self.terms().map(value).fold((0, 1), sum)
     }
 
-    /// Its value for so many ranks, exactly.
+    /// Its exact value for this many ranks.
     pub(crate) fn share(&self, ranks: u32) -> Share {
         let (over, under) = self.ratio(ranks);
         Share::new(over as u64, under as u64)
     }
 
-    /// Its value for so many ranks, to be priced.
+    /// Its value for this many ranks, to be priced.
     pub(crate) fn value(&self, ranks: u32) -> f64 {
         let (over, under) = self.ratio(ranks);
         over as f64 / under as f64
     }
 
-    /// Its value for so many ranks where that is a whole number.
+    /// Its value for this many ranks, which must be a whole number.
     pub(crate) fn count(&self, ranks: u32) -> u32 {
         let (over, under) = self.ratio(ranks);
         (over / under) as u32
     }
 
-    /// As people read it, as a multiple of `unit`.
-    pub(crate) fn told(&self, unit: &str) -> String {
+    /// Its text, as a multiple of `unit`.
+    pub(crate) fn text(&self, unit: &str) -> String {
         if *self == OTHERS + 1 && unit.is_empty() {
             return "P".to_owned();
         }
-        let terms = self.terms().map(|term| told_term(term, unit));
+        let terms = self.terms().map(|term| term_text(term, unit));
         terms.collect::<Vec<_>>().join(" + ")
     }
 }
 
-fn told_term(term: &Term, unit: &str) -> String {
+fn term_text(term: &Term, unit: &str) -> String {
     let names = |sign: i8| {
         let atoms = ATOMS.iter().zip(term.powers);
         atoms.filter(move |(_, power)| power.signum() == sign)
@@ -155,10 +155,10 @@ fn told_term(term: &Term, unit: &str) -> String {
     if factors.is_empty() {
         factors.push("1".to_owned());
     }
-    let mut told = vec![factors.join(" ")];
-    told.extend((under != 1).then(|| under.to_string()));
-    told.extend(names(-1).map(|((name, _), _)| (*name).to_owned()));
-    told.join(" / ")
+    let mut parts = vec![factors.join(" ")];
+    parts.extend((under != 1).then(|| under.to_string()));
+    parts.extend(names(-1).map(|((name, _), _)| (*name).to_owned()));
+    parts.join(" / ")
 }
 
 fn reduced((over, under): Ratio) -> Ratio {
@@ -257,8 +257,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sums_are_told_and_evaluated() {
-        for (expression, unit, told, at_six) in [
+    fn sums_have_texts_and_values() {
+        for (expression, unit, text, at_six) in [
             (OTHERS * 2, "", "2 (P − 1)", (10, 1)),
             (OTHERS + 1, "", "P", (6, 1)),
             (FLOOR_LOG + OTHERS + 1, "", "1 + ⌊log₂ P⌋ + P − 1", (8, 1)),
@@ -268,8 +268,8 @@ mod tests {
             (OTHERS - OTHERS, "N", "", (0, 1)),
         ] {
             let value = expression.share(6);
-            assert_eq!((value.numerator, value.denominator), at_six, "{told}");
-            assert_eq!(expression.told(unit), told);
+            assert_eq!((value.numerator, value.denominator), at_six, "{text}");
+            assert_eq!(expression.text(unit), text);
         }
     }
 }

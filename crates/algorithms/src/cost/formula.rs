@@ -7,7 +7,7 @@ use crate::cost::expression::{Expr, RANKS};
 use crate::cost::{Cost, Phase};
 use crate::{ScheduleRequest, Textbook, Volume};
 
-/// Rounds that look alike, in formulas. What each figure means is said at [`Phase`].
+/// Equal rounds of a formula. [`Phase`] explains each figure.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Rounds {
     rounds: Expr,
@@ -39,7 +39,7 @@ impl Rounds {
         exchange.receiving(exchange.sent())
     }
 
-    /// As many others, otherwise alike.
+    /// The same with another number of rounds.
     pub(crate) fn lasting(self, rounds: impl Into<Expr>) -> Self {
         let rounds = rounds.into();
         Rounds { rounds, ..self }
@@ -50,7 +50,7 @@ impl Rounds {
         self.sending(self.received, 1).receiving(self.sent())
     }
 
-    /// With so many messages of this share per round.
+    /// With this number of messages of this share per round.
     pub(crate) fn sending(self, messages: impl Into<Expr>, share: impl Into<Expr>) -> Self {
         let (messages, share) = (messages.into(), share.into());
         Rounds {
@@ -60,7 +60,7 @@ impl Rounds {
         }
     }
 
-    /// Receiving so much per round.
+    /// Receiving this share per round.
     pub(crate) fn receiving(self, received: impl Into<Expr>) -> Self {
         let received = received.into();
         Rounds { received, ..self }
@@ -71,19 +71,19 @@ impl Rounds {
         Rounds { crossing, ..self }
     }
 
-    /// Reading so much per round.
+    /// Reading this share per round.
     pub(crate) fn reading(self, read: impl Into<Expr>) -> Self {
         let read = read.into();
         Rounds { read, ..self }
     }
 
-    /// Combining so much per round.
+    /// Combining this share per round.
     pub(crate) fn reducing(self, reduced: impl Into<Expr>) -> Self {
         let reduced = reduced.into();
         Rounds { reduced, ..self }
     }
 
-    /// Copying so much per round.
+    /// Copying this share per round.
     pub(crate) fn copying(self, copied: impl Into<Expr>) -> Self {
         let copied = copied.into();
         Rounds { copied, ..self }
@@ -108,7 +108,7 @@ impl Rounds {
     }
 }
 
-/// What is moved, by the busiest rank and by all together.
+/// The shares moved by the busiest rank and by all ranks together.
 #[derive(Clone, Copy, Default)]
 struct Moves {
     most: Expr,
@@ -131,22 +131,22 @@ impl Moves {
     }
 }
 
-/// What an algorithm costs in a group of two ranks or more.
+/// The cost of an algorithm in a group of two ranks or more.
 #[derive(Clone, Default)]
 pub struct Formula {
     phases: Vec<Rounds>,
     steps: Expr,
     sent: Moves,
     read: Moves,
-    /// In other words than the figures' own, where there are any.
-    told_steps: Option<&'static str>,
-    told_sent: Option<&'static str>,
-    told_read: Option<&'static str>,
+    /// Texts in place of those of the figures, where there are any.
+    steps_text: Option<&'static str>,
+    sent_text: Option<&'static str>,
+    read_text: Option<&'static str>,
 }
 
 impl fmt::Debug for Formula {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.told().join("; "))
+        f.write_str(&self.texts().join("; "))
     }
 }
 
@@ -168,7 +168,8 @@ impl Formula {
         }
     }
 
-    /// Of an algorithm whose phases are counted: so many steps, and so much that every rank sends.
+    /// The formula of an algorithm whose phases are counted: the steps, and the share that every
+    /// rank sends.
     pub(crate) fn sum(steps: impl Into<Expr>, sent: impl Into<Expr>) -> Self {
         Formula {
             steps: steps.into(),
@@ -177,33 +178,33 @@ impl Formula {
         }
     }
 
-    /// All ranks together send so much.
+    /// Sets the share that all ranks together send.
     pub(crate) fn all_send(mut self, total: impl Into<Expr>) -> Self {
         self.sent.total = total.into();
         self
     }
 
-    /// All ranks together read so much.
+    /// Sets the share that all ranks together read.
     pub(crate) fn all_read(mut self, total: impl Into<Expr>) -> Self {
         self.read.total = total.into();
         self
     }
 
-    /// Tells people so of the steps.
-    pub(crate) fn telling_steps(mut self, steps: &'static str) -> Self {
-        self.told_steps = Some(steps);
+    /// Sets the text about the steps.
+    pub(crate) fn steps_described(mut self, steps: &'static str) -> Self {
+        self.steps_text = Some(steps);
         self
     }
 
-    /// Tells people so of what is sent; `{}` stands for the formula.
-    pub(crate) fn telling_sent(mut self, sent: &'static str) -> Self {
-        self.told_sent = Some(sent);
+    /// Sets the text about the bytes sent; `{}` stands for the formula.
+    pub(crate) fn sent_described(mut self, sent: &'static str) -> Self {
+        self.sent_text = Some(sent);
         self
     }
 
-    /// Tells people so of what is read; `{}` stands for the formula.
-    pub(crate) fn telling_read(mut self, read: &'static str) -> Self {
-        self.told_read = Some(read);
+    /// Sets the text about the bytes read; `{}` stands for the formula.
+    pub(crate) fn read_described(mut self, read: &'static str) -> Self {
+        self.read_text = Some(read);
         self
     }
 
@@ -216,7 +217,7 @@ impl Formula {
         Cost::of(request, phases)
     }
 
-    /// Its figures for so many ranks.
+    /// Its figures for this many ranks.
     pub(crate) fn textbook(&self, ranks: u32) -> Textbook {
         Textbook {
             steps: self.steps.count(ranks).into(),
@@ -225,17 +226,17 @@ impl Formula {
         }
     }
 
-    /// What people are told: steps, what the busiest rank sends, and what it reads; empty for
-    /// nothing.
-    pub(crate) fn told(&self) -> [String; 3] {
-        let told = |words: Option<&str>, formula: String| match words {
+    /// The texts about steps, and about the bytes that the busiest rank sends and reads; empty for
+    /// none.
+    pub(crate) fn texts(&self) -> [String; 3] {
+        let text = |words: Option<&str>, formula: String| match words {
             Some(words) => words.replace("{}", &formula),
             None => formula,
         };
         [
-            told(self.told_steps, self.steps.told("")),
-            told(self.told_sent, self.sent.most.told("N")),
-            told(self.told_read, self.read.most.told("N")),
+            text(self.steps_text, self.steps.text("")),
+            text(self.sent_text, self.sent.most.text("N")),
+            text(self.read_text, self.read.most.text("N")),
         ]
     }
 }

@@ -37,8 +37,7 @@ pub(crate) fn ends(programs: &[Schedule], begins: Vec<u32>) -> Vec<u32> {
     lengths
 }
 
-/// The phases with so many rounds less at the beginning; what was moved in them is moved in the
-/// next.
+/// The phases without the first `saved` rounds; data moved in those is moved in the next.
 pub(crate) fn shortened(phases: Vec<Phase>, mut saved: u32) -> Vec<Phase> {
     let mut shortened: Vec<Phase> = Vec::with_capacity(phases.len());
     let mut rest = phases.into_iter();

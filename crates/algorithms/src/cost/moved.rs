@@ -4,7 +4,7 @@ use weft_schedule::{Grid, Schedule, Slice, Step};
 
 use crate::cost::{Cost, Phase};
 
-/// What one rank moves, as shares of the message.
+/// Data moved by one rank, as shares of the message.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub(crate) struct Moved {
     sent: f64,

@@ -2,7 +2,7 @@
 
 use crate::ScheduleRequest;
 
-/// Rounds that look alike.
+/// Equal rounds.
 ///
 /// A *share* is a part of the whole message. Every figure is that of the rank for which it is
 /// greatest over the whole operation, so that the sums over all phases are what the verifier
@@ -30,7 +30,7 @@ pub struct Phase {
     pub reduced: f64,
     /// The share that a rank copies within its own memory per round.
     pub copied: f64,
-    /// Whether signals without bytes stay inside units: of others, the crossing tells.
+    /// Whether signals without bytes stay inside units; for others, the crossing says so.
     pub inside: bool,
 }
 
@@ -40,8 +40,8 @@ impl Phase {
         f64::from(self.messages) * self.share
     }
 
-    /// The rounds of this phase one by one, over which so many messages sent and received, and all
-    /// that `total` reduces and copies, are spread.
+    /// The rounds of this phase one by one, over which the messages sent and received, and the
+    /// reductions and copies of `total`, are spread.
     pub(crate) fn spread(&self, messages: u32, received: u32, total: Phase) -> Vec<Phase> {
         let part = |number: u32, round: u32| {
             number / self.rounds + u32::from(round < number % self.rounds)
@@ -96,7 +96,7 @@ impl Phase {
     }
 }
 
-/// What an algorithm costs.
+/// The cost of an algorithm.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Cost {
     /// One after the other.

@@ -1,4 +1,4 @@
-//! What the closed forms of costs have in common.
+//! Shares and rounds that the closed forms of costs have in common.
 
 use weft_schedule::Rank;
 
@@ -6,7 +6,7 @@ use super::formula::Rounds;
 use super::phases::Phase;
 use crate::{MemoryClass, ScheduleRequest};
 
-/// What the closed forms have in common.
+/// Shares and rounds of closed forms.
 impl ScheduleRequest<'_> {
     /// The share of one block, where the message has one per rank.
     pub(crate) fn block_share(&self) -> f64 {
@@ -32,7 +32,7 @@ impl ScheduleRequest<'_> {
         }
     }
 
-    /// The round in which ranks tell each other that they have entered, where that matters.
+    /// The round in which ranks signal each other that they have entered, where that matters.
     pub(crate) fn entry(&self) -> Phase {
         Phase::signals(self.entries())
     }

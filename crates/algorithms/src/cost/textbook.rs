@@ -1,23 +1,23 @@
 //! Costs of algorithms according to the literature, in its terms.
 //!
-//! `p` ranks and a message of `n`; literature that gives each rank `m` in an all-gather means
-//! `n / p`. Rounds of the literature are steps here, with two differences: a step counts only if it
+//! `p` ranks and a message of `n`; literature that gives each rank `m` in an all-gather means `n /
+//! p`. Rounds of the literature are steps here, with two differences: a step counts only if it
 //! waits for the one before, where a round of a tree also counts a parent's second message; and
-//! with symmetric memory a rank may have to be told first that its peer has entered.
+//! with symmetric memory a rank may first have to wait for the signal that its peer has entered.
 //!
 //! The figures are those of the algorithm's [`Formula`](crate::Formula). The tests compare them
 //! with what the verifier counts, and print the table of all of them.
 
 use weft_schedule::Share;
 
-/// What an algorithm costs according to its source.
+/// The cost of an algorithm according to its source.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Textbook {
     /// The longest chain of signals.
     pub steps: u64,
-    /// What is written to others' memory.
+    /// Bytes written to others' memory.
     pub sent: Volume,
-    /// What is read in others' memory.
+    /// Bytes read in others' memory.
     pub read: Volume,
 }
 

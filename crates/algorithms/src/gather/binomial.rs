@@ -1,6 +1,6 @@
 //! Binomial gather, with the blocks of the ranks below a rank collected there and sent on together.
 //!
-//! The ranks below a rank are its neighbours, so their blocks lie side by side: one message. Few
+//! The ranks below a rank are its neighbours, so their blocks are side by side: one message. Few
 //! messages for the root, at the price of handing blocks on: for small blocks of equal size.
 
 use weft_schedule::{Grid, Schedule};
@@ -39,7 +39,7 @@ fn formula(request: &ScheduleRequest) -> Formula {
     let first = rest.lasting(1).sending(1, BLOCK * (request.ranks / 2));
     Formula::of([first, rest])
         .all_send(along_ranges(request.ranks))
-        .telling_sent("about N / 2 (the root receives N (P − 1) / P)")
+        .sent_described("about N / 2 (the root receives N (P − 1) / P)")
 }
 
 fn build(request: &ScheduleRequest) -> Schedule {

@@ -11,7 +11,7 @@ use crate::{About, Algorithm, Costs, Formula, Requirements, ScheduleRequest, Sym
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
     name: "linear",
     collective: "gather",
-    summary: "everybody sends its block to the root; one step, any transport",
+    summary: "every rank sends its block to the root; one step, any transport",
     about: About {
         how: "Every rank sends its block to the root. With symmetric memory they write into the root's output, \
               all at once.",

@@ -140,8 +140,8 @@ impl ProgramBuilder {
             .collect()
     }
 
-    /// All ranks' contributions, ordered by rank, so that everybody rounds alike: `own` and what
-    /// `of_peer` names.
+    /// All ranks' contributions, ordered by rank, so that all ranks round the same: `own` and the
+    /// slices that `of_peer` returns.
     pub(crate) fn in_rank_order(
         &self,
         own: Slice,
@@ -224,7 +224,7 @@ impl ProgramBuilder {
         receive(to, self.rank(), area, chunks)
     }
 
-    /// Where this rank writes what shall become `chunks` of a peer's output.
+    /// The slice to which this rank writes data for `chunks` of a peer's output.
     pub(crate) fn destination(&self, to: Rank, staging: Option<Area>, chunks: Range<u32>) -> Slice {
         match staging {
             Some(area) => self.outbox(to, area, chunks),
@@ -232,7 +232,7 @@ impl ProgramBuilder {
         }
     }
 
-    /// Sends `src`, which shall become `chunks` of a peer's output.
+    /// Sends `src`, which becomes `chunks` of a peer's output.
     ///
     /// With symmetric memory the peer must be known to have entered: see
     /// [`ProgramBuilder::await_open`].
@@ -257,7 +257,7 @@ impl ProgramBuilder {
         }
     }
 
-    /// Tells a peer that it may write into this rank's output, if it is going to.
+    /// Notifies a peer that writes into this rank's output that it may.
     pub(crate) fn open_to(&mut self, peer: Rank) {
         if self.symmetric() {
             self.signal(peer);
@@ -299,7 +299,7 @@ impl ProgramBuilder {
         });
     }
 
-    /// Tells `to` that everything so far is done.
+    /// Notifies `to` that everything so far is done.
     pub(crate) fn signal(&mut self, to: Rank) {
         let id = next(self.signals_sent.entry(to).or_default());
         self.schedule.steps.push(Step::Signal { to, id });

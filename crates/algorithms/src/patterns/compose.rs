@@ -27,7 +27,7 @@ pub(crate) struct EmbeddingSite<'a> {
     pub(crate) at: Offset,
     /// Whether all contributions are in once the part has combined those of its ranks.
     pub(crate) complete: bool,
-    /// What the part's own user memory becomes.
+    /// The place of the part's own user memory.
     pub(crate) own: OwnMemory,
 }
 
@@ -38,7 +38,7 @@ pub(crate) struct Offset {
     pub(crate) receive: u32,
 }
 
-/// What the user memory of a part's own rank becomes.
+/// The place of the user memory of a part's own rank.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct OwnMemory {
     pub(crate) read: Buffer,
@@ -69,7 +69,7 @@ pub(crate) fn embed(part: &Schedule, place: &EmbeddingSite<'_>) -> Vec<Step> {
 /// The steps of several programs in turns, so that none waits for the end of another.
 ///
 /// The programs must be one and the same but for names, on every rank, however many of them a rank
-/// has. Then no rank waits in vain: let T order the steps of the one program on all its ranks as
+/// has. Then no rank waits forever: let T order the steps of the one program on all its ranks as
 /// they can happen. Whether along a rank's program or from a signal to its wait, the pair of T and
 /// the program's index grows. And two ranks meet the signals of all programs that they share in the
 /// same order.
@@ -86,7 +86,7 @@ pub(crate) fn interleave(programs: Vec<Vec<Step>>) -> Vec<Step> {
 ///
 /// Every rank must have both programs, the same on all but for names, with signals that are awaited
 /// in later rounds, except those that come first; and no pair of ranks may have signals in both. So
-/// no rank waits in vain, and no chain of signals gets longer than in the longer program alone.
+/// no rank waits forever, and no chain of signals gets longer than in the longer program alone.
 pub(crate) fn side_by_side(one: Vec<Step>, other: Vec<Step>) -> Vec<Step> {
     in_turns([rounds(one), rounds(other)].map(Vec::into_iter))
 }

@@ -22,7 +22,7 @@ pub(crate) const fn share(numerator: u32, denominator: u32) -> Fraction {
 
 /// The cuts of a grid that all parts can be laid over.
 pub(crate) enum Cuts {
-    /// So many equal chunks.
+    /// This number of equal chunks.
     Even(u32),
     /// The cuts themselves, ascending from 0 to 1.
     Listed(Vec<Fraction>),
@@ -122,7 +122,7 @@ impl Starts {
         }
     }
 
-    /// The greatest width of so many chunks that follow each other; 0 if there are not as many.
+    /// The greatest width of `of` consecutive chunks; 0 if there are fewer.
     pub(crate) fn widest(&self, of: u32) -> u32 {
         match self {
             Starts::Even { width, chunks, .. } if of <= *chunks => of * width,
@@ -136,9 +136,9 @@ impl Starts {
     }
 }
 
-/// The number of chunks if all cuts together are evenly spaced, and that can be told without
-/// listing them: the cuts of all grids are at multiples of the finest spacing, and where it is used
-/// covers everything.
+/// The number of chunks if all cuts together are evenly spaced, and that is known without listing
+/// them: the cuts of all grids are at multiples of the finest spacing, and where it is used covers
+/// everything.
 fn even_chunks(grids: &[(&Grid, ShareRange)]) -> Option<u32> {
     let mut denominator = 1;
     let mut spacings = Vec::with_capacity(grids.len());
@@ -254,7 +254,7 @@ mod tests {
         (0..=chunks).map(|chunk| starts.of(chunk)).collect()
     }
 
-    /// That cuts are even is told without listing them as it is with.
+    /// Even cuts are detected without listing them exactly as with listing them.
     #[test]
     fn even_cuts_are_found_without_listing_them() {
         for (parts, chunks, whole) in

@@ -63,16 +63,16 @@ pub(crate) fn divisions(ranks: u32, rank: Rank) -> Vec<Division> {
     divisions
 }
 
-/// Tells the ranks that will write into this one's output that they may. They are those of
-/// [`gather_up`].
+/// Notifies the ranks that will write into this one's output, those of [`gather_up`], that they
+/// may.
 pub(crate) fn open_up(b: &mut ProgramBuilder) {
     for division in divisions(b.ranks(), b.rank()) {
         b.open_to(division.facing);
     }
 }
 
-/// Brings every rank's block, which is in its output, to all ranks. Where peers write into outputs
-/// they have been told that they may by `opened`, or otherwise.
+/// Brings every rank's block, which is in its output, to all ranks. Peers that write into outputs
+/// have been notified that they may, by `opened` or otherwise.
 pub(crate) fn gather_up(b: &mut ProgramBuilder, staging: Option<Area>, opened: bool) {
     for division in divisions(b.ranks(), b.rank()).into_iter().rev() {
         for &peer in &division.faced_by {

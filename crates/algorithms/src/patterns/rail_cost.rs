@@ -1,5 +1,5 @@
-//! Costs of programs that are written for units: what ranks of each role do, and phases in which
-//! roles differ.
+//! Costs of programs that are written for units: the work of each role, and phases in which roles
+//! differ.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use crate::ScheduleRequest;
 use crate::cost::{Cost, Phase};
 use crate::patterns::rails::units;
 
-/// What all ranks do that have this many fellows, for costs.
+/// The work, for costs, of all ranks that have this number of fellows.
 #[derive(Clone, Copy)]
 pub(crate) struct Role {
     /// The ranks of its unit, itself included.
@@ -65,7 +65,7 @@ impl RailCounts {
         }
     }
 
-    /// Whether anybody has a peer in its unit.
+    /// Whether any rank has a peer in its unit.
     pub(crate) fn inside(&self) -> bool {
         self.largest > 1
     }

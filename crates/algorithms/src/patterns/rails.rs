@@ -1,5 +1,5 @@
-//! Units of a topology for programs that are written for them: who of a unit exchanges with whom of
-//! the others.
+//! Units of a topology for programs that are written for them: the exchanges between ranks of
+//! different units.
 //!
 //! Rank m of a unit meets rank m of every other one, so every rank carries its part of what passes
 //! between units (a "rail"). In a smaller unit, ranks meet several: rank m modulo their number.
@@ -103,7 +103,7 @@ pub(crate) fn runs(unit: &[Rank]) -> impl Iterator<Item = Range<Rank>> {
 pub(crate) struct UnitArea(Vec<Area>);
 
 impl UnitArea {
-    /// Made of entries of so many chunks each.
+    /// An area of entries, each of the number of chunks that `widths` lists.
     pub(crate) fn new(request: &ScheduleRequest, add: impl FnMut(u32) -> Area) -> Self {
         let mut widths: Vec<u32> = Vec::new();
         for unit in units(request).iter() {

@@ -74,7 +74,7 @@ pub(crate) fn crossing(request: &ScheduleRequest, root: Rank) -> f64 {
 }
 
 /// The rounds in which the root's blocks are handed down the tree, all ranks' but its own through
-/// its hands. A rank copies so much of the message beside.
+/// its hands. A rank also copies the share `copied` of the message.
 pub(crate) fn scattering(request: &ScheduleRequest, copied: f64) -> Vec<Phase> {
     let rounds = depth(request.ranks);
     let children = request.ranks.next_power_of_two().ilog2();

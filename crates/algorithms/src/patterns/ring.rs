@@ -6,18 +6,18 @@ use crate::patterns::builder::{Area, ProgramBuilder, block};
 /// Up to this many ranks, every block of a tile has a place of its own in the receive buffer of its
 /// way around a ring.
 const ROOMY: u32 = 8;
-/// So many places are acknowledged at once where there are more ranks: an acknowledgement costs a
-/// message.
+/// The number of places that are acknowledged together where there are more ranks: an
+/// acknowledgement costs a message.
 const HALF: u32 = 4;
 /// The number of places where there are more ranks. They are used in turn.
 const PLACES: u32 = 2 * HALF;
 
 /// Where the left neighbour's puts land, step by step.
 ///
-/// With a place for every step, or for every block when what comes in a step was computed from what
-/// came a whole turn before, a place is known to be free when it is used again. Otherwise the right
-/// neighbour tells when it has consumed what lay in one half of the places, while the other half is
-/// filled. So its acknowledgement is there before it is waited for, and adds no step.
+/// With a place for every step, or for every block when the data received in a step was computed
+/// from the data received a whole turn before, a place is known to be free when it is used again.
+/// Otherwise the right neighbour reports when it has consumed one half of the places, while the
+/// other half is filled. So its acknowledgement is there before it is waited for, and adds no step.
 pub(crate) struct ReceiveWindow {
     places: Vec<Area>,
     steps: u32,
@@ -25,7 +25,7 @@ pub(crate) struct ReceiveWindow {
 }
 
 impl ReceiveWindow {
-    /// A window for so many steps per tile.
+    /// A window for this number of steps per tile.
     pub(crate) fn new(b: &mut ProgramBuilder, steps: u32) -> Self {
         let roomy = b.ranks() <= ROOMY;
         let places = if roomy { b.ranks() } else { PLACES };
@@ -43,16 +43,16 @@ impl ReceiveWindow {
         self.places[step as usize % self.places.len()]
     }
 
-    /// Makes sure that the right neighbour has consumed what lay where the put of a step is to
-    /// land. For every step, in order.
+    /// Ensures that the right neighbour has consumed the former content of the place of a step's
+    /// put. For every step, in order.
     pub(crate) fn reserve(&self, b: &mut ProgramBuilder, step: u32) {
         if self.acknowledged && step >= PLACES && step.is_multiple_of(HALF) {
             b.wait(b.after(1));
         }
     }
 
-    /// Tells the left neighbour that the puts up to this step are consumed, if it waits for that.
-    /// For every step, in order.
+    /// Notifies the left neighbour that the puts up to this step are consumed, if it waits for
+    /// that. For every step, in order.
     pub(crate) fn release(&self, b: &mut ProgramBuilder, step: u32) {
         let next = step + 1;
         if self.acknowledged && next.is_multiple_of(HALF) && next + HALF < self.steps {

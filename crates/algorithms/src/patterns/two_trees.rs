@@ -61,7 +61,7 @@ impl Halves {
     }
 
     /// The ranks below in a tree that are before and behind it in the order of the tree. The root
-    /// is before everybody.
+    /// is before all others.
     pub(crate) fn children(self, tree: u32, rank: Rank) -> [Option<Rank>; 2] {
         if self.root == Some(rank) {
             return [None, Some(self.rank(self.trees().top(tree)))];
@@ -141,7 +141,7 @@ pub(crate) fn go_up(
     b.signal(parent);
 }
 
-/// Takes a half of the message from above in its tree and hands it down. `open`: peers tell first
+/// Takes a half of the message from above in its tree and hands it down. `open`: peers first signal
 /// that they may be written to.
 pub(crate) fn come_down(
     b: &mut ProgramBuilder,

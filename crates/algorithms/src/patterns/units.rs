@@ -5,7 +5,7 @@ use weft_schedule::{Collective, Fraction, Grid, Rank};
 use crate::ScheduleRequest;
 use crate::patterns::cuts::{Cuts, ShareRange, WHOLE};
 
-/// Who owns what inside a unit.
+/// The assignment of segments to owners inside a unit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Owners {
     /// Every rank a slice of its own.

@@ -1,12 +1,12 @@
-//! Wire formats: schedules in which what travels between ranks is encoded.
+//! Wire formats: schedules in which the data between ranks is encoded.
 //!
-//! [Note: One rounding for all] Receive buffers hold encoded elements. Whoever sends others of its
-//! own writes them encoded into scratch memory first, and sends that; what was received is sent on
-//! as it came. Reductions read encoded elements exactly and add in the message's own type. If what
-//! was sent is used again by its sender, as its part of the result or in a later sum, the sender
-//! takes over what it has sent: so everybody goes on with the same rounded number. The result of an
+//! [Note: One rounding for all] Receive buffers hold encoded elements. A rank that sends its own
+//! elements first writes them, encoded, into scratch memory, and sends that; received elements are
+//! sent on unchanged. Reductions read encoded elements exactly and add in the message's own type.
+//! If a sender uses sent elements again, as its part of the result or in a later sum, it replaces
+//! them by what it has sent: so all ranks continue with the same rounded number. The result of an
 //! all-reduce is rounded wherever it is computed, since some ranks may only receive it. The
-//! verifier refuses schedules of which all that is not enough.
+//! verifier rejects schedules for which this does not suffice.
 
 use std::collections::HashSet;
 use std::ops::Range;
@@ -45,11 +45,11 @@ pub fn on_wire(schedule: Schedule, format: WireFormat) -> Schedule {
 struct Rewriting {
     rank: Rank,
     encoding: Encoding,
-    /// Whether sums that are final are everybody's result.
+    /// Whether final sums are the result of all ranks.
     rounds_results: bool,
     /// The entry of scratch memory, as wide as the message, for what is to be sent.
     staging: u32,
-    /// The parts of the output, which no peer writes, that lie encoded in that entry.
+    /// The parts of the output, which no peer writes, that are encoded in that entry.
     staged: Vec<Slice>,
     steps: Vec<Step>,
 }
@@ -143,7 +143,7 @@ impl Rewriting {
         }
     }
 
-    /// Whether a slice lies where a peer receives it.
+    /// Whether a slice is where a peer receives it.
     fn travels(&self, slice: &Slice) -> bool {
         slice.rank != self.rank && matches!(slice.buffer, Buffer::Receive { .. })
     }
@@ -166,8 +166,8 @@ impl Rewriting {
     }
 }
 
-/// For each step: whether some of what it reads in the rank's own memory is read again, or is part
-/// of the result, before it is overwritten.
+/// For each step: whether any of the elements that it reads in the rank's own memory are read
+/// again, or are part of the result, before they are overwritten.
 fn used_later(schedule: &Schedule) -> Vec<bool> {
     let rank = schedule.rank;
     let has_result = match schedule.collective {

@@ -11,9 +11,9 @@ use crate::{About, Algorithm, Costs, Formula, Requirements, ScheduleRequest, Sym
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
     name: "direct",
     collective: "reduce",
-    summary: "everybody sends the root its vector, which reduces once; one step, for small messages",
+    summary: "every rank sends its vector to the root, which reduces once; one step, for small messages",
     about: About {
-        how: "Everybody sends its vector to the root, which reduces once, in the order of ranks. The root \
+        how: "Every rank sends its vector to the root, which reduces once, in the order of ranks. The root \
               receives N (P − 1).",
         wins: "Small messages on few ranks; the reproducible mode.",
         source: "",

@@ -5,7 +5,7 @@
 //!
 //! Ordinary memory: each rank first copies what the others will read to its scratch memory, where
 //! its slice of the result appears too; the root collects the slices. A rank ends when all have
-//! told that they read.
+//! signalled that they have read.
 
 use weft_schedule::{Grid, Schedule};
 
@@ -49,7 +49,7 @@ fn formula(request: &ScheduleRequest) -> Formula {
     let collect = Rounds::signals(1).crossing(collected).reading(OTHER_BLOCKS);
     Formula::of([show, reduction.crossing(slices), collect])
         .all_read((RANKS + 1) * OTHER_BLOCKS)
-        .telling_read("root: {}")
+        .read_described("root: {}")
 }
 
 fn build(request: &ScheduleRequest) -> Schedule {

@@ -1,8 +1,8 @@
 //! Direct reduce-scatter: sends of block r from all ranks to rank r, and one reduction there in the
 //! order of ranks.
 //!
-//! Symmetric memory: it reads the blocks in its peers' inputs; a rank ends when all have told that
-//! they read.
+//! Symmetric memory: it reads the blocks in its peers' inputs; a rank ends when all have signalled
+//! that they have read.
 
 use weft_schedule::Schedule;
 
@@ -15,9 +15,9 @@ use crate::{About, Algorithm, Costs, Formula, Requirements, ScheduleRequest, Sym
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
     name: "direct",
     collective: "reduce-scatter",
-    summary: "everybody sends everybody its block, which reduces once; one step, any transport",
+    summary: "every rank sends each block to its owner, which reduces once; one step, any transport",
     about: About {
-        how: "Rank r receives block r of everybody, or reads it in their inputs (symmetric memory), and reduces \
+        how: "Rank r receives block r of all ranks, or reads it in their inputs (symmetric memory), and reduces \
               once.",
         wins: "Small and medium messages; with a size per rank; the reproducible mode.",
         source: "",

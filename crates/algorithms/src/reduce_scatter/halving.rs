@@ -38,7 +38,7 @@ fn cost(request: &ScheduleRequest) -> Cost {
 
 fn formula(request: &ScheduleRequest) -> Formula {
     Formula::sum(steps(request.ranks), OTHER_BLOCKS)
-        .telling_steps("⌈log₂ P⌉ for powers of two, else at most as many")
+        .steps_described("⌈log₂ P⌉ for powers of two, else at most as many")
 }
 
 fn build(request: &ScheduleRequest) -> Schedule {

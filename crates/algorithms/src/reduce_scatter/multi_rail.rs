@@ -111,7 +111,7 @@ fn build(request: &ScheduleRequest) -> Schedule {
     b.build()
 }
 
-/// What the ranks of its unit contribute to a block: they have sent it to this entry.
+/// The contributions of the ranks of its unit to a block, which they have sent to this entry.
 fn contributions(b: &ProgramBuilder, rails: &Rails, area: Area, owner: Rank) -> Vec<Slice> {
     let members = rails.members().iter();
     let of_member = members.map(|member| match *member == b.rank() {

@@ -2,7 +2,7 @@
 //! their memory, for ranks of one host.
 //!
 //! Symmetric memory: it reads its peers' inputs. Ordinary memory: each rank shows the blocks that
-//! others read in its scratch memory. A rank ends when all have told that they read.
+//! others read in its scratch memory. A rank ends when all have signalled that they have read.
 
 use weft_schedule::Schedule;
 

@@ -43,11 +43,11 @@ mod tests {
     use super::registry;
 
     #[test]
-    fn formulas_are_told_alike_for_all_numbers_of_ranks() {
+    fn formulas_have_one_text_for_all_numbers_of_ranks() {
         for algorithm in registry() {
             for ranks in [3, 8, 12, 61, 64] {
-                let told = algorithm.formulas_of(ranks);
-                assert_eq!(told, algorithm.formulas(), "{algorithm:?}");
+                let texts = algorithm.formulas_of(ranks);
+                assert_eq!(texts, algorithm.formulas(), "{algorithm:?}");
             }
         }
     }

@@ -1,9 +1,9 @@
-//! Memory classes: what of the callers' buffers other ranks reach.
+//! Memory classes: the parts of callers' buffers that other ranks reach.
 
-/// Which memory the caller's buffers lie in.
+/// The memory of the caller's buffers.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum MemoryClass {
-    /// Only their own rank reaches them: what comes from a peer is staged.
+    /// Only their own rank reaches them: data from a peer is staged.
     Ordinary,
     /// All ranks map each other's `Input` and `Output`.
     Symmetric,

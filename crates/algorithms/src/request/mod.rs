@@ -1,4 +1,4 @@
-//! Requests for schedules, and what they name: memory, topology, parts.
+//! Requests for schedules, with memory, topology and parts.
 
 mod memory_class;
 mod part;

@@ -21,20 +21,19 @@ pub enum Sizes {
 /// sizes; `topology` is one of `ranks` ranks; `parts` are what the algorithm takes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ScheduleRequest<'a> {
-    /// What is to be achieved.
+    /// The collective to perform.
     pub collective: Collective,
     /// The number of ranks in the group.
     pub ranks: u32,
-    /// Whose program is wanted.
+    /// The rank whose program is requested.
     pub rank: Rank,
-    /// Where the caller's buffers lie.
+    /// The memory of the caller's buffers.
     pub memory: MemoryClass,
     /// Whether blocks are of equal size.
     pub sizes: Sizes,
     /// Which ranks are close to each other.
     pub topology: &'a Topology,
-    /// What is chosen about the algorithm where it leaves a choice: see
-    /// [`Selection`](crate::Selection).
+    /// The choices made where the algorithm leaves any: see [`Selection`](crate::Selection).
     pub parts: &'a [Part],
 }
 

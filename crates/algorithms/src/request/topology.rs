@@ -9,7 +9,7 @@ use weft_schedule::Rank;
 
 /// The ranks of a group in nested units, innermost first: NUMA nodes, hosts, racks.
 ///
-/// The innermost levels may be known to lie inside hosts: see [`Topology::domains`]. A choice that
+/// The innermost levels may be known to be inside hosts: see [`Topology::domains`]. A choice that
 /// names fewer components than there are levels is meant for the outer ones, and such levels are
 /// left out for it.
 ///
@@ -19,15 +19,15 @@ pub struct Topology {
     ranks: u32,
     /// By level, then by rank: the lowest rank of the rank's unit.
     levels: Vec<Vec<Rank>>,
-    /// So many of the innermost levels are known to lie inside hosts: all of them, if there is one
-    /// host.
+    /// The number of innermost levels that are known to be inside hosts: all of them, if there is
+    /// one host.
     inside: usize,
     /// Worked out when the first rank's program needs it: for all ranks together it takes no longer
     /// than for one.
     innermost: OnceLock<Arc<Innermost>>,
 }
 
-/// What follows from a topology that has a level.
+/// Properties of the innermost level of a topology that has any.
 #[derive(Debug)]
 struct Innermost {
     /// As [`Topology::units`] of level 0.
@@ -72,7 +72,7 @@ impl Topology {
     /// Levels inside hosts, innermost first, then the hosts. Ranks of one host with the same number
     /// share a domain.
     ///
-    /// Levels that divide no host, or leave every rank alone, tell nothing and are left out; so is
+    /// Levels that divide no host, or leave every rank alone, say nothing and are left out; so is
     /// the level of the hosts, if there are domains on one host.
     ///
     /// # Errors
@@ -156,13 +156,13 @@ impl Topology {
         self.levels.len()
     }
 
-    /// The number of levels that are known to lie inside hosts.
+    /// The number of levels that are known to be inside hosts.
     pub fn levels_inside_hosts(&self) -> usize {
         self.inside
     }
 
-    /// What a choice with components for so many levels sees: without the innermost levels that it
-    /// has none for, as far as they lie inside hosts.
+    /// The topology for a choice with components for this many levels: without the innermost levels
+    /// that it has none for, as far as they are inside hosts.
     pub fn seen_by(&self, levels: usize) -> Cow<'_, Topology> {
         match self.inside.min(self.levels.len().saturating_sub(levels)) {
             0 => Cow::Borrowed(self),
@@ -174,7 +174,7 @@ impl Topology {
         }
     }
 
-    /// Whether all units are known to lie inside one host.
+    /// Whether all units are known to be inside one host.
     pub(crate) fn is_one_host(&self) -> bool {
         self.inside > 0 && self.inside == self.levels.len()
     }
@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn domains_that_tell_nothing_are_left_out() {
+    fn domains_without_information_are_left_out() {
         let hosts = [0, 0, 0, 0];
         let found = |levels: &[[u32; 4]]| {
             let levels: Vec<Vec<u32>> = levels.iter().map(|level| level.to_vec()).collect();

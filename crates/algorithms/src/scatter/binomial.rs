@@ -1,7 +1,7 @@
 //! Binomial scatter, with the blocks of the ranks below a rank sent to it together and forwarded
 //! from there.
 //!
-//! The ranks below a rank are its neighbours, so their blocks lie side by side: one message, handed
+//! The ranks below a rank are its neighbours, so their blocks are side by side: one message, handed
 //! on out of the receive buffer. For small blocks of equal size.
 
 use weft_schedule::{Grid, Schedule};
@@ -37,7 +37,7 @@ fn cost(request: &ScheduleRequest) -> Cost {
 fn formula(request: &ScheduleRequest) -> Formula {
     Formula::sum(FLOOR_LOG, OTHER_BLOCKS)
         .all_send(along_ranges(request.ranks))
-        .telling_sent("{} in ⌈log₂ P⌉ messages")
+        .sent_described("{} in ⌈log₂ P⌉ messages")
 }
 
 fn build(request: &ScheduleRequest) -> Schedule {

@@ -1,7 +1,7 @@
 //! Linear scatter: a send of each rank's block from the root.
 //!
-//! Symmetric memory: the ranks read their blocks from the root's input, all at once; the root ends
-//! when all have told that they read.
+//! Symmetric memory: the ranks read their blocks from the root's input, all in one step; the root
+//! ends when all have signalled that they have read.
 
 use weft_schedule::Schedule;
 
@@ -40,7 +40,7 @@ fn formula(request: &ScheduleRequest) -> Formula {
     }
     Formula::of([pass.sending(OTHERS, BLOCK).receiving(BLOCK)])
         .all_send(OTHER_BLOCKS)
-        .telling_sent("root: {}")
+        .sent_described("root: {}")
 }
 
 fn build(request: &ScheduleRequest) -> Schedule {

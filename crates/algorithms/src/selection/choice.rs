@@ -7,8 +7,7 @@ use crate::{
     Requirements, ScheduleRequest, Symmetry, Topology, find, registry,
 };
 
-/// An algorithm with its components chosen: what a name such as `ring` or
-/// `multi-rail(slice-reduce, ring)` stands for.
+/// An algorithm with its components chosen, named as in `ring` or `multi-rail(slice-reduce, ring)`.
 #[derive(Clone, Debug)]
 pub struct Selection {
     /// The algorithm.
@@ -100,7 +99,7 @@ fn of_collective(collective: &str) -> impl Iterator<Item = &'static Algorithm> {
     registry().filter(move |algorithm| algorithm.collective == collective)
 }
 
-/// What may stand for the outermost owners: whatever has no levels itself.
+/// The algorithms for the outermost owners: all that have no levels themselves.
 fn tops(collective: &str) -> impl Iterator<Item = &'static Algorithm> {
     of_collective(collective)
         .filter(|algorithm| !matches!(algorithm.requires.parts, Parts::Levels { .. }))
@@ -174,14 +173,14 @@ impl Selection {
         }
     }
 
-    /// What it needs and can do, its components included, in groups of which no level is known to
-    /// lie inside hosts.
+    /// Returns its requirements and abilities, its components' included, in groups of which no
+    /// level is known to be inside hosts.
     pub fn requires(&self) -> Requirements {
         self.requires_inside(0)
     }
 
-    /// What it needs and can do in a group of this topology. Ranks of one host map each other's
-    /// memory, so there [`Reach::Unit`] means the host.
+    /// Returns its requirements and abilities in a group of this topology. Ranks of one host map
+    /// each other's memory, so there [`Reach::Unit`] means the host.
     pub fn requires_in(&self, topology: &Topology) -> Requirements {
         self.requires_inside(topology.seen_by(self.levels()).levels_inside_hosts())
     }
@@ -240,12 +239,12 @@ impl Selection {
         self.asked(request, self.algorithm.build)
     }
 
-    /// What it costs. Which rank the request names, and its `parts`, do not matter.
+    /// Returns its cost. The request's rank and `parts` do not matter.
     pub fn cost(&self, request: &ScheduleRequest) -> Cost {
         self.asked(request, |request| self.algorithm.cost(request))
     }
 
-    /// Which ranks' programs are alike.
+    /// The ranks whose programs are the same but for their numbers.
     pub fn symmetry(&self, _request: &ScheduleRequest) -> Symmetry {
         self.algorithm.symmetry
     }
@@ -270,7 +269,7 @@ impl Selection {
     }
 }
 
-/// The part before the parentheses, and what stands in them.
+/// The part before the parentheses, and the part inside them.
 fn split(name: &str) -> Result<(&str, Vec<&str>), String> {
     let Some((head, rest)) = name.split_once('(') else {
         return Ok((name.trim(), Vec::new()));

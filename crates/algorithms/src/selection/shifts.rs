@@ -9,11 +9,11 @@ use crate::{InsideComponent, Parts, ScheduleRequest, Selection, Symmetry};
 /// every unit's ranks among themselves.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Shifts {
-    /// What shifts by multiples of [`Shifts::apart`] ranks do.
+    /// The effect of shifts by multiples of [`Shifts::apart`] ranks.
     pub all: Symmetry,
     /// By how many ranks.
     pub apart: u32,
-    /// What shifts among the ranks of each unit do, in all units alike.
+    /// The effect of shifts among the ranks of each unit, the same in all units.
     pub inside: Symmetry,
     /// The number of ranks of such a unit; they are consecutive.
     pub unit: u32,
@@ -44,13 +44,13 @@ impl Shifts {
 }
 
 impl Selection {
-    /// Which ranks' programs are alike in a group of this topology. Units of one size with
-    /// consecutive ranks are, as far as their owners are; and the ranks of a unit are, if each owns
-    /// a slice.
+    /// The ranks whose programs are the same, but for their numbers, in a group of this topology.
+    /// Units of one size with consecutive ranks are interchangeable as far as their owners are; the
+    /// ranks of a unit are, if each owns a slice.
     pub fn shifts(&self, request: &ScheduleRequest) -> Shifts {
         match self.algorithm.requires.parts {
             Parts::None => Shifts::of_all(self.algorithm.symmetry, 1),
-            Parts::Count { alike, .. } => Shifts::rotation(self.asked(request, alike)),
+            Parts::Count { period, .. } => Shifts::rotation(self.asked(request, period)),
             Parts::Units => Shifts::NONE,
             Parts::Levels { .. } => self.shifts_of_units(request),
         }
@@ -74,9 +74,9 @@ impl Selection {
         };
         let among = match top.requires.parts {
             Parts::None => Shifts::of_all(top.symmetry, outermost),
-            Parts::Count { alike, .. } => {
+            Parts::Count { period, .. } => {
                 let of_owner = request.ranks / owners.ranks;
-                Shifts::rotation(alike(&owners).map(|apart| apart * of_owner))
+                Shifts::rotation(period(&owners).map(|apart| apart * of_owner))
             }
             Parts::Units | Parts::Levels { .. } => Shifts::NONE,
         };

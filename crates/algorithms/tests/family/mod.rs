@@ -74,7 +74,7 @@ pub(crate) fn share(chunks: u64, grid: &Grid) -> Share {
     Share::new(chunks, u64::from(grid.chunks()))
 }
 
-/// What one rank does, in chunks.
+/// The work of one rank, in chunks.
 #[derive(Clone, Default)]
 pub(crate) struct RankWork {
     /// Written to peers.
@@ -89,7 +89,7 @@ pub(crate) struct RankWork {
     pub(crate) copied: u64,
 }
 
-/// What every rank does, and between whom chunks pass.
+/// The work of every rank, and the chunks that pass between each two.
 pub(crate) fn work(programs: &[Schedule]) -> (Vec<RankWork>, Vec<(Rank, Rank, u64)>) {
     let mut work = vec![RankWork::default(); programs.len()];
     let mut moved = Vec::new();
