@@ -2,7 +2,7 @@
 
 use crate::rank::Rank;
 
-/// What the schedules of all ranks together achieve.
+/// The result of the schedules of all ranks together.
 ///
 /// Chunks are always numbered in the coordinates of the whole message, on every rank and in every
 /// buffer:
@@ -68,7 +68,7 @@ impl Collective {
         "barrier",
     ];
 
-    /// Its place in [`Collective::NAMES`], whatever its root.
+    /// Its place in [`Collective::NAMES`], which does not depend on the root.
     #[inline]
     pub fn index(self) -> u8 {
         match self {
@@ -84,7 +84,7 @@ impl Collective {
         }
     }
 
-    /// Its name, whatever its root.
+    /// Its name, which does not depend on the root.
     #[inline]
     pub fn name(self) -> &'static str {
         Self::NAMES[usize::from(self.index())]

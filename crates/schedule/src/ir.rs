@@ -96,11 +96,11 @@ pub struct Slice {
 /// Lets one of several ranks execute a step, so that a slow one is helped.
 ///
 /// The step stands in the program of every rank in `by`, with the same `id`. Per tile, exactly one
-/// of them executes it. The owner, `by[0]`, passes the step only when it has been executed, by
-/// whomever; the others pass it at once, having executed it or not.
+/// of them executes it. The owner, `by[0]`, passes the step only when any of them has executed it;
+/// the others pass it immediately, having executed it or not.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Claim {
-    /// Tells the schedule's claimable steps apart.
+    /// The number of this claimable step in the schedule.
     pub id: u32,
     /// The owner, then those who may help. Each of them maps every slice of the step.
     pub by: Vec<Rank>,
@@ -116,7 +116,7 @@ pub enum Step {
         dsts: Vec<Slice>,
         /// Where from.
         src: Slice,
-        /// Who may execute it, where it is not this rank alone.
+        /// The ranks that may execute it, if others than this one may.
         claim: Option<Claim>,
     },
     /// Combines the sources in the order given and writes the result to every destination in one
@@ -124,16 +124,16 @@ pub enum Step {
     Reduce {
         /// Where to.
         dsts: Vec<Slice>,
-        /// What to combine, first to last.
+        /// The slices to combine, first to last.
         srcs: Vec<Slice>,
         /// Whether every contribution is now in: scale for the average, round.
         is_final: bool,
-        /// Who may execute it, where it is not this rank alone.
+        /// The ranks that may execute it, if others than this one may.
         claim: Option<Claim>,
     },
-    /// Tells `to` that everything before it is done.
+    /// Notifies `to` that everything before it is done.
     Signal {
-        /// The rank that is told.
+        /// The rank that is notified.
         to: Rank,
         /// Its number among the signals from here to there.
         id: SignalId,
@@ -148,7 +148,7 @@ pub enum Step {
 }
 
 impl Step {
-    /// What it writes, and then what it reads.
+    /// The slices that it writes, then those that it reads.
     pub fn slices(&self) -> impl Iterator<Item = &Slice> {
         let (written, read): (&[Slice], &[Slice]) = match self {
             Step::Copy { dsts, src, .. } => (dsts, std::slice::from_ref(src)),
@@ -159,7 +159,7 @@ impl Step {
     }
 }
 
-/// What one rank does in one collective operation, whatever the size of the message.
+/// The program of one rank for one collective operation, for messages of any size.
 ///
 /// The executor cuts every chunk into the same number of tiles and runs the steps once per tile,
 /// several tiles at a time. Invariants (checked by the verifier, see its documentation for what
@@ -169,7 +169,7 @@ impl Step {
 /// - a peer's `Scratch` is no longer touched once that peer's tile has ended.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Schedule {
-    /// What is achieved.
+    /// The collective.
     pub collective: Collective,
     /// The number of ranks in the group.
     pub ranks: u32,

@@ -58,7 +58,7 @@ pub fn sums_in_transit(schedules: &[Schedule], rank: Rank) -> Vec<Vec<bool>> {
 /// A chunk's place in a buffer of a rank.
 type Cell = (Rank, u8, u32, Rank, u32);
 
-/// What is known of a reduction.
+/// Knowledge about a reduction.
 enum Found {
     /// Its sources.
     Sources(Vec<bool>),

@@ -11,7 +11,7 @@ const WIDEST_ENCODING: u64 = 4;
 /// The largest element, in bytes.
 const WIDEST_ELEMENT: u64 = 8;
 
-/// What bounds the size of a tile.
+/// Bounds of the size of a tile.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TileLimits {
     /// Bytes of temporary memory that each ordered pair of ranks has per tile under way.
@@ -23,7 +23,7 @@ pub struct TileLimits {
 }
 
 impl TileLimits {
-    /// What the executor has for a group of so many ranks.
+    /// The executor's limits for a group of this many ranks.
     pub fn of_group(ranks: u32) -> Self {
         let share = (2 << 20) / u64::from(ranks.next_power_of_two());
         TileLimits {
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_has_no_tiles() {
+    fn oversized_schedule_has_no_tiles() {
         let limits = TileLimits::of_group(10_000);
         assert_eq!(
             limits.tiles(&schedule(vec![10_000]), 100, 4, Encoding::Native),
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn what_travels_in_half_of_the_bytes_takes_half_of_the_tiles() {
+    fn half_of_the_bytes_takes_half_of_the_tiles() {
         let limits = TileLimits::of_group(4);
         let schedule = Schedule {
             scratch: vec![4],

@@ -290,7 +290,7 @@ fn order() {
     insta::assert_snapshot!(said);
 }
 
-/// What is right in one tile, were it not that another follows.
+/// Schedules that are right in one tile, but not when another follows.
 #[test]
 fn reuse_of_slots() {
     let mapped = VerifyOptions::mapped(Mapped::Scratch);

@@ -250,7 +250,7 @@ fn damaged() -> impl Strategy<Value = String> {
     })
 }
 
-/// Whatever is read is printed so that it is read again.
+/// Parsed text is printed in a form that parses to the same schedules.
 fn check_any_text(text: &str) -> Result<(), TestCaseError> {
     if let Ok(schedules) = parse(text) {
         prop_assert_eq!(parse(&print(&schedules)), Ok(schedules));
@@ -279,7 +279,7 @@ proptest! {
         check_any_text(&text)?;
     }
 
-    /// What is not refused by form may be refused by the verifier, but without a panic.
+    /// Well-formed schedules may be rejected by the verifier, but without a panic.
     #[test]
     fn no_schedules_make_the_verifier_panic(text in damaged()) {
         let schedules = parse(&text).unwrap_or_default();

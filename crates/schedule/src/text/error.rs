@@ -10,7 +10,7 @@ pub struct ParseError {
     pub line: u32,
     /// The column in characters, from 1.
     pub column: u32,
-    /// What is wrong.
+    /// The problem.
     pub message: String,
 }
 

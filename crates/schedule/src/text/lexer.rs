@@ -10,7 +10,7 @@ pub(super) struct Token<'a> {
     pub(super) column: u32,
 }
 
-/// What a token is.
+/// The kind of a token.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum TokenKind<'a> {
     /// Letters, digits and dashes, beginning with a letter.

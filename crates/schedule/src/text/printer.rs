@@ -55,7 +55,7 @@ impl fmt::Display for Slice {
     }
 }
 
-/// What a schedule has in common with those of other ranks.
+/// The lines of a schedule that are the same for all ranks.
 struct Header<'a>(&'a Schedule);
 
 /// A rank and its steps.

@@ -154,9 +154,9 @@ impl AccessChecker<'_> {
             ));
         }
         let shape = &self.verification.shape;
-        let alike = |(a, b)| shape.within_block(a) == shape.within_block(b);
+        let same_place = |(a, b)| shape.within_block(a) == shape.within_block(b);
         if self.schedule.collective == Collective::AllToAll
-            && slice.chunks.clone().zip(first.chunks.clone()).all(alike)
+            && slice.chunks.clone().zip(first.chunks.clone()).all(same_place)
         {
             return Ok(());
         }

@@ -7,7 +7,7 @@ use super::verification::Verification;
 use crate::collective::Collective;
 use crate::ir::{Rank, Slice, Step};
 
-/// What a step writes to `dst`, by chunk, when these are the contents of its sources.
+/// The values that a step writes to `dst`, by chunk, for these contents of its sources.
 pub(super) fn result(
     values: &mut Values,
     step: &Step,

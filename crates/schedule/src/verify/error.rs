@@ -19,7 +19,7 @@ pub struct VerifyError {
     pub step: Option<u32>,
     /// The chunk.
     pub chunk: Option<u32>,
-    /// What is wrong.
+    /// The problem.
     pub problem: Problem,
     /// The step in text form.
     text: Option<Box<str>>,

@@ -100,7 +100,7 @@ impl VerifierLane {
     }
 }
 
-/// What has happened before the next step of a run: a vector clock.
+/// The events before the next step of a run: a vector clock.
 #[derive(Clone)]
 pub(super) struct Clock {
     ranks: u32,

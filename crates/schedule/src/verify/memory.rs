@@ -52,7 +52,7 @@ pub(super) fn locate(slice: &Slice) -> (MemoryPart, MemoryLayout) {
     (store, layout)
 }
 
-/// Who touches memory, and what is known to have happened before.
+/// An access to memory, with the events that are known to precede it.
 pub(super) struct Access<'a> {
     pub(super) place: StepLocation,
     pub(super) clock: &'a Clock,
@@ -97,7 +97,7 @@ impl<'a> VerifierMemory<'a> {
         }
     }
 
-    /// What `slice` holds, by chunk.
+    /// The content of `slice`, by chunk.
     pub(super) fn read(
         &mut self,
         access: &Access<'_>,
@@ -145,7 +145,7 @@ impl<'a> VerifierMemory<'a> {
         Ok(())
     }
 
-    /// What a rank has in its `Output` at the end of a tile.
+    /// The content of a rank's `Output` at the end of a tile.
     pub(super) fn output(
         &mut self,
         run: TileRun,

@@ -1,10 +1,9 @@
 //! The verifier: symbolic execution of the programs of all ranks together.
 //!
-//! Every step is executed once, in an order that the signals allow. A vector clock per rank tells
-//! which steps happen before which, whatever the timing of a real run; two accesses to one chunk of
-//! one buffer that are not so ordered, one of them a write, are a race. Contents are expressions
-//! over the ranks' contributions. As races are refused, one execution speaks for every
-//! interleaving.
+//! Every step is executed once, in an order that the signals allow. A vector clock per rank records
+//! the order of steps that holds in every real run; two accesses to one chunk of one buffer that
+//! are not ordered by it, one of them a write, are a race. Contents are expressions over the ranks'
+//! contributions. As races are refused, one execution speaks for every interleaving.
 //!
 //! [Note: Reuse of slots] The executor runs the program once per tile, several tiles and operations
 //! at once, and tiles that use the same slot share `Scratch`, `Receive` and flag words. So slots +
@@ -18,8 +17,8 @@
 //! later tile may go on.
 //!
 //! The operation that follows in the slots may be another one, which writes at once. So it is also
-//! checked that accesses of peers happen before the owner's end of the tile, whatever the second
-//! operation of the same kind would bear.
+//! checked that accesses of peers happen before the owner's end of the tile, even if a second
+//! operation of the same kind would not need that.
 //!
 //! [Note: One tile speaks for all] With that last check, one tile alone is enough, and is what to
 //! execute for many ranks:

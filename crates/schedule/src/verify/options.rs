@@ -15,10 +15,10 @@ pub enum Mapped {
     All,
 }
 
-/// What the verifier assumes about the machine.
+/// Assumptions of the verifier about the machine.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct VerifyOptions {
-    /// What ranks on one host map of each other.
+    /// The memory of each other that ranks on one host map.
     pub mapped: Mapped,
     /// The host of each rank; ranks on different hosts map nothing. `None`: all are on one host.
     pub hosts: Option<Vec<u32>>,
@@ -69,7 +69,7 @@ impl VerifyOptions {
         }
     }
 
-    /// What `a` and `b` map of each other.
+    /// The memory of each other that `a` and `b` map.
     pub(super) fn between(&self, a: Rank, b: Rank) -> Mapped {
         match &self.hosts {
             Some(hosts) if hosts[a as usize] != hosts[b as usize] => Mapped::None,

@@ -6,7 +6,7 @@ use super::StepLocation;
 use crate::encoding::Encoding;
 use crate::ir::{Rank, SignalId};
 
-/// What is wrong. Slices are named in text form.
+/// A fault of a schedule. Slices are named in text form.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Problem {
@@ -40,12 +40,12 @@ pub enum Problem {
         /// The number that it should have.
         expected: SignalId,
     },
-    /// A flag word is set that tells of another tile's signals still.
+    /// A flag word is set while it still stands for another tile's signals.
     FlagReused {
-        /// Who set it last.
+        /// The step that set it last.
         other: StepLocation,
     },
-    /// What is put is never read, so that no credit for the next put comes back.
+    /// A put slice is never read, so no credit for the next put returns.
     NoCredit {
         /// The slice.
         slice: String,
@@ -61,12 +61,12 @@ pub enum Problem {
         /// The waiting ranks, each for the next, the last for the first.
         cycle: Vec<StepLocation>,
     },
-    /// What is read was not written.
+    /// A slice is read that was not written.
     Unwritten {
         /// The slice.
         slice: String,
     },
-    /// What is read was written with another base or encoding, so it lies elsewhere.
+    /// A slice is read that was written with another base or encoding, so it is elsewhere.
     Elsewhere {
         /// The slice.
         slice: String,
@@ -110,11 +110,11 @@ pub enum Problem {
         /// The buffer.
         buffer: String,
     },
-    /// What is computed is wrong.
+    /// A computed value is wrong.
     Value(ValueProblem),
 }
 
-/// What is wrong with what is computed.
+/// A fault of a computed value.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum ValueProblem {
@@ -141,7 +141,7 @@ pub enum ValueProblem {
     WrongResult {
         /// The expression found.
         found: String,
-        /// What it should be.
+        /// The right value.
         expected: String,
     },
     /// The result is another expression than on the first rank.

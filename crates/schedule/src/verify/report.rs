@@ -3,7 +3,7 @@
 use crate::encoding::Encoding;
 use crate::ir::Grid;
 
-/// What right schedules cost and compute.
+/// Costs and results of right schedules.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Report {
     /// The longest chain of signals, each sent after the one before it was waited for.
@@ -55,7 +55,7 @@ impl Share {
 }
 
 impl Traffic {
-    /// How often this chunk is moved, whatever the encoding.
+    /// How often this chunk is moved, in any encoding.
     pub fn times(&self, chunk: u32) -> u32 {
         let times = |(_, counts): &(Encoding, Vec<u32>)| counts.get(chunk as usize).copied();
         self.counts.iter().filter_map(times).sum()
@@ -67,9 +67,8 @@ impl Traffic {
         all.map(|count| u64::from(*count)).sum()
     }
 
-    /// The number of elements moved, as a share of the message's, whatever the encoding. `None`
-    /// where the sizes are known only when the operation is called, or the terms do not fit 64
-    /// bits.
+    /// The number of elements moved, as a share of the message's, in any encoding. `None` where the
+    /// sizes are known only when the operation is called, or the terms do not fit 64 bits.
     pub fn share(&self, grid: &Grid) -> Option<Share> {
         match grid {
             Grid::Equal(chunks) => Some(Share::new(self.chunks(), u64::from(*chunks))),

@@ -12,7 +12,7 @@ pub(super) struct ValueId(u32);
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 enum Node {
-    /// What `rank` contributes as `chunk`.
+    /// The contribution of `rank` as `chunk`.
     Leaf { rank: Rank, chunk: u32 },
     /// The sources combined in this order and rounded once to the encoding.
     Combine {
@@ -58,7 +58,7 @@ impl Values {
         }
     }
 
-    /// What `rank` contributes as `chunk`.
+    /// The contribution of `rank` as `chunk`.
     pub(super) fn leaf(&mut self, rank: Rank, chunk: u32) -> ValueId {
         let node = Node::Leaf { rank, chunk };
         if let Some(id) = self.ids.get(&node) {

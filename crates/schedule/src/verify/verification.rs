@@ -1,4 +1,4 @@
-//! What the checks of one verification share.
+//! The state that the checks of one verification share.
 
 use super::lane::VerifierLane;
 use super::options::VerifyOptions;

@@ -9,7 +9,7 @@ use weft_schedule::{
 
 use super::random::mix;
 
-/// What a final reduction multiplies with, so that doing it twice shows.
+/// The factor of a final reduction, by which doing it twice is detected.
 const SCALE: u64 = 0x1234_5678_9abc_def1;
 
 /// A rank's tile of an operation.
@@ -20,7 +20,7 @@ pub(crate) struct InterpretedTile {
     pub(crate) tile: u32,
 }
 
-/// An element's value: one number that forgets the order of combination, one that tells it.
+/// An element's value: one number that does not depend on the order of combination, one that does.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct InterpretedElement {
     pub(crate) sum: u64,
@@ -105,7 +105,7 @@ impl<'a> InterpreterMachine<'a> {
         (input, output)
     }
 
-    /// What a rank contributes, for the whole message.
+    /// The contribution of a rank, for the whole message.
     pub(crate) fn contribution(&self, tile: InterpretedTile) -> Vec<CellValue> {
         let InterpretedTile {
             rank,

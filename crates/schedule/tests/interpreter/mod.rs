@@ -35,7 +35,7 @@ pub(crate) fn run(
     world.check()
 }
 
-/// What can happen next.
+/// A possible next event.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 enum InterpreterEvent {
     Enter { rank: Rank, operation: u32 },
@@ -45,7 +45,7 @@ enum InterpreterEvent {
     Deliver { from: Rank, to: Rank },
 }
 
-/// What travels on a wire.
+/// A parcel on a wire.
 enum Parcel {
     Poison {
         by: InterpretedTile,
@@ -82,7 +82,7 @@ struct TileProgress {
 /// The operation, the tile, and one more than the signal. Larger values are later ones.
 type Flag = (u32, u32, u32);
 
-/// What a rank had in its memory when it left an operation, by tile: input and output.
+/// The memory of a rank when it left an operation, by tile: input and output.
 type Left = Vec<(Vec<CellValue>, Vec<CellValue>)>;
 
 struct World<'a> {

@@ -5,7 +5,7 @@ use weft_schedule::{Buffer, Collective, Rank, Schedule, Slice, Step};
 use super::machine::{CellValue, Impossible, InterpretedElement, InterpretedTile, scaled};
 use super::{SLOTS, TILES};
 
-/// What element `index` of the output of `rank` should sum up to. `None`: it does not matter.
+/// The expected sum in element `index` of the output of `rank`. `None`: it does not matter.
 pub(super) fn expected(
     collective: Collective,
     given: &[Vec<CellValue>],
@@ -37,7 +37,7 @@ pub(super) fn expected(
     }
 }
 
-/// What a step writes to a destination.
+/// The values that a step writes to a destination.
 pub(super) fn compute(
     step: &Step,
     dst: &Slice,

@@ -131,7 +131,7 @@ fn change_list(slices: &mut Vec<Slice>, ranks: usize, random: &mut Random) {
     }
 }
 
-/// Changes the chunks of all slices of a step alike.
+/// Changes the chunks of all slices of a step in the same way.
 fn widen_or_move(dsts: &mut [Slice], srcs: &mut [Slice], random: &mut Random) {
     let (wider, moved) = (random.once_in(2), random.once_in(2));
     for slice in dsts.iter_mut().chain(srcs) {

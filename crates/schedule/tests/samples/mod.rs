@@ -335,7 +335,7 @@ pub(crate) fn reduce(ranks: u32, root: Rank) -> Vec<Schedule> {
     })
 }
 
-/// A ring; one receive entry is used again when the reader has told the writer.
+/// A ring; one receive entry is used again when the reader has notified the writer.
 pub(crate) fn all_gather(ranks: u32) -> Vec<Schedule> {
     team(ranks, |rank| {
         let mut program =

@@ -240,7 +240,7 @@ impl<'a> Parser<'a> {
         Ok(())
     }
 
-    /// What to say when the next token is not what is expected.
+    /// The error for an unexpected next token.
     fn error(&self, expected: &str) -> ParseError {
         let found = match self.peek() {
             Some(TokenKind::Word(word)) => format!("`{word}`"),

@@ -14,7 +14,7 @@ use super::verification::Verification;
 use super::{Problem, StepLocation, Traffic, VerifyError};
 use crate::ir::{Buffer, Rank, SignalId, Step};
 
-/// What is there when all programs have ended.
+/// The state after all programs have ended.
 pub(super) struct Ended {
     /// The longest chain of signals in one tile.
     pub(super) latency_steps: u32,
@@ -29,7 +29,7 @@ pub(super) struct Ended {
 pub(super) struct EndedRun {
     pub(super) run: TileRun,
     pub(super) clock: Clock,
-    /// What the rank has in its `Output`, chunk by chunk.
+    /// The content of the rank's `Output`, chunk by chunk.
     pub(super) output: Vec<Option<ValueId>>,
 }
 
@@ -62,7 +62,7 @@ struct RunState {
     ended: bool,
 }
 
-/// What a run can wait for.
+/// An event that a run can wait for.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 enum AwaitedEvent {
     Signal {
@@ -78,7 +78,7 @@ enum AwaitedEvent {
     End(TileRun),
 }
 
-/// What the one who waits learns.
+/// The knowledge that a waiting run receives with an event.
 struct Happened {
     clock: Clock,
     step: u32,
@@ -196,7 +196,7 @@ impl<'a, 'b> SymbolicExecution<'a, 'b> {
                 self.set_flag(index, *to)
                     .map_err(|problem| (None, problem))?;
                 let (from, to, id) = (rank, run(*to), *id);
-                self.tell(index, to, AwaitedEvent::Signal { from, to, id });
+                self.notify(index, to, AwaitedEvent::Signal { from, to, id });
                 return Ok(true);
             }
             Step::Wait { from, id } => {
@@ -214,7 +214,7 @@ impl<'a, 'b> SymbolicExecution<'a, 'b> {
             self.execute(index, step)
                 .map_err(|(chunk, problem)| (Some(chunk), problem))?;
             if by != owner.rank {
-                self.tell(index, owner, event);
+                self.notify(index, owner, event);
             }
             return Ok(true);
         }
@@ -223,7 +223,7 @@ impl<'a, 'b> SymbolicExecution<'a, 'b> {
         Ok(true)
     }
 
-    /// Sets the flag word that tells `to` of a signal. Tiles with the same slot share it, and it
+    /// Sets the flag word that reports a signal to `to`. Tiles with the same slot share it, and it
     /// must only grow.
     fn set_flag(&mut self, index: usize, to: Rank) -> Result<(), Problem> {
         let state = &self.states[index];
@@ -235,8 +235,8 @@ impl<'a, 'b> SymbolicExecution<'a, 'b> {
         }
     }
 
-    /// Lets `to` know what a run knows.
-    fn tell(&mut self, index: usize, to: TileRun, event: AwaitedEvent) {
+    /// Passes a run's knowledge to `to`.
+    fn notify(&mut self, index: usize, to: TileRun, event: AwaitedEvent) {
         let state = &self.states[index];
         let happened = Happened {
             clock: state.clock.clone(),
@@ -257,7 +257,8 @@ impl<'a, 'b> SymbolicExecution<'a, 'b> {
         }
     }
 
-    /// Lets a run know what `from` told it. False when that has not happened.
+    /// Merges the knowledge that came with an event of `from` into a run's. False if the event has
+    /// not happened.
     fn learn(&mut self, index: usize, from: Rank, event: AwaitedEvent) -> bool {
         let state = &mut self.states[index];
         let Some(happened) = self.happened.remove(&event) else {
