@@ -2,14 +2,14 @@
 
 use serde::Serialize;
 use weft_schedule::{Rank, Schedule, Slice, Step, print};
-use weft_simulate::{TraceSpan, What};
+use weft_simulate::{Activity, TraceSpan};
 
 /// Something that took time.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct TraceEvent {
     /// Whose time.
     pub rank: Rank,
-    /// What took it: `read`, `put`, `copy`, `reduce`, `send`, `transfer`, `signal`, `receive` or
+    /// The activity: `read`, `put`, `copy`, `reduce`, `send`, `transfer`, `signal`, `receive` or
     /// `wait`.
     pub kind: &'static str,
     /// Which chunks.
@@ -63,17 +63,17 @@ fn kind(event: &TraceSpan, step: Option<&Step>, hosts: &[u32]) -> &'static str {
     let host = |rank: Rank| hosts.get(rank as usize);
     let of_peer = |slice: &Slice| slice.rank != event.rank && host(slice.rank) == host(event.rank);
     match event.what {
-        What::Copy => match step {
+        Activity::Copy => match step {
             Some(Step::Copy { src, .. }) if of_peer(src) => "read",
             Some(Step::Copy { dsts, .. }) if dsts.iter().any(of_peer) => "put",
             _ => "copy",
         },
-        What::Reduce => "reduce",
-        What::Send => "send",
-        What::Transfer => "transfer",
-        What::Signal => "signal",
-        What::Receive => "receive",
-        What::Wait => "wait",
+        Activity::Reduce => "reduce",
+        Activity::Send => "send",
+        Activity::Transfer => "transfer",
+        Activity::Signal => "signal",
+        Activity::Receive => "receive",
+        Activity::Wait => "wait",
     }
 }
 

@@ -1,8 +1,9 @@
 //! Time and memory of simulations of large groups, each in a process of its own:
 //! `make simulate-large`.
 //!
-//! Every algorithm of every collective on 10,000 ranks, and every composed choice on 100,000. That
-//! a simulation takes longer than it should is told, and is no failure: it depends on the machine.
+//! Every algorithm of every collective on 10,000 ranks, and every composed choice on 100,000. A
+//! simulation that takes longer than it should is reported, but is no failure: it depends on the
+//! machine.
 //!
 //! Arguments, to simulate one of them only: ranks, hosts, collective, algorithm, tiles.
 use std::error::Error;
@@ -19,10 +20,10 @@ use weft_simulate::{
 
 /// The size of every message, in bytes.
 const BYTES: u64 = 256 << 20;
-/// What every case should take at most.
+/// The limit of every case.
 const SECONDS_MAX: f64 = 60.0;
 const MIB_MAX: u64 = 8 << 10;
-/// As `weft simulate` has it unless told otherwise.
+/// The default of `weft simulate`.
 const WORK_MAX: u64 = 50_000_000;
 
 const HEAD: &str = "| what | ranks | hosts | tiles | ms | closed form, ms | simulated | steps | occurrences | s | MiB |";
@@ -36,8 +37,7 @@ const TILES: u64 = 16;
 /// Ranks, hosts, collective, algorithm, tiles.
 type LargeCase = (u32, u32, &'static str, String, u64);
 
-/// What else there is to see: numbers of parts, several ranks a host, symmetry of another kind,
-/// more tiles.
+/// Further choices: numbers of parts, several ranks a host, symmetry of another kind, more tiles.
 #[rustfmt::skip]
 const MORE: &[(u32, u32, &str, &str, u64)] = &[
     (10_000, 10_000, "all-reduce", "torus(100)", 16),
@@ -170,7 +170,7 @@ fn chunks(selection: &Selection, collective: Collective, topology: &Topology) ->
     u64::from(selection.build(&request).grid.chunks())
 }
 
-/// What this thread has had of a core so far, in seconds: how busy the machine is does not matter.
+/// The processor time of this thread, in seconds, which other processes do not affect.
 fn processor_s() -> Result<f64, Box<dyn Error>> {
     let statistics = std::fs::read_to_string("/proc/thread-self/schedstat")?;
     let ran = statistics.split(' ').next().ok_or("no time in schedstat")?;

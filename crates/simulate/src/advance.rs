@@ -4,13 +4,13 @@ use crate::event_queue::Event;
 use crate::program::{Action, NO_SIGNAL, SimulatedInstruction};
 use crate::simulation::Simulation;
 use crate::thread::{Doing, Note, SimulatedMessage, SimulatedTile, ThreadPhase, flag_value};
-use crate::trace::What;
+use crate::trace::Activity;
 
-/// Puts of up to so many bytes are copied and go out at the end of the thread's pass, as in the TCP
+/// Puts of up to this many bytes are copied and sent at the end of the thread's pass, as in the TCP
 /// transport.
 const COPIED_BYTES_MAX: f64 = 2048.0;
 
-/// What becomes of an instruction.
+/// The outcome of an instruction.
 enum InstructionOutcome {
     /// It is done.
     Done,
@@ -176,7 +176,7 @@ impl Simulation<'_> {
             Action::Wait { .. } => {}
             Action::Signal { to, id } => {
                 let note = Note::Flag(flag_value(index, id));
-                self.tell(rank, pairs + to, note, origin);
+                self.notify(rank, pairs + to, note, origin);
             }
             Action::Put { to, signal, bytes } => {
                 let note = match signal {
@@ -184,7 +184,7 @@ impl Simulation<'_> {
                     id => Note::Flag(flag_value(index, id)),
                 };
                 if bytes > COPIED_BYTES_MAX {
-                    self.trace_thread(rank, What::Send, pairs + to, origin);
+                    self.trace_thread(rank, Activity::Send, pairs + to, origin);
                     self.send_queued(rank, pairs + to);
                     let message = self.message(pairs + to, note, bytes, origin);
                     self.hand_over(message);
@@ -204,8 +204,8 @@ impl Simulation<'_> {
         }
     }
 
-    /// Ends the tiles that are done, in order, and tells those who write to this rank's receive
-    /// buffer.
+    /// Ends the tiles that are done, in order, and notifies the ranks that write to this rank's
+    /// receive buffer.
     fn end_tiles(&mut self, rank: u32) {
         let thread = &mut self.threads[rank as usize];
         let before = thread.ended;
@@ -223,7 +223,7 @@ impl Simulation<'_> {
         for index in 0..self.threads[rank as usize].program.receive_sources.len() {
             let thread = &self.threads[rank as usize];
             let pair = thread.pairs + thread.program.receive_sources[index];
-            self.tell(rank, pair, Note::Credit(ended), None);
+            self.notify(rank, pair, Note::Credit(ended), None);
         }
     }
 
@@ -254,7 +254,7 @@ impl Simulation<'_> {
         false
     }
 
-    /// Keeps the thread busy for so many seconds, more if it must share what it needs.
+    /// Keeps the thread busy for this many seconds, or more if it must share a resource.
     fn work(&mut self, rank: u32, doing: Doing, seconds: f64, traffic: f64) {
         let thread = &mut self.threads[rank as usize];
         thread.doing = doing;
@@ -282,13 +282,13 @@ impl Simulation<'_> {
             Doing::TakeIn(message) => {
                 let SimulatedMessage { pair, origin, .. } = self.messages[message as usize];
                 if let Some(mirror) = self.pairs[pair as usize].mirror {
-                    self.trace_thread(rank, What::Receive, mirror, origin);
+                    self.trace_thread(rank, Activity::Receive, mirror, origin);
                 }
                 self.take_note(message);
             }
             Doing::Send(message) => {
                 let SimulatedMessage { pair, origin, .. } = self.messages[message as usize];
-                self.trace_thread(rank, What::Send, pair, origin);
+                self.trace_thread(rank, Activity::Send, pair, origin);
                 let last = &mut self.pairs[pair as usize].queued;
                 if *last == Some(message) {
                     *last = None;

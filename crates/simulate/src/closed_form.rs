@@ -27,7 +27,7 @@ use weft_schedule::Collective;
 
 use crate::{Job, Machine, NetworkLink, ProgramSource, SimulationError};
 
-/// What one tile takes.
+/// The time of one tile.
 #[derive(Clone, Copy, Default)]
 struct TileTime {
     /// From its start to its end.
@@ -42,13 +42,12 @@ struct TileTime {
     crossings: f64,
 }
 
-/// The seconds that a job takes, by a formula: at once, for any number of ranks, without contention
-/// but for what the algorithm itself brings about. Ranks that are slow or late count as the slowest
-/// of all.
+/// The seconds that a job takes, by a formula: immediately, for any number of ranks, without
+/// contention except that of the algorithm itself. All ranks count as slow and late as the slowest
+/// and latest.
 ///
 /// # Errors
-/// The machine or the job makes no sense, or the source is no algorithm of weft's: others have no
-/// closed form.
+/// The machine or the job is invalid, or the source is no algorithm of weft's: others have no closed form.
 pub fn closed_form(machine: &Machine, job: &Job<'_>) -> Result<f64, SimulationError> {
     let topology = job.checked(machine)?;
     let ProgramSource::Selection(selection) = job.source else {
@@ -59,9 +58,9 @@ pub fn closed_form(machine: &Machine, job: &Job<'_>) -> Result<f64, SimulationEr
     let request = job.request(0, &topology);
     let cost = selection.cost(&request);
     let tiles = job.tiles(&job.schedule(selection, &request))?;
-    let alike = selection.symmetry(&request) != Symmetry::None;
+    let symmetric = selection.symmetry(&request) != Symmetry::None;
     let figures = TileFigures {
-        senders: if alike {
+        senders: if symmetric {
             f64::from(machine.hosts.iter().copied().max().unwrap_or(1))
         } else {
             1.0
@@ -81,7 +80,7 @@ pub fn closed_form(machine: &Machine, job: &Job<'_>) -> Result<f64, SimulationEr
         tile.crossings += rounds * round.crossings;
         last = round;
     }
-    // As few messages cross of all, whatever crosses takes the whole latency.
+    // As few of the messages cross, each that does takes the whole latency.
     if tile.crossings > 0.0 {
         tile.chain += (1.0 - tile.crossings).max(0.0) * figures.latency_between();
     }
@@ -99,7 +98,8 @@ struct TileFigures<'a> {
     bytes: f64,
     /// The size of what travels, as a share of its size in the message.
     width: f64,
-    /// How many ranks of a host send at once: all where ranks are alike, else perhaps one.
+    /// The number of ranks of a host that send at the same time: all where ranks are symmetric,
+    /// else perhaps one.
     senders: f64,
     /// Whether signals without bytes stay within their host: they do around what is read from
     /// mapped memory.
@@ -110,7 +110,7 @@ struct TileFigures<'a> {
     late_s: f64,
     /// Seconds that a message takes longer for all the switches.
     switches_s: f64,
-    /// What a host can send if everything goes through the tightest switch.
+    /// The rate at which a host can send if everything passes the tightest switch.
     bytes_per_s: f64,
 }
 
@@ -158,7 +158,7 @@ impl<'a> TileFigures<'a> {
         }
     }
 
-    /// What one round of a phase takes.
+    /// The time of one round of a phase.
     fn round(&self, phase: &Phase) -> TileTime {
         let host = &self.machine.host;
         // What is reduced in place is at hand; otherwise there are, as a rule, two sources for what
@@ -169,7 +169,7 @@ impl<'a> TileFigures<'a> {
         // What is read from peers and not combined is copied.
         let copied = phase.copied + (phase.read - phase.reduced).max(0.0);
         let copying = self.slowdown * copied * self.bytes * copy;
-        // As if whoever sends encoded everything; some of it came encoded.
+        // Counted as if senders encoded everything; some of it arrived encoded.
         let encodes = if self.width == 1.0 {
             0.0
         } else {
@@ -217,7 +217,7 @@ impl<'a> TileFigures<'a> {
         (phase.crossing / all).min(1.0)
     }
 
-    /// What the messages of a round take if all leave their host, or if none does; its chain is
+    /// The time of a round's messages if all leave their host, or if none does; its chain is
     /// latency only.
     fn travel(&self, phase: &Phase, across: bool) -> TileTime {
         let host = &self.machine.host;

@@ -8,9 +8,9 @@ use weft_schedule::{Rank, TileLimits};
 /// Why something cannot be simulated.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum SimulationError {
-    /// A figure of the machine makes no sense.
+    /// A figure of the machine is invalid.
     Machine(String),
-    /// The job makes no sense, or not on this machine.
+    /// The job is invalid, in itself or on this machine.
     Job(String),
     /// The machine's ranks cannot use the algorithm for this call.
     Refused(Refusal),
@@ -18,9 +18,9 @@ pub enum SimulationError {
     TemporaryMemory {
         /// Chunks of temporary memory that a tile needs.
         chunks: u64,
-        /// What a tile has for each peer, in bytes.
+        /// The receive memory of a tile for each peer, in bytes.
         receive_bytes: u64,
-        /// What a tile has of its own, in bytes.
+        /// The scratch memory of a tile, in bytes.
         scratch_bytes: u64,
         /// The limits, with as many doublings of both as the smallest tile needs.
         enough: TileLimits,
@@ -44,7 +44,7 @@ pub enum SimulationError {
         /// How many there may be.
         limit: u64,
     },
-    /// A rank waits for ever: the schedule is wrong.
+    /// A rank waits forever: the schedule is wrong.
     Stuck {
         /// The rank.
         rank: Rank,
@@ -83,7 +83,7 @@ impl fmt::Display for SimulationError {
                 if *rates > 0 {
                     write!(
                         f,
-                        ", reckoned with {rates} changes of rates on shared links"
+                        ", with {rates} changes of rates on shared links"
                     )?;
                 }
                 write!(
@@ -93,11 +93,12 @@ impl fmt::Display for SimulationError {
             }
             SimulationError::Steps { steps, limit } => write!(
                 f,
-                "the job cannot be simulated: its ranks have some {steps} steps, and memory is reckoned for {limit}; the closed form, fewer ranks, or ranks that are all alike in speed take less"
+                "the job cannot be simulated: its ranks have about {steps} steps, but at most {limit} fit into \
+                 memory; use the closed form, fewer ranks, or ranks of equal speed"
             ),
             SimulationError::Stuck { rank, step, tile } => write!(
                 f,
-                "rank {rank} waits for ever at step {step} of tile {tile}: the schedule is wrong; verify it"
+                "rank {rank} waits forever at step {step} of tile {tile}: the schedule is wrong; verify it"
             ),
         }
     }

@@ -10,8 +10,8 @@
 
 use crate::share::{BundleId, Ending};
 
-/// Times closer than this share of themselves are the same: what happens at once happens in one
-/// turn, whatever the last digits say.
+/// Times closer than this share of themselves are the same: simultaneous events happen in one turn,
+/// regardless of the last digits.
 const SAME: f64 = 1e-12;
 
 /// The bits of a digit.
@@ -37,7 +37,7 @@ pub(crate) enum Event {
 pub(crate) struct EventQueue {
     /// The bits of the present time.
     now: u64,
-    /// What happens at the present time.
+    /// The events of the present time.
     due: Vec<Event>,
     /// By the first digit that differs from the present time, counted from the last one, then by
     /// its value.
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn what_differs_in_the_last_digits_happens_at_once() {
+    fn times_equal_up_to_last_digits_share_a_turn() {
         let turns = order(&[1.0, 1.0 - 1e-16, 0.5, 1.0 + 2e-16, 1.0 + 1e-9], |_, _| {
             None
         });

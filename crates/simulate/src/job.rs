@@ -24,9 +24,9 @@ pub enum ProgramSource<'a> {
 /// One call of a collective on all ranks.
 #[derive(Clone, Debug)]
 pub struct Job<'a> {
-    /// What runs.
+    /// The algorithm or schedules that run.
     pub source: ProgramSource<'a>,
-    /// What is achieved. Explicit schedules say that themselves; it must be the same.
+    /// The collective. Explicit schedules name theirs; it must be the same.
     pub collective: Collective,
     /// The size of the message, in bytes: all blocks together where it consists of blocks.
     pub bytes: u64,
@@ -43,13 +43,12 @@ pub struct Job<'a> {
     pub tile_bytes: Option<u64>,
     /// How many tiles a rank has under way at once, at least 1.
     pub tiles_in_flight: u32,
-    /// What else bounds a tile. `None`: nothing, as if ranks had as much temporary memory as they
-    /// like.
+    /// Further bounds of a tile. `None`: none, as if ranks had unlimited temporary memory.
     pub limits: Option<TileLimits>,
 }
 
 impl<'a> Job<'a> {
-    /// A call with ordinary memory and 4-byte elements, cut as the executor of a group of so many
+    /// A call with ordinary memory and 4-byte elements, cut as the executor of a group of this many
     /// ranks would.
     pub fn new(source: ProgramSource<'a>, collective: Collective, bytes: u64, ranks: u32) -> Self {
         Job {
@@ -143,7 +142,7 @@ impl<'a> Job<'a> {
         on_wire(selection.build(request), self.wire)
     }
 
-    /// Which ranks' programs are alike.
+    /// The symmetry of the ranks' programs.
     pub(crate) fn shifts(&self, topology: &Topology) -> Shifts {
         match self.source {
             ProgramSource::Selection(selection) => selection.shifts(&self.request(0, topology)),

@@ -1,8 +1,8 @@
 //! Simulator: models of machines, and the pricing and simulation of schedules on them.
 //!
-//! A [`Machine`] says how fast everything is, a [`Job`] what is called on it. [`closed_form`] tells
-//! the seconds by a formula, at once; [`simulate`] simulates what every rank's executor would do,
-//! event by event. Nothing here does I/O or knows the time.
+//! A [`Machine`] says how fast everything is, a [`Job`] what is called on it. [`closed_form`]
+//! computes the seconds by a formula; [`simulate`] simulates every rank's executor event by event.
+//! Nothing here does I/O or knows the time.
 //!
 //! ```
 //! use weft_algorithms::select;
@@ -57,19 +57,20 @@
 //!
 //! # Large groups
 //!
-//! Where ranks are alike, only some are simulated, and stand for all ([`Mode::Representatives`]):
-//! those of one host, or of what hangs on one switch that matters, and of the ranks of a host that
-//! carry a slice each, one. `orbits.rs` tells why that is the same simulation. The algorithm must
-//! have declared its symmetry, hosts must have as many ranks each, and nobody may be slower than
-//! others. The tests compare it with the full simulation for every algorithm that declares any. The
-//! two agree but for the last digits; where many tiles contend for links for long, contention makes
-//! much of these, as of any difference. Everything else, such as trees, is simulated in full:
-//! programs are compiled rank by rank into some 32 bytes per instruction. No tile is left out and
-//! nothing is extrapolated, so time grows with the number of tiles.
+//! Where ranks are symmetric, only some are simulated, and represent all
+//! ([`Mode::Representatives`]): those of one host, or of the hosts below one switch that matters,
+//! and one of the ranks of a host that carry a slice each. `orbits.rs` explains why that is the
+//! same simulation. The algorithm must have declared its symmetry, hosts must have the same number
+//! of ranks, and no rank may be slower than others. The tests compare it with the full simulation
+//! for every algorithm that declares any. The two agree up to the last digits; where many tiles
+//! contend for links for long, contention makes much of these, as of any difference. Everything
+//! else, such as trees, is simulated in full: programs are compiled rank by rank into some 32 bytes
+//! per instruction. No tile is left out and nothing is extrapolated, so time grows with the number
+//! of tiles.
 //!
-//! What has a step per rank on ranks that are not alike does not fit above some 6,000 ranks, and is
-//! refused after a look at some of the programs: broadcast's `scatter-all-gather`, in which blocks
-//! start around the ring when the tree has brought them, and reduce's `slice-reduce`.
+//! Programs with a step per rank on ranks that are not symmetric do not fit above some 6,000 ranks,
+//! and are refused after sampling some of the programs: broadcast's `scatter-all-gather`, in which
+//! blocks start around the ring when the tree has brought them, and reduce's `slice-reduce`.
 //! [`SimulationOptions::work_max`] bounds the steps of a simulation: 50 million take about a minute
 //! of a core.
 //!
@@ -108,4 +109,4 @@ pub use error::SimulationError;
 pub use job::{Job, ProgramSource};
 pub use machine::{Host, Machine, NetworkLink, Straggler, Switch, Variation};
 pub use simulation::{Mode, SimulationOptions, SimulationResult, SimulationSymmetry, simulate};
-pub use trace::{TraceSpan, What};
+pub use trace::{Activity, TraceSpan};

@@ -13,9 +13,9 @@ use crate::SimulationError;
 pub struct Machine {
     /// The number of ranks of each host.
     pub hosts: Vec<u32>,
-    /// What every host can do.
+    /// The figures of every host.
     pub host: Host,
-    /// What connects the hosts.
+    /// The network that connects the hosts.
     pub network: NetworkLink,
     /// Switches that units of hosts hang on, innermost (racks) first. A level that is not listed
     /// blocks nothing.
@@ -33,7 +33,7 @@ pub struct Machine {
     pub stragglers: Vec<Straggler>,
 }
 
-/// What a host can do. Its ranks share cores and memory.
+/// The figures of a host. Its ranks share cores and memory.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Host {
     /// The number of cores. Every rank has one thread that drives its progress.
@@ -45,8 +45,7 @@ pub struct Host {
     /// Seconds that each byte takes beyond that, if it lies in another rank's memory or was written
     /// by another rank of the host.
     pub peer_s_per_byte: f64,
-    /// What all ranks together read and write, in bytes per second. `None`: so much that nobody
-    /// waits for it.
+    /// The rate at which all ranks together read and write, in bytes per second. `None`: unlimited.
     #[serde(default)]
     pub memory_bytes_per_s: Option<f64>,
     /// Seconds from a signal to a peer on the host until the peer has seen it.
@@ -74,16 +73,17 @@ pub struct NetworkLink {
     /// Seconds of the receiver's thread per byte.
     #[serde(default)]
     pub receive_s_per_byte: f64,
-    /// What a host sends, and what it receives, in bytes per second, all its ranks together.
+    /// The rate at which a host sends, and at which it receives, in bytes per second, all its ranks
+    /// together.
     pub bytes_per_s: f64,
-    /// What a host's line lets pass at once after it has been idle, in bytes, before it keeps to
-    /// its rate: see `buckets`. The closed form knows nothing of it.
+    /// The burst that a host's line lets pass after it has been idle, in bytes, before it keeps to
+    /// its rate: see `token_buckets`. The closed form ignores it.
     #[serde(default)]
     pub burst_bytes: f64,
-    /// What one connection carries at most, in bytes per second.
+    /// The highest rate of one connection, in bytes per second.
     #[serde(default)]
     pub connection_bytes_per_s: Option<f64>,
-    /// What a connection takes from its sender before it has left, in bytes.
+    /// The bytes that a connection takes from its sender before they have left.
     #[serde(default = "default_buffer_bytes")]
     pub buffer_bytes: u64,
 }
@@ -93,8 +93,8 @@ pub struct NetworkLink {
 pub struct Switch {
     /// The number of hosts below one of them; the last one may have fewer.
     pub hosts: u32,
-    /// What the hosts below can send together, divided by what the switch carries upwards. 1 or
-    /// less: nobody waits for it.
+    /// The rate at which the hosts below can send together, divided by the switch's upward rate. 1
+    /// or less: no contention.
     pub oversubscription: f64,
     /// Seconds that a message takes longer that passes from below one of them to below another.
     #[serde(default)]
@@ -107,7 +107,7 @@ pub struct Variation {
     /// A rank's thread takes up to this share longer than what the machine says: evenly
     /// distributed, the same for a rank at all times.
     pub slowdown_max: f64,
-    /// Tells one draw from another.
+    /// The seed of the draw.
     pub seed: u64,
 }
 
@@ -161,8 +161,8 @@ impl Default for NetworkLink {
 }
 
 impl Machine {
-    /// So many ranks spread over so many hosts as evenly as possible, the first hosts having one
-    /// more where it does not come out even.
+    /// A machine of `ranks` ranks spread over `hosts` hosts as evenly as possible, the first hosts
+    /// having one more if the number is not divisible.
     ///
     /// # Errors
     /// There are no ranks, or not as many ranks as hosts.
@@ -207,7 +207,7 @@ impl Machine {
         Topology::hosts(&self.host_of_rank())
     }
 
-    /// What ranks map of each other's memory.
+    /// The reach of ranks into each other's memory.
     pub fn mapped(&self) -> Reach {
         let lone = self.hosts.iter().all(|ranks| *ranks == 1);
         match self.host.loopback {
@@ -267,7 +267,7 @@ impl Machine {
         Ok(())
     }
 
-    /// Whether all ranks are alike in speed.
+    /// Whether all ranks have the same speed.
     pub(crate) fn is_uniform(&self) -> bool {
         self.stragglers.is_empty() && self.variation.slowdown_max == 0.0
     }
@@ -330,7 +330,7 @@ impl NetworkLink {
         }
     }
 
-    /// What one flow carries at most, in bytes per second.
+    /// The highest rate of one flow, in bytes per second.
     pub(crate) fn flow_bytes_per_s(&self) -> f64 {
         self.connection_bytes_per_s.unwrap_or(f64::INFINITY)
     }

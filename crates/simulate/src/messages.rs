@@ -4,11 +4,11 @@ use crate::event_queue::Event;
 use crate::network::MessagePath;
 use crate::simulation::Simulation;
 use crate::thread::{MessageId, Note, PairId, SimulatedMessage, tile_of};
-use crate::trace::What;
+use crate::trace::Activity;
 
 impl Simulation<'_> {
     /// Sends something without bytes.
-    pub(crate) fn tell(&mut self, rank: u32, pair: PairId, note: Note, origin: Option<(u64, u32)>) {
+    pub(crate) fn notify(&mut self, rank: u32, pair: PairId, note: Note, origin: Option<(u64, u32)>) {
         match self.pairs[pair as usize].way {
             MessagePath::Memory => {
                 let message = self.message(pair, note, 0.0, origin);
@@ -149,9 +149,9 @@ impl Simulation<'_> {
         // Credits belong to no step, and are of no interest.
         if origin.is_some() {
             let what = if bytes > 0.0 {
-                What::Transfer
+                Activity::Transfer
             } else {
-                What::Signal
+                Activity::Signal
             };
             self.trace_transfer(what, pair, start, origin);
         }
@@ -166,7 +166,7 @@ impl Simulation<'_> {
         self.wake(receiver);
     }
 
-    /// The receiver learns what a message tells.
+    /// Applies the note of a message at the receiver.
     pub(crate) fn take_note(&mut self, message: MessageId) {
         let SimulatedMessage { pair, note, .. } = self.messages[message as usize];
         self.unused.push(message);

@@ -153,14 +153,14 @@ impl<'a> SimulatedNetwork<'a> {
     }
 
     /// Computes rates anew where anything has changed. Says when to do so again at the latest.
-    pub(crate) fn settle(&mut self, now: f64, tell: &mut dyn FnMut(Ending)) -> Option<f64> {
+    pub(crate) fn settle(&mut self, now: f64, report: &mut dyn FnMut(Ending)) -> Option<f64> {
         self.token_buckets.turn(now, &mut self.shares);
-        self.shares.settle(now, tell);
+        self.shares.settle(now, report);
         self.token_buckets.next_turn(&self.shares)
     }
 
-    /// How many rates are computed when a message passes every path: whatever begins or ends on a
-    /// link changes the rates of all paths through it. Links with few paths do not count.
+    /// The number of rates that are computed when a message passes every path: each beginning or
+    /// end on a link changes the rates of all paths through it. Links with few paths do not count.
     pub(crate) fn rate_changes(&self) -> u64 {
         let mut paths: HashMap<ResourceId, u64> = HashMap::new();
         for resource in self.bundles.keys().flatten() {
@@ -177,8 +177,8 @@ impl<'a> SimulatedNetwork<'a> {
         *(self.bundles.entry(path)).or_insert_with(|| shares.add_bundle(&uses, rate_max))
     }
 
-    /// What the work of a representative's thread takes part in, where it shares anything with
-    /// others: its cores first, and the place of the memory in the path, if any.
+    /// The path of a representative's thread's work, where it shares resources with others: its
+    /// cores first, and the position of the memory in the path, if any.
     pub(crate) fn processor(&mut self, rank: Rank) -> Option<Processor> {
         let host = self.hosts[self.host_of_rank[rank as usize] as usize];
         let cores = host.cores.map(|id| (id, 1.0));
@@ -200,7 +200,7 @@ impl<'a> SimulatedNetwork<'a> {
     }
 }
 
-/// The rates of so many paths through a link are computed in no time to speak of.
+/// The number of paths through a link whose rates are computed in negligible time.
 const FEW_PATHS: u64 = 100;
 
 /// Directions of a host's link.

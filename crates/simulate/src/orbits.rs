@@ -29,7 +29,7 @@ enum Shift {
 }
 
 impl Shift {
-    /// The shift by multiples of `apart` among so many ranks, if the symmetry allows it.
+    /// The shift by multiples of `apart` among this many ranks, if the symmetry allows it.
     fn of(symmetry: Symmetry, ranks: u32, apart: u32) -> Self {
         let exclusive = ranks.is_power_of_two() && apart.is_power_of_two();
         match symmetry {
@@ -40,7 +40,7 @@ impl Shift {
         }
     }
 
-    /// Where a rank is taken by the shift among so many ranks that takes `by` to 0.
+    /// The image of a rank under the shift, among this many ranks, that maps `by` to 0.
     fn back(self, rank: u32, by: u32, ranks: u32) -> u32 {
         match self {
             Shift::Identity => rank,
@@ -54,11 +54,11 @@ impl Shift {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Orbits {
     ranks: u32,
-    /// What shifts by multiples of a section do.
+    /// The shift by multiples of a section.
     of_sections: Shift,
     /// The ranks of a section.
     section: u32,
-    /// What shifts of the ranks of every crew do.
+    /// The shift of the ranks of every crew.
     of_crews: Shift,
     /// The ranks of a crew.
     crew: u32,
@@ -94,7 +94,7 @@ impl Orbits {
             (switch.oversubscription > 1.0 || switch.latency_s > 0.0) && switch.hosts < hosts
         };
         let outermost = machine.switches.iter().rev().find(matters);
-        // One host is mapped to itself, whatever the shift.
+        // One host is mapped to itself by any shift.
         let least = match hosts {
             1 => 1,
             _ => machine.hosts[0] * outermost.map_or(1, |switch| switch.hosts),
@@ -141,8 +141,8 @@ impl Orbits {
         self.section == self.ranks
     }
 
-    /// The part of the ranks that share a resource that is simulated, of resources that so many
-    /// ranks share.
+    /// The simulated part of the ranks that share a resource, for resources that `sharing` ranks
+    /// share.
     pub(crate) fn part(&self, sharing: u32) -> f64 {
         f64::from(self.representatives()) / f64::from(self.section.max(sharing))
     }
@@ -200,7 +200,7 @@ mod tests {
         let orbits = Orbits::of(&machine(12, 2), shifts);
         assert_eq!((orbits.representatives(), orbits.part(6)), (4, 1.0 / 3.0));
         assert!(orbits.shorten() && orbits.every_host());
-        // Rank 6 talks to rank 5, of the second crew: rank 3 is told by rank 7.
+        // Rank 6 sends to rank 5, of the second crew: rank 3 receives from rank 7.
         assert_eq!((orbits.rank(2), orbits.representative(5)), (6, 1));
         assert_eq!(orbits.image(6, 5), 7);
         let both = Shifts {
@@ -224,7 +224,7 @@ mod tests {
     fn the_first_host_stands_for_all() {
         let orbits = Orbits::of(&machine(12, 4), rotation());
         assert_eq!(orbits.representatives(), 3);
-        // Rank 1 talks to rank 5 of the second host: rank 2 is told by rank 10, of the last.
+        // Rank 1 sends to rank 5 of the second host: rank 2 receives from rank 10, of the last.
         assert_eq!((orbits.representative(5), orbits.image(1, 5)), (2, 10));
         let orbits = Orbits::of(&machine(16, 4), exclusive());
         assert_eq!((orbits.representative(13), orbits.image(1, 13)), (1, 13));
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_alike_is_played_in_full() {
+    fn asymmetric_ranks_are_simulated_in_full() {
         let uneven = Machine {
             hosts: vec![2, 3],
             ..machine(4, 2)

@@ -9,13 +9,13 @@ use crate::orbits::Orbits;
 use crate::program::{LoweringTarget, SimulatedProgram};
 use crate::{Job, Machine, ProgramSource, SimulationError};
 
-/// So many steps of all ranks that are simulated take some 8 GiB.
+/// The limit for the steps of all ranks that are simulated: these take some 8 GiB.
 const STEPS_MAX: u64 = 1 << 27;
-/// How many programs are looked at to tell how much work all are, unless there are [`FEW`].
+/// The number of programs from which the work of all is estimated, unless there are [`FEW`].
 const SAMPLES: u32 = 64;
 const FEW: u32 = 8 * SAMPLES;
 
-/// What programs are made from.
+/// The inputs of programs.
 pub(crate) struct Preparation<'a> {
     pub(crate) machine: &'a Machine,
     pub(crate) job: &'a Job<'a>,
@@ -37,7 +37,7 @@ impl<'a> Preparation<'a> {
         }
     }
 
-    /// Tells how much work a simulation is, unless that is too much.
+    /// Estimates the work of a simulation; an error if that is too much.
     pub(crate) fn check_work(&self, tiles: u64, most: Option<u64>) -> Result<u64, SimulationError> {
         let representatives = self.orbits.representatives();
         let samples = spread(representatives).into_iter();
@@ -49,8 +49,8 @@ impl<'a> Preparation<'a> {
         within(steps.saturating_mul(tiles), tiles, most, 0)
     }
 
-    /// Adds the computing of so many rates in each tile to this work, unless that is too much: each
-    /// takes about as long as a step.
+    /// Adds the computation of `rates` rates in each tile to this work; an error if that is too
+    /// much. A rate takes about as long as a step.
     pub(crate) fn check_rates(
         &self,
         work: u64,
@@ -120,7 +120,7 @@ fn spread(representatives: u32) -> Vec<u32> {
     (0..SAMPLES).map(sample).collect()
 }
 
-/// The steps of so many ranks, of which these are samples. The longest may be the only one of its
+/// The steps of `ranks` ranks, of which these are samples. The longest may be the only one of its
 /// kind, as a root's is.
 fn expected(mut samples: Vec<u64>, ranks: u64) -> u64 {
     if samples.len() as u64 == ranks {

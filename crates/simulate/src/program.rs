@@ -13,7 +13,7 @@ pub(crate) const NO_SIGNAL: u32 = u32::MAX;
 /// One thing that a rank does. Peers are given by their place in [`SimulatedProgram::peers`].
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) enum Action {
-    /// Copies or reduces, for so many seconds of an undisturbed thread, reading and writing so many
+    /// Copies or reduces, for `seconds` of an undisturbed thread, reading and writing `traffic`
     /// bytes altogether.
     Work { seconds: f64, traffic: f64 },
     /// Sends bytes over the link to a peer, and a signal behind them unless there is none.
@@ -31,14 +31,14 @@ pub(crate) struct SimulatedInstruction {
     pub(crate) step: u32,
 }
 
-/// What one rank does for every tile.
+/// The work of one rank for every tile.
 #[derive(Default)]
 pub(crate) struct SimulatedProgram {
     pub(crate) instructions: Vec<SimulatedInstruction>,
     /// All ranks that it exchanges anything with, ascending.
     pub(crate) peers: Vec<Rank>,
     /// The turn of each peer, where several come at once: in the order in which the schedule
-    /// mentions them, so that ranks whose programs are alike treat their peers alike.
+    /// mentions them, so that ranks with the same program treat their peers in the same way.
     pub(crate) turns: Vec<u32>,
     /// The peers in whose receive buffers it writes.
     pub(crate) receive_targets: Vec<u32>,
@@ -48,7 +48,7 @@ pub(crate) struct SimulatedProgram {
     pub(crate) reductions: Vec<u32>,
 }
 
-/// What programs are made for.
+/// The target of lowering: job and machine.
 pub(crate) struct LoweringTarget<'a> {
     pub(crate) job: &'a Job<'a>,
     pub(crate) host: &'a Host,
@@ -73,12 +73,12 @@ impl LoweringTarget<'_> {
         let rank = schedule.rank;
         let slices = || schedule.steps.iter().flat_map(Step::slices);
         let mentioned = schedule.steps.iter().flat_map(|step| {
-            let told = match step {
+            let signalled = match step {
                 Step::Signal { to, .. } => Some(*to),
                 Step::Wait { from, .. } => Some(*from),
                 _ => None,
             };
-            told.into_iter()
+            signalled.into_iter()
                 .chain(step.slices().map(|slice| slice.rank))
         });
         let (peers, turns) = in_turn(mentioned.filter(|peer| *peer != rank));
@@ -325,7 +325,8 @@ fn in_turn(mentioned: impl Iterator<Item = Rank>) -> (Vec<Rank>, Vec<u32>) {
 fn places(peers: &[Rank], of: &[Rank], rank: Rank) -> Result<Vec<u32>, SimulationError> {
     let place = |peer: &Rank| {
         peers.binary_search(peer).map(|place| place as u32).map_err(|_| {
-            SimulationError::Job(format!("rank {rank}'s receive buffer is written by rank {peer}, of which it does not hear"))
+            SimulationError::Job(format!("rank {rank}'s receive buffer is written by rank {peer}, which sends it no \
+                                          signal"))
         })
     };
     of.iter().map(place).collect()

@@ -39,11 +39,11 @@ pub struct SimulationOptions {
 pub enum Mode {
     /// Every rank was simulated.
     Full,
-    /// So many ranks were simulated, which stand for all.
+    /// This many ranks were simulated, which represent all.
     Representatives(u32),
 }
 
-/// What came of it.
+/// The result of a simulation.
 #[derive(Clone, PartialEq, Debug)]
 pub struct SimulationResult {
     /// When the last rank was done, in seconds.
@@ -58,7 +58,7 @@ pub struct SimulationResult {
     pub work: u64,
     /// The number of occurrences that were simulated.
     pub events: u64,
-    /// What happened, if that was asked for.
+    /// The events, if a trace was requested.
     pub trace: Vec<TraceSpan>,
 }
 
@@ -74,7 +74,7 @@ impl std::fmt::Display for Mode {
 /// Simulates a job on a machine.
 ///
 /// # Errors
-/// The machine or the job makes no sense, or a rank waits for ever.
+/// The machine or the job is invalid, or a rank waits forever.
 pub fn simulate(
     machine: &Machine,
     job: &Job<'_>,
@@ -152,7 +152,7 @@ pub(crate) struct Simulation<'a> {
     pub(crate) flags: Vec<u64>,
     pub(crate) messages: Vec<SimulatedMessage>,
     pub(crate) unused: Vec<MessageId>,
-    /// What arrives at this time over links: the receiver, the sender's turn there, and the
+    /// The arrivals over links at this time: the receiver, the sender's turn there, and the
     /// message.
     pub(crate) arrivals: Vec<(u32, u32, MessageId)>,
     /// Threads that have something to look at.
@@ -257,12 +257,12 @@ impl<'a> Simulation<'a> {
             for rank in runnable.drain(..) {
                 self.advance(rank);
             }
-            // Nobody becomes runnable by what another thread does at once: everything told takes
-            // its way through the event queue.
+            // No thread becomes runnable directly by another's action: all notes pass through the
+            // event queue.
             self.runnable = runnable;
             let events = &mut self.events;
-            let tell = &mut |ending: Ending| events.note_ending(&ending);
-            if let Some(time) = self.network.settle(self.now, tell) {
+            let report = &mut |ending: Ending| events.note_ending(&ending);
+            if let Some(time) = self.network.settle(self.now, report) {
                 self.events.note(time, Event::Spent);
             }
         }

@@ -23,7 +23,7 @@ pub(crate) enum ThreadPhase {
     Flush,
 }
 
-/// What takes the thread's time.
+/// The activity that takes the thread's time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Doing {
     /// It has not made the call yet.
@@ -91,7 +91,7 @@ impl Thread {
     }
 }
 
-/// What a representative knows of one of its peers, and the connection to it.
+/// A representative's state about one of its peers, and the connection to it.
 pub(crate) struct RankPair {
     /// Whose it is.
     pub(crate) sender: u32,
@@ -117,7 +117,7 @@ pub(crate) struct RankPair {
     pub(crate) queued: Option<MessageId>,
 }
 
-/// What a message tells beside its bytes.
+/// The content of a message besides its bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Note {
     Nothing,
@@ -127,7 +127,7 @@ pub(crate) enum Note {
     Credit(u64),
 }
 
-/// Something that a rank tells or sends to another.
+/// A message or signal from one rank to another.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SimulatedMessage {
     /// From where to where.

@@ -5,7 +5,7 @@
 
 use crate::share::{ResourceId, Shares};
 
-/// What a line carries while it has something saved up: so much that nobody waits for it.
+/// The rate of a line with saved tokens: practically unlimited.
 const UNLIMITED_BYTES_PER_S: f64 = 1e12;
 /// Less than this saved up is nothing: what is computed misses by the last digits.
 const NOTHING_BYTES: f64 = 1.0;
@@ -22,10 +22,10 @@ struct TokenBucket {
     line: ResourceId,
     bytes_per_s: f64,
     burst_bytes: f64,
-    /// What is saved up, at the time `at`.
+    /// The tokens saved at the time `at`.
     saved: f64,
     at: f64,
-    /// What is taken from the line since then, in bytes per second.
+    /// The rate taken from the line since then, in bytes per second.
     used: f64,
     open: bool,
 }

@@ -3,10 +3,10 @@
 use serde::{Deserialize, Serialize};
 use weft_schedule::Rank;
 
-/// What takes time.
+/// The activity of a span.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum What {
+pub enum Activity {
     /// The rank's thread copies.
     Copy,
     /// The rank's thread reduces.
@@ -31,8 +31,8 @@ pub struct TraceSpan {
     /// The step of its schedule. `None` where the executor does it by itself, or where one message
     /// carries several.
     pub step: Option<u32>,
-    /// What.
-    pub what: What,
+    /// The activity.
+    pub what: Activity,
     /// When it began, in seconds.
     pub start: f64,
     /// When it ended, in seconds.

@@ -2,7 +2,7 @@
 
 use crate::simulation::Simulation;
 use crate::thread::PairId;
-use crate::trace::{TraceSpan, What};
+use crate::trace::{Activity, TraceSpan};
 
 /// Writing down what happens.
 impl Simulation<'_> {
@@ -11,7 +11,7 @@ impl Simulation<'_> {
         self.write(TraceSpan {
             rank: self.orbits.rank(rank),
             step: Some(step),
-            what: What::Wait,
+            what: Activity::Wait,
             start,
             end,
             peer: Some(peer),
@@ -22,8 +22,8 @@ impl Simulation<'_> {
     pub(crate) fn trace_work(&mut self, rank: u32, tile: u64, step: u32) {
         let thread = &self.threads[rank as usize];
         let what = match thread.program.reductions.binary_search(&step) {
-            Ok(_) => What::Reduce,
-            Err(_) => What::Copy,
+            Ok(_) => Activity::Reduce,
+            Err(_) => Activity::Copy,
         };
         self.write(TraceSpan {
             rank: self.orbits.rank(rank),
@@ -39,11 +39,11 @@ impl Simulation<'_> {
     pub(crate) fn trace_thread(
         &mut self,
         rank: u32,
-        what: What,
+        what: Activity,
         pair: PairId,
         origin: Option<(u64, u32)>,
     ) {
-        let own = what == What::Send;
+        let own = what == Activity::Send;
         self.write(TraceSpan {
             rank: self.orbits.rank(rank),
             step: origin.filter(|_| own).map(|(_, step)| step),
@@ -57,7 +57,7 @@ impl Simulation<'_> {
 
     pub(crate) fn trace_transfer(
         &mut self,
-        what: What,
+        what: Activity,
         pair: PairId,
         start: f64,
         origin: Option<(u64, u32)>,

@@ -73,8 +73,8 @@ fn crossing(machine: &Machine, programs: &[Schedule]) -> f64 {
     lines.into_iter().flatten().fold(0.0, f64::max)
 }
 
-/// What is predicted, by the formula and event by event. `None` where the machine lacks memory
-/// that is mapped.
+/// The predictions, by the formula and event by event. `None` where the machine lacks memory that
+/// is mapped.
 fn predicted(machine: &Machine, job: &Job<'_>) -> Option<[f64; 2]> {
     match simulate(machine, job, &SimulationOptions::default()) {
         Err(SimulationError::Refused(_)) => None,

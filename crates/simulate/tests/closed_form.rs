@@ -14,8 +14,8 @@ fn machine(ranks: u32, hosts: u32) -> Machine {
     Machine::even(ranks, hosts, Host::default(), NetworkLink::default()).unwrap()
 }
 
-/// What the formula says for what the simulation says to be 1. `None` where the machine lacks
-/// mapped memory.
+/// The formula's prediction divided by the simulation's. `None` where the machine lacks mapped
+/// memory.
 fn ratio(machine: &Machine, job: &Job<'_>) -> Option<f64> {
     match simulate(machine, job, &SimulationOptions::default()) {
         Err(SimulationError::Refused(_)) => None,

@@ -68,7 +68,7 @@ fn reaches_too_far(machine: &Machine, collective: Collective, programs: &[Schedu
 }
 
 #[test]
-fn what_is_refused_reaches_into_memory_that_is_not_mapped() {
+fn refused_algorithms_reach_into_unmapped_memory() {
     let mut refusals = Vec::new();
     for (ranks, hosts) in [(4, 1), (6, 2), (5, 5)] {
         let plain = Machine::even(ranks, hosts, Host::default(), NetworkLink::default()).unwrap();

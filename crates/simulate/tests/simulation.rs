@@ -3,14 +3,14 @@
 use weft_algorithms::{MemoryClass, ScheduleRequest, Sizes, select};
 use weft_schedule::{Buffer, Collective, Encoding, Grid, Rank, Schedule, Slice, Step, TileLimits};
 use weft_simulate::{
-    Host, Job, Machine, NetworkLink, ProgramSource, SimulationError, SimulationOptions,
-    SimulationResult, Straggler, Switch, TraceSpan, What, simulate,
+    Activity, Host, Job, Machine, NetworkLink, ProgramSource, SimulationError, SimulationOptions,
+    SimulationResult, Straggler, Switch, TraceSpan, simulate,
 };
 
 const BYTES: u64 = 1_000_000;
 const SIZE: f64 = BYTES as f64;
 
-/// Hosts with so many ranks each, and round figures.
+/// Hosts with these numbers of ranks, and round figures.
 fn machine(hosts: &[u32]) -> Machine {
     let host = Host {
         read_s_per_byte: 1e-9,
@@ -118,8 +118,7 @@ fn check(machine: &Machine, schedules: &[Schedule], bytes: u64, expected: &[f64]
     }
 }
 
-/// What the receiver does once a message has been sent: sees it, takes it in, copies it, gives
-/// credit for the next.
+/// The receiver's time for a message: it detects, receives and copies it, and returns a credit.
 fn taken(bytes: f64) -> f64 {
     1e-3 + (3e-3 + bytes * 2e-9) + (1e-7 + bytes * 3e-9) + 2e-3
 }
@@ -191,7 +190,7 @@ fn ranks_of_a_host_share_its_link() {
 }
 
 #[test]
-fn what_one_flow_leaves_another_takes() {
+fn bandwidth_left_by_one_flow_goes_to_another() {
     // Ranks 0 and 1 share a link; rank 1's message goes where rank 2's goes too.
     let ([a, d], [b, e], [c, f]) = (message(0, 3), message(1, 4), message(2, 5));
     let schedules = schedules(vec![a, b, c, d, e, f]);
@@ -253,7 +252,7 @@ fn a_line_saves_up_while_it_is_idle() {
         machine.network.burst_bytes = burst_bytes;
         simulated(&machine, &schedules, BYTES).seconds
     };
-    // The pause between both messages is longer than what it takes to save up so much.
+    // The pause between both messages is long enough to save up this burst.
     let (none, some) = (time(0.0), time(SIZE / 100.0));
     let gained = (none - some) / (SIZE / 100.0 / 1e8);
     assert!((gained - 2.0).abs() < 0.01, "{gained}");
@@ -360,10 +359,10 @@ fn a_slot_is_used_again_when_its_reader_says_so() {
         simulated.trace.iter().find(found).unwrap()
     };
     // The second tile has a slot of its own, the third needs that of the first.
-    let ended = find(1, What::Copy, 0).end;
-    assert!(find(0, What::Send, 1).start < ended);
+    let ended = find(1, Activity::Copy, 0).end;
+    assert!(find(0, Activity::Send, 1).start < ended);
     let credit = ended + 2e-3 + 1e-3 + 3e-3;
-    assert!((find(0, What::Send, 2).start - credit).abs() < 1e-12);
+    assert!((find(0, Activity::Send, 2).start - credit).abs() < 1e-12);
 }
 
 #[test]
@@ -408,7 +407,7 @@ fn explicit_schedules_play_as_the_algorithm_that_made_them() {
 }
 
 #[test]
-fn a_wait_for_nothing_is_told() {
+fn wait_without_signal_is_reported() {
     let schedules = schedules(vec![vec![], vec![Step::Wait { from: 0, id: 0 }]]);
     let error = simulate(
         &machine(&[2]),
@@ -424,7 +423,7 @@ fn a_wait_for_nothing_is_told() {
 }
 
 #[test]
-fn what_makes_no_sense_is_refused() {
+fn invalid_figures_are_refused() {
     let all = schedules(message(0, 1).into());
     let refused = |machine: &Machine, job: &Job<'_>| {
         let error = simulate(machine, job, &SimulationOptions::default()).unwrap_err();

@@ -151,7 +151,7 @@ fn representatives_stand_for_all() {
     }
 }
 
-/// Also where owners of slices, of which every rank of a host is one, are not alike.
+/// Also where owners of slices, of which every rank of a host is one, are not symmetric.
 #[test]
 fn one_rank_of_a_host_stands_for_those_that_carry_slices() {
     let mut shortened = BTreeSet::new();
@@ -180,7 +180,7 @@ fn one_rank_of_a_host_stands_for_those_that_carry_slices() {
     }
 }
 
-/// Where many meet at few, in stars and among servers, also where ranks are not alike.
+/// Where many meet at few, in stars and among servers, also where ranks are not symmetric.
 #[test]
 fn links_that_others_imply_may_be_left_out() {
     let stars = [

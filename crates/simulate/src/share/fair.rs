@@ -19,7 +19,7 @@ use super::{Amount, BundleId, ResourceId, SAME, Shares};
 
 /// Full is what carries as much as it can but for this share.
 const FULL: f64 = 1e-9;
-/// After so many times of opening more, all that is connected is opened.
+/// After this many rounds of opening more, everything connected is opened.
 const ROUNDS: u32 = 8;
 
 impl Shares {
@@ -81,8 +81,8 @@ impl Shares {
         }
     }
 
-    /// Raises all rates alike; whoever meets a limit, its own or that of a resource which is used
-    /// up, stays there.
+    /// Raises all rates equally; a bundle that reaches a limit, its own or that of an exhausted
+    /// resource, stays there.
     fn fill(&mut self) {
         for &id in &self.component {
             self.bundles[id as usize].share = None;

@@ -3,8 +3,8 @@
 //!
 //! Flows with the same path get the same rate, so they are kept together, as a *bundle*: its clock
 //! counts what each of its flows has been given, and a flow ends when the clock reaches the sum at
-//! its start and its size. So a flow that joins or ends costs a logarithm, whatever the number of
-//! flows beside it.
+//! its start and its size. So a flow that joins or ends costs only the logarithm of the number of
+//! flows.
 //!
 //! Only what a change reaches is computed anew: see [`fair`].
 
@@ -58,7 +58,7 @@ struct Resource {
 #[derive(Clone, Copy)]
 struct Use {
     resource: ResourceId,
-    /// What a flow takes of the resource per unit of its rate. 0: it has nothing to do with it.
+    /// The amount of the resource that a flow takes per unit of its rate. 0: none.
     weight: f64,
     /// Where it stands in the resource's list of users, while the bundle is active.
     position: u32,
@@ -70,10 +70,10 @@ struct Bundle {
     /// The most that one flow is given.
     rate_max: f64,
     rate: f64,
-    /// What each flow has been given, at the time `at`.
+    /// The amount that each flow has received by the time `at`.
     clock: f64,
     at: f64,
-    /// When flows end, by the clock, and who is told.
+    /// The ends of flows, by the clock, with the owners to notify.
     flows: BinaryHeap<Reverse<(Amount, u32)>>,
     /// Counts changes of when the next flow ends.
     version: u32,
@@ -172,7 +172,7 @@ impl Shares {
         self.bundles[id as usize].uses[place].weight = weight;
     }
 
-    /// Adds a flow of this size; `owner` is told when it ends.
+    /// Adds a flow of this size; `owner` is notified when it ends.
     pub(crate) fn add_flow(&mut self, now: f64, id: BundleId, size: f64, owner: u32) {
         let bundle = &mut self.bundles[id as usize];
         bundle.sync(now);
@@ -216,8 +216,8 @@ impl Shares {
         }
     }
 
-    /// Computes the rates anew where anything has changed, and tells when flows now end.
-    pub(crate) fn settle(&mut self, now: f64, tell: &mut dyn FnMut(Ending)) {
+    /// Computes the rates anew where anything has changed, and reports the new ends of flows.
+    pub(crate) fn settle(&mut self, now: f64, report: &mut dyn FnMut(Ending)) {
         if self.dirty.is_empty() && self.freed.is_empty() {
             return;
         }
@@ -237,14 +237,14 @@ impl Shares {
         }
         self.share_out();
         for &id in &self.component {
-            self.bundles[id as usize].adopt(now, id, tell);
+            self.bundles[id as usize].adopt(now, id, report);
         }
         for &id in &self.dirty {
             let bundle = &mut self.bundles[id as usize];
-            // Others have just been told, because they are in the component and their rate has
+            // Others have just been reported, because they are in the component and their rate has
             // changed.
             if std::mem::take(&mut bundle.dirty) {
-                bundle.tell(id, tell);
+                bundle.report(id, report);
             }
         }
         self.dirty.clear();
@@ -288,7 +288,7 @@ impl Shares {
 }
 
 impl Resource {
-    /// What each unit of the load that is not frozen yet can have. `None` if there is none.
+    /// The share of each unit of the load that is not frozen yet. `None` if there is no such load.
     fn share(&self) -> Option<Amount> {
         (self.unfrozen > 0 && self.load > 0.0).then(|| Amount(self.left / self.load))
     }
@@ -304,7 +304,7 @@ impl Bundle {
     }
 
     /// Takes on the rate that was computed.
-    fn adopt(&mut self, now: f64, id: BundleId, tell: &mut dyn FnMut(Ending)) {
+    fn adopt(&mut self, now: f64, id: BundleId, report: &mut dyn FnMut(Ending)) {
         let Some(rate) = self.share.take() else {
             return;
         };
@@ -313,15 +313,15 @@ impl Bundle {
             self.rate = rate;
             self.version += 1;
             self.dirty = false;
-            self.tell(id, tell);
+            self.report(id, report);
         }
     }
 
-    fn tell(&self, bundle: BundleId, tell: &mut dyn FnMut(Ending)) {
+    fn report(&self, bundle: BundleId, report: &mut dyn FnMut(Ending)) {
         if let Some(Reverse((end, _))) = self.flows.peek() {
             let time = self.at + (end.0 - self.clock).max(0.0) / self.rate;
             let version = self.version;
-            tell(Ending {
+            report(Ending {
                 time,
                 bundle,
                 version,

@@ -65,16 +65,16 @@ fn flows_of_a_bundle_share_and_end_in_order() {
 }
 
 #[test]
-fn what_is_not_connected_is_left_alone() {
+fn unconnected_bundles_keep_their_rates() {
     let mut shares = Shares::default();
     let resources = [shares.add_resource(1.0), shares.add_resource(1.0)];
     let bundles = resources.map(|resource| shares.add_bundle(&[(resource, 1.0)], f64::INFINITY));
     shares.add_flow(0.0, bundles[0], 1.0, 0);
     shares.settle(0.0, &mut |_| {});
     shares.add_flow(0.5, bundles[1], 1.0, 1);
-    let mut told = Vec::new();
-    shares.settle(0.5, &mut |ending| told.push(ending.bundle));
-    assert_eq!(told, [bundles[1]]);
+    let mut reported = Vec::new();
+    shares.settle(0.5, &mut |ending| reported.push(ending.bundle));
+    assert_eq!(reported, [bundles[1]]);
 }
 
 /// A path through some resources, each with a weight.
@@ -100,7 +100,7 @@ fn shares(capacities: &[f64], bundles: &[(Path, f64)]) -> Shares {
         shares.add_resource(*capacity);
     }
     for (path, rate_max) in bundles {
-        // Whoever uses nothing else is bound by a limit.
+        // A bundle that uses no resource is bound by a limit.
         let limit = if path.is_empty() {
             rate_max.min(1.0)
         } else {
@@ -111,7 +111,7 @@ fn shares(capacities: &[f64], bundles: &[(Path, f64)]) -> Shares {
     shares
 }
 
-/// What every resource carries.
+/// The load of every resource.
 fn carried(shares: &Shares, bundles: &[(Path, f64)]) -> Vec<f64> {
     let mut carried = vec![0.0; RESOURCES];
     for ((path, _), bundle) in bundles.iter().zip(&shares.bundles) {
