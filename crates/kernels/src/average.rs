@@ -123,14 +123,15 @@ pub(crate) trait Half: Number<Wide = f32, Divisor = f32> {
     /// The number of patterns for sums beyond the range.
     const PATTERNS: u64 = (0x7fff - Self::INFINITY - 1) as u64;
 
-    /// The bits of the first `f64` beyond the range and what lies behind it up to so many times it.
+    /// The bits of the first `f64` beyond the range, and those of the numbers up to `contributions`
+    /// times it.
     fn beyond(contributions: u32) -> (u64, u64) {
         let end = Self::END.to_bits();
         let last = Self::END * f64::from(contributions.max(2));
         (end, last.to_bits() - end)
     }
 
-    /// What a sum is written as.
+    /// The encoding of a sum.
     fn encode(sum: f64, contributions: u32) -> u16 {
         if sum.is_nan() {
             return Self::NAN;
@@ -305,7 +306,7 @@ impl<E: Half> Averaging<'_, E> {
         }
     }
 
-    /// What is written for a sum, as `f32` and as `f64`.
+    /// The encoding of a sum that is given as `f32` and as `f64`.
     fn result(&self, (narrow, wide): (f32, f64)) -> u16 {
         let AverageStep {
             contributions,

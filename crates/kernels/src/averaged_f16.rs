@@ -1,8 +1,8 @@
 //! `f32` on the way to an average, as binary16.
 //!
 //! What lies beyond the range of binary16 takes the patterns of NaNs that no conversion writes, as
-//! averages of 16-bit floats do: see [Note: Sums in transit]. So there is nothing to know of the
-//! source. Magnitudes beyond the sum of so many contributions become infinite.
+//! averages of 16-bit floats do: see [Note: Sums in transit]. So the source needs no parameters.
+//! Magnitudes beyond the sum of `contributions` contributions become infinite.
 
 use crate::average::Half;
 use crate::element::F16;
@@ -72,7 +72,7 @@ impl IsaLevel {
     }
 }
 
-/// What a number beyond the range is written as.
+/// The encoding of a number beyond the range.
 fn encode(x: f32, contributions: u32) -> u16 {
     let reach = F16::END * f64::from(contributions);
     let bounded = if f64::from(x.abs()) > reach {

@@ -2,7 +2,7 @@
 //!
 //! A block holds its elements of even index in its first half and those of odd index in its second:
 //! then each `u32` of memory gives one of each by a shift and a mask, and vectors need no
-//! shuffling. Kernels that treat all elements alike do not see the difference.
+//! shuffling. Kernels that treat all elements in the same way do not see the difference.
 
 use crate::half_float::rounded_bf16;
 

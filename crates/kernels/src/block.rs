@@ -31,8 +31,8 @@ pub(crate) unsafe fn read_with<S: Copy, T, const W: usize>(
     }
 }
 
-/// Writes a block, each element through `narrow`, to every destination at this byte offset,
-/// whatever the alignment.
+/// Writes a block, each element through `narrow`, to every destination at this byte offset, with
+/// any alignment.
 ///
 /// # Safety
 /// `W` elements of type `D` can be written at `offset` of each of `dsts`.

@@ -10,9 +10,7 @@ use crate::sweep::{BlockKernel, Sweep};
 use crate::{DType, IsaLevel, copy};
 
 /// Converts elements between floating-point types, rounding once, to nearest even, and writes them
-/// to every destination.
-///
-/// Between equal types, of whatever kind, it copies.
+/// to every destination. Between equal types of any kind it copies.
 ///
 /// # Panics
 /// If the types differ and are not both floating-point types.
@@ -111,7 +109,7 @@ impl ConvertCall<'_> {
     }
 }
 
-/// What can be read as `f32`, exactly or at least so that the target is rounded rightly.
+/// A type that can be read as `f32`, exactly or so that the target is still rounded correctly.
 trait ConvertSource {
     /// Bytes in memory.
     const SIZE: usize;
@@ -121,7 +119,7 @@ trait ConvertSource {
     unsafe fn load<I: Isa, const W: usize>(src: *const u8, block: &mut [f32; W]);
 }
 
-/// What can be written from `f32`.
+/// A type that can be written from `f32`.
 trait ConvertTarget {
     /// Bytes in memory.
     const SIZE: usize;

@@ -9,7 +9,7 @@ pub(crate) trait Element {
     /// Bytes in memory.
     const SIZE: usize;
 
-    /// What an element is combined as.
+    /// The type in which elements are combined.
     type Wide: Copy + Default;
 
     /// Reads a block.
@@ -34,7 +34,7 @@ pub(crate) trait Element {
 
 /// A type of elements whose sums have averages.
 pub(crate) trait Number: Element {
-    /// What sums are multiplied or divided by.
+    /// The factor or divisor of sums.
     type Divisor: Copy;
 
     /// The divisor of one of this many contributions.

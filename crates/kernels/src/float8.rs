@@ -25,7 +25,7 @@ pub enum Float8 {
 }
 
 impl Float8 {
-    /// The bytes of so many elements, the first of which begins a block.
+    /// The bytes of this many elements, the first of which begins a block.
     pub const fn bytes(elements: usize) -> usize {
         elements + size_of::<f32>() * elements.div_ceil(SCALED_BLOCK)
     }
@@ -72,11 +72,11 @@ impl Float8 {
     }
 }
 
-/// What tells the types apart.
+/// The parameters of a type.
 trait Format {
     /// Bits of the mantissa.
     const MANTISSA: u32;
-    /// What is added to exponents.
+    /// The bias of exponents.
     const BIAS: u32;
     /// The exponent of the largest number, which is 1.75 times that power of two.
     const EXPONENT_MAX: i32;
@@ -200,7 +200,7 @@ impl<F: Format> KernelJob for Encode<F> {
             let length = SCALED_BLOCK.min(elements - first);
             let mut block = [0.0_f32; SCALED_BLOCK];
             let src = src.wrapping_add(first * size_of::<f32>());
-            // SAFETY: the caller's promise; so many elements are left.
+            // SAFETY: the caller's promise; at least `length` elements are left.
             unsafe {
                 let block = block.as_mut_ptr().cast::<u8>();
                 block.copy_from_nonoverlapping(src, length * size_of::<f32>());
@@ -213,10 +213,10 @@ impl<F: Format> KernelJob for Encode<F> {
                 *byte = to_byte::<F>(x * reciprocal);
             }
             let dst = dst.wrapping_add(Float8::bytes(first));
-            // SAFETY: the caller's promise; so many elements are left.
+            // SAFETY: the caller's promise; at least `length` elements are left.
             unsafe { dst.cast::<f32>().write_unaligned(scale) };
             let dst = dst.wrapping_add(size_of::<f32>());
-            // SAFETY: the caller's promise; so many elements are left.
+            // SAFETY: the caller's promise; at least `length` elements are left.
             unsafe { dst.copy_from_nonoverlapping(bytes.as_ptr(), length) };
         }
     }
@@ -232,18 +232,18 @@ impl<F: Format> KernelJob for Decode<F> {
         for first in (0..elements).step_by(SCALED_BLOCK) {
             let length = SCALED_BLOCK.min(elements - first);
             let src = src.wrapping_add(Float8::bytes(first));
-            // SAFETY: the caller's promise; so many elements are left.
+            // SAFETY: the caller's promise; at least `length` elements are left.
             let scale = unsafe { src.cast::<f32>().read_unaligned() };
             let mut bytes = [0_u8; SCALED_BLOCK];
             let src = src.wrapping_add(size_of::<f32>());
-            // SAFETY: the caller's promise; so many elements are left.
+            // SAFETY: the caller's promise; at least `length` elements are left.
             unsafe { bytes.as_mut_ptr().copy_from_nonoverlapping(src, length) };
             let mut block = [0.0_f32; SCALED_BLOCK];
             for (x, byte) in block.iter_mut().zip(bytes) {
                 *x = from_byte::<F>(byte) * scale;
             }
             let dst = dst.wrapping_add(first * size_of::<f32>());
-            // SAFETY: the caller's promise; so many elements are left.
+            // SAFETY: the caller's promise; at least `length` elements are left.
             unsafe {
                 let block = block.as_ptr().cast::<u8>();
                 dst.copy_from_nonoverlapping(block, length * size_of::<f32>());

@@ -1,4 +1,4 @@
-//! What a kernel needs of a level of instructions, and the portable level.
+//! The interface of an instruction level to kernels, and the portable level.
 
 use crate::block::{read_with, write_with};
 use crate::half_float::{f16_to_f32, f32_to_f16};
@@ -12,7 +12,7 @@ pub(crate) trait KernelJob {
     unsafe fn run<I: Isa>(self);
 }
 
-/// What differs between levels beyond what the compiler makes of the same loops.
+/// The operations that differ between levels by more than the compilation of the same loops.
 pub(crate) trait Isa {
     /// Reads a block of binary16.
     ///

@@ -13,7 +13,7 @@ use crate::x86::{Avx2, Avx512};
 /// A level of instructions that every kernel is compiled for. Results are the same on all of them.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum IsaLevel {
-    /// What every processor of this architecture has.
+    /// The instructions of every processor of this architecture.
     Portable,
     /// NEON, with its conversions of binary16. Every processor of this architecture has it.
     #[cfg(target_arch = "aarch64")]

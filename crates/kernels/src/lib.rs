@@ -11,7 +11,7 @@
 //! - what is not a number is written as the one quiet NaN of its type, because the payload that
 //!   hardware leaves in a sum of two NaNs depends on the order of operands, which compilers change
 //!   freely;
-//! - subnormal numbers count, even where the calling thread has told the processor to flush them.
+//! - subnormal numbers count, even where the calling thread has set the processor to flush them.
 //!
 //! Pointers need no alignment, and counts no divisibility.
 

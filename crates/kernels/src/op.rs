@@ -60,7 +60,7 @@ impl fmt::Display for ReduceOp {
     }
 }
 
-/// What happens to a combined element before it is written.
+/// The last step on a combined element before it is written.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Finish {
     /// Nothing.

@@ -223,7 +223,7 @@ impl ReduceCall<'_> {
     }
 }
 
-/// What becomes of combined elements.
+/// The last step on combined elements.
 trait Postprocess<E: Element> {
     fn apply<const W: usize>(&self, block: &mut [E::Wide; W]);
 }

@@ -10,8 +10,8 @@ use crate::{DType, Finish, IsaLevel, ReduceOp, copy};
 pub enum Representation {
     /// As a type of elements.
     Plain(DType),
-    /// As binary16, on the way to an average of so many contributions: what lies beyond the range
-    /// has patterns of its own, up to the sum of as many of the largest.
+    /// As binary16, on the way to an average of this many contributions: numbers beyond the range
+    /// have patterns of their own, up to the sum of this many of the largest.
     AveragedF16(u32),
     /// As 8-bit floats in blocks of [`SCALED_BLOCK`], the first of which begins with the first
     /// element.
@@ -19,7 +19,7 @@ pub enum Representation {
 }
 
 impl Representation {
-    /// The bytes of so many elements.
+    /// The bytes of this many elements.
     pub fn bytes(self, elements: usize) -> usize {
         match self {
             Representation::Plain(dtype) => elements * dtype.size(),

@@ -5,7 +5,7 @@ use std::ops::Range;
 use crate::block::Room;
 use crate::isa::{Isa, KernelJob};
 
-/// What is done to one block of `W` elements.
+/// An operation on one block of `W` elements.
 pub(crate) trait BlockKernel<const W: usize> {
     /// Bytes of an element in a source.
     const READ: usize;

@@ -131,7 +131,7 @@ proptest! {
         let mut dsts: Vec<*mut u8> = results.iter_mut().map(GuardedBuffer::pointer).collect();
         let src = source.pointer();
         dsts.extend(onto_itself.then_some(src));
-        // SAFETY: all of this many bytes, separate but for the source itself.
+        // SAFETY: all of this many bytes, and separate, except for the source itself.
         unsafe { copy(&dsts, src, bytes) };
         prop_assert!(results.iter().chain([&source]).all(|memory| memory.bytes() == content));
     }

@@ -227,7 +227,7 @@ fn bitwise_floats_are_refused() {
     run(&case, IsaLevel::Portable);
 }
 
-/// Programs may have told the processor to flush subnormal numbers to zero.
+/// Programs may have set the processor to flush subnormal numbers to zero.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 #[test]
 fn subnormal_numbers_count_though_the_thread_flushes_them() {

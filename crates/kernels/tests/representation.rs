@@ -27,7 +27,7 @@ fn encode(level: IsaLevel, to: Representation, elements: &[f32]) -> Vec<u8> {
     let mut bytes = vec![0xee; to.bytes(elements.len())];
     let dst = represented(bytes.as_mut_ptr(), to);
     let src = represented(elements.as_ptr().cast(), PLAIN);
-    // SAFETY: both are as long as so many elements, and the level is available.
+    // SAFETY: both have the length of the elements, and the level is available.
     unsafe { level.represent(dst, src, elements.len()) };
     bytes
 }
@@ -36,7 +36,7 @@ fn decode(level: IsaLevel, from: Representation, bytes: &[u8], elements: usize) 
     let mut decoded = vec![-1.0_f32; elements];
     let dst = represented(decoded.as_mut_ptr().cast(), PLAIN);
     let src = represented(bytes.as_ptr(), from);
-    // SAFETY: both are as long as so many elements, and the level is available.
+    // SAFETY: both have the length of the elements, and the level is available.
     unsafe { level.represent(dst, src, elements) };
     decoded
 }

@@ -137,7 +137,7 @@ fn finished(dtype: DType, number: OracleNumber, finish: Finish) -> OracleNumber 
     }
 }
 
-/// What a reduction must write.
+/// The expected result of a reduction.
 pub(crate) fn reduced(dtype: DType, op: ReduceOp, srcs: &[Vec<u8>], finish: Finish) -> Vec<u8> {
     if srcs.len() == 1 && finish == Finish::Keep {
         return srcs[0].clone();
