@@ -7,7 +7,7 @@ use weft_algorithms::{
 
 use crate::PlannerError;
 
-/// What an algorithm is called, needs and can do.
+/// Name, requirements and abilities of an algorithm.
 #[derive(Clone, Debug, Serialize)]
 pub struct AlgorithmInfo {
     /// The collective that it carries out.
@@ -18,41 +18,41 @@ pub struct AlgorithmInfo {
     pub full_name: String,
     /// One line for people.
     pub summary: &'static str,
-    /// What it needs and can do.
+    /// Its requirements and abilities.
     pub needs: AlgorithmNeeds,
-    /// What else people are told.
+    /// Its documentation.
     pub about: AlgorithmAbout,
-    /// What its source says that it costs.
+    /// Its cost according to its source.
     pub textbook: &'static str,
 }
 
-/// What people are told of an algorithm.
+/// The documentation of an algorithm.
 #[derive(Clone, Debug, Serialize)]
 pub struct AlgorithmAbout {
     /// How it works.
     pub how: &'static str,
-    /// What it costs.
+    /// Its cost.
     pub formulas: Vec<AlgorithmFormula>,
     /// When it is the best.
     pub wins: &'static str,
-    /// Who has described it.
+    /// The publication that describes it.
     pub source: &'static str,
 }
 
-/// What an algorithm costs, for people.
+/// The cost of an algorithm as text.
 #[derive(Clone, Debug, Serialize)]
 pub struct AlgorithmFormula {
     /// In which memory: `ordinary`, `symmetric`, or `any`.
     pub memory: &'static str,
     /// The longest chain of signals.
     pub steps: String,
-    /// What the busiest rank writes to others.
+    /// The bytes that the busiest rank writes to others.
     pub sent: String,
-    /// What the busiest rank reads from others.
+    /// The bytes that the busiest rank reads from others.
     pub read: String,
 }
 
-/// What an algorithm needs and can do.
+/// Requirements and abilities of an algorithm.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct AlgorithmNeeds {
     /// Whose temporary memory a rank reads: `none`, `unit` (those of its own host), or `all`.

@@ -70,7 +70,7 @@ impl CallRequest {
     /// The call, for at most `ranks_max` ranks.
     ///
     /// # Errors
-    /// What makes no sense, with what is allowed.
+    /// A value is invalid; the error names the allowed ones.
     pub(crate) fn checked(&self, ranks_max: u32) -> Result<CheckedCall, PlannerError> {
         let ranks = self.ranks;
         if ranks == 0 || ranks > ranks_max {
@@ -152,7 +152,7 @@ impl CheckedCall {
         }
     }
 
-    /// What the verifier may assume that the ranks of a host map of each other.
+    /// The memory of each other that ranks of a host map, as the verifier may assume.
     pub(crate) fn verified_mapping(&self, requires: Requirements) -> Mapped {
         match (self.memory, requires.mapped) {
             (MemoryClass::Symmetric, _) => Mapped::All,

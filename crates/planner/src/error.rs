@@ -33,9 +33,9 @@ pub enum PlannerError {
         /// How many there may be.
         ranks_max: u32,
     },
-    /// Ranks cannot be spread over so many hosts or domains.
+    /// Ranks cannot be spread over this many hosts or domains.
     Units {
-        /// What they are.
+        /// Their kind: hosts or domains.
         units: &'static str,
         /// How many.
         number: u32,
@@ -44,7 +44,7 @@ pub enum PlannerError {
     },
     /// Hosts or domains have other ranks than there are.
     UnitSizes {
-        /// What they are.
+        /// Their kind: hosts or domains.
         units: &'static str,
         /// The number of ranks in each.
         sizes: Vec<u32>,
@@ -83,19 +83,19 @@ pub enum PlannerError {
     MachineField {
         /// The field.
         field: String,
-        /// What there is beside it.
+        /// The fields that exist.
         known: String,
     },
     /// A part of a machine is given as something that has no fields.
     MachinePart {
         /// The part.
         part: String,
-        /// What was given.
+        /// The value that was given.
         value: String,
         /// The fields of the part.
         known: String,
     },
-    /// A figure of the machine is of another kind, or makes no sense; says why.
+    /// A figure of the machine is of the wrong type or invalid; says why.
     Machine(String),
     /// A schedule in text form is refused; says where and why.
     Schedule {
@@ -108,7 +108,7 @@ pub enum PlannerError {
     Wire(String),
     /// A job names a machine or schedule that there is not.
     Index {
-        /// What is numbered.
+        /// The kind of the numbered item.
         what: &'static str,
         /// The number.
         index: usize,

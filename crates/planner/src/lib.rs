@@ -1,9 +1,9 @@
 //! Planner: answers to requests of the tools about algorithms, schedules and machines.
 //!
-//! [`algorithms`] lists what there is, [`family`] what a group can use; [`plan`] makes a schedule,
-//! [`verify`] checks schedules in text form; [`simulate`] tells what calls take on a machine, and
-//! [`price`] does so for many jobs and machines. Requests and answers are types that serde reads
-//! and writes. Nothing here does I/O or knows the time.
+//! [`algorithms`] lists all algorithms, [`family`] those that a group can use; [`plan`] makes a
+//! schedule, [`verify`] checks schedules in text form; [`simulate`] returns the times of calls on a
+//! machine, and [`price`] does so for many jobs and machines. Requests and answers are types that
+//! serde reads and writes. Nothing here does I/O or knows the time.
 //!
 //! ```
 //! use weft_planner::{FamilyRequest, family};

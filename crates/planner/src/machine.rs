@@ -8,7 +8,7 @@ use crate::PlannerError;
 /// The default machine with these numbers of ranks on its hosts, and with these changes.
 ///
 /// # Errors
-/// There is no such field, or its value is of another kind or makes no sense.
+/// There is no such field, or its value is of the wrong type or invalid.
 pub(crate) fn machine(changes: &Value, hosts: &[u32]) -> Result<Machine, PlannerError> {
     let unreadable = |error| PlannerError::Machine(format!("the machine cannot be read: {error}"));
     let mut default = Machine::even(1, 1, Host::default(), NetworkLink::default())

@@ -10,7 +10,7 @@ use crate::PlannerError;
 #[derive(Clone, Debug, Deserialize)]
 #[serde(try_from = "Value")]
 pub enum Hosts {
-    /// So many hosts, with equal numbers of ranks, or the first ones with one more.
+    /// This many hosts, with equal numbers of ranks, or the first ones with one more.
     Number(u32),
     /// The number of ranks on each host.
     Ranks(Vec<u32>),
@@ -39,7 +39,7 @@ impl Hosts {
     /// The host of each of `ranks` ranks.
     ///
     /// # Errors
-    /// What is wrong with the hosts for so many ranks.
+    /// The hosts do not fit this many ranks.
     pub(crate) fn of_ranks(&self, ranks: u32) -> Result<Vec<u32>, PlannerError> {
         self.units_of_ranks("hosts", ranks)
     }
@@ -91,10 +91,11 @@ impl Hosts {
 pub struct Domains(pub Hosts);
 
 impl Domains {
-    /// The domain of each rank: so many in each host, or the number of ranks in each, host by host.
+    /// The domain of each rank, from the number of domains in each host, or from the number of
+    /// ranks in each domain, host by host.
     ///
     /// # Errors
-    /// What is wrong with the domains for hosts with so many ranks.
+    /// The domains do not fit hosts with these numbers of ranks.
     pub(crate) fn of_ranks(&self, ranks_of_hosts: &[u32]) -> Result<Vec<u32>, PlannerError> {
         if let Hosts::Number(_) = self.0 {
             let of_host = |ranks: &u32| self.0.units_of_ranks("domains", *ranks);

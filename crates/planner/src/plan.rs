@@ -36,11 +36,11 @@ pub struct PlanAnswer {
     pub ranks: u32,
     /// The number of ranks on each host.
     pub hosts: Vec<u32>,
-    /// What the algorithm needs and can do.
+    /// Requirements and abilities of the algorithm.
     pub needs: AlgorithmNeeds,
     /// Why a group like this cannot use it, if it cannot.
     pub refusal: Option<String>,
-    /// What the verifier says.
+    /// The verifier's verdict.
     #[serde(flatten)]
     pub verdict: Verdict,
     /// The schedule in text form.

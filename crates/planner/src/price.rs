@@ -12,9 +12,9 @@ use crate::call::collective;
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PriceRequest {
-    /// What jobs run on.
+    /// The machines that jobs run on.
     pub machines: Vec<Machine>,
-    /// What is priced.
+    /// The jobs to price.
     pub jobs: Vec<JobRequest>,
     /// Levels of domains inside the hosts of every machine.
     #[serde(default)]
@@ -22,7 +22,7 @@ pub struct PriceRequest {
     /// User schedules, in text form.
     #[serde(default)]
     pub schedules: Vec<String>,
-    /// How it is told.
+    /// The method.
     pub method: PriceMethod,
 }
 
@@ -49,7 +49,7 @@ pub struct JobRequest {
     pub tiles_in_flight: Option<u32>,
 }
 
-/// How it is told what a job takes.
+/// The method by which a job's time is computed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum PriceMethod {
@@ -59,17 +59,17 @@ pub enum PriceMethod {
     EventDriven,
 }
 
-/// What jobs take.
+/// The times of jobs.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct PriceAnswer {
     /// The seconds that each job takes.
     pub seconds: Vec<f64>,
 }
 
-/// Tells what each job takes.
+/// Returns the time of each job.
 ///
 /// # Errors
-/// A machine, job or schedule makes no sense, or a job cannot run on its machine.
+/// A machine, job or schedule is invalid, or a job cannot run on its machine.
 pub fn price(request: &PriceRequest) -> Result<PriceAnswer, PlannerError> {
     let texts = request.schedules.iter().enumerate();
     let own: Result<Vec<Vec<Schedule>>, PlannerError> = texts

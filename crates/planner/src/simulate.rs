@@ -24,7 +24,7 @@ const ELEMENT_BYTES: u64 = 4;
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SimulateRequest {
-    /// What is called, by which ranks.
+    /// The call, and the ranks that make it.
     pub call: CallRequest,
     /// The fields of [`Machine`] that are not as by default; its hosts are those of the call.
     pub machine: Value,
@@ -44,11 +44,11 @@ pub struct SimulateRequest {
     pub event_driven: bool,
     /// How many steps may be simulated; as many as there are, if it is left out.
     pub work_max: Option<u64>,
-    /// Whether what needs more temporary memory than the executor has is told for ranks that have
-    /// enough.
+    /// Whether calls that need more temporary memory than the executor has are simulated as if
+    /// ranks had enough.
     #[serde(default)]
     pub enough_memory: bool,
-    /// Whether it is told what happens in a simulation.
+    /// Whether the events of a simulation are returned.
     #[serde(default)]
     pub trace: bool,
 }
@@ -63,7 +63,7 @@ pub struct NamedSchedule {
     pub text: String,
 }
 
-/// What the call takes.
+/// The times of the call.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct SimulateAnswer {
     /// The algorithms in the order of the request, then the schedules.
@@ -79,20 +79,20 @@ pub struct Simulated {
     pub summary: String,
     /// Why it cannot be used, if it cannot.
     pub refusal: Option<String>,
-    /// What is taken as given that no executor has, if anything.
+    /// The assumption that no executor meets, if any.
     pub assumption: Option<String>,
     /// By size: when the last rank was done.
     pub times_s: Vec<f64>,
     /// Whether every rank was simulated, or some stood for all; empty for closed forms.
     pub mode: String,
-    /// What happened, if that was asked for.
+    /// The events, if they were requested.
     pub events: Vec<TraceEvent>,
 }
 
-/// Tells times of calls on a machine, by algorithm and size.
+/// Returns the times of calls on a machine, by algorithm and size.
 ///
 /// # Errors
-/// The call or the machine makes no sense, there is no such algorithm, or a schedule is wrong.
+/// The call or the machine is invalid, there is no such algorithm, or a schedule is wrong.
 pub fn simulate(request: &SimulateRequest) -> Result<SimulateAnswer, PlannerError> {
     let call = request.call.checked(RANKS_MAX)?;
     let machine = machine(&request.machine, &call.ranks_of_hosts)?;
@@ -228,7 +228,7 @@ impl CheckedSimulation<'_> {
         &self,
         job: &Job<'_>,
     ) -> Result<SimulationResult, weft_simulate::SimulationError> {
-        // Everybody is wanted in a picture.
+        // A picture shows all ranks.
         let symmetry = match self.request.trace {
             true => SimulationSymmetry::Off,
             false => SimulationSymmetry::Auto,

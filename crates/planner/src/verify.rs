@@ -5,8 +5,8 @@ use weft_schedule::{Grid, Mapped, Report, Schedule, Traffic, VerifyError, Verify
 
 use crate::{Hosts, PlannerError};
 
-/// Up to so many ranks several tiles and operations are simulated; above, one tile, which says the
-/// same.
+/// Up to this many ranks several tiles and operations are simulated; above, one tile, which gives
+/// the same result.
 const RANKS_OF_SEVERAL_TILES: usize = 9;
 
 /// Asks whether schedules are right.
@@ -31,14 +31,14 @@ enum MappedName {
     All,
 }
 
-/// What was found out.
+/// The result of a verification.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Verdict {
     /// Whether the schedules are right.
     pub verified: bool,
     /// Why not, if they are wrong.
     pub problem: Option<ProblemReport>,
-    /// What they cost and compute, if they are right.
+    /// Their costs and results, if they are right.
     pub report: Option<Findings>,
 }
 
@@ -61,7 +61,7 @@ pub struct ProblemReport {
     pub column: Option<u32>,
 }
 
-/// What right schedules cost and compute.
+/// Costs and results of right schedules.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Findings {
     /// The name of the collective.
@@ -98,7 +98,7 @@ pub fn verify(request: &VerifyRequest) -> Result<Verdict, PlannerError> {
     Ok(verdict(&schedules, request.mapped, hosts.transpose()?))
 }
 
-/// What the verifier says of the schedules of all ranks.
+/// The verifier's verdict on the schedules of all ranks.
 pub(crate) fn verdict(schedules: &[Schedule], mapped: Mapped, hosts: Option<Vec<u32>>) -> Verdict {
     let options = VerifyOptions {
         hosts,

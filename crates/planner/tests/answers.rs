@@ -16,7 +16,7 @@ fn report(answer: &PlanAnswer) -> &Findings {
 }
 
 #[test]
-fn algorithms_are_told_with_what_they_need() {
+fn algorithms_are_listed_with_their_needs() {
     let all = algorithms().unwrap();
     let find = |collective, name| {
         let mut found = all
@@ -79,7 +79,7 @@ fn a_plan_shows_one_rank() {
 }
 
 #[test]
-fn a_plan_tells_what_refuses_it() {
+fn plan_names_its_refusal() {
     let hosts = planned("slice-reduce", call("all-reduce", 4, json!({"hosts": 2})));
     let why = "needs ranks that all share memory, but there are 2 hosts";
     assert_eq!(hosts.refusal.as_deref(), Some(why));
@@ -102,7 +102,7 @@ fn symmetric_memory_and_domains_are_planned_for() {
 }
 
 #[test]
-fn wrong_schedules_are_told_where() {
+fn wrong_schedules_are_reported_with_place() {
     let text = planned("ring", call("all-reduce", 2, json!({}))).text;
     let judged = |text: &str| ask(verify, json!({"text": text, "mapped": "all"})).unwrap();
     assert!(judged(&text).verified);
@@ -221,7 +221,7 @@ fn simulations_play_and_trace_schedules() {
 }
 
 #[test]
-fn too_little_memory_is_told_or_assumed_away() {
+fn lack_of_memory_is_reported_or_assumed_away() {
     let ask_for = |enough: bool| {
         let request = json!({
             "call": call("all-reduce", 10_000, json!({"hosts": 10_000})), "machine": {},

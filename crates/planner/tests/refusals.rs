@@ -21,7 +21,7 @@ fn planned(algorithm: &str, collective: &str, changes: Value) -> Result<(), Stri
 }
 
 #[test]
-fn calls_that_make_no_sense() {
+fn invalid_calls_are_refused() {
     for (changes, message) in [
         (json!({"ranks": 0}), "ranks=0: from 1 to 1024"),
         (json!({"ranks": 1025}), "ranks=1025: from 1 to 1024"),
@@ -187,7 +187,7 @@ fn simulated(changes: Value) -> Result<(), String> {
 }
 
 #[test]
-fn simulations_that_make_no_sense() {
+fn invalid_simulations_are_refused() {
     let machine = |changes: Value| json!({"machine": changes});
     for (changes, message) in [
         (

@@ -26,7 +26,7 @@ pub(crate) fn call(collective: &str, ranks: u32, changes: Value) -> Value {
     call
 }
 
-/// The default machine with so many ranks on each host.
+/// The default machine with this many ranks on each host.
 pub(crate) fn machine(hosts: &[u32]) -> Value {
     let mut machine = Machine::even(1, 1, Host::default(), NetworkLink::default()).unwrap();
     machine.hosts = hosts.to_vec();
