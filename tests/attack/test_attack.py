@@ -10,7 +10,7 @@ COMMAND = Path(__file__).with_name("run.py")
 SHORT = "store-requests,store-oversized,listener-garbage,store-replay,listener-replay"
 
 
-def test_strangers_get_nothing_change_nothing_and_stop_no_step(tmp_path: Path) -> None:
+def test_strangers_read_change_and_stop_nothing(tmp_path: Path) -> None:
     found = tmp_path / "found.json"
     done = subprocess.run(
         [sys.executable, str(COMMAND), "--only", SHORT, "--connections", "600", "--json", str(found)],

@@ -29,19 +29,19 @@ def trials(tmp_path: Path):
     return run
 
 
-def test_survivors_of_a_kill_name_the_dead_rank_within_a_second(trials) -> None:
+def test_survivors_name_killed_rank_within_a_second(trials) -> None:
     assert trials(["kill"], 5) == []
 
 
-def test_ranks_that_wait_for_a_stopped_one_time_out(trials) -> None:
+def test_waiting_for_stopped_rank_times_out(trials) -> None:
     assert trials(["stop"], 2) == []
 
 
-def test_a_rank_that_was_given_up_and_runs_again_spoils_no_result(trials) -> None:
+def test_resumed_rank_after_timeout_changes_no_result(trials) -> None:
     assert trials(["zombie"], 3) == []
 
 
-def test_overlapped_training_fails_in_time_with_right_parameters_and_goes_on(trials) -> None:
+def test_overlapped_training_fails_in_time_and_continues(trials) -> None:
     assert trials(["training-kill", "training-stop"], 3) == []
 
 
@@ -49,20 +49,20 @@ def test_ranks_meet_again_after_a_connection_broke(trials) -> None:
     assert trials(["cut"], 3) == []
 
 
-def test_who_dies_while_the_ranks_meet_ends_the_meeting_on_all(trials) -> None:
+def test_death_during_rendezvous_fails_all_ranks(trials) -> None:
     assert trials(["start-up"], 4) == []
 
 
-def test_what_one_rank_cannot_make_or_has_set_otherwise_is_told_on_all(trials) -> None:
+def test_failure_or_other_setting_is_reported_everywhere(trials) -> None:
     assert trials(["descriptors", "settings"], 4) == []
 
 
 @pytest.mark.system_package("iproute2")
-def test_hosts_and_lines_that_go_away_are_told_of_or_cost_time_only(trials) -> None:
+def test_lost_hosts_and_links_are_reported_or_outlasted(trials) -> None:
     assert trials(["vanish", "blip", "half-open", "slow-line", "full-disk"], 5) == []
 
 
-def test_a_job_that_is_disturbed_again_and_again_goes_on(tmp_path: Path) -> None:
+def test_repeatedly_disturbed_job_continues(tmp_path: Path) -> None:
     found = tmp_path / "soak.json"
     command = [sys.executable, str(COMMAND.with_name("soak.py")), "--for", "8s", "--json", str(found)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S, check=False)

@@ -50,7 +50,7 @@ def runner() -> Iterator[Runner]:
 
 
 @pytest.mark.parametrize("condition,transport", TRIED, ids=lambda one: getattr(one, "name", one))
-def test_every_rank_is_right_or_has_an_error_in_time(runner: Runner, condition: Condition, transport: str) -> None:
+def test_ranks_are_right_or_fail_in_time(runner: Runner, condition: Condition, transport: str) -> None:
     if not ALL and (not condition.quick or condition.asked.others_wait):
         pytest.skip("takes longer than a second: make test-environments")
     if lacking := missing(condition):

@@ -31,14 +31,14 @@ def test_64_kib_of_dev_shm_are_enough(tmp_path: Path) -> None:
     assert told.count("bytes 65536 shared memory True") == 2, told
 
 
-def test_what_the_dockerfile_starts() -> None:
+def test_dockerfile_starts_training() -> None:
     """Its last line, in the directory that it copies from."""
     command = re.search(r"^CMD (.*)$", (EXAMPLES / "Dockerfile").read_text(), re.MULTILINE)
     assert command
     check_trained(_in_container(*json.loads(command[1])), ranks=2, hosts=1)
 
 
-def test_the_dockerfile_copies_what_is_there() -> None:
+def test_dockerfile_copies_existing_files() -> None:
     text = (EXAMPLES / "Dockerfile").read_text()
     for line in re.findall(r"^COPY (.*) \S+$", text, re.MULTILINE):
         for name in line.split():

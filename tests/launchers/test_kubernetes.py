@@ -36,7 +36,7 @@ def test_a_wrong_field_is_found() -> None:
     assert models.JobsetV1alpha2JobSet.from_dict(written).to_dict() != written
 
 
-def test_what_the_trainjob_starts(tmp_path: Path) -> None:
+def test_trainjob_starts_training(tmp_path: Path) -> None:
     trainer = manifest("trainjob.yaml")["spec"]["trainer"]
     told = on_every_host(
         tmp_path,
@@ -49,7 +49,7 @@ def test_what_the_trainjob_starts(tmp_path: Path) -> None:
     check_trained(told, ranks=4, hosts=2)
 
 
-def test_what_the_jobset_starts(tmp_path: Path) -> None:
+def test_jobset_starts_training(tmp_path: Path) -> None:
     (job,) = manifest("jobset.yaml")["spec"]["replicatedJobs"]
     (container,) = job["template"]["spec"]["template"]["spec"]["containers"]
     shell, option, script = container["command"]

@@ -88,7 +88,7 @@ def test_ranks_with_certificates_of_one_ca_meet(ca: Authority) -> None:
     assert told == [(0, "3.0 3.0\n")] * 2
 
 
-def test_a_rank_with_a_certificate_of_another_ca_is_told_so(ca: Authority, tmp_path: Path) -> None:
+def test_certificate_of_another_ca_is_reported(ca: Authority, tmp_path: Path) -> None:
     trusted = {"WEFT_TLS_CA": ca.settings("rank0", "IP:127.0.0.1")["WEFT_TLS_CA"]}
     stranger = Authority(tmp_path / "other").settings("rank1") | trusted
     (_, rank0), (status, rank1) = meet(ca.settings("rank0", "IP:127.0.0.1"), stranger, timeout_s=IN_VAIN_S)
@@ -97,7 +97,7 @@ def test_a_rank_with_a_certificate_of_another_ca_is_told_so(ca: Authority, tmp_p
     assert "waiting for rank 1" in rank0
 
 
-def test_a_certificate_for_another_name_than_master_addr_is_told(ca: Authority) -> None:
+def test_certificate_for_another_name_is_reported(ca: Authority) -> None:
     own = (ca.settings("rank0", "DNS:node0,IP:10.0.0.1"), ca.settings("rank1"))
     (first, rank0), (second, _) = meet(*own, timeout_s=IN_VAIN_S)
     assert (first, second) == (1, 1)

@@ -32,7 +32,7 @@ def test_ranks_that_stop_at_random_change_no_bit(team, ranks):
 
 @on_shared_memory
 @pytest.mark.parametrize("ranks", [3, 4])
-def test_the_death_of_one_who_helps_is_told_to_all(teams, transport, ranks):
+def test_death_of_helper_is_reported_to_all(teams, transport, ranks):
     for _ in range(5):
         team = teams.get(ranks, transport)
         try:

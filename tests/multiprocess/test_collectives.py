@@ -77,7 +77,7 @@ def test_more_ranks(team, task):
 
 @pytest.mark.parametrize("ranks", [1, 2, 3, 4, 7])
 @pytest.mark.parametrize("transport", ["shm", "tcp"])
-def test_no_rank_leaves_a_barrier_before_all_have_entered(team):
+def test_barrier_holds_until_all_have_entered(team):
     for stamps in zip(*team.run(tasks.barrier, 100), strict=True):
         assert max(entered for entered, _ in stamps) <= min(left for _, left in stamps)
 

@@ -19,7 +19,7 @@ def broken(team):
 
 @on_every_transport
 @pytest.mark.parametrize("ranks", [2, 4])
-def test_a_killed_process_is_told_to_all(broken):
+def test_killed_process_is_reported_to_all(broken):
     team, victim = broken, broken.size - 1
     team.run(tasks.reduce_once)
     team.start(tasks.reduce_until_it_fails)
@@ -34,7 +34,7 @@ def test_a_killed_process_is_told_to_all(broken):
 @on_every_transport
 @pytest.mark.parametrize("ranks", [2, 3])
 @pytest.mark.parametrize("elements", [1, 2000, 30_000])
-def test_a_death_amid_messages_is_told_to_all(broken, elements):
+def test_death_amid_messages_is_reported_to_all(broken, elements):
     """Rank 0 sends a stream of messages to the last rank; either of the two is killed."""
     team = broken
     team.run(tasks.reduce_once)
@@ -62,7 +62,7 @@ def test_a_missing_rank_is_named_at_the_deadline(broken):
 
 @on_every_transport
 @pytest.mark.parametrize("ranks", [2, 3])
-def test_different_calls_are_told(broken):
+def test_different_calls_are_reported(broken):
     answers = broken.outcomes(tasks.call_different_things, deadline=20)
     texts = [answer for answer in answers if isinstance(answer, str)]
     assert texts, answers
@@ -72,7 +72,7 @@ def test_different_calls_are_told(broken):
 
 @on_every_transport
 @pytest.mark.parametrize("ranks", [2, 3])
-def test_messages_that_do_not_fit_are_told(team):
+def test_messages_that_do_not_fit_are_reported(team):
     sender, receiver, *others = team.run(tasks.receive_less_than_is_sent)
     assert [text.split(":")[1] for text in receiver] == [
         " 16 bytes are sent but the receiver expects 8",
@@ -84,7 +84,7 @@ def test_messages_that_do_not_fit_are_told(team):
 
 @on_every_transport
 @pytest.mark.parametrize("ranks", [2, 3])
-def test_who_leaves_over_a_message_is_lost_for_that_reason(broken):
+def test_rank_leaving_over_a_message_is_lost(broken):
     sender, receiver = broken.run(tasks.leave_after_a_message_that_does_not_fit)[:2]
     reason = "16 bytes are sent but the receiver expects 8"
     assert reason in receiver

@@ -61,7 +61,7 @@ def test_one_sided_operations_over_links_are_recorded(own_team):
 
 @on_every_transport
 @pytest.mark.parametrize("ranks", [1, 3])
-def test_a_process_tells_its_last_operations(own_team):
+def test_process_returns_its_last_operations(own_team):
     for record in own_team.run(tasks.operations):
         entries = record["entries"]
         ids = [entry["record_id"] for entry in entries]
@@ -95,7 +95,7 @@ def test_only_the_last_operations_are_kept(own_team):
 
 @on_every_transport
 @pytest.mark.parametrize("ranks", [3])
-def test_a_killed_rank_is_named_by_the_records_of_the_others(own_team, tmp_path, capsys):
+def test_records_of_others_name_killed_rank(own_team, tmp_path, capsys):
     victim = 2
     own_team.run(tasks.many_operations, 10)
     own_team.start(tasks.reduce_until_it_fails)
@@ -131,7 +131,7 @@ def test_different_calls_are_found_in_the_records(own_team, tmp_path):
 
 @on_every_transport
 @pytest.mark.parametrize("ranks", [3])
-def test_records_are_written_at_a_signal_and_tell_who_is_missing(own_team, tmp_path):
+def test_records_written_at_signal_name_missing_rank(own_team, tmp_path):
     own_team.run(tasks.many_operations, 10)
     own_team.start(tasks.come_when_told, str(tmp_path / "go"), 1)
     ends = time.monotonic() + DEADLINE_SECONDS
@@ -181,7 +181,7 @@ while not found[0].exists():
 """
 
 
-def test_a_handler_that_was_there_is_called_too_and_forked_children_write_nothing(tmp_path):
+def test_earlier_handler_runs_and_children_write_nothing(tmp_path):
     subprocess.run([sys.executable, "-c", HANDLERS, str(tmp_path)], check=True, timeout=60)
 
 
@@ -191,7 +191,7 @@ def test_a_signal_that_there_is_not_is_refused(name):
         weft.init(0, 1, flight_signal=name)
 
 
-def test_a_signal_at_which_nothing_could_be_written_is_refused():
+def test_signal_that_cannot_be_caught_is_refused():
     with pytest.raises(weft.ConfigError, match="flight_signal='SIGUSR1' with flight_dir='none'"):
         weft.init(0, 1, flight_signal="SIGUSR1", flight_dir="none")
 
@@ -211,7 +211,7 @@ def test_nothing_is_written_where_that_is_asked_for(ranks, transport, tmp_path):
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
 @pytest.mark.parametrize("ranks", [2])
 @pytest.mark.parametrize("transport", ["shm"])
-def test_a_directory_that_cannot_be_written_to_harms_nobody(ranks, transport, tmp_path):
+def test_unwritable_directory_harms_no_rank(ranks, transport, tmp_path):
     tmp_path.chmod(0o500)
     team = Team(ranks, transport, {"WEFT_FLIGHT_DIR": str(tmp_path)})
     try:

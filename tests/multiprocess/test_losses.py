@@ -13,7 +13,7 @@ on_shared_memory = pytest.mark.parametrize("transport", ["shm"])
 @on_shared_memory
 @pytest.mark.parametrize("ranks", [3])
 @pytest.mark.parametrize("elements", [1000, 1 << 20])
-def test_a_stopped_rank_does_not_write_into_symmetric_memory_of_a_broken_group(teams, ranks, transport, elements):
+def test_stopped_rank_leaves_broken_groups_symmetric_memory_unchanged(teams, ranks, transport, elements):
     for _ in range(3):
         team = teams.get(ranks, transport)
         try:
@@ -32,7 +32,7 @@ def test_a_stopped_rank_does_not_write_into_symmetric_memory_of_a_broken_group(t
 
 @on_shared_memory
 @pytest.mark.parametrize("ranks", [3])
-def test_the_end_of_a_process_gives_memory_back_and_nothing_less(teams, ranks, transport):
+def test_only_end_of_process_frees_memory(teams, ranks, transport):
     team = teams.get(ranks, transport)
     try:
         team.run(tasks.reduce_once)

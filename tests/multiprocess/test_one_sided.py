@@ -41,7 +41,7 @@ def test_atomics_under_contention(team):
 
 
 @on_every_transport
-def test_the_benchmark_verifies_what_it_times(transport, tmp_path, capsys):
+def test_benchmark_verifies_timed_results(transport, tmp_path, capsys):
     path = tmp_path / "put.json"
     effort = ["--sizes", "8,100000", "--iterations", "20", "--rounds", "2"]
     assert cli.main(["bench", "put", "--transport", transport, *effort, "--json", str(path)]) == 0
@@ -57,7 +57,7 @@ def test_the_benchmark_verifies_what_it_times(transport, tmp_path, capsys):
 
 @on_every_transport
 @pytest.mark.parametrize("ranks", [3])
-def test_a_wait_ends_with_its_time_or_with_a_rank(teams, ranks, transport):
+def test_wait_ends_at_timeout_or_peer_loss(teams, ranks, transport):
     for timeout, kind in ((0.3, "Timeout"), (30, "PeerLost")):
         team = teams.get(ranks, transport)
         try:
@@ -76,7 +76,7 @@ def test_a_wait_ends_with_its_time_or_with_a_rank(teams, ranks, transport):
 
 @on_every_transport
 @pytest.mark.parametrize("ranks", [3])
-def test_the_end_of_a_rank_ends_gets_and_atomics(teams, ranks, transport):
+def test_end_of_rank_ends_gets_and_atomics(teams, ranks, transport):
     team = teams.get(ranks, transport)
     try:
         team.run(tasks.make_buffer)
@@ -88,5 +88,5 @@ def test_the_end_of_a_rank_ends_gets_and_atomics(teams, ranks, transport):
         team.kill()
 
 
-def test_the_all_reduce_by_hand_has_less_than_sixty_lines():
+def test_handwritten_all_reduce_has_under_sixty_lines():
     assert len(EXAMPLE.read_text().splitlines()) < 60

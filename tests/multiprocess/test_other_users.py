@@ -67,7 +67,7 @@ def test_a_store_of_another_user_is_refused() -> None:
     assert text.startswith("AuthError") and "another user's process (user number 1002" in text, text
 
 
-def test_no_other_transport_takes_the_place_of_memory_refused_for_the_user() -> None:
+def test_memory_refused_for_user_is_not_replaced() -> None:
     address = f"127.0.0.1:{free_port()}"
     started = time.monotonic()
     ranks = [Rank(user, rank, address, WEFT_INSECURE="1") for rank, user in enumerate((1001, 1002))]
@@ -77,7 +77,7 @@ def test_no_other_transport_takes_the_place_of_memory_refused_for_the_user() -> 
     assert texts[1].startswith("AuthError"), texts
 
 
-def test_ranks_of_different_users_meet_if_they_have_the_secret() -> None:
+def test_ranks_of_different_users_meet_by_secret() -> None:
     address = f"127.0.0.1:{free_port()}"
     ranks = [Rank(user, rank, address, WEFT_SECRET=SECRET) for rank, user in enumerate((1001, 1002))]
     assert [rank.said() for rank in ranks] == ["met 2003 tcp\n"] * 2

@@ -17,7 +17,7 @@ transports = pytest.mark.parametrize("transport", ["shm", "tcp"])
 
 @transports
 @pytest.mark.parametrize("victim", [0, 2])
-def test_survivors_of_a_kill_have_a_group_within_a_second(teams, transport, victim):
+def test_survivors_have_a_group_within_a_second(teams, transport, victim):
     team = teams.get(4, transport)
     try:
         team.run(tasks.work_once)
@@ -33,7 +33,7 @@ def test_survivors_of_a_kill_have_a_group_within_a_second(teams, transport, vict
 
 
 @transports
-def test_the_last_survivor_goes_on_alone(teams, transport):
+def test_last_survivor_continues_alone(teams, transport):
     team = teams.get(2, transport)
     try:
         team.run(tasks.work_once)
@@ -48,7 +48,7 @@ def test_the_last_survivor_goes_on_alone(teams, transport):
 
 
 @transports
-def test_survivors_of_kills_in_the_middle_of_it_go_on_together(teams, transport):
+def test_survivors_of_kills_during_shrink_continue_together(teams, transport):
     for _ in range(4):
         seed = random.randrange(1 << 30)
         team = teams.get(5, transport)
@@ -64,7 +64,7 @@ def test_survivors_of_kills_in_the_middle_of_it_go_on_together(teams, transport)
 
 
 @transports
-def test_a_stopped_rank_is_left_out_and_told(teams, transport):
+def test_stopped_rank_is_excluded_and_notified(teams, transport):
     team = teams.get(3, transport)
     try:
         team.run(tasks.work_once)
@@ -108,7 +108,7 @@ assert (x == 6).all(), x
 
 
 @transports
-def test_a_new_process_takes_the_place_of_a_lost_one(teams, transport):
+def test_new_process_replaces_lost_rank(teams, transport):
     team = teams.get(3, transport)
     address = f"127.0.0.1:{free_port()}"
     try:

@@ -22,7 +22,7 @@ DEADLINE_S = 120
 
 @on_every_transport
 @with_ranks
-def test_every_rank_has_what_rank_0_says(team):
+def test_every_rank_has_choices_of_rank_0(team):
     answers = team.run(tasks.agree_on_what_rank_0_says)
     assert answers == [{"from": 0, "text": "äöü", "list": [1, None, 2.5]}] * team.size
 
@@ -40,7 +40,7 @@ def test_every_rank_gets_the_same_profile(team):
 
 @on_every_transport
 @pytest.mark.parametrize("ranks", [2])
-def test_a_schedule_of_ones_own_is_tried_at_every_size(team):
+def test_own_schedule_is_measured_at_every_size(team):
     outcomes = team.run(tasks.tune_user_schedules)
     assert outcomes == [outcomes[0]] * team.size
     text, chosen, told = outcomes[0]
@@ -85,7 +85,7 @@ TUNE = [sys.executable, "-m", "weft.cli", "tune"]
         (everything_to_everybody(3).text, 'the schedule "mine" has 3 programs, but the group has 2 ranks'),
     ],
 )
-def test_a_schedule_that_cannot_be_tuned_is_told(tmp_path, text, says):
+def test_schedule_that_cannot_be_tuned_is_reported(tmp_path, text, says):
     if text is not None:
         (tmp_path / "mine.txt").write_text(text)
     command = [*TUNE, "--quick", "--ranks", "2", "--schedule", f"mine={tmp_path}/mine.txt"]
@@ -105,7 +105,7 @@ with weft.init() as group:
 """
 
 
-def test_a_later_group_loads_what_was_tuned(tmp_path):
+def test_later_group_loads_tuned_profile(tmp_path):
     port = str(free_port())
     environment = {**os.environ, "XDG_CONFIG_HOME": str(tmp_path)}
     mine = tmp_path / "mine.txt"

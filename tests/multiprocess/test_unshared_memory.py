@@ -30,7 +30,7 @@ def members(limited: int, **settings: str) -> list[tuple[int, str]]:
 
 
 @pytest.mark.parametrize("limited", [0, 1])
-def test_who_uses_tcp_for_want_of_memory_is_warned(limited):
+def test_tcp_without_shared_memory_logs_a_warning(limited):
     (status, first), (other_status, second) = members(limited)
     assert (status, other_status) == (0, 0), first + second
     assert "RuntimeWarning: ranks 0 and 1 both run on" in first
@@ -42,7 +42,7 @@ def test_who_uses_tcp_for_want_of_memory_is_warned(limited):
         assert "memory" in first.partition("slower:")[2].lower()
 
 
-def test_who_demands_shared_memory_is_told_why_there_is_none():
+def test_required_shared_memory_error_names_the_reason():
     for status, output in members(1, WEFT_REQUIRE_SHARED_MEMORY="1"):
         assert status == 1
         assert "ConfigError: rank 1 shares no memory with rank 0, though both run on" in output, output

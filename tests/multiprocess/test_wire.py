@@ -13,5 +13,5 @@ def test_calls_and_groups(team) -> None:
 
 @pytest.mark.parametrize("ranks", [2])
 @pytest.mark.parametrize("transport", ["tcp"])
-def test_what_is_refused(team) -> None:
+def test_unsupported_calls_are_refused(team) -> None:
     team.run(tasks.refusals)

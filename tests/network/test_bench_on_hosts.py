@@ -37,7 +37,7 @@ def test_floors_between_hosts(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("collective", "ranks"), [("broadcast", 2), ("all-reduce", 4)])
-def test_the_bare_program_is_an_all_reduce_of_one_rank_a_host(collective: str, ranks: int, tmp_path: Path) -> None:
+def test_bare_program_is_all_reduce_between_hosts(collective: str, ranks: int, tmp_path: Path) -> None:
     found = _bench(tmp_path, collective, "--hosts", "2", "--ranks", str(ranks), "--sizes", "64", "--floors")
     assert [row.name for row in found] == ["weft ordinary", "tcp poll", "tcp block", "tcp stream"]
     assert (found[0].floor == "bound") == (collective == "all-reduce")
@@ -54,7 +54,7 @@ def test_peers_that_are_installed(peer: peers.PeerLibrary, tmp_path: Path) -> No
     assert all(row.verified and row.processor_ms for row in theirs)
 
 
-def test_a_delay_of_the_lines_is_in_every_time(tmp_path: Path) -> None:
+def test_link_delay_is_in_every_time(tmp_path: Path) -> None:
     line = ("--hosts", "2", "--gbps", "1", "--delay-ms", "20", "--floors")
     found = {row.name: row for row in _bench(tmp_path, "all-reduce", *line, "--sizes", "64K", "--peers", "gloo")}
     assert all(row.delay_ms == 20 and row.verified for row in found.values())

@@ -54,7 +54,7 @@ if os.environ["RANK"] == "1":
 
 @pytest.mark.parametrize("line", [("--gbps", "1"), ()])
 @pytest.mark.parametrize("delay_ms", [0, 20])
-def test_bytes_take_the_delay_and_arrive_as_they_were_sent(line: tuple[str, ...], delay_ms: float) -> None:
+def test_bytes_arrive_unchanged_after_the_delay(line: tuple[str, ...], delay_ms: float) -> None:
     done = run_hosts("--hosts", "2", *line, "--delay-ms", str(delay_ms), command=python(EXCHANGE))
     assert done.returncode == 0, done.stderr
     lines = printed(done)
@@ -67,7 +67,7 @@ def test_bytes_take_the_delay_and_arrive_as_they_were_sent(line: tuple[str, ...]
     assert int(told[2]) == 0
 
 
-def test_end_of_the_process_that_delays_is_told() -> None:
+def test_end_of_delaying_process_is_reported() -> None:
     command = hosts_command("--hosts", "2", "--delay-ms", "5", command=python("import time; print(); time.sleep(1000)"))
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as launcher:
         try:

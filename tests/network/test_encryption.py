@@ -49,9 +49,7 @@ print(json.dumps({
 
 
 @pytest.mark.parametrize("cipher", ["aes-gcm", "chacha20-poly1305", "0"])
-def test_who_reads_the_network_sees_gradients_only_if_they_are_not_encrypted(
-    cipher: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_network_capture_shows_only_unencrypted_gradients(cipher: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WEFT_ENCRYPT", cipher)
     found = reports(run_hosts("--hosts", "2", command=python(TRAIN_UNDER_OBSERVATION)))
     expected = 512 * 512 * (0.5 - 3 * 0.01 * 1234.5)
@@ -75,7 +73,7 @@ print(json.dumps({"told": told}))
 """
 
 
-def test_ranks_that_encrypt_differently_are_told_both() -> None:
+def test_differing_encryption_settings_are_reported_to_both() -> None:
     script = MEET.replace("RANK_0", "True").replace("RANK_1", "False")
     first, second = (report["told"] for report in reports(run_hosts("--hosts", "2", command=python(script))))
     assert "rank 1 was given the option encrypt=0, this rank encrypt=1: it must be the same everywhere" in first

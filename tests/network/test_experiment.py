@@ -42,7 +42,7 @@ def test_every_contender_trains_and_nothing_is_measured_twice(tmp_path: Path) ->
     assert kept.read_text() == before
 
 
-def test_lenet_is_trained_by_all_who_are_here(tmp_path: Path) -> None:
+def test_lenet_is_trained_by_all_installed_peers(tmp_path: Path) -> None:
     done = experiment(tmp_path, "lenet", "--shapes", "2x2", "--rounds", "2", "--steps", "3")
     assert done.returncode == 0, done.stderr
     alone, scaled = json.loads(done.stdout)

@@ -38,13 +38,13 @@ def test_host_has_its_own_namespaces() -> None:
         assert len({name, one, other}) == 3, (name, one, other)
 
 
-def test_host_does_not_see_temporary_files_of_the_machine(tmp_path: Path) -> None:
+def test_host_sees_no_temporary_files_of_machine(tmp_path: Path) -> None:
     script = f"import os; print(os.path.exists('{tmp_path}'), os.listdir('/dev/shm'))"
     done = run_hosts("--hosts", "1", command=python(script))
     assert printed(done) == {0: ["False []"]}
 
 
-def test_ranks_of_one_host_share_memory_and_those_of_two_do_not(tmp_path: Path) -> None:
+def test_only_ranks_of_one_host_share_memory(tmp_path: Path) -> None:
     script = f"""
 import os, time, pathlib
 rank = os.environ["RANK"]
@@ -106,7 +106,7 @@ def test_exit_code_is_the_failing_ranks() -> None:
     assert "rank 1 on host1 exited with 7" in done.stderr
 
 
-def test_ranks_that_go_on_after_a_failure_are_ended() -> None:
+def test_ranks_running_after_a_failure_are_ended() -> None:
     script = "import os, sys, time; time.sleep(1000) if os.environ['RANK'] == '0' else sys.exit(3)"
     began = time.monotonic()
     done = run_hosts("--hosts", "2", "--grace", "0.5", command=python(script))
@@ -169,7 +169,7 @@ def test_signals_are_forwarded(name: str) -> None:
 
 
 @pytest.mark.parametrize("delay", [(), ("--delay-ms", "5")])
-def test_nothing_is_left_after_kill_9_of_the_launcher(delay: tuple[str, ...]) -> None:
+def test_killed_launcher_leaves_nothing(delay: tuple[str, ...]) -> None:
     marker = uuid.uuid4().hex
     # Every rank also has a child of its own, in a session of its own.
     script = f"""
@@ -216,7 +216,7 @@ def interfaces() -> list[str]:
     return sorted(entry.name for entry in Path("/sys/class/net").iterdir())
 
 
-def test_every_job_has_a_secret_that_no_command_line_shows(tmp_path: Path) -> None:
+def test_secret_of_job_is_on_no_command_line(tmp_path: Path) -> None:
     script = """
 import os, pathlib, time, weft
 secret = os.environ["WEFT_SECRET"]

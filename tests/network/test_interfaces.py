@@ -39,7 +39,7 @@ def test_all_interfaces_carry_large_messages(monkeypatch: pytest.MonkeyPatch, in
         assert min(rank["sent"]) > 5 * 4 / 3 * 2**22 / 4, rank["sent"]
 
 
-def test_one_interface_is_used_where_one_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_the_named_interface_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WEFT_INTERFACE", "eth1")
     for rank in reports(run_hosts("--hosts", "2", "--interfaces", "2", command=python(OVER_INTERFACES))):
         assert rank["right"]

@@ -40,7 +40,7 @@ def groups(*options: str) -> list[dict]:
 
 
 @pytest.mark.parametrize("hosts", [2, 3])
-def test_an_operation_has_as_much_under_way_as_a_link_with_delay_carries(hosts: int) -> None:
+def test_operation_fills_link_with_delay(hosts: int) -> None:
     delay_s = 0.02
     for one in groups("--hosts", str(hosts), "--delay-ms", str(1000 * delay_s)):
         assert one["algorithm"] == "two-shot"
@@ -50,7 +50,7 @@ def test_an_operation_has_as_much_under_way_as_a_link_with_delay_carries(hosts: 
         assert window >= 2 * delay_s * 1e9 / 8
 
 
-def test_hosts_with_several_ranks_cross_a_link_with_delay_in_two_steps() -> None:
+def test_multi_rank_hosts_cross_delayed_link_twice() -> None:
     for one in groups("--hosts", "2", "--ranks-per-host", "2", "--delay-ms", "20"):
         assert one["algorithm"] == "multi-rail(slice-reduce, two-shot)"
 

@@ -68,7 +68,7 @@ dist.destroy_process_group()
 
 
 @pytest.mark.parametrize("launcher", ["weft hosts", "torchrun"])
-def test_servers_on_several_hosts_train_as_one_process_would(launcher: str) -> None:
+def test_servers_on_hosts_train_like_one_process(launcher: str) -> None:
     if launcher == "torchrun":
         # One agent a host; `weft hosts` has set its rank and where they meet.
         agent = f"""exec {sys.executable} -m torch.distributed.run --nnodes 2 --node-rank $RANK --nproc-per-node 2 \\

@@ -67,7 +67,7 @@ group.close()
 """
 
 
-def test_data_travel_by_the_congestion_control_that_was_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_data_use_the_chosen_congestion_control(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WEFT_TCP_CONGESTION", "reno")
     first, second = reports(run_hosts("--hosts", "2", command=python(CONGESTION_CONTROL)))
     assert first["used"] == [["10.77.0.2", "reno"]]
@@ -145,7 +145,7 @@ def test_host_that_dies_is_named_by_all_others() -> None:
         assert report["at"] - died < 1
 
 
-def test_host_whose_line_is_cut_is_lost_after_the_peer_timeout() -> None:
+def test_cut_off_host_is_lost_after_peer_timeout() -> None:
     with HostLauncher("--hosts", "3", command=python(UNTIL_FAILURE)) as launcher:
         launcher.wait_for_lines(3)
         cut = time.monotonic()
@@ -171,7 +171,7 @@ time.sleep(60)
 )
 
 
-def test_survivors_of_a_host_that_dies_go_on() -> None:
+def test_survivors_of_a_dead_host_continue() -> None:
     with HostLauncher("--hosts", "3", "--ranks-per-host", "2", command=python(GOING_ON)) as launcher:
         launcher.wait_for_lines(6)
         os.kill(launcher.host_pids()[0], signal.SIGKILL)
@@ -179,7 +179,7 @@ def test_survivors_of_a_host_that_dies_go_on() -> None:
     assert [report["left"] for report in found if "left" in report] == [[2, 3, 4, 5]] * 4
 
 
-def test_of_hosts_that_are_cut_apart_the_greater_part_goes_on() -> None:
+def test_larger_part_of_partitioned_hosts_continues() -> None:
     script = GOING_ON.replace("timeout=30)\n    left", "timeout=16)\n    left")
     assert script != GOING_ON
     with HostLauncher("--hosts", "3", command=python(script)) as launcher:
@@ -190,7 +190,7 @@ def test_of_hosts_that_are_cut_apart_the_greater_part_goes_on() -> None:
     assert sorted(left, key=str) == ["Timeout", [1, 2], [1, 2]]
 
 
-def test_line_that_is_cut_for_a_moment_is_nobodys_loss() -> None:
+def test_short_link_outage_loses_no_rank() -> None:
     script = UNTIL_FAILURE.replace("while True", "for _ in range(300)").replace("peer_timeout=2", "peer_timeout=8")
     script += "\nprint(json.dumps({'lost': None, 'at': time.monotonic()}))\ngroup.close()\n"
     with HostLauncher("--hosts", "2", "--gbps", "1", command=python(script)) as launcher:

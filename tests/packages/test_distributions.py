@@ -35,13 +35,13 @@ def test_wheels_are_small(machine: str) -> None:
     assert wheel(machine).stat().st_size < 6_000_000
 
 
-def test_the_sdist_has_what_a_build_needs_and_no_tests() -> None:
+def test_sdist_has_build_inputs_and_no_tests() -> None:
     with tarfile.open(sdist()) as archive:
         folders = {name.split("/", 1)[1].split("/")[0] for name in archive.getnames()}
     assert {"Cargo.toml", "Cargo.lock", "LICENSE", "README.md", "crates", "pyproject.toml", "python"} <= folders
     assert folders.isdisjoint({"tests", "benches", "docs", "build", "target"})
 
 
-def test_the_changelog_has_what_the_version_brings() -> None:
+def test_changelog_has_an_entry_of_the_version() -> None:
     titles = re.findall(r"^## (.*)$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
     assert titles[0] == "Unreleased" or titles[0].startswith(f"{version()} "), titles[:1]

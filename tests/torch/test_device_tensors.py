@@ -265,7 +265,7 @@ def test_wrong_arguments(workers, generic):
     assert other.startswith("Aborted: ") and "rank 0 cannot go on" in other
 
 
-def test_what_is_refused(workers):
+def test_unsupported_tensors_are_refused(workers):
     for told in workers.run(2, refusals):
         assert len(told) == 2
         assert "is being captured into a CUDA graph" in told[0]

@@ -31,7 +31,7 @@ def test_gradients_of_jax() -> None:
     assert "jax: trained on 2 ranks" in _run("framework_training.py", "jax")
 
 
-def test_torchft_goes_on_without_a_killed_replica() -> None:
+def test_torchft_continues_without_a_killed_replica() -> None:
     pytest.importorskip("torchft", reason="torchft is not installed here: make test-ecosystem")
     text = finished([str(Path(__file__).with_name("torchft_training.py"))])
     assert "torchft: 2 of 3 replicas did 12 steps, the last on 2, same bits" in text, text

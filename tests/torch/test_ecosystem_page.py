@@ -40,7 +40,7 @@ def test_rows_that_torch_refuses_are_tested_for_it() -> None:
         assert (feature.status == "refused by torch") == refused, feature.name
 
 
-def test_what_fails_only_with_weft_has_a_reason() -> None:
+def test_failures_only_with_weft_have_a_reason() -> None:
     for suite in json.loads(Path(torch_suites.__file__).with_suffix(".json").read_text()):
         for difference in suite["only_weft_fails"]:
             assert difference["reason"], f"{suite['name']}: {difference['test']}: add it to tests/public/reasons.toml"

@@ -18,7 +18,7 @@ SCRIPT = Path(__file__).parents[2] / "examples" / "language_model.py"
 TRAINING = (str(SCRIPT), "--steps=12", "--batch=4", "--save-every=4", "--report-every=6", "--mode=power-sgd")
 
 
-def test_language_model_goes_on_after_a_failure(tmp_path: Path) -> None:
+def test_language_model_continues_after_a_failure(tmp_path: Path) -> None:
     killed, whole = tmp_path / "killed.pt", tmp_path / "whole.pt"
     text = torchrun(["--max-restarts=1", *TRAINING, f"--checkpoint={killed}", "--kill-at=10"])
     assert f"goes on from step 8 of {killed}" in text, text
@@ -28,13 +28,13 @@ def test_language_model_goes_on_after_a_failure(tmp_path: Path) -> None:
     assert all(torch.equal(value, found[name]) for name, value in expected.items())
 
 
-def test_surviving_training_goes_on_by_itself() -> None:
+def test_surviving_training_continues_by_itself() -> None:
     text = finished([str(SURVIVING), "--ranks=3", "--steps=20", "--every=4", "--pause=0", "--kill=0", "--kill-at=10"])
     assert "2 ranks go on after step 8" in text, text
     check_ends(text, {1: 0, 2: 1})
 
 
-def test_surviving_training_goes_on_under_agents_of_their_own() -> None:
+def test_surviving_training_continues_under_separate_agents() -> None:
     """Rank 0 is killed; with it ends its agent, which serves the store."""
     (port,) = free_ports(1)
     agents = [subprocess.Popen(

@@ -100,7 +100,7 @@ def test_lengths_are_checked_first(workers) -> None:
     assert workers.run(2, length_job) == [True, True]
 
 
-def test_nothing_of_the_package_executes_what_comes() -> None:
+def test_received_data_are_never_executed() -> None:
     """No file of weft's unpickles, or has torch do so for it."""
     package = Path(weft.__file__).parent
     found = {

@@ -16,7 +16,7 @@ from weft import cli
 pytest.importorskip("torch.distributed.flight_recorder.fr_trace", reason="torch has had it since 2.9")
 
 
-def test_the_analyzer_finds_the_rank_that_called_something_else(workers, tmp_path, capsys):
+def test_analyzer_finds_rank_with_another_call(workers, tmp_path, capsys):
     errors = workers.run(3, odd_call_job)
     (records,) = {re.search(r"flight records: ([^)]+)", error)[1] for error in errors}
     pickles = tmp_path / "pickles"

@@ -102,13 +102,13 @@ def end(ranks: list[subprocess.Popen[str]]) -> None:
 
 @pytest.mark.parametrize("way", ["destroy", "end", "exit"])
 @pytest.mark.parametrize(("transport", "elements"), [("shm", 10), ("tcp", 3_000_000)])
-def test_who_leaves_in_order_carries_out_what_it_has_issued(way: str, transport: str, elements: int) -> None:
+def test_orderly_exit_completes_issued_operations(way: str, transport: str, elements: int) -> None:
     assert run(way, transport, elements) == "right\n"
 
 
 @pytest.mark.parametrize("way", ["exception", "signal"])
 @pytest.mark.parametrize(("transport", "elements"), [("shm", 3_000_000), ("tcp", 3_000_000)])
-def test_who_fails_carries_out_nothing_and_is_reported(way: str, transport: str, elements: int) -> None:
+def test_failing_rank_completes_nothing_and_is_reported(way: str, transport: str, elements: int) -> None:
     seconds, error = run(way, transport, elements).split(maxsplit=1)
     assert "rank 1" in error
     assert float(seconds) < 5

@@ -28,7 +28,7 @@ def test_many_groups_live_with_few_descriptors(workers) -> None:
 
 
 @pytest.mark.parametrize("size", (2, 3, 4))
-def test_overlapping_groups_in_any_order_made_again_and_again(workers, size: int) -> None:
+def test_overlapping_groups_made_repeatedly_in_any_order(workers, size: int) -> None:
     workers.run(size, overlapping_job)
 
 

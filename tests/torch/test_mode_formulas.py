@@ -138,7 +138,7 @@ def test_estimated_threshold(magnitudes: Tensor) -> None:
     assert magnitudes[others].max() <= magnitudes[chosen].min()
 
 
-def test_what_is_not_a_number_is_among_the_largest() -> None:
+def test_nan_counts_as_largest() -> None:
     magnitudes = torch.rand(50_000)
     magnitudes[777] = torch.nan
     assert 777 in largest(magnitudes, 0.001, 0.01)
@@ -184,7 +184,7 @@ def test_words_of_variance_based_compression() -> None:
     assert found.tolist() == [1.0, -0.25, 0.5, 2**-7, 4.0, -128.0]
 
 
-def test_power_sgd_keeps_what_has_low_rank() -> None:
+def test_power_sgd_is_exact_for_low_rank() -> None:
     torch.manual_seed(4)
     left, right = torch.randn(12, 2), torch.randn(2, 10)
     gradient = left @ right
@@ -192,7 +192,7 @@ def test_power_sgd_keeps_what_has_low_rank() -> None:
     torch.testing.assert_close(average, gradient, rtol=1e-4, atol=1e-4)
 
 
-def test_one_bit_keeps_what_has_one_magnitude() -> None:
+def test_one_bit_is_exact_for_one_magnitude() -> None:
     gradient = torch.where(noise(1)[0] > 0, 0.25, -0.25)
     (average,) = averages(OneBit(), [gradient])
     torch.testing.assert_close(average, gradient)

@@ -30,7 +30,7 @@ def test_step_that_is_not_deferred(workers) -> None:
     workers.run(2, not_deferred_job)
 
 
-def test_models_that_nobody_has_any_more_are_freed(workers) -> None:
+def test_unreferenced_models_are_freed(workers) -> None:
     workers.run(2, freed_job)
 
 

@@ -43,7 +43,7 @@ def test_in_modes(workers, make: Callable[[], modes.Mode]) -> None:
     workers.run(2, mode_job, make().__class__.__name__)
 
 
-def test_new_plan_covers_what_is_trained(workers) -> None:
+def test_new_plan_covers_trained_parameters(workers) -> None:
     workers.run(2, plan_job)
 
 
@@ -53,7 +53,7 @@ def test_frozen_with_gradients_that_are_not_averaged(workers) -> None:
 
 @pytest.mark.parametrize("buffers", (False, True))
 @pytest.mark.parametrize("frozen", (False, True))
-def test_change_on_one_rank_is_an_error_on_all(workers, frozen: bool, buffers: bool) -> None:
+def test_change_on_one_rank_fails_all(workers, frozen: bool, buffers: bool) -> None:
     for message in workers.run(3, alone_job, frozen, buffers):
         assert "rank 1" in message, message
         assert "2.weight" in message, message

@@ -49,7 +49,7 @@ def test_hyperparameters_wait_for_nothing(workers) -> None:
     workers.run(2, hyperparameters_job)
 
 
-def test_goes_on_from_a_checkpoint_after_a_late_change(workers) -> None:
+def test_continues_from_checkpoint_after_late_change(workers) -> None:
     workers.run(2, recovered_job)
 
 

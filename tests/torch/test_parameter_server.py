@@ -129,7 +129,7 @@ def averaged(count, steps, optimizer):
 
 
 @pytest.mark.parametrize("transport", ["shm", "tcp"])
-def test_without_staleness_training_is_that_by_the_average_gradient_bit_by_bit(transport):
+def test_no_staleness_equals_averaged_gradients_bit_by_bit(transport):
     with servers(2, transport=transport) as addresses:
         found = trained(addresses, 3, 5, transport=transport)
     reference = averaged(3, 5, lambda net: torch.optim.SGD(net.parameters(), 0.1))
@@ -137,7 +137,7 @@ def test_without_staleness_training_is_that_by_the_average_gradient_bit_by_bit(t
         assert all(torch.equal(mine, theirs) for mine, theirs in zip(parameters, reference, strict=True))
 
 
-def test_parameters_come_while_others_are_pushed_and_change_in_step_only():
+def test_pulls_overlap_pushes_and_change_per_step():
     net = model()
     with servers(1) as addresses, Worker(net, SGD, addresses, bucket_bytes=1 << 18) as worker:
         train(worker, 0, 1)
@@ -192,7 +192,7 @@ def test_largest_gradients_train_and_the_rest_is_kept():
     assert 50 <= places.numel() <= 200
 
 
-def test_gradients_add_up_without_sync_and_unused_parameters_are_no_obstacle():
+def test_no_sync_accumulates_and_unused_parameters_pass():
     net = nn.ModuleDict({"used": nn.Linear(4, 4), "unused": nn.Linear(4, 4)})
     reference = nn.Linear(4, 4)
     reference.load_state_dict(net["used"].state_dict())
@@ -240,7 +240,7 @@ def test_a_learning_rate_of_the_workers_own():
 
 
 @pytest.mark.parametrize("staleness", [1, 3])
-def test_nobody_is_further_ahead_than_allowed(staleness):
+def test_no_worker_exceeds_the_staleness_bound(staleness):
     ahead = []
     steps = {0: 0, 1: 0}
     as_far_as_allowed = threading.Event()  # the slow one's first step lasts until the fast one is there
@@ -267,7 +267,7 @@ def test_nobody_is_further_ahead_than_allowed(staleness):
     assert max(ahead) == staleness
 
 
-def test_without_a_bound_the_fast_one_does_not_wait_and_staleness_is_told():
+def test_unbounded_worker_never_waits_and_reports_staleness():
     nets = [nn.Linear(4, 1), nn.Linear(4, 1)]
     with servers(1) as addresses:
         with Worker(nets[0], SGD, addresses, name="fast", workers=2, staleness=None) as fast:
@@ -360,7 +360,7 @@ def test_rows_train_as_a_whole_table_would(workers):
     assert start[0].std().item() == pytest.approx(1.0, abs=0.15)
 
 
-def test_a_worker_holds_only_the_rows_that_it_uses():
+def test_worker_holds_only_the_used_rows():
     embedding = ServedEmbedding(300_000, 8, deviation=0.1)
     net = Words(embedding)
     with servers(2) as addresses, Worker(net, ServerOptimizer("adam", lr=0.01), addresses) as worker:
@@ -421,7 +421,7 @@ def link(worker):
         ({}, [], ServerError, "None"),
     ],
 )
-def test_bad_requests_are_refused_by_name_and_change_nothing(fields, tensors, kind, why):
+def test_bad_requests_are_refused_and_change_nothing(fields, tensors, kind, why):
     net = nn.ModuleDict({"t": ServedEmbedding(5, 2), "head": nn.Linear(3, 1, bias=False)})
     with servers(1) as addresses, Worker(net, SGD, addresses) as worker:
         worker.wait()
@@ -464,7 +464,7 @@ def test_limits_of_a_server():
             assert worker.reconnections == 1
 
 
-def test_what_comes_back_is_limited_too():
+def test_answers_are_limited_too():
     with servers(1) as addresses, pytest.raises(RequestTooLarge, match="at most 1000 are taken"):
         Worker(nn.Linear(300, 1), SGD, addresses, limits=Limits(tensor_bytes=1000)).wait()
 
@@ -514,7 +514,7 @@ def test_a_worker_joins_later_and_leaves_earlier():
         first.close()
 
 
-def test_statistics_are_not_the_answer_of_a_pull_in_flight():
+def test_statistics_do_not_answer_a_pending_pull():
     net = model()
     with servers(2) as addresses, Worker(net, SGD, addresses, name="a") as worker:
         for step in range(20):
@@ -524,7 +524,7 @@ def test_statistics_are_not_the_answer_of_a_pull_in_flight():
             assert all("staleness" in statistics for statistics in worker.statistics())
 
 
-def test_the_others_go_on_when_a_connection_ends_without_goodbye():
+def test_workers_continue_after_abrupt_disconnect():
     nets = [model() for _ in range(2)]
     with servers(2) as addresses:
         workers = [Worker(net, SGD, addresses, name=f"w{n}", workers=2) for n, net in enumerate(nets)]
@@ -541,7 +541,7 @@ def test_the_others_go_on_when_a_connection_ends_without_goodbye():
             worker.close()
 
 
-def test_a_push_that_was_applied_is_not_applied_again():
+def test_applied_push_is_not_applied_again():
     net = nn.Linear(3, 1, bias=False)
     with servers(1) as addresses, Worker(net, SGD, addresses) as worker:
         worker.wait()
@@ -571,7 +571,7 @@ def test_the_second_server_takes_over():
     assert all(torch.equal(a, b) for a, b in zip(net.parameters(), other.parameters(), strict=True))
 
 
-def test_a_second_server_waits_until_the_first_is_lost():
+def test_second_server_waits_for_first_to_end():
     with (
         Server(address()) as second,
         Server(address(), second=second.address),
@@ -580,7 +580,7 @@ def test_a_second_server_waits_until_the_first_is_lost():
         Worker(model(), SGD, [second.address], server_timeout=0.5)
 
 
-def test_a_server_that_is_away_too_long_or_comes_back_empty_is_told():
+def test_absent_or_emptied_server_is_reported():
     with pytest.raises(ServerLost, match="no parameter server at"):
         Worker(model(), SGD, [address()], server_timeout=0.5)
     server = Server(address())
@@ -629,7 +629,7 @@ def data_parallel_by_parameter_server(rank, size):
     return results
 
 
-def test_the_synchronous_algorithm_is_one_more_of_data_parallel(workers):
+def test_synchronous_servers_are_a_data_parallel_algorithm(workers):
     ranks = workers.run(3, data_parallel_by_parameter_server)
     for one, all_shards, ring in ranks:
         for mine, theirs, rings, first in zip(one, all_shards, ring, ranks[0][0], strict=True):

@@ -88,7 +88,7 @@ def losses(addresses, at_step=None, staleness=0):
     return found
 
 
-def test_training_goes_on_with_the_same_bits_after_kill_9_of_the_server(tmp_path):
+def test_training_is_bit_identical_after_killed_server(tmp_path):
     """With the process in the middle of pushes: nothing is lost, nothing applied twice."""
     with Server(address()) as undisturbed:
         expected = losses([undisturbed.address])
@@ -120,7 +120,7 @@ def test_sigterm_writes_the_shard(tmp_path):
     assert [path.stat().st_size for path in tmp_path.glob("journal-*")] == [0]
 
 
-def test_the_others_go_on_after_kill_9_of_a_worker():
+def test_others_continue_after_killed_worker():
     net = nn.Linear(10, 3)
     with (
         Server(address()) as running,
@@ -150,7 +150,7 @@ def test_an_embedding_larger_than_the_workers_memory_trains():
 
 
 @pytest.mark.parametrize("missing", ["--listen", None])
-def test_the_command_tells_what_is_wrong(missing, tmp_path):
+def test_command_reports_damage(missing, tmp_path):
     words = ["-m", "weft.cli", "server"]
     if missing is None:
         words += ["--listen", "nowhere", "--directory", tmp_path]

@@ -84,7 +84,7 @@ def journalled(tmp_path):
 
 
 @pytest.mark.parametrize("what", BAD_HELLOS)
-def test_a_bad_plan_is_refused_before_it_is_kept(what, journalled):
+def test_bad_plan_is_refused_before_storing(what, journalled):
     path, value = BAD_HELLOS[what]
     with pytest.raises(weft.Error):
         journalled.handle(Session(), (changed(path, value), []))
@@ -142,7 +142,7 @@ def test_json_that_cannot_be_read_is_refused(text):
 # Files.
 
 
-def test_inputs_that_an_older_server_should_have_refused_are_left_out_and_named(tmp_path):
+def test_bad_inputs_in_journal_are_skipped_and_named(tmp_path):
     good = [({"kind": "plan", **fuzz.job()}, []), ({"kind": "join", "worker": "x"}, []), ({**PUSH, "worker": "x"}, [])]
     bad = [
         ({"kind": "plan", **changed("job/plan/tables/0/seed", "a")["job"]}, []),
@@ -179,7 +179,7 @@ def records(path) -> list[int]:
                 return starts[:-1]
 
 
-def test_damage_in_the_middle_of_a_journal_is_reported_and_nothing_after_it_is_applied(tmp_path):
+def test_journal_replay_stops_at_reported_damage(tmp_path):
     journal = Journal(tmp_path / "shard")
     kept, states = Shard(MIB), [fuzz.state(Shard(MIB))]
     for message in fuzz.inputs(fuzz.random.Random(1)):
@@ -207,7 +207,7 @@ def test_damage_in_the_middle_of_a_journal_is_reported_and_nothing_after_it_is_a
         journal.close()
 
 
-def test_a_file_that_got_its_size_before_its_content_was_cut_off(tmp_path):
+def test_file_extended_before_its_content_is_cut(tmp_path):
     journal = Journal(tmp_path / "shard")
     journal.write(({"kind": "plan", **fuzz.job()}, []))
     journal.close()
@@ -222,7 +222,7 @@ def test_a_file_that_got_its_size_before_its_content_was_cut_off(tmp_path):
 
 @pytest.mark.parametrize("kind", ["link", "pipe", "directory"])
 @pytest.mark.parametrize("name", ["lock", "journal-1", "snapshot-1"])
-def test_what_is_planted_in_the_directory_is_neither_followed_nor_waited_for(kind, name, tmp_path):
+def test_planted_files_are_neither_followed_nor_awaited(kind, name, tmp_path):
     directory, target = tmp_path / "shard", tmp_path / "target"
     directory.mkdir(0o700)
     target.write_text("the victim's")
@@ -239,7 +239,7 @@ def test_what_is_planted_in_the_directory_is_neither_followed_nor_waited_for(kin
     assert target.read_text() == "the victim's"
 
 
-def test_a_directory_that_others_can_write_to_is_refused(tmp_path):
+def test_directory_writable_by_others_is_refused(tmp_path):
     directory = tmp_path / "shard"
     directory.mkdir()
     directory.chmod(0o777)
@@ -254,7 +254,7 @@ def test_a_directory_that_others_can_write_to_is_refused(tmp_path):
 # Threads.
 
 
-def test_keys_of_workers_that_do_not_come_make_few_threads(monkeypatch):
+def test_keys_of_absent_workers_make_few_threads(monkeypatch):
     monkeypatch.setattr(server_module, "_MEETINGS_MAX", 4)
     address = f"127.0.0.1:{free_ports(1)[0]}"
     settings = config.load({})

@@ -44,7 +44,7 @@ def test_pieces_cover_every_parameter_and_bytes_are_balanced(seed):
     assert ShardPlan.from_value(plan.to_value()) == plan
 
 
-def test_a_large_tensor_is_split_over_all_servers_and_a_small_one_is_not():
+def test_only_large_tensors_are_split_over_servers():
     plan = shard([("small", (10,)), ("large", (MIB,))], 4)
     assert [len(bucket.pieces) for bucket in plan.buckets] == [1, 4]
     assert {piece.elements for piece in plan.buckets[1].pieces} == {MIB // 4}
@@ -67,7 +67,7 @@ def test_rows_of_a_table_are_dealt_out():
     assert plan.server_bytes() == [64, 48, 48]
 
 
-def test_what_is_no_plan_is_refused():
+def test_invalid_plan_is_refused():
     value = shard([("a", (8,))], 2).to_value()
     value["buckets"][0]["pieces"][0]["stop"] = 7
     with pytest.raises(weft.ArgumentError, match="do not cover 8 elements"):
@@ -81,7 +81,7 @@ def test_what_is_no_plan_is_refused():
 # Clocks.
 
 
-def test_bounded_staleness_lets_a_worker_be_so_far_ahead():
+def test_bounded_staleness_limits_a_workers_lead():
     clocks = Clocks()
     clocks.join("a")
     clocks.join("b")
@@ -98,7 +98,7 @@ def test_bounded_staleness_lets_a_worker_be_so_far_ahead():
     assert clocks.may_read("a", 3, 0)
 
 
-def test_a_late_worker_counts_from_the_slowest_and_a_repeated_push_is_known():
+def test_late_worker_starts_at_slowest_repeats_are_known():
     clocks = Clocks()
     clocks.join("a")
     for _ in range(5):
@@ -241,7 +241,7 @@ def same(one, other):
         assert all(torch.equal(a, b) for a, b in zip(mine, theirs, strict=True))
 
 
-def test_what_a_snapshot_is_made_of_stays_as_it_was():
+def test_snapshot_inputs_stay_unchanged():
     kept, messages = Shard(MIB), list(inputs())
     feed(kept, messages[:-4])
     whole = kept.to_messages()
@@ -251,7 +251,7 @@ def test_what_a_snapshot_is_made_of_stays_as_it_was():
 
 
 @pytest.mark.parametrize("snapshot_after", [None, 1, 7, 14])
-def test_a_shard_comes_back_from_its_files_bit_by_bit(tmp_path, snapshot_after):
+def test_shard_is_restored_bit_by_bit(tmp_path, snapshot_after):
     kept, journal = Shard(MIB), Journal(tmp_path)
     messages = list(inputs())
     for count, message in enumerate(messages):
@@ -270,7 +270,7 @@ def test_a_shard_comes_back_from_its_files_bit_by_bit(tmp_path, snapshot_after):
     assert len(list(tmp_path.glob("snapshot-*"))) <= 1
 
 
-def test_a_write_that_was_cut_off_is_left_out(tmp_path):
+def test_truncated_write_is_left_out(tmp_path):
     kept, journal = Shard(MIB), Journal(tmp_path)
     messages = list(inputs())
     feed(kept, messages[:-1], journal)
@@ -290,7 +290,7 @@ def test_a_write_that_was_cut_off_is_left_out(tmp_path):
         path.write_bytes(content)
 
 
-def test_a_damaged_snapshot_is_told_and_a_directory_has_one_server(tmp_path):
+def test_damaged_snapshot_and_second_server_are_reported(tmp_path):
     kept, journal = Shard(MIB), Journal(tmp_path)
     feed(kept, list(inputs()), journal)
     journal.finish(journal.begin(), kept.to_messages())
@@ -305,7 +305,7 @@ def test_a_damaged_snapshot_is_told_and_a_directory_has_one_server(tmp_path):
         Journal(tmp_path).restore(MIB)
 
 
-def test_a_record_survives_and_a_changed_one_does_not(tmp_path):
+def test_changed_record_is_rejected(tmp_path):
     path = tmp_path / "records"
     tensors = [torch.randn(5), torch.tensor([1, 2]), torch.randn(3).bfloat16(), torch.empty(0)]
     with path.open("wb") as file:

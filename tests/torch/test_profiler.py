@@ -6,7 +6,7 @@ import torch
 import torch.distributed as dist
 
 
-def test_every_operation_is_a_range_with_shapes_and_bytes(workers) -> None:
+def test_operations_are_ranges_with_shapes_and_bytes(workers) -> None:
     workers.run(2, ranges_job)
 
 

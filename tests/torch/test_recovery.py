@@ -66,13 +66,13 @@ def test_death_in_a_recovery(workers, place: str) -> None:
     check(workers, 4, Recipe("overlapped"), [Death(1, 4, "all-reduce"), Death(0, 0, place)])
 
 
-def test_vote_that_not_all_have_heard_of_counts(workers) -> None:
+def test_vote_unknown_to_some_ranks_counts(workers) -> None:
     outcomes = workers.run(3, half_voted_job)
     assert {outcome.parts[-1] == (5, [0, 1, 2]) for outcome in outcomes} == {True}
     assert len({outcome.hash for outcome in outcomes}) == 1
 
 
-def test_step_that_not_all_have_done_is_computed_again(workers) -> None:
+def test_incomplete_step_is_computed_again(workers) -> None:
     outcomes = workers.run(3, half_stepped_job)
     assert {outcome.parts[-1] == (4, [0, 1, 2]) for outcome in outcomes} == {True}
     assert len({outcome.hash for outcome in outcomes}) == 1
@@ -86,7 +86,7 @@ def test_everything_is_put_back(workers) -> None:
     workers.run(1, put_back_job)
 
 
-def test_what_requires_a_gradient_is_put_back() -> None:
+def test_requires_grad_is_restored() -> None:
     net = nn.Sequential(nn.Linear(3, 3), nn.ReLU(), nn.Linear(3, 2))
     net[0].requires_grad_(False)
     kept = copy_of(net)
@@ -101,7 +101,7 @@ def test_errors_of_the_program_pass(workers) -> None:
     workers.run(2, program_error_job)
 
 
-def test_model_of_another_group_that_failed_before_does_not_matter(workers) -> None:
+def test_earlier_failure_of_another_group_is_ignored(workers) -> None:
     workers.run(2, other_model_job)
 
 

@@ -39,7 +39,7 @@ def test_weights_of_more_than_an_embedding(workers) -> None:
     workers.run(2, shared_job)
 
 
-def test_what_is_exchanged_by_rows(workers) -> None:
+def test_row_exchange(workers) -> None:
     workers.run(2, plan_job)
 
 

@@ -17,7 +17,7 @@ import weft
 import weft.torch
 
 
-def test_training_goes_on_with_the_ranks_that_are_left(workers) -> None:
+def test_training_continues_with_remaining_ranks(workers) -> None:
     workers.run(4, going_on_job, dying=[2, 3])
 
 

@@ -27,7 +27,7 @@ def test_hook_averages_within_the_bound(workers, name: str) -> None:
     workers.run(3, hook_job, name)
 
 
-def test_ddp_takes_what_the_group_says(workers) -> None:
+def test_ddp_uses_wire_format_of_group(workers) -> None:
     workers.run(2, option_job)
 
 

@@ -26,7 +26,7 @@ def evaluated(formula: str, ranks: int) -> float | None:
 
 @pytest.mark.parametrize("ranks", [2, 3, 5, 8, 12])
 @pytest.mark.parametrize(("algorithm", "formula"), ROWS, ids=lambda x: getattr(x, "name", getattr(x, "memory", None)))
-def test_formulas_say_what_the_verifier_counts(algorithm: Algorithm, formula: Formula, ranks: int) -> None:
+def test_formulas_match_counts_of_verifier(algorithm: Algorithm, formula: Formula, ranks: int) -> None:
     memory = "ordinary" if formula.memory == "any" else formula.memory
     planned = plan(algorithm.full_name, CallShape(algorithm.collective, ranks, memory=memory))
     assert planned.report is not None

@@ -119,7 +119,7 @@ def test_between_hosts_libraries_are_compared_with_the_bound() -> None:
     assert (later.floor_us, later.of_floor) == (4.0, 1.0)
 
 
-def test_names_and_title_tell_wire_format_and_delay(tmp_path: Path) -> None:
+def test_names_and_title_contain_wire_and_delay(tmp_path: Path) -> None:
     short = dataclasses.replace(ROW, kind="weft", wire="bf16")
     assert (dataclasses.replace(ROW, kind="weft").name, short.name) == ("weft ordinary", "weft ordinary bf16")
     what = pipeline.spec(str(tmp_path))
@@ -133,7 +133,7 @@ def test_names_and_title_tell_wire_format_and_delay(tmp_path: Path) -> None:
         assert line.rindex(value) + len(value) == head.index(name) + len(name)
 
 
-def test_the_picture_of_stages_has_rows_for_what_was_done_at_the_same_time() -> None:
+def test_picture_of_stages_has_rows_for_concurrent_work() -> None:
     send, add = (
         stages.StageSpan(stage, 1, tile, nbytes, begin, end)
         for stage, tile, nbytes, begin, end in (("send", 7, 65536, 1000, 3000), ("reduction", 8, 0, 2000, 4000))
@@ -158,7 +158,7 @@ def test_peers_are_compared_where_their_results_stand() -> None:
     assert ours.peers([ours, mpi_out]) == [mpi_out]
 
 
-def test_wrong_elements_are_counted_and_told(tmp_path: Path) -> None:
+def test_wrong_elements_are_counted_and_reported(tmp_path: Path) -> None:
     what = pipeline.spec(str(tmp_path))
     wrong = dataclasses.replace(ROW, kind="weft", verified=False, wrong=17)
     assert "     17  " in console.rendered(table.row_table(what, [wrong]))
@@ -177,7 +177,7 @@ def test_bfloat16_is_rounded_to_the_nearest() -> None:
     assert words.tolist() == [0, 0x3F80, 0x437F, 0x4380, 0x4382]  # 257 to even: 256; 259: 260
 
 
-def test_launchers_of_emulated_hosts_are_told_of_the_line() -> None:
+def test_launchers_of_emulated_hosts_receive_the_line() -> None:
     what = processes.RankProcesses(program=["-c", "pass"], ranks=4, port=1, hosts=2, gbps=1.0, delay_ms=20.0)
     ((command, _),) = processes.commands(what)
     parsed = parser().parse_args(command[command.index("hosts") :])
@@ -186,7 +186,7 @@ def test_launchers_of_emulated_hosts_are_told_of_the_line() -> None:
 
 @pytest.mark.parametrize("wire", config.WIRE_FORMATS[1:])
 @pytest.mark.parametrize("collective", collectives.COLLECTIVES, ids=lambda collective: collective.name)
-def test_results_in_a_wire_format_are_judged_by_its_bound(wire: str, collective: collectives.BenchCollective) -> None:
+def test_wire_format_results_are_judged_by_bound(wire: str, collective: collectives.BenchCollective) -> None:
     refused = accuracy.refusal(wire, collective.name, "float32")
     if collective.name not in (*accuracy.SUMS, *accuracy.MOVES):
         assert refused is not None and f"not of {collective.name}" in refused
@@ -282,7 +282,7 @@ def _child(path: Path, rank: int) -> int:
         os._exit(1)
 
 
-def test_board_tells_what_went_wrong(tmp_path: Path) -> None:
+def test_control_block_reports_failures(tmp_path: Path) -> None:
     control_block = _weft.ControlBlock(str(tmp_path / "control-block"), 0, 1, spin=True)
     memory = np.zeros(1)
     with pytest.raises(RuntimeError, match="ZeroDivisionError"):

@@ -41,5 +41,5 @@ def test_table_has_a_line_for_each_row() -> None:
 
 
 @pytest.mark.parametrize("effort", (FULL, QUICK))
-def test_every_contender_is_compared_with_one_that_is_there(effort) -> None:
+def test_contenders_are_compared_with_present_ones(effort) -> None:
     assert {CONTENDERS[name].reference for name in effort.contenders} <= set(effort.contenders)

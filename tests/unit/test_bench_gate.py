@@ -26,12 +26,12 @@ from weft.diagnosis.findings import Finding
         (100, (39, 60)),
     ],
 )
-def test_interval_is_between_the_order_statistics_of_the_sign_test(count: int, interval: tuple[int, int]) -> None:
+def test_interval_follows_the_sign_test(count: int, interval: tuple[int, int]) -> None:
     values = [float(value) for value in reversed(range(count))]
     assert median_interval(values) == interval
 
 
-def test_block_is_the_slowest_ranks_time_and_the_mean_processor_time() -> None:
+def test_block_has_slowest_time_and_mean_processor_time() -> None:
     answers = [{"seconds": 0.2, "processor_s": 0.1}, {"seconds": 0.3, "processor_s": 0.2}]
     assert PairedBlock.of(answers, steps=10) == PairedBlock(step_ms=30.0, processor_ms=15.0)
 
@@ -57,14 +57,14 @@ def test_ratio_is_of_neighbours_in_time() -> None:
     assert _row([1.0, 10.0, 100.0], [2.0, 10.0, 50.0]).ratio == 1.0
 
 
-def test_row_as_json_has_rounds_and_what_follows() -> None:
+def test_row_as_json_has_rounds_and_figures() -> None:
     value = json.loads(json.dumps(_row([1.0, 3.0], [2.0, 2.0]).to_value()))
     assert value["rounds"][1] == {"weft": [3.0, 4.0], "gloo": [2.0, 8.0], "compute": [1.0, 1.0]}
     assert (value["weft_ms"], value["gloo_ms"], value["gloo_processor_ms"]) == (2.0, 2.0, 8.0)
     assert (value["ratio"], value["interval"]) == (1.0, [0.5, 1.5])
 
 
-def test_table_says_what_was_left_out_and_where_gradients_differ() -> None:
+def test_table_names_omissions_and_differing_gradients() -> None:
     rows = [_row([1.0], [2.0]), _row([8.0], [1.0], network="AlexNet", agrees=False)]
     lines = report.table(rows, ["4 hosts: emulated hosts need root"]).splitlines()
     assert lines[1] == "-- 1 host"

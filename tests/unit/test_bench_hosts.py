@@ -27,7 +27,7 @@ def _met(found: list[TargetVerdict]) -> list[tuple[int, str, float, bool]]:
     return [(verdict.bytes, verdict.of, pytest.approx(verdict.measured), verdict.met) for verdict in found]
 
 
-def test_at_line_rate_the_bound_and_the_best_peer_count() -> None:
+def test_line_rate_verdict_uses_bound_and_peer() -> None:
     rows = [
         _row("weft", 50.0, 4),
         _row("openmpi", 60.0, 4),
@@ -48,12 +48,12 @@ def test_through_torch_gloo_is_the_peer() -> None:
 
 
 @pytest.mark.parametrize("table", ["10-gbps", "unlimited"])
-def test_where_the_processor_is_the_limit_the_bare_program_counts_too(table: str) -> None:
+def test_processor_bound_verdict_includes_bare_program(table: str) -> None:
     rows = [_row("weft", 10.0), _row("gloo", 9.9), _row("tcp", 9.0, memory="streams"), _row("tcp", 1.0, memory="poll")]
     assert _met(targets.verdicts(table, rows)) == [(4, "gloo", 0.99, False), (4, "tcp streams", 0.9, True)]
 
 
-def test_busy_time_is_held_to_gloo_where_a_bare_program_needs_clearly_less() -> None:
+def test_busy_time_is_compared_with_gloo() -> None:
     rows = [
         _row("weft", 1.0, M, busy_ms=81.0),
         _row("gloo", 1.0, M, busy_ms=100.0),

@@ -52,7 +52,7 @@ def test_targets(bands: tuple[Band, ...], size: int, wanted: float | None) -> No
     assert target(bands, size) == wanted
 
 
-def test_verdicts_are_on_the_best_peer_and_the_floors() -> None:
+def test_verdicts_use_best_peer_and_floors() -> None:
     rows = [
         _row("weft", "ordinary", 2.0),
         _row("weft", "symmetric", 1.0),

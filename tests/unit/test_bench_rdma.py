@@ -45,7 +45,7 @@ def test_ratios_are_of_one_block() -> None:
     assert table.verified and len(table.to_value()) == 9
 
 
-def test_a_wrong_result_is_told() -> None:
+def test_wrong_result_is_reported() -> None:
     table = RatioTable()
     table.add([row("rdma", 1.0), row("tcp", 1.0, wrong=3)])
     assert not table.verified

@@ -38,7 +38,7 @@ def test_the_verdict_on_a_slow_worker() -> None:
 
 
 @pytest.mark.parametrize("part", ["unequal", "lines"])
-def test_what_needs_root_is_left_out_and_the_reason_told(part: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_parts_that_need_root_are_skipped_with_reason(part: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     rows, text = _measured(part, QUICK, None)
     assert rows == []
@@ -64,7 +64,7 @@ def _killed(resumed: float) -> KilledRow:
     return KilledRow(1.0, resumed, 0.5, 0.4, same=True)
 
 
-def test_a_kill_is_over_when_every_worker_has_done_three_steps() -> None:
+def test_kill_ends_after_three_steps_per_worker() -> None:
     losses = [2.0, 1.0, 0.5, 0.4, 0.3, 0.2]
     times = [1.0, 2.0, 3.5, 6.0, 7.0, 8.0]
     first = TrainedWorker(1, list(zip(times, losses, strict=True)), [])

@@ -64,7 +64,7 @@ def test_element_types_do_not_share_buckets() -> None:
 
 
 @pytest.mark.parametrize("buckets", [1, 2, 4, 5, 12, 100])
-def test_priorities_are_four_levels_and_urgent_near_the_input(buckets: int) -> None:
+def test_four_priorities_are_urgent_near_the_input(buckets: int) -> None:
     plan = make_plan(infos(*[10] * buckets), PlanOptions("none"))
     priorities = [bucket.priority for bucket in plan.buckets]
     assert priorities == sorted(priorities)
@@ -105,7 +105,7 @@ def test_algorithms(algorithm: str, expected: list[str | None]) -> None:
     assert [bucket.algorithm for bucket in plan.buckets] == expected
 
 
-def test_exposure_of_what_fits_into_windows() -> None:
+def test_exposure_of_buckets_that_fit_windows() -> None:
     """Only the first layer's bucket, which nothing can hide, is waited for."""
     plan = make_plan(infos(*[250] * 4), PlanOptions("none"))
     found = exposure(plan, even_profile(4), NETWORK)
@@ -125,7 +125,7 @@ def test_urgent_buckets_go_past_others() -> None:
     assert exposure(equal, profile, NETWORK).waited_s == (0.0, 92.0)
 
 
-def test_updates_hide_what_comes_later() -> None:
+def test_updates_hide_later_buckets() -> None:
     """The first bucket's update takes 25 s, in which the second, 20 s late, arrives."""
     profile = dataclasses.replace(even_profile(2, 5.0), update_s_per_byte=0.025)
     plan = BucketPlan(tuple(infos(250, 7250)), (PlannedBucket((1,)), PlannedBucket((0,), priority=1)))
@@ -140,7 +140,7 @@ def test_a_bucket_is_not_started_before_earlier_ones() -> None:
     assert exposure(plan, even_profile(2), NETWORK).issued_s == (20.0, 20.0)
 
 
-def test_parameters_that_are_never_used_are_not_waited_for() -> None:
+def test_unused_parameters_are_not_awaited() -> None:
     profile = StepProfile((math.inf, 10.0), (math.inf, 0.0), 10.0, 10.0)
     found = exposure(make_plan(infos(9, 250), PlanOptions("none"), None, profile), profile, NETWORK)
     assert found.total_s == pytest.approx(2.0)
@@ -197,7 +197,7 @@ def test_text_of_a_plan() -> None:
     assert str(plan).splitlines()[1] == "  0: 80 bytes, ring, priority 0: p1"
 
 
-def test_rows_are_priced_by_what_they_move() -> None:
+def test_rows_are_priced_by_moved_bytes() -> None:
     """Where they are little, they do not hold up the others, and plans are for these."""
     profile = dataclasses.replace(even_profile(3), row_bytes={0: 1000.0})
     plan = make_plan(infos(25_000, 250, 250), PlanOptions("none"), NETWORK, profile, rows=(0,))

@@ -40,7 +40,7 @@ def test_all_reduce_to_another_array():
     assert call.finish() is out
 
 
-def test_all_reduce_of_an_array_that_is_not_contiguous():
+def test_all_reduce_of_noncontiguous_array():
     x = np.arange(8, dtype=np.int32).reshape(2, 4)[:, ::2]
     call = calls.all_reduce(x, "sum", None)
     assert call.request.stated()["input"] == call.request.stated()["output"] != address(x)
@@ -52,7 +52,7 @@ def test_premultiplied_sum():
     check(calls.all_reduce(np.ones(4), PremulSum(0.5), None), op="premul_sum", factor=0.5)
 
 
-def test_input_that_shares_memory_with_the_output_is_copied():
+def test_input_overlapping_output_is_copied():
     whole = np.arange(6, dtype=np.int64)
     call = calls.all_gather_into(MEMBER, whole, whole[2:4])
     assert call.request.stated()["output"] == address(whole)
@@ -108,7 +108,7 @@ def test_gather_and_scatter_use_one_array_elsewhere():
     check(calls.scatter_v(MEMBER, x, np.zeros(7), [1, 4, 2], 1), counts=[1, 4, 2])
 
 
-def test_wrong_arguments_are_told_with_what_is_allowed():
+def test_wrong_arguments_are_refused_naming_allowed_values():
     x, out = np.zeros(4), np.zeros(12)
     check_refused(ArgumentError, "op='mean' is not allowed: expected one of sum", calls.all_reduce, x, "mean", None)
     check_refused(ArgumentError, "root=3 is not allowed: expected a rank from 0 to 2", calls.broadcast, MEMBER, x, 3)

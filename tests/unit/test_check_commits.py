@@ -82,14 +82,14 @@ def test_commits_after_the_base_are_checked(repository: Path, capsys: pytest.Cap
     assert [line.partition(": ")[0] for line in told.err.splitlines()] == [f"commit {name} (Checks it.)"] * 2
 
 
-def test_a_clone_without_the_base_is_told(repository: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_clone_without_base_is_reported(repository: Path, capsys: pytest.CaptureFixture[str]) -> None:
     shallow = repository.with_name("shallow")
     git(repository, "clone", "--quiet", "--depth", "1", f"file://{repository}", str(shallow))
     assert check_commits.main(shallow) == 0
     assert f"does not reach back to {check_commits.BASE[:7]}" in capsys.readouterr().out
 
 
-def test_a_copy_that_is_no_clone_is_told(repository: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_copy_without_clone_is_reported(repository: Path, capsys: pytest.CaptureFixture[str]) -> None:
     inside = repository / "copy"
     inside.mkdir()
     for copy in (inside, repository.parent):

@@ -97,7 +97,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("words", "told"), REFUSED, ids=[words for words, _ in REFUSED])
-def test_bad_values_are_refused_with_status_2_before_work_begins(
+def test_bad_values_are_refused_with_status_2(
     words: str, told: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(subprocess, "Popen", None)  # nothing is started
@@ -111,7 +111,7 @@ def test_bad_values_are_refused_with_status_2_before_work_begins(
 
 
 @pytest.mark.parametrize("words", ["bench all-reduce", "bench --help", "simulate"])
-def test_commands_of_the_laboratory_say_what_to_install(
+def test_laboratory_commands_name_package_to_install(
     words: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(importlib.metadata, "entry_points", lambda **_: ())
@@ -119,7 +119,7 @@ def test_commands_of_the_laboratory_say_what_to_install(
     assert "which is not installed: pip install weft-lab" in capsys.readouterr().err
 
 
-def test_completion_leaves_out_what_is_not_installed(
+def test_completion_leaves_out_missing_commands(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(importlib.metadata, "entry_points", lambda **_: ())
@@ -129,14 +129,14 @@ def test_completion_leaves_out_what_is_not_installed(
     assert "--event-driven" not in script and "--explain" in script
 
 
-def test_the_laboratory_has_an_entry_point_for_each_of_its_commands() -> None:
+def test_each_laboratory_command_has_an_entry_point() -> None:
     found = importlib.metadata.entry_points(group="weft.commands")
     assert {entry.name for entry in found} == LABORATORY
     assert {load(name).name for name in LABORATORY} == LABORATORY
 
 
 @pytest.mark.parametrize("module", ["torch", "no_package_of_weft_s"])
-def test_missing_packages_are_told_and_defects_are_not_hidden(
+def test_missing_packages_are_named_and_defects_shown(
     module: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def load_it(_: object) -> int:

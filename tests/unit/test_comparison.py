@@ -74,7 +74,7 @@ def test_missing_packages_are_named(monkeypatch: pytest.MonkeyPatch, capsys: pyt
         (0, 3, "error: --ranks 3: it must be a multiple of --hosts (2)"),
     ],
 )
-def test_emulated_hosts_need_root_and_as_many_ranks_each(
+def test_emulated_hosts_need_root_and_equal_ranks(
     user: int, ranks: int, message: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: user)
@@ -83,7 +83,7 @@ def test_emulated_hosts_need_root_and_as_many_ranks_each(
     assert told.startswith("weft demo: ") and message in told
 
 
-def test_gain_on_emulated_hosts_is_left_out_without_root(
+def test_gain_on_hosts_is_skipped_without_root(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)

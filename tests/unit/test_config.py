@@ -111,7 +111,7 @@ def test_domains_are_found_declared_or_ignored():
     assert declared({"domains": "0,1/0,0"}, {}) == [[0, 1], [0, 0]]
 
 
-def test_a_group_of_some_ranks_does_without_schedules_for_all(tmp_path):
+def test_subgroup_ignores_schedules_for_all_ranks(tmp_path):
     for ranks in (2, 4):
         plan("ring", CallShape("all-reduce", ranks)).schedule.save(tmp_path / f"{ranks}.txt")
     (tmp_path / "wrong.txt").write_text("collective nothing")
@@ -161,14 +161,14 @@ def test_the_documentation_is_current():
     assert page.read_text() == configuration.page(), "run `make docs`"
 
 
-def test_options_that_there_are_not_are_told():
+def test_unknown_options_are_refused():
     with pytest.raises(TypeError, match="unexpected keyword argument 'tiemout': did you mean timeout"):
         weft.init(0, 1, tiemout=3)
     with weft.init(0, 1, transport="loopback") as group, pytest.raises(TypeError, match="known are timeout, algorithm"):
         group.new_group([0], pool_bytes=1 << 20)
 
 
-def test_every_option_of_a_group_reaches_the_native_layer():
+def test_group_options_reach_the_native_layer():
     values = {setting.name: setting.default for setting in config.SETTINGS} | {"domains": [[0]], "topology": [[0]]}
     assert set(config.GroupOptions.__annotations__) <= set(values)
     with weft.init(0, 1, **values) as group:
@@ -178,7 +178,7 @@ def test_every_option_of_a_group_reaches_the_native_layer():
             group.native.split([0], "child", **{"unheard-of": 1})
 
 
-def test_what_is_told_and_where():
+def test_log_and_metrics_options():
     check({"log": None, "metrics": None})
     variables = {"WEFT_LOG": "INFO", "WEFT_METRICS": ":9400"}
     check({"log": "info", "metrics": ("127.0.0.1", 9400)}, variables)

@@ -31,7 +31,7 @@ def test_colours_are_for_terminals_only(monkeypatch: pytest.MonkeyPatch) -> None
     assert "31m" not in _shown(Terminal())
 
 
-def test_lines_are_not_cut_where_nobody_sees_an_edge() -> None:
+def test_lines_are_not_cut_without_terminal() -> None:
     table = console.new_table("name", "reason")
     table.add_row("a", "word " * 100)
     assert len(console.rendered(table).splitlines()) == 2

@@ -8,12 +8,12 @@ from tools.crate_cycles import Crate, crate_cycles, crates, cycles, folder_cycle
 
 
 @pytest.mark.parametrize("crate", crates())
-def test_files_of_a_crate_import_each_other_in_no_cycle(crate: str) -> None:
+def test_files_of_a_crate_have_no_cycle(crate: str) -> None:
     assert crate_cycles(crate) == []
 
 
 @pytest.mark.parametrize("crate", crates())
-def test_folders_of_a_crate_import_each_other_in_no_cycle(crate: str) -> None:
+def test_folders_of_a_crate_have_no_cycle(crate: str) -> None:
     assert folder_cycles(crate) == []
 
 

@@ -26,7 +26,7 @@ def test_a_missing_library_is_an_answer() -> None:
         Driver("libnone.so.7")
 
 
-def test_a_library_without_what_is_needed(tmp_path: Path) -> None:
+def test_library_without_needed_functions_is_refused(tmp_path: Path) -> None:
     source, path = tmp_path / "old.c", tmp_path / "libold.so"
     source.write_text("int cuInit(unsigned flags) { return (int)flags; }")
     subprocess.run(["cc", "-shared", "-fPIC", "-o", path, source], check=True)
@@ -44,7 +44,7 @@ def test_no_device(driver: Driver) -> None:
         emulated.allow_everything()
 
 
-def test_what_a_driver_says(driver: Driver) -> None:
+def test_driver_properties_and_errors(driver: Driver) -> None:
     assert (driver.devices, driver.version, driver.name(0)) == (2, "13.2", "emulated device")
     assert not driver.reach_each_other(0, 1)
 

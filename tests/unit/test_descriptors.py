@@ -107,7 +107,7 @@ def test_python_opens_nothing_where_standard_streams_may_be():
     assert not found
 
 
-def test_what_is_unprotected_is_found():
+def test_unprotected_calls_are_found():
     bare = "let raw = unsafe { libc::eventfd(0, 0) };"
     assert list(unprotected_in_rust(bare)) == [bare]
     assert not list(unprotected_in_rust(f"Descriptor::make(|| {{\n{bare}\n}})"))

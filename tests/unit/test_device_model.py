@@ -15,7 +15,7 @@ def test_one_tile_takes_all_stages_in_turn() -> None:
     assert pipeline_seconds(1_000_000, 1 << 20, 8, engines) == pytest.approx(1e-3 + 0.5e-3 + 2e-5 + 0.25e-3)
 
 
-def test_many_tiles_take_the_slowest_stage_and_once_the_others() -> None:
+def test_many_tiles_take_the_slowest_stage() -> None:
     engines = CopyEngines(1e9, 2e9, 0.0, 4e9)
     assert pipeline_seconds(100_000_000, 1_000_000, 8, engines) == pytest.approx(0.1 + 0.5e-3 + 0.25e-3)
 
@@ -47,21 +47,21 @@ def test_published_figures_of_resnet50() -> None:
     assert with_kernels == pytest.approx(203 * MS, abs=1 * MS)
 
 
-def test_one_bucket_by_way_of_the_host_comes_behind_backward() -> None:
+def test_single_staged_bucket_follows_backward() -> None:
     engines = CopyEngines(1e9, 2e9, 1e-5, 4e9)
     gradients = [Gradient(3_000_000, 0.1), Gradient(4_000_000, 0.2)]
     whole = backward_by_host_seconds(gradients, bucket_bytes=1 << 30, tile_bytes=500_000, slots=8, engines=engines)
     assert whole == pytest.approx(0.3 + pipeline_seconds(7_000_000, 500_000, 8, engines))
 
 
-def test_buckets_by_way_of_the_host_hide_all_but_the_last() -> None:
+def test_staged_buckets_hide_all_but_last() -> None:
     engines = CopyEngines(1e9, 1e9, 0.0, 1e15)
     gradients = [Gradient(1_000_000, 0.002)] * 10
     found = backward_by_host_seconds(gradients, bucket_bytes=1_000_000, tile_bytes=1_000_000, slots=8, engines=engines)
     assert found == pytest.approx(0.02 + 0.002)
 
 
-def test_steady_buckets_cost_what_the_slowest_stage_costs() -> None:
+def test_steady_buckets_cost_their_slowest_stage() -> None:
     engines = CopyEngines(1e9, 1e9, 0.0, 0.5e9)
     gradients = [Gradient(1_000_000, 1e-4)] * 100
     found = backward_by_host_seconds(gradients, bucket_bytes=2_000_000, tile_bytes=1_000_000, slots=8, engines=engines)

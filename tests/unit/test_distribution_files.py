@@ -17,7 +17,7 @@ def test_the_laboratory_has_the_version_of_the_library() -> None:
     assert f"weft-collectives=={version}" in laboratory["dependencies"]
 
 
-def test_the_lock_file_covers_what_the_laboratory_needs() -> None:
+def test_lock_file_covers_requirements_of_laboratory() -> None:
     locked = (ROOT / "requirements.lock").read_text()
     needed = [line.split(">")[0] for line in read("python/pyproject.toml")["project"]["dependencies"] if ">=" in line]
     assert all(f"\n{name}==" in locked for name in needed)

@@ -97,7 +97,7 @@ def test_hosts_that_answer_refuse_or_are_unknown(capsys: pytest.CaptureFixture[s
     assert unknown["good"] is False and "/etc/hosts" in unknown["advice"]
 
 
-def test_a_firewall_that_drops_is_told_from_a_closed_port(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dropping_firewall_differs_from_closed_port(monkeypatch: pytest.MonkeyPatch) -> None:
     def connect(address: tuple[str, int], _timeout: float) -> None:
         raise TimeoutError if address[1] == 2 else ConnectionRefusedError(111, "Connection refused")
 

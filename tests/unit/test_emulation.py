@@ -53,13 +53,13 @@ def test_variables_are_torchruns() -> None:
     }
 
 
-def test_everybody_but_root_is_told_why(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_users_other_than_root_get_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     with pytest.raises(EmulationError, match="needs root: run it with sudo"):
         launch(HostLaunch(network=EmulatedNetwork(hosts=1), command=["true"]))
 
 
-def test_headers_take_part_of_what_an_idle_line_lets_pass() -> None:
+def test_headers_count_against_burst() -> None:
     line = EmulatedNetwork(hosts=2, gbps=1.0)
     frames = line.burst_bytes / 1514
     # Ethernet, IP, TCP with timestamps.
@@ -67,16 +67,16 @@ def test_headers_take_part_of_what_an_idle_line_lets_pass() -> None:
     assert EmulatedNetwork(hosts=2).burst_payload_bytes == 0
 
 
-def test_what_offloading_puts_together_passes_a_slow_line_whole() -> None:
+def test_offloaded_segments_pass_a_slow_line_whole() -> None:
     assert EmulatedNetwork(hosts=2, gbps=0.1).burst_payload_bytes >= 65536
 
 
 @pytest.mark.parametrize(("gbps", "bytes_max"), [(1.0, 2 * (131_072 + 5_000_000)), (None, 2 * 50_000_000)])
-def test_delayed_lines_keep_what_they_send_meanwhile(gbps: float | None, bytes_max: int) -> None:
+def test_delayed_lines_keep_frames_in_flight(gbps: float | None, bytes_max: int) -> None:
     assert EmulatedNetwork(hosts=2, gbps=gbps, delay_ms=20).delayed_bytes_max == bytes_max
 
 
-def test_frames_are_delayed_in_order_and_dropped_where_they_do_not_fit() -> None:
+def test_frames_are_delayed_in_order_or_dropped() -> None:
     ours, device = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     ours.settimeout(10)
     frames = [bytes([index]) * 30 for index in range(5)]

@@ -27,7 +27,7 @@ def result() -> StudyResult:
     return StudyResult(STUDY, 62_378_344, rounds, 100.0, 4.0, 6.0, "3 buckets\n  0: ...")
 
 
-def test_the_bound_is_the_longer_of_computation_and_communication():
+def test_bound_is_maximum_of_computation_and_communication():
     assert result().bound_ms == 100.0 + 6.0 + 4.0
     long = dataclasses.replace(result(), communication_ms=300.0)
     assert long.bound_ms == 300.0
@@ -51,7 +51,7 @@ def test_a_result_survives_its_file(tmp_path):
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_the_table_names_every_contender_and_the_published_gain():
+def test_table_names_contenders_and_published_gain():
     parts = report.table(result())
     text = "\n".join(map(console.rendered, parts))
     for expected in (
@@ -80,7 +80,7 @@ def test_the_picture_is_drawn(tmp_path):
         (["--contenders", "rpc"], "'rpc' is not one of compute, after"),
     ],
 )
-def test_what_cannot_be_measured_is_told(arguments, expected, capsys, monkeypatch):
+def test_unmeasurable_arguments_are_refused(arguments, expected, capsys, monkeypatch):
     monkeypatch.setattr("weft_lab.cli.experiment.require_root", lambda: None)
     assert cli.main(["experiment", "overlap", *arguments]) == 2
     assert expected in capsys.readouterr().err
@@ -95,13 +95,13 @@ def test_what_cannot_be_measured_is_told(arguments, expected, capsys, monkeypatc
         (["--ratio", "0"], "a number, between 0.01 and 100"),
     ],
 )
-def test_bad_words_are_told(arguments, expected, capsys):
+def test_bad_arguments_are_refused(arguments, expected, capsys):
     with pytest.raises(SystemExit):
         cli.main(["experiment", "overlap", *arguments])
     assert expected in capsys.readouterr().err
 
 
-def test_gain_is_told_against_gloo() -> None:
+def test_gain_is_relative_to_gloo() -> None:
     blocks = {"ddp-gloo": Block(800, 1), "ddp-weft": Block(801, 1), "automatic": Block(600, 1)}
     where, table = gain.table(StudyResult(gain._STUDY, 9_000_000, [blocks, blocks]))
     _, gloo, weft, overlapped = console.rendered(table).splitlines()

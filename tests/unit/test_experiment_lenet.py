@@ -39,7 +39,7 @@ def test_an_outcome_survives_its_file(tmp_path: Path):
     assert lenet.load(path) == outcome()
 
 
-def test_the_table_has_the_published_figures_and_tells_lost_accuracy():
+def test_table_has_published_figures_and_lost_accuracy():
     text = "\n".join(map(console.rendered, lenet.tables([ALONE, outcome()])))
     for expected in (
         "8 x 2 (hosts x ranks), 1 Gbit/s, batch 64; published: MPI 72.61 s, OpenSHMEM 47.84 s, 34.1% less",
@@ -58,7 +58,7 @@ def test_the_picture_is_drawn(tmp_path: Path):
     assert (tmp_path / "lenet.png").stat().st_size > 1000
 
 
-def test_what_is_not_installed_is_left_out_with_the_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_missing_peers_are_skipped_with_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     told: list[str] = []
     assert lenet.present(["weft", "openmpi"], told.append) == ["weft"]
@@ -75,7 +75,7 @@ def test_what_is_not_installed_is_left_out_with_the_reason(tmp_path: Path, monke
     assert len(told) == 3
 
 
-def test_shares_of_a_batch_add_up_to_its_gradients():
+def test_batch_shares_add_up_to_gradients():
     found: list[torch.Tensor] = []
     for rank, ranks in ((0, 1), (0, 2), (1, 2)):
         Training(5, 64, 1, rank, ranks).step(lambda gradients: found.append(gradients.clone()))

@@ -8,7 +8,7 @@ from weft import cli
 from weft_lab.experiment import rdma
 
 
-def test_a_ring_that_overlaps_nothing_takes_longer_and_registration_adds_to_it():
+def test_missing_overlap_and_registration_add_time():
     by_memory = {}
     for row in rdma.pipelined_ring():
         by_memory.setdefault(row.memory, []).append(row)
@@ -23,14 +23,14 @@ def test_a_ring_that_overlaps_nothing_takes_longer_and_registration_adds_to_it()
     assert by_memory["GPU"][1].ratio < by_memory["CPU"][1].ratio
 
 
-def test_tcp_falls_behind_where_the_processor_is_slower_than_the_line():
+def test_tcp_is_slower_when_processor_is_limit():
     for layout in ("localps", "default"):
         ratios = [gain.ratio for gain in rdma.roce() if gain.layout == layout]
         assert ratios == sorted(ratios)
         assert 1 <= ratios[0] < 1.5 < ratios[-1]
 
 
-def test_the_command_prints_what_was_published(capsys):
+def test_command_prints_published_figures(capsys):
     assert cli.main(["experiment", "rdma", "--json"]) == 0
     value = json.loads(capsys.readouterr().out)
     published = {row["published"] for row in value["pipelined_ring"]} | {row["published"] for row in value["roce"]}
@@ -41,6 +41,6 @@ def test_the_command_prints_what_was_published(capsys):
 
 
 @pytest.mark.parametrize("arguments", [["--hosts", "4"], ["--gbps", "1"], ["--ranks", "2"], ["--ratio", "1"]])
-def test_what_is_measured_is_not_asked_of_the_simulator(arguments, capsys):
+def test_options_for_measurement_are_refused_in_simulation(arguments, capsys):
     assert cli.main(["experiment", "rdma", *arguments]) == 2
     assert f"{arguments[0]} is for what is measured" in capsys.readouterr().err

@@ -38,7 +38,7 @@ def test_a_shorter_latency_is_predicted_to_gain():
     assert all(ratio > 1 for ratio in predicted.values())
 
 
-def test_a_result_survives_its_file_and_its_table_and_picture_are_made(tmp_path):
+def test_result_is_restored_tabulated_and_drawn(tmp_path):
     path = tmp_path / "found.json"
     assert load(path) is None
     save(path, outcome())
@@ -57,7 +57,7 @@ def test_a_result_survives_its_file_and_its_table_and_picture_are_made(tmp_path)
     assert (tmp_path / "found.png").stat().st_size > 1000
 
 
-def test_every_combination_is_a_study_with_a_file_of_its_own():
+def test_each_combination_has_its_study_and_file():
     found = studies(
         models=["cnn", "vgg16"], workers=[1, 2], servers=1, emulated=False, gbps=None, transport="shm", samples=None,
         contenders=None, rounds=1, steps=1,
@@ -91,6 +91,6 @@ def test_generated_data_can_be_learned(name):
         (["--contenders", "ring"], "'ring' is not one of compute, all-reduce"),
     ],
 )
-def test_what_cannot_be_measured_is_told(arguments, expected, capsys):
+def test_unmeasurable_arguments_are_refused(arguments, expected, capsys):
     assert cli.main(["experiment", "parameter-server", *arguments]) == 2
     assert expected in capsys.readouterr().err

@@ -45,7 +45,7 @@ def target(tmp_path):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_file_takes_the_place_of_what_is_there(kind, tmp_path, target):
+def test_file_replaces_existing_one(kind, tmp_path, target):
     path = tmp_path / "shared" / "file"
     plant(kind, path, target)
     if kind == "directory":
@@ -59,7 +59,7 @@ def test_a_file_takes_the_place_of_what_is_there(kind, tmp_path, target):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_is_no_file_is_neither_followed_nor_waited_for(kind, tmp_path, target):
+def test_special_files_are_neither_followed_nor_awaited(kind, tmp_path, target):
     path = tmp_path / "file"
     plant(kind, path, target)
     with pytest.raises(OSError):
@@ -73,7 +73,7 @@ def test_what_is_no_file_is_neither_followed_nor_waited_for(kind, tmp_path, targ
             files.read_text(path)
 
 
-def test_a_file_that_was_not_written_whole_changes_nothing(tmp_path):
+def test_incomplete_write_changes_nothing(tmp_path):
     path = tmp_path / "file"
     files.write(path, "old")
 
@@ -114,7 +114,7 @@ def test_devices_are_written_to(capfd):
     os.close(writer)
 
 
-def test_only_own_directories_that_are_closed_to_others_are_private(tmp_path):
+def test_private_directories_are_own_and_closed(tmp_path):
     own = tmp_path / "own"
     own.mkdir(0o700)
     assert files.is_private(own)
@@ -196,7 +196,7 @@ def test_a_rank_writes_for_its_user_alone(tmp_path):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_others_have_planted_harms_no_rank(kind, tmp_path, target):
+def test_planted_files_harm_no_rank(kind, tmp_path, target):
     shared = shared_place(tmp_path / "shared")
     names = ["weft-rank0.prom", ".weft-rank0.prom.new", "weft", "weft-flight-0", "weft-flight-0000000000000000"]
     for name in names:
@@ -224,7 +224,7 @@ def test_a_directory_of_another_user_is_not_used(tmp_path):
     assert len(list(shared.glob("weft-flight-*/job-*/rank0.json"))) == 1
 
 
-def test_a_profile_that_is_a_pipe_is_not_waited_for(tmp_path):
+def test_profile_that_is_a_pipe_is_not_awaited(tmp_path):
     from weft.errors import ConfigError
     from weft.profiles import Profile
 

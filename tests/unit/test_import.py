@@ -36,11 +36,11 @@ def test_import_alone_loads_nothing():
     assert {module for module in added if module.partition(".")[0] in ("weft", "numpy")} == {"weft"}
 
 
-def test_names_load_what_communication_needs():
+def test_names_load_only_modules_for_communication():
     assert heavy(loaded("from weft import *")) == []
 
 
-def test_every_name_comes_from_the_module_that_type_checkers_see():
+def test_names_match_modules_of_type_checkers():
     (checked,) = [node for node in ast.parse(Path(weft.__file__).read_text()).body if isinstance(node, ast.If)]
     seen = {name.name: node.module for node in checked.body for name in node.names}
     assert sorted(seen) == weft.__all__
@@ -50,7 +50,7 @@ def test_every_name_comes_from_the_module_that_type_checkers_see():
 
 
 @pytest.mark.parametrize(("option", "core"), [("--help", False), ("--version", True), ("--nothing", False)])
-def test_what_needs_no_command_loads_no_more(option, core):
+def test_options_without_command_load_no_command(option, core):
     """A tenth of a second of a core: counted in modules, which no busy machine changes."""
     modules = loaded(f"from weft import cli\ntry: cli.main([{option!r}])\nexcept SystemExit: pass")
     assert not [module for module in modules if module.partition(".")[0] == "numpy"]
@@ -70,7 +70,7 @@ def test_modules_are_loaded_when_first_used(name):
     assert f"weft.{name}" in loaded(f"import weft; weft.{name}")
 
 
-def test_what_is_not_there_is_told():
+def test_missing_attribute_is_named():
     with pytest.raises(AttributeError, match="module 'weft' has no attribute 'nothing'"):
         weft.nothing  # noqa: B018
 

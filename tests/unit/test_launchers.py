@@ -85,7 +85,7 @@ def test_a_slurm_job_of_one_task_is_alone():
     check({"SLURM_PROCID": "0", "SLURM_NTASKS": "4"}, 0, 1, rank=0, world_size=1)
 
 
-def test_slurm_without_srun_is_told():
+def test_slurm_without_srun_is_refused():
     check_refused("SLURM_NTASKS=4 are set but SLURM_STEP_NUM_TASKS is not", {"SLURM_PROCID": "0", "SLURM_NTASKS": "4"})
 
 
@@ -106,7 +106,7 @@ def test_first_host(nodelist, expected):
     assert launchers.first_host(nodelist) == expected
 
 
-def test_contradictions_are_told():
+def test_contradictions_are_refused():
     check_refused("RANK is set but WORLD_SIZE is not", {"RANK": "0"})
     check_refused("WORLD_SIZE is set but RANK is not", {"WORLD_SIZE": "2"})
     check_refused("RANK='x' is not allowed: expected a whole number", TORCHRUN | {"RANK": "x"})
@@ -137,7 +137,7 @@ def test_torch_alone_is_a_job_of_one_rank():
     check_torch({}, RANK="0", WORLD_SIZE="1", LOCAL_WORLD_SIZE="1", MASTER_ADDR="127.0.0.1", MASTER_PORT="0")
 
 
-def test_what_torchrun_has_set_stays():
+def test_variables_of_torchrun_stay():
     assert launchers.torch_variables(TORCHRUN) == {}
 
 
@@ -159,7 +159,7 @@ def check_identity(variables, world_size, *expected):
     assert launchers.job_identity(variables, world_size) == list(expected)
 
 
-def test_what_launchers_call_a_job():
+def test_job_identities_of_launchers():
     check_identity({}, 2)
     check_identity(TORCHRUN | {"TORCHELASTIC_RUN_ID": "none"}, 8)
     check_identity(TORCHRUN | {"TORCHELASTIC_RUN_ID": "run"}, 8, ("TORCHELASTIC_RUN_ID", "run"))
@@ -171,19 +171,19 @@ def test_what_launchers_call_a_job():
     check_identity(inside, 8, ("TORCHELASTIC_RUN_ID", "run"), ("SLURM_JOB_ID", "99"))
 
 
-def test_a_launcher_that_has_started_agents_names_no_job_but_its_allocation():
+def test_launcher_of_agents_names_only_its_allocation():
     check_identity(OPEN_MPI, 32)
     check_identity(SLURM, 48, ("SLURM_JOB_ID", "99"))
 
 
-def test_components_of_a_heterogeneous_job_are_one_job_and_meet_at_one_port():
+def test_heterogeneous_job_meets_at_one_port():
     first = SLURM | {"SLURM_HET_SIZE": "2", "SLURM_HET_JOB_ID": "99"}
     second = first | {"SLURM_JOB_ID": "100"}
     assert launchers.job_identity(first, 6) == launchers.job_identity(second, 6)
     assert launchers.place(first).port == launchers.place(second).port == launchers.place(SLURM).port
 
 
-def test_a_job_that_is_started_again_keeps_its_name():
+def test_restarted_job_keeps_its_name():
     once = TORCHRUN | SLURM | {"TORCHELASTIC_RUN_ID": "run", "TORCHELASTIC_RESTART_COUNT": "0"}
     again = once | {"TORCHELASTIC_RESTART_COUNT": "1", "SLURM_RESTART_COUNT": "1"}
     assert launchers.job_identity(once, 8) == launchers.job_identity(again, 8)

@@ -92,7 +92,7 @@ def test_crates_depend_on_each_other_as_drawn(page: str) -> None:
     assert offences(crate_imports(), drawn("Crates", page)) == []
 
 
-def test_folders_of_the_runtime_import_each_other_as_drawn(page: str) -> None:
+def test_runtime_folders_import_as_drawn(page: str) -> None:
     assert offences(folder_imports(), drawn("The runtime's folders", page)) == []
 
 
@@ -112,7 +112,7 @@ def test_circles_and_idle_arrows_are_named() -> None:
     assert offences({}, {"a": {"b"}}) == ["the arrow a --> b stands for no import"]
 
 
-def test_every_module_has_its_line_of_the_code_map() -> None:
+def test_every_module_is_in_the_code_map() -> None:
     found = list(modules(ROOT))
     assert len(found) > 300
     assert [str(path) for path in found if not sentence(ROOT / path)] == []

@@ -65,12 +65,12 @@ def test_an_argument_asks_too():
     assert " INFO " in written("import weft; weft.init(0, 1, transport='loopback', log='info').close()")
 
 
-def test_a_level_that_there_is_not_is_told():
+def test_unknown_level_is_refused():
     with pytest.raises(weft.ConfigError, match="WEFT_LOG='loud' is not allowed: expected one of debug, info, warning"):
         weft.init(0, 1, transport="loopback", log="loud")
 
 
-def test_one_rank_tells_what_was_chosen(caplog):
+def test_one_rank_logs_the_choices(caplog):
     caplog.set_level(logging.INFO, "weft")
     for group in groups_of_two(algorithm={"all-reduce": "ring"}):
         group.close()
@@ -82,7 +82,7 @@ def test_one_rank_tells_what_was_chosen(caplog):
     )
 
 
-def test_sizes_are_told():
+def test_sizes_are_logged():
     groups = groups_of_two()
     rows = groups[0].native.choices("all-reduce")
     assert len(rows) > 1
@@ -99,14 +99,14 @@ def test_sizes_are_told():
         group.close()
 
 
-def test_groups_split_off_are_told_and_closing_is_no_failure(caplog):
+def test_split_groups_are_logged_without_failure_on_close(caplog):
     caplog.set_level(logging.INFO, "weft")
     with weft.init(0, 1, transport="loopback") as group, group.new_group([0], name="part"):
         pass
     assert [record.getMessage().partition(":")[0] for record in caplog.records] == ["group world", "group part/1"]
 
 
-def test_a_failure_is_told_once_per_rank(caplog):
+def test_failure_is_logged_once_per_rank(caplog):
     caplog.set_level(logging.ERROR, "weft")
     groups = groups_of_two()
     works = [groups[0].all_reduce_async(x) for x in np.ones((3, 4))]
@@ -123,7 +123,7 @@ def test_a_failure_is_told_once_per_rank(caplog):
     assert all("group world: Aborted: aborted: " in failure for failure in failures)
 
 
-def test_a_meeting_that_fails_is_told(caplog):
+def test_failed_meeting_is_logged(caplog):
     with pytest.raises(weft.Timeout, match=r"timed out after 0\.\d s, waiting for .* longer timeout"):
         weft.init(0, 2, transport="loopback", store=weft.MemoryStore(), timeout=0.2)
     (record,) = caplog.records

@@ -44,7 +44,7 @@ def test_version_1(tmp_path: Path) -> None:
     assert machine.control_group_memory_bytes(root) is None
 
 
-def test_container_that_sees_only_its_own_group_as_the_top(tmp_path: Path) -> None:
+def test_container_seeing_only_its_own_control_group(tmp_path: Path) -> None:
     root = tree(
         tmp_path,
         {"proc/self/cgroup": "0::/docker/abc\n", "sys/fs/cgroup/cpu.max": "200000 100000\n"},

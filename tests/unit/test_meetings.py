@@ -89,9 +89,7 @@ def test_every_meeting_has_a_number_of_its_own() -> None:
 @pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 0, 2)])
 @pytest.mark.parametrize("come", [(0,), (1,), (1, 2), (0, 1), (0, 2)])
 @pytest.mark.parametrize("before", [0, 1])
-def test_ranks_do_not_meet_those_of_an_attempt_that_died(
-    before: int, come: Sequence[int], order: Sequence[int]
-) -> None:
+def test_ranks_do_not_meet_a_dead_attempt(before: int, come: Sequence[int], order: Sequence[int]) -> None:
     store = KeepingStore()
     for _ in range(before):
         met(store, 3)
@@ -135,14 +133,14 @@ def test_ranks_that_do_not_come_are_named(missing: Sequence[int], named: str, mo
     assert met(store, 4) == int(store.values["numbers"])
 
 
-def test_another_number_of_ranks_is_told_at_the_deadline() -> None:
+def test_other_number_of_ranks_is_reported_at_deadline() -> None:
     store = KeepingStore()
     met(store, 3)
     with pytest.raises(weft.Timeout, match="at the last rendezvous here it was one of 3"):
         agree_on_number(store, 1, 2, 0.1)
 
 
-def test_many_ranks_are_heard_in_batches() -> None:
+def test_many_ranks_are_read_in_batches() -> None:
     store, size = KeepingStore(), 2500
     with ThreadPoolExecutor(2) as ranks:
         first = ranks.submit(agree_on_number, store, 0, size, SOON_S)

@@ -53,7 +53,7 @@ def test_the_format_is_prometheus_own():
         assert (family.type, family.documentation) == (metric.kind, metric.help)
 
 
-def test_calls_are_counted_from_when_it_is_asked_for():
+def test_calls_are_counted_once_requested():
     collector = Collector(0)
     with weft.init(0, 1, transport="loopback", name="one") as group:
         group.barrier()
@@ -116,7 +116,7 @@ def test_one_sided_operations_are_counted():
     assert value(samples, "weft_operations_in_flight", **labels) == 0
 
 
-def test_counters_of_groups_with_one_name_are_added_up_and_stay():
+def test_counters_of_groups_sharing_a_name_accumulate():
     collector = Collector(0)
     for _ in range(3):
         with weft.init(0, 1, transport="loopback", name="again") as group:
@@ -163,7 +163,7 @@ def idle(port):
     return socket.create_connection(("127.0.0.1", port), timeout=10)
 
 
-def test_idle_connections_take_neither_threads_nor_descriptors_nor_the_turn_of_others():
+def test_idle_connections_take_no_resources():
     port = free_ports(1)[0]
     Publisher(("127.0.0.1", port), 0, 0)
     threads, descriptors = threading.active_count(), len(list(Path("/proc/self/fd").iterdir()))
@@ -196,7 +196,7 @@ def test_a_request_without_an_end_is_ended():
         assert client.recv(100).startswith(b"HTTP/1.1 405")
 
 
-def test_what_cannot_be_counted_ends_neither_the_server_nor_the_job(monkeypatch, caplog):
+def test_counting_failure_ends_neither_server_nor_job(monkeypatch, caplog):
     port = free_ports(1)[0]
     publisher = Publisher(("127.0.0.1", port), 0, 0)
     with monkeypatch.context() as patch:
@@ -244,7 +244,7 @@ def test_another_place_is_a_warning(tmp_path):
         publisher.check_target(("127.0.0.1", 9400))
 
 
-def test_a_file_has_the_rank_in_its_name_and_is_there_in_the_end(tmp_path):
+def test_file_is_named_by_rank_and_finally_written(tmp_path):
     program = "import numpy, weft\ng = weft.init(0, 1, transport='loopback')\ng.all_reduce(numpy.ones(4))"
     variables = {**os.environ, "WEFT_METRICS": str(tmp_path / "weft.prom")}
     subprocess.run([sys.executable, "-c", program], env=variables, check=True, timeout=60)
@@ -254,12 +254,12 @@ def test_a_file_has_the_rank_in_its_name_and_is_there_in_the_end(tmp_path):
     assert value(samples, "weft_pool_bytes_max", rank="0") > 0
 
 
-def test_a_file_that_cannot_be_written_is_a_warning(tmp_path):
+def test_unwritable_file_is_a_warning(tmp_path):
     with pytest.warns(RuntimeWarning, match=r"WEFT_METRICS: cannot write .*-rank0.prom .*No such file"):
         Publisher(tmp_path / "missing" / "weft.prom", 0, 0)
 
 
-def test_the_dashboard_asks_for_what_there_is():
+def test_dashboard_queries_existing_metrics():
     dashboard = json.loads((ROOT / "docs/how-to/grafana/weft.json").read_text())
     assert {"title", "uid", "schemaVersion", "panels", "templating", "time"} <= set(dashboard)
     panels = dashboard["panels"]

@@ -36,7 +36,7 @@ def test_numbers_are_found_in_the_registry() -> None:
 
 
 @pytest.mark.parametrize("setting", NUMERIC, ids=lambda setting: setting.name)
-def test_variables_and_keywords_refuse_what_is_no_usable_number(setting: config.Setting) -> None:
+def test_variables_and_keywords_refuse_unusable_numbers(setting: config.Setting) -> None:
     for text in TEXTS:
         with pytest.raises(ConfigError, match=f"{setting.environment}=.* is not allowed: expected"):
             config.load(variables={setting.environment: text})
@@ -57,13 +57,13 @@ def test_numbers_of_numpy_are_numbers() -> None:
 
 @pytest.mark.parametrize("name", ["topology", "domains"])
 @pytest.mark.parametrize("unit", [-1, 1 << 40, 0.5, math.nan, True])
-def test_levels_refuse_what_is_no_number_of_a_unit(name: str, unit: object) -> None:
+def test_levels_refuse_invalid_numbers(name: str, unit: object) -> None:
     with pytest.raises(ConfigError, match=name):
         config.load({name: [[0, unit]]}, {})
 
 
 @pytest.mark.parametrize("value", [("x", "y"), ("127.0.0.1", 1 << 20), ("127.0.0.1", math.nan), ("127.0.0.1",)])
-def test_metrics_refuse_what_is_no_port(value: tuple[object, ...]) -> None:
+def test_metrics_refuse_invalid_ports(value: tuple[object, ...]) -> None:
     with pytest.raises(ConfigError, match="metrics"):
         config.load({"metrics": value}, {})
 
@@ -71,13 +71,13 @@ def test_metrics_refuse_what_is_no_port(value: tuple[object, ...]) -> None:
 @pytest.mark.parametrize(
     "rank,size", [(0.5, 2), (0, 2.0), (0, math.inf), (math.nan, 2), (-1, 2), (0, 1 << 40), ("0", 2)]
 )
-def test_places_refuse_what_is_no_rank(rank: Any, size: Any) -> None:
+def test_placements_refuse_invalid_ranks(rank: Any, size: Any) -> None:
     with pytest.raises(ConfigError, match="is not allowed"):
         launchers.place({}, rank, size, "127.0.0.1:29500")
 
 
 @pytest.mark.parametrize("text", ["-1", "", "inf", "1.5", "9" * 5000])
-def test_launchers_variables_refuse_what_is_no_number(text: str) -> None:
+def test_launchers_variables_refuse_invalid_numbers(text: str) -> None:
     for variables in ({"RANK": text, "WORLD_SIZE": "2"}, {"RANK": "0", "WORLD_SIZE": text}):
         with pytest.raises(ConfigError, match="is not allowed"):
             launchers.place({**variables, "MASTER_ADDR": "a", "MASTER_PORT": "29500"})

@@ -62,7 +62,7 @@ def _simulated(name: str, *times_s: float) -> SimulatedRow:
     return SimulatedRow(name, "", None, times_s)
 
 
-def test_the_best_few_are_coloured_and_crossovers_are_marked(tmp_path: Path, figures: list[pyplot.Figure]) -> None:
+def test_best_lines_are_coloured_and_crossovers_marked(tmp_path: Path, figures: list[pyplot.Figure]) -> None:
     slow = [_simulated(f"slow-{index}", 5.0 + index, 5.0 + index) for index in range(8)]
     few = [_simulated("late", 3.0, 1.0), _simulated("early", 1.0, 3.0)]
     scaling = [(2, {"late": 1.0, "huge": 2.0}), (4, {"late": 2.0, "huge": 1.0})]

@@ -83,11 +83,11 @@ def _read_only():
     ],
     ids=lambda x: f"{type(x).__name__}-{getattr(x, 'dtype', '')}",
 )
-def test_what_is_not_plain_goes_the_long_way(group, x):
+def test_other_arrays_take_the_general_path(group, x):
     assert not goes(group, "all-reduce", x)
 
 
-def test_the_long_way_stages_what_is_not_contiguous(group):
+def test_general_path_stages_noncontiguous_arrays(group):
     x = np.arange(8.0).reshape(2, 4)[:, ::2]
     assert group.all_reduce(x) is x
     assert x.tolist() == [[0, 2], [4, 6]]
@@ -112,7 +112,7 @@ def test_mistakes_go_the_long_way(group):
     assert not goes(group, "gather", x, x.copy())
 
 
-def test_mistakes_are_told_in_the_words_of_the_long_way(group):
+def test_errors_match_those_of_the_general_path(group):
     with pytest.raises(ArgumentError, match="op='mean' is not allowed"):
         group.all_reduce(np.ones(4), "mean")
     with pytest.raises(UnsupportedError, match="band is defined for integers and bool"):

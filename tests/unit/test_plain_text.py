@@ -13,7 +13,7 @@ def table() -> Table:
     return found
 
 
-def test_lines_are_as_long_as_they_are_in_a_pipe(capsys: pytest.CaptureFixture[str]) -> None:
+def test_lines_in_a_pipe_keep_their_length(capsys: pytest.CaptureFixture[str]) -> None:
     show("text", table(), Table("", header=False))
     assert capsys.readouterr().out == f"text\ntitle\nname  value  reason\nring      1  {'word ' * 10}end\n\n"
 
@@ -30,7 +30,7 @@ def test_a_column_has_its_least_width() -> None:
     assert found.text() == "a       b"
 
 
-def test_progress_is_shown_with_the_time_left_from_two_seconds_on(
+def test_progress_and_time_left_appear_after_two_seconds(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     now = [100.0]

@@ -27,7 +27,7 @@ def test_every_schedule_is_verified_and_survives_its_text(algorithm: Algorithm) 
 
 
 @pytest.mark.parametrize("memory", ["ordinary", "symmetric"])
-def test_what_is_printed_can_be_verified(memory: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_printed_plan_can_be_verified(memory: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["plan", "slice-reduce", "--ranks", "3", "--memory", memory]) == 0
     printed = capsys.readouterr().out
     path = tmp_path / "plan.txt"
@@ -38,9 +38,7 @@ def test_what_is_printed_can_be_verified(memory: str, tmp_path: Path, capsys: py
 
 
 @pytest.mark.parametrize("wire", ["fp16", "bf16", "fp8_e4m3", "fp8_e5m2"])
-def test_a_wire_format_is_verified_and_survives_its_text(
-    wire: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_wire_format_is_verified_from_its_text(wire: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["plan", "ring", "--ranks", "3", "--hosts", "3", "--wire", wire]) == 0
     printed = capsys.readouterr().out
     encoding = {"fp16": "f16"}.get(wire, wire.removeprefix("fp8_"))
@@ -106,7 +104,7 @@ def test_domains_inside_hosts(capsys: pytest.CaptureFixture[str]) -> None:
         ("1,2,1", "domains: ranks 1 and 2 share one, but no host"),
     ],
 )
-def test_wrong_domains_are_told(domains: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_wrong_domains_are_refused(domains: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["plan", "ring", "--ranks", "4", "--hosts", "2", "--domains", domains]) == 2
     assert message in capsys.readouterr().err
 
@@ -143,7 +141,7 @@ def test_list(capsys: pytest.CaptureFixture[str]) -> None:
         ("--list --collective sum", "--collective sum: one of all-reduce, reduce"),
     ],
 )
-def test_wrong_arguments_name_what_is_allowed(arguments: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_wrong_arguments_name_allowed_values(arguments: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["plan", *arguments.split()]) == 2
     assert message in capsys.readouterr().err
 
@@ -173,7 +171,7 @@ def schedule_files(directory: Path) -> list[str]:
     return [f"--schedule={name}={directory}/{name}.txt" for name in ("mine", "wrong")]
 
 
-def test_schedules_of_ones_own_are_listed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_own_schedules_are_listed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     files = schedule_files(tmp_path)
     assert main(["plan", "--list", *files]) == 0
     lines = capsys.readouterr().out.splitlines()
@@ -189,7 +187,7 @@ def test_schedules_of_ones_own_are_listed(tmp_path: Path, capsys: pytest.Capture
     }  # fmt: skip
 
 
-def test_schedules_of_ones_own_are_listed_by_configuration(
+def test_own_schedules_are_listed_by_configuration(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     schedule_files(tmp_path)
@@ -201,7 +199,7 @@ def test_schedules_of_ones_own_are_listed_by_configuration(
     assert "missing.txt cannot be read" in capsys.readouterr().err
 
 
-def test_schedules_of_ones_own_are_explained(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_own_schedules_are_explained(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     files = schedule_files(tmp_path)
     explain = ["plan", "--explain", "--gbps", "10", "--hosts", "2"]
     assert main([*explain, "mine", "--ranks", "2", *files]) == 0

@@ -7,7 +7,7 @@ import pytest
 from weft.processes import ports
 
 
-def test_ports_are_none_that_a_socket_may_be_given_meanwhile() -> None:
+def test_ports_are_outside_the_ephemeral_range() -> None:
     found = ports.free_ports(8)
     first_given = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
     assert len(set(found)) == 8

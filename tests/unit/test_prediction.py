@@ -74,7 +74,7 @@ def seconds(items: list, operations: list[Operation], cores: float = 1.0) -> tup
         ([Start(0), Compute(1.0), Wait(0)], [Operation(2.0, 2.0)], (3.0, 1.0)),
     ],
 )
-def test_a_step_takes_what_is_computed_by_hand(items, operations, expected):
+def test_step_time_matches_computation_by_hand(items, operations, expected):
     assert seconds(items, operations) == expected
 
 
@@ -86,7 +86,7 @@ def test_more_cores_are_slowed_less():
     assert seconds(items, operations, 0.5) == (6.0, 0.0)
 
 
-def test_waiting_for_what_was_not_started_is_an_error():
+def test_waiting_for_unstarted_operation_is_an_error():
     with pytest.raises(ValueError, match="before its start"):
         run([Wait(0)], [Operation(1.0, 0.0)], 1.0)
 
@@ -153,7 +153,7 @@ def test_a_share_of_a_core_bounds_communication():
     assert Prices(whole).seconds(exchange) < Prices(part).seconds(exchange)
 
 
-def test_overlap_hides_what_windows_hold_and_less_is_sent_in_less_time():
+def test_overlap_hides_windows_and_compression_saves_time():
     found = predict(PROFILE, Cluster(4, gbps=1.0))
     ms = {step.way: step.step_s for step in found.steps}
     assert set(ms) == set(WAYS)
@@ -228,7 +228,7 @@ def test_no_step_is_below_bounds_of_its_network(seed):
         ("coarse", [(32_768, 20)], [("all-reduce", 2 * 4 * 32_768, "full"), ("all-reduce", 80, "full")]),
     ],
 )
-def test_compressions_send_what_their_formulas_say(name, shapes, expected):
+def test_compressions_send_bytes_of_their_formulas(name, shapes, expected):
     bucket = [parameter(str(index), *shape, ready_s=0.0, use_s=0.0) for index, shape in enumerate(shapes)]
     found = COMPRESSIONS[name].exchanges(bucket, 4)
     assert [(one.collective, one.nbytes, one.wire) for one in found] == expected
@@ -254,7 +254,7 @@ def test_a_profile_is_scaled_as_a_whole():
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"format": 2}', '{"format": 1, "parameters": []}'])
-def test_what_is_no_profile_is_told(tmp_path, text):
+def test_invalid_profile_is_reported(tmp_path, text):
     (tmp_path / "profile.json").write_text(text)
     with pytest.raises(ArgumentError, match=r"profile\.json"):
         TrainingProfile.load(tmp_path / "profile.json")
@@ -278,7 +278,7 @@ def test_table_and_picture_name_every_way(tmp_path):
         (["--model", "lenet", "--arguments", "x"], "--arguments is for a script"),
     ],
 )
-def test_bad_words_are_told(words, expected, capsys):
+def test_bad_arguments_are_refused(words, expected, capsys):
     assert cli.main(["predict", *words, "--hosts", "4"]) == 2
     assert expected in capsys.readouterr().err
 
@@ -344,7 +344,7 @@ def test_an_unchanged_script_is_profiled(tmp_path: Path):
     assert json.loads(again.stdout) == json.loads(done.stdout)
 
 
-def test_a_script_that_does_not_train_is_told(tmp_path: Path):
+def test_script_without_training_is_reported(tmp_path: Path):
     (tmp_path / "train.py").write_text("import torch; torch.nn.Linear(2, 2)(torch.ones(1, 2))")
     done = command(str(tmp_path / "train.py"))
     assert done.returncode == 2

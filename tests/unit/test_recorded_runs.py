@@ -23,7 +23,7 @@ def kept() -> set[str]:
     return {path.name for path in RUNS.iterdir() if path.is_dir()}
 
 
-def test_links_of_the_table_and_of_runs_lead_somewhere() -> None:
+def test_links_of_table_and_runs_exist() -> None:
     for page in RUNS.rglob("*.md"):
         for target in LINK.findall(page.read_text()):
             assert (page.parent / target).exists(), f"{page.relative_to(ROOT)}: {target}"
@@ -35,6 +35,6 @@ def test_runs_that_pages_and_code_name_are_kept() -> None:
     assert {name: path for name, path in named.items() if name not in kept()} == {}
 
 
-def test_every_run_is_in_the_table_or_named_elsewhere() -> None:
+def test_every_run_is_listed_or_cited() -> None:
     in_table = set(RUN.findall((RUNS / "README.md").read_text()))
     assert sorted(kept() - in_table - set(named_elsewhere())) == []

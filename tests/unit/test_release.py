@@ -26,7 +26,7 @@ def test_the_notes_are_the_section_of_the_version():
         ("nothing is listed", "v1.2.0", CHANGELOG.replace("- Something new.\n", "")),
     ],
 )
-def test_what_must_not_be_released_is_refused(message, tag, changelog):
+def test_unreleasable_states_are_refused(message, tag, changelog):
     with pytest.raises(ReleaseError, match=re.escape(message)):
         notes(tag, MANIFEST, changelog)
 
@@ -39,12 +39,12 @@ def test_the_workflow_calls_targets_that_exist():
     assert [target for target in targets if not re.search(rf"^{target}:", makefile, re.MULTILINE)] == []
 
 
-def test_the_workflow_of_ci_runs_what_ci_runs():
+def test_workflow_runs_the_steps_of_ci():
     assert "run: sudo --preserve-env=PATH,HOME .ci/run" in (ROOT / ".github/workflows/ci.yml").read_text()
 
 
 @pytest.mark.parametrize("name", ["ci", "release"])
-def test_every_action_is_pinned_to_a_major_version_or_a_branch_of_releases(name):
+def test_actions_are_pinned_to_versions_or_release_branches(name):
     workflow = (ROOT / f".github/workflows/{name}.yml").read_text()
     for action, pin in re.findall(r"uses: ([\w./-]+)@(\S+)", workflow):
         assert re.fullmatch(r"v\d+|release/v\d+", pin), f"{action}@{pin}"

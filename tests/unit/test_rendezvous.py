@@ -76,7 +76,7 @@ def all_come(*options: dict, **common) -> list:
         return [told.result(60) for told in coming]
 
 
-def test_jobs_at_one_store_refuse_each_other_and_meet() -> None:
+def test_jobs_at_one_store_stay_separate() -> None:
     store = weft.MemoryStore()
     with ThreadPoolExecutor(1) as ranks:
         first = ranks.submit(come, 0, store=store, job_id="a")
@@ -100,7 +100,7 @@ def test_jobs_of_launchers_refuse_each_other(monkeypatch: pytest.MonkeyPatch) ->
         assert come(1, store=store) == first.result(30) == [3.0] * 3
 
 
-def test_a_rank_that_comes_twice_is_reported_to_both() -> None:
+def test_duplicate_rank_is_reported_to_both() -> None:
     address = free_address()
     command = [sys.executable, "-c", TWIN, address]
     twins = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
@@ -118,7 +118,7 @@ def test_a_rank_that_comes_twice_is_reported_to_both() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(DIFFERENT))
-def test_settings_that_differ_are_named_with_both_values_and_ranks(name: str) -> None:
+def test_differing_settings_are_named_with_ranks(name: str) -> None:
     values = DIFFERENT[name]
     first, second = all_come(*({name: value} for value in values), store=weft.MemoryStore())
     for error, other in ((first, "rank 1"), (second, "rank 0")):
@@ -126,7 +126,7 @@ def test_settings_that_differ_are_named_with_both_values_and_ranks(name: str) ->
         assert f"{other} was given" in str(error) and name in str(error), error
 
 
-def test_every_setting_that_must_be_the_same_is_compared() -> None:
+def test_every_common_setting_is_compared() -> None:
     says_so = {setting.name for setting in config.SETTINGS if "The same on every rank." in setting.doc}
     assert {setting.name for setting in config.SETTINGS if setting.compared} == says_so
     # User schedules differ in tests/multiprocess/test_user_algorithm.py, secrets in test_stores.py,
@@ -146,7 +146,7 @@ def test_every_setting_that_must_be_the_same_is_compared() -> None:
     ],
 )
 @pytest.mark.parametrize("where", ["store", "address"])
-def test_a_rank_that_fails_on_its_way_is_reported_to_who_waits(
+def test_failure_before_meeting_is_reported_to_waiting_ranks(
     failing: int, settings: dict, reason: str, where: str
 ) -> None:
     size = 2 if failing == 0 else 3

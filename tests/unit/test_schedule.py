@@ -44,7 +44,7 @@ def broadcast_from_scratch(chunks: int | list[Fraction]) -> Schedule:
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 3, 8, 12])
-def test_what_is_built_is_verified(ranks: int) -> None:
+def test_built_schedule_is_verified(ranks: int) -> None:
     report = one_shot(ranks).verify()
     assert (report.ranks, report.collective, report.chunks) == (ranks, "all-reduce", 1)
     assert report.sent == (ranks - 1,) * ranks
@@ -52,7 +52,7 @@ def test_what_is_built_is_verified(ranks: int) -> None:
 
 
 @pytest.mark.parametrize("chunks", [3, [Fraction(0), Fraction(1, 3), Fraction(1, 2), Fraction(1)]])
-def test_mapped_memory_is_read_only_where_it_is_mapped(chunks: int | list[Fraction]) -> None:
+def test_memory_is_read_only_where_mapped(chunks: int | list[Fraction]) -> None:
     schedule = broadcast_from_scratch(chunks)
     assert schedule.verify(mapped="scratch").read == (1.0, 0.0)
     with pytest.raises(weft.ScheduleError, match="not mapped here") as refused:
@@ -72,7 +72,7 @@ def test_blocks_of_sizes_that_the_call_brings() -> None:
     assert builder.build().verify().sent == (None, None)
 
 
-def test_claimed_steps_have_the_same_number_in_every_program() -> None:
+def test_claimed_steps_share_numbers_across_programs() -> None:
     builder = Builder("all-reduce", ranks=2, chunks=2)
     for me in builder.programs:
         peer = me.after(1)
@@ -116,13 +116,13 @@ def test_saved_and_loaded(tmp_path: Path) -> None:
         ({"collective": "barrier", "ranks": 2, "chunks": "many"}, "chunks='many': a number of at least 1"),
     ],
 )
-def test_wrong_arguments_name_what_is_allowed(arguments: dict[str, object], message: str) -> None:
+def test_wrong_arguments_name_allowed_values(arguments: dict[str, object], message: str) -> None:
     with pytest.raises(weft.ArgumentError) as refused:
         Builder(**arguments)  # type: ignore[arg-type]
     assert message in str(refused.value)
 
 
-def test_wrong_slices_name_what_is_allowed() -> None:
+def test_wrong_slices_name_allowed_values() -> None:
     builder = Builder("all-reduce", ranks=2, chunks=4)
     me = builder.programs[0]
     for chunks in (slice(2, 2), slice(3, 5), 4, -1, slice(0, 4, 2)):
@@ -144,7 +144,7 @@ def test_wrong_slices_name_what_is_allowed() -> None:
         ({"hosts": -1}, "hosts=-1: a number of hosts, or a list"),
     ],
 )
-def test_wrong_options_of_the_verifier_name_what_is_allowed(options: dict[str, object], message: str) -> None:
+def test_wrong_verifier_options_name_allowed_values(options: dict[str, object], message: str) -> None:
     with pytest.raises(weft.ArgumentError) as refused:
         one_shot(2).verify(**options)  # type: ignore[arg-type]
     assert message in str(refused.value)

@@ -38,7 +38,7 @@ def await_file(path: Path) -> str:
     return AWAIT.format(path=str(path))
 
 
-def test_series_run_side_by_side_and_their_targets_in_turn(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_series_run_in_parallel_targets_in_turn(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     first, second, third = (tmp_path / name for name in ("first", "second", "third"))
     meets = touch(first) + await_file(second) + "print('met', flush=True)\n"
     answers = await_file(first) + f"assert not pathlib.Path({str(third)!r}).exists()\n" + touch(second)
@@ -58,9 +58,7 @@ def test_output_of_a_target_stays_together(capfd: pytest.CaptureFixture[str]) ->
     assert told in (["a"] * 20 + ["b"] * 20, ["b"] * 20 + ["a"] * 20)
 
 
-def test_the_first_failure_ends_everything_and_is_printed_last(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_first_failure_ends_all_and_is_last(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     started, interrupted, later = tmp_path / "started", tmp_path / "interrupted", tmp_path / "later"
     sleeps = f"import time\ntry:\n {touch(started)} time.sleep({DEADLINE_S})\n"
     waits = f"{sleeps}except KeyboardInterrupt:\n {touch(interrupted)}"
@@ -71,7 +69,7 @@ def test_the_first_failure_ends_everything_and_is_printed_last(
     assert capfd.readouterr().out.endswith("a reason\n")
 
 
-def test_the_command_runs_targets_of_make_and_tells_of_the_failure(tmp_path: Path) -> None:
+def test_command_runs_make_targets_and_reports_failure(tmp_path: Path) -> None:
     (tmp_path / "Makefile").write_text(MAKEFILE)
 
     def command(*series: str) -> subprocess.CompletedProcess[str]:

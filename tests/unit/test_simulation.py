@@ -146,9 +146,7 @@ def test_simulate_command_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert answer["scaling"][-1]["ranks"] == 100_000
 
 
-def test_simulate_command_with_an_own_schedule_and_a_measured_machine(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_simulate_command_with_own_schedule_and_machine(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     plan("ring", CallShape("all-reduce", ranks=2, hosts=2)).schedule.save(tmp_path / "own.txt")
     (tmp_path / "machine.json").write_text(json.dumps({"machine": {"network": {"latency_s": 1.0}}}))
     arguments = ["simulate", "--ranks", "2", "--hosts", "2", "--sizes", "4K", "--algorithms", "direct", "--json"]
@@ -170,7 +168,7 @@ def test_simulate_command_with_an_own_schedule_and_a_measured_machine(
         ("--ranks 4 --hosts 2 --size 1", "bytes=1: at least 4"),
     ],
 )
-def test_what_cannot_be_simulated_is_told(arguments: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_impossible_simulations_are_refused(arguments: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["simulate", *arguments.split()]) == 2
     assert message in capsys.readouterr().err
 
@@ -249,7 +247,7 @@ def test_pictures_show_every_rank_step_and_transfer(tmp_path: Path) -> None:
     assert again == path.read_text()
 
 
-def test_pictures_escape_what_they_are_given() -> None:
+def test_pictures_escape_their_texts() -> None:
     event = GanttEvent(rank=0, kind="copy", label="<0>", text='a "b" <c>', start=0.0, end=1e-6, tile=0)
     picture = xml.etree.ElementTree.fromstring(draw(Gantt("a & b", 1, [event])))
     texts = [element.text for element in picture.iter()]
@@ -283,7 +281,7 @@ def test_names_with_parts_contain_commas() -> None:
 
 
 @pytest.mark.parametrize("event_driven", [False, True])
-def test_half_of_the_bytes_take_half_of_the_time_on_a_slow_line(event_driven: bool) -> None:
+def test_half_the_bytes_take_half_the_time(event_driven: bool) -> None:
     machine = Machine(ranks=4, hosts=4, gbps=1.0)
     full, half = (
         simulate(machine, [64 << 20], algorithms=["ring"], wire=wire, event_driven=event_driven)[0].times_s[0]

@@ -22,7 +22,7 @@ def test_navigation_has_every_page_once_and_nothing_else() -> None:
     assert sorted(paths(navigation(pages))) == sorted(pages)
 
 
-def test_pages_without_a_line_come_behind_those_in_order() -> None:
+def test_unordered_pages_follow_the_ordered_ones() -> None:
     pages = {path: path for path in ("how-to/a.md", "how-to/wire.md", "how-to/training.md")}
     assert paths(navigation(pages)) == ["how-to/training.md", "how-to/wire.md", "how-to/a.md"]
 
@@ -66,7 +66,7 @@ def test_copies_lead_back_into_docs_or_nowhere(root: Path) -> None:
     assert (staged / "repository/NOTES.md").read_text() == "[a page](../how-to/a.md) and code\n"
 
 
-def test_what_a_page_loads_from_elsewhere_is_found(tmp_path: Path) -> None:
+def test_resources_from_other_sites_are_found(tmp_path: Path) -> None:
     (tmp_path / "a.html").write_text(
         '<a href="https://example.org">x</a><script src="https://example.org/x.js"></script>'
     )

@@ -18,7 +18,7 @@ def now(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return found
 
 
-def test_what_a_rank_tells_is_shown_with_the_time_left(
+def test_reported_stage_is_shown_with_time_left(
     tmp_path: Path, now: list[float], capsys: pytest.CaptureFixture[str]
 ) -> None:
     results = tmp_path / "lenet-8-2x1-any.json"
@@ -36,7 +36,7 @@ def test_what_a_rank_tells_is_shown_with_the_time_left(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_an_earlier_run_has_left_is_not_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_leftovers_of_earlier_run_are_not_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     results = tmp_path / "found.json"
     Stages.into_file(results, 1).begin("a part")
     with stages.shown(results, "lenet") as look:
@@ -45,7 +45,7 @@ def test_what_an_earlier_run_has_left_is_not_shown(tmp_path: Path, capsys: pytes
     assert capsys.readouterr().err == ""
 
 
-def test_ranks_of_a_launcher_tell_by_themselves(now: list[float], capsys: pytest.CaptureFixture[str]) -> None:
+def test_ranks_of_a_launcher_print_their_stages(now: list[float], capsys: pytest.CaptureFixture[str]) -> None:
     told = Stages.into_log("lenet", 4)
     for part in range(3):
         told.begin(f"part {part}")
@@ -55,7 +55,7 @@ def test_ranks_of_a_launcher_tell_by_themselves(now: list[float], capsys: pytest
 
 
 @pytest.mark.parametrize(("done", "expected"), [(0, 1 + 3 * 2), (2, 1 + 2), (3, 1)])
-def test_parts_are_what_is_missing(done: int, expected: int) -> None:
+def test_parts_are_the_missing_ones(done: int, expected: int) -> None:
     study = Study("lenet", 8, 2, 1, None, ("compute", "automatic"), rounds=3, steps=1)
     block = {name: Block(1.0, 1.0) for name in study.contenders}
     assert rank.parts(StudyResult(study, 1, [block] * done)) == expected

@@ -119,7 +119,7 @@ def check_refused(kind, message, x, find=staging.describe):
     assert message in str(caught.value)
 
 
-def test_refusals_say_what_is_allowed():
+def test_refusals_name_allowed_values():
     check_refused(ArgumentError, "gradient is a list: expected a NumPy array", [1.0])
     check_refused(UnsupportedError, "dtype('>f4'): expected numbers in this machine's byte order", np.ones(2, ">f4"))
     check_refused(UnsupportedError, "dtype('O')", np.array([object()]))
@@ -151,7 +151,7 @@ class Unchanging:
 
 
 @pytest.mark.parametrize("versioned", [True, False])
-def test_arrays_that_never_change_are_read_and_not_written(versioned):
+def test_read_only_arrays_are_not_written(versioned):
     x, out = Unchanging([1.0, 2.0], versioned), np.zeros(2)
     with weft.init(0, 1, transport="loopback", name="unchanging") as group:
         for call in (group.all_reduce, group.reduce):

@@ -71,7 +71,7 @@ def test_ranks_with_the_secret_meet(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("other", [None, b"the secret of another job"])
-def test_another_secret_is_told_soon(other: bytes | None) -> None:
+def test_other_secret_is_reported_soon(other: bytes | None) -> None:
     port = free_port()
     served = own_store(port, serve=True, secret=SECRET.encode())
     served.set("key", b"value")
@@ -89,7 +89,7 @@ def test_a_network_needs_a_secret_or_a_word() -> None:
         meet(0, "192.0.2.1:29500", insecure=True)
 
 
-def test_meeting_without_a_secret_on_a_network_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+def test_meeting_without_secret_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     address = f"0.0.0.0:{free_port()}"
     with ThreadPoolExecutor(2) as ranks:
         told = [ranks.submit(meet, rank, address, insecure=True) for rank in (0, 1)]
@@ -133,7 +133,7 @@ class CountingStore:
 
 
 @pytest.mark.parametrize("extended", [True, False])
-def test_what_all_ranks_tell_is_read_by_rank_0_only_and_at_once_where_the_store_can(*, extended: bool) -> None:
+def test_only_rank_0_reads_all_values_together(*, extended: bool) -> None:
     store = CountingStore(extended=extended)
 
     def meet_at_store(rank: int) -> int:
@@ -172,14 +172,14 @@ def test_a_secret_file_is_its_owners(tmp_path: Path) -> None:
         read(tmp_path / "missing")
 
 
-def test_every_job_of_a_launcher_has_a_secret_of_its_own() -> None:
+def test_each_launched_job_has_its_own_secret() -> None:
     one, two = (config.with_secret({"A": "1"}) for _ in range(2))
     assert len(one["WEFT_SECRET"]) == 64 and one["WEFT_SECRET"] != two["WEFT_SECRET"]
     given = {"WEFT_SECRET_FILE": "/run/secret"}
     assert config.with_secret(given) == given
 
 
-def test_certificates_replace_a_secret_and_have_all_their_files() -> None:
+def test_certificates_replace_secret_and_need_all_files() -> None:
     files = {"tls_cert": "a.pem", "tls_key": "a.key", "tls_ca": "ca.pem"}
     variables = {f"WEFT_{name.upper()}": file for name, file in files.items()}
     assert config.tls_files(config.load({}, {})) is None
@@ -216,7 +216,7 @@ def test_idle_strangers_exhaust_nothing(secret: bytes | None) -> None:
         stranger.communicate("")
 
 
-def test_the_meeting_is_where_the_store_of_torch_is() -> None:
+def test_ranks_meet_at_the_store_of_torch() -> None:
     torch = pytest.importorskip("torch.distributed")
     served = torch.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     for store in (served, torch.PrefixStore("a", torch.PrefixStore("b", served))):
@@ -226,7 +226,7 @@ def test_the_meeting_is_where_the_store_of_torch_is() -> None:
 
 
 @pytest.mark.parametrize("left", range(8, 18))
-def test_rank_0_without_descriptors_is_told_why(left: int) -> None:
+def test_rank_0_without_descriptors_reports_the_limit(left: int) -> None:
     """Never that its own store does not answer."""
     command = [sys.executable, "-c", FEW_DESCRIPTORS, str(left), f"127.0.0.1:{free_port()}"]
     told = subprocess.run(command, capture_output=True, text=True, timeout=30)

@@ -50,7 +50,7 @@ def deadline() -> Iterator[None]:
     signal.alarm(0)
 
 
-def test_status_of_the_command_is_returned_and_nothing_is_left() -> None:
+def test_status_is_returned_and_nothing_left() -> None:
     assert ends_with_all_it_started(start(*SUPERVISE, sys.executable, "-c", STARTS.format(end="sys.exit(3)"))) == 3
 
 
@@ -62,7 +62,7 @@ def test_a_signal_ends_all_descendants(number: signal.Signals) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
-def test_make_ended_by_a_signal_takes_everything_with_it(number: signal.Signals, tmp_path: Path) -> None:
+def test_signal_to_make_ends_everything(number: signal.Signals, tmp_path: Path) -> None:
     (tmp_path / "starts.py").write_text(STARTS.format(end="time.sleep(600)"))
     supervised = " ".join(SUPERVISE)
     (tmp_path / "Makefile").write_text(

@@ -46,7 +46,7 @@ def test_ci_refuses_such_skips(tmp_path: Path) -> None:
     assert "REQUIRE_SYSTEM_PACKAGES=1" in (ROOT / ".ci" / "run").read_text()
 
 
-def test_every_package_that_tests_need_is_installed_by_the_target() -> None:
+def test_target_installs_every_package_tests_need() -> None:
     table = INSTALLER.read_text()
     code = (ROOT / "tests/common/system_packages.py").read_text()
     signs = re.findall(r'^    "([\w-]+)": lambda', code, re.MULTILINE)
@@ -55,7 +55,7 @@ def test_every_package_that_tests_need_is_installed_by_the_target() -> None:
 
 
 @pytest.mark.parametrize("purpose", ["tests", "launchers", "wheels", "aarch64", "rdma"])
-def test_a_check_names_what_is_missing_and_how_to_install_it(purpose: str, tmp_path: Path) -> None:
+def test_check_names_missing_package_and_its_installation(purpose: str, tmp_path: Path) -> None:
     for program in ("bash", "grep", "awk", "sort", "xargs", "ldconfig"):
         for folder in ("/usr/bin", "/usr/sbin", "/bin", "/sbin"):
             found = Path(folder, program)

@@ -101,12 +101,12 @@ def told(*files, kind=None):
     return [finding for finding in found if kind in (None, finding.kind)]
 
 
-def test_nothing_is_told_where_nobody_waits():
+def test_nothing_is_reported_where_no_rank_waits():
     files = [record(rank, [collective(n, n + rank / 10, n + 0.5) for n in range(20)]) for rank in range(3)]
     assert told(*files) == []
 
 
-def test_a_late_rank_is_named_with_what_it_did_before():
+def test_late_rank_is_named_with_its_history():
     def entries(rank):
         late = 35 if rank == 2 else 0
         return [collective(0, 10, 11), collective(1, 20 + late, 56), collective(2, 57, 58)]
@@ -120,7 +120,7 @@ def test_a_late_rank_is_named_with_what_it_did_before():
     )
 
 
-def test_a_rank_that_is_late_since_it_was_in_another_group_is_told_so():
+def test_lateness_names_the_other_group():
     groups = {WORLD: [0, 1], "side@2": [1, 2]}
     files = [
         record(0, [collective(0, 10, 61)], groups={WORLD: [0, 1]}),
@@ -132,7 +132,7 @@ def test_a_rank_that_is_late_since_it_was_in_another_group_is_told_so():
     assert any(busy in text for text in texts)
 
 
-def test_the_most_often_late_rank_is_told_of():
+def test_most_often_late_rank_is_reported():
     def entries(rank):
         return [collective(n, 100 * n + (5 if rank == 1 else 0), 100 * n + 6) for n in range(4)]
 
@@ -140,7 +140,7 @@ def test_the_most_often_late_rank_is_told_of():
     assert last.text.startswith("rank 1 came last, by more than 1 ms, in 4 of 4 collectives; the others waited 20 ms")
 
 
-def test_a_rank_that_has_not_called_is_told_with_its_whereabouts():
+def test_missing_call_is_reported_with_last_operation():
     groups = {WORLD: [0, 1, 2, 3], "side@2": [2]}
     waiting = [collective(6, 100, 101), collective(7, 110, None)]
     astray = [collective(6, 100, 102), collective(0, 110, None, "broadcast", group="side@2", root=0)]
@@ -154,12 +154,12 @@ def test_a_rank_that_has_not_called_is_told_with_its_whereabouts():
     )
 
 
-def test_a_rank_that_has_forgotten_an_operation_is_not_told_to_be_missing():
+def test_overwritten_operation_is_not_reported_as_missing():
     files = [record(0, [collective(7, 10, None)], 2), record(1, [collective(8, 20, 30)], 2)]
     assert [found.ranks for found in told(*files, kind="waiting")] == [()]
 
 
-def test_a_rank_without_a_record_is_told_with_what_the_others_say():
+def test_missing_record_is_reported_with_others_errors():
     failure = {"process_group": WORLD, "time_ns": 500 * MS, "error": "lost rank 1 on a: its process ended"}
     files = [record(rank, [collective(0, 10, None)], failures=[failure]) for rank in (0, 2)]
     missing, waiting = told(*files)
@@ -167,7 +167,7 @@ def test_a_rank_without_a_record_is_told_with_what_the_others_say():
     assert waiting.text.endswith("and rank 1 has not called it: there is no record of rank 1.")
 
 
-def test_ranks_that_called_different_things_are_told():
+def test_ranks_with_different_calls_are_reported():
     calls = [collective(3, 10, None), collective(3, 10, None, "broadcast", op=None, root=0), collective(3, 11, None)]
     found = told(*(record(rank, [call]) for rank, call in enumerate(calls)), kind="desync")[0]
     assert found.ranks == (1,)
@@ -177,19 +177,19 @@ def test_ranks_that_called_different_things_are_told():
     )
 
 
-def test_counts_that_ranks_have_of_their_own_may_differ():
+def test_per_rank_counts_may_differ():
     def entries(rank):
         return [collective(n, n, n + 0.5, "gather", rank, root=0, per_rank=True) for n in range(3)]
 
     assert told(*(record(rank, entries(rank), 2) for rank in range(2))) == []
 
 
-def test_a_message_that_nobody_sends_is_told():
+def test_message_without_sender_is_reported():
     (found,) = told(record(0, [], 2), record(1, [message("recv", 990, None, peer=0)], 2))
     assert found.text == "rank 1 waits since 10 ms in receive(64 bytes, tag 7) of group world for rank 0 to send one."
 
 
-def test_one_sided_operations_that_others_must_act_on_are_told():
+def test_unanswered_one_sided_operations_are_reported():
     entries = [
         one_sided("put 1->0", 10, 11, peer=0),
         one_sided("get 1<-0", 950, None, peer=0),
@@ -202,7 +202,7 @@ def test_one_sided_operations_that_others_must_act_on_are_told():
     assert found[1].text == "rank 1 waits since 10 ms in wait-signal(buffer 2) of group world for any rank to signal."
 
 
-def test_a_collective_that_is_slower_than_its_like_is_told():
+def test_unusually_slow_collective_is_reported():
     def entries(rank):
         return [collective(n, 100 * n, 100 * n + (50 if n == 6 else 2) + rank) for n in range(9)]
 
@@ -213,7 +213,7 @@ def test_a_collective_that_is_slower_than_its_like_is_told():
 
 @pytest.mark.parametrize("clock", [-5000.0, 0.0, 3.0, 123456.0])
 @pytest.mark.parametrize("seed", range(5))
-def test_clocks_of_hosts_are_put_in_line_within_the_error_that_is_told(clock, seed):
+def test_host_clocks_are_aligned_within_reported_error(clock, seed):
     chance = random.Random(seed)
     calls = [[(100 * n + chance.uniform(0, 20)) for _ in range(4)] for n in range(20)]
 
@@ -252,7 +252,7 @@ def test_clocks_are_bounded_by_way_of_third_hosts():
     assert abs(clock.offset_ns + 1000 * MS) <= clock.error_ns <= 6 * MS
 
 
-def test_lateness_below_the_error_of_the_clocks_is_not_told():
+def test_lateness_below_clock_error_is_not_reported():
     def files(host):
         return [
             record(0, [collective(0, 10, 40)], 2),
@@ -263,7 +263,7 @@ def test_lateness_below_the_error_of_the_clocks_is_not_told():
     assert not told(*files("b"), kind="late")
 
 
-def test_records_of_several_jobs_are_told_apart():
+def test_records_of_several_jobs_are_separated():
     early = [record(rank, [], groups={"world@8": [0, 1]}, written=10) for rank in range(2)]
     late = [record(rank, [], 2, written=20) for rank in range(2)]
     found = jobs([parse(file, "made up") for file in [late[0], early[0], early[1], late[1]]])
@@ -357,7 +357,7 @@ def late_files():
     return [record(rank, [collective(0, 10 + 35 * (rank == 2), 46)]) for rank in range(3)]
 
 
-def test_the_command_says_it_in_words_and_in_json(tmp_path, capsys):
+def test_command_prints_text_and_json(tmp_path, capsys):
     directory = written(tmp_path / "records", late_files())
     output, pickles = tmp_path / "trace.json", tmp_path / "pickles"
     assert cli.main(["trace", str(directory), "-o", str(output), "--torch", str(pickles)]) == 0
@@ -372,7 +372,7 @@ def test_the_command_says_it_in_words_and_in_json(tmp_path, capsys):
     assert [rank["rank"] for rank in found["ranks"]] == [0, 1, 2]
 
 
-def test_the_command_takes_the_last_job_of_a_directory(tmp_path, capsys, monkeypatch):
+def test_command_takes_last_job_of_directory(tmp_path, capsys, monkeypatch):
     older = written(tmp_path / "weft-flight-1" / "job-1", [record(0, [], groups={"world@8": [0]}, written=10)])
     newest = written(tmp_path / "weft-flight-1" / "job-2", late_files())
     os.utime(older, (1, 1))
@@ -399,7 +399,7 @@ def test_the_command_takes_records_of_this_user_alone(tmp_path, capsys, monkeypa
     ("text", "message"),
     [("{}", "expected a flight record"), ("no", "expected a flight record"), (None, "no such file")],
 )
-def test_what_is_no_record_is_refused(tmp_path, capsys, text, message):
+def test_invalid_record_is_refused(tmp_path, capsys, text, message):
     path = tmp_path / "rank0.json"
     if text is not None:
         path.write_text(text)
@@ -409,6 +409,6 @@ def test_what_is_no_record_is_refused(tmp_path, capsys, text, message):
     assert message in said
 
 
-def test_an_empty_directory_is_told(tmp_path, capsys):
+def test_empty_directory_is_reported(tmp_path, capsys):
     assert cli.main(["trace", str(tmp_path)]) == 2
     assert "no flight records" in capsys.readouterr().err

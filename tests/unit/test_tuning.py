@@ -37,7 +37,7 @@ def test_a_profile_is_read_as_it_was_written(tmp_path):
     ("size", "algorithm"),
     [(1, "direct"), (8192, "direct"), (8193, "two-shot"), (1 << 20, "two-shot"), (1 << 30, "ring")],
 )
-def test_a_row_is_for_sizes_up_to_its_bound(size, algorithm):
+def test_row_covers_sizes_up_to_its_bound(size, algorithm):
     row = PROFILE.row("all-reduce", size)
     assert row is not None
     assert row.algorithm == algorithm
@@ -47,14 +47,14 @@ def test_a_profile_says_nothing_of_other_collectives():
     assert PROFILE.row("broadcast", 1) is None
 
 
-def test_only_what_runs_is_in_the_hash():
+def test_hash_covers_only_what_runs():
     other_model = Profile(TOPOLOGY, {"hosts": [4]}, TABLE)
     other_table = Profile(TOPOLOGY, PROFILE.machine, {"all-reduce": [ProfileRow(None, "ring")]})
     assert other_model.hash == PROFILE.hash
     assert other_table.hash != PROFILE.hash
 
 
-def test_schedules_of_ones_own_are_kept_and_are_in_the_hash(tmp_path):
+def test_own_schedules_are_kept_and_hashed(tmp_path):
     def with_schedules(schedules: Mapping[str, str]) -> Profile:
         return Profile(TOPOLOGY, {}, {"all-reduce": [ProfileRow(None, "mine")]}, schedules)
 
@@ -103,7 +103,7 @@ def test_a_profile_that_cannot_be_read_is_named(tmp_path):
         Profile.load(tmp_path / "missing.json")
 
 
-def test_candidates_are_for_the_same_ranks_or_some_of_them_and_hardware(tmp_path):
+def test_candidates_match_ranks_and_hardware(tmp_path):
     for topology in (
         TOPOLOGY,
         ProfileTopology(4, [4], ["shm"], "a processor, 2 cores"),
@@ -146,7 +146,7 @@ FAMILY = [Candidate(name) for name in FakeNetwork.LINES]
 SIZES = [256 * 4**power for power in range(8)]
 
 
-def test_each_size_gets_what_is_fastest_there():
+def test_each_size_gets_its_fastest_algorithm():
     network = FakeNetwork()
     chosen = selection.choose(FAMILY, SIZES, network.price, network.price, network.measure)
     for one in chosen:
@@ -173,20 +173,20 @@ def test_measurement_decides_against_a_prediction():
     assert "measured" in at_1024.why
 
 
-def test_what_is_clearly_slower_is_not_measured():
+def test_clearly_slower_candidates_are_not_measured():
     network = FakeNetwork()
     selection.choose(FAMILY, SIZES, network.price, network.price, network.measure)
     assert (Candidate("many"), SIZES[0]) not in network.measured
 
 
-def test_what_cannot_be_measured_is_chosen_by_price():
+def test_unmeasured_sizes_are_chosen_by_price():
     network = FakeNetwork()
     chosen = selection.choose(FAMILY, SIZES, network.price, network.price, lambda _: {})
     assert [row.algorithm for row in selection.rows(chosen)] == ["few", "middle", "many"]
     assert all(one.measured_s is None for one in chosen)
 
 
-def test_what_is_asked_for_is_measured_at_every_size_and_may_win():
+def test_requested_candidate_is_measured_everywhere_and_may_win():
     lines = {**FakeNetwork.LINES, "mine": (1.0, 1.0)}
     for real, wins in (({**lines, "mine": (1e-6, 1e-10)}, True), (lines, False)):
         network = FakeNetwork(real)
@@ -199,7 +199,7 @@ def test_what_is_asked_for_is_measured_at_every_size_and_may_win():
             assert wins or f"mine: {real['mine'][1] * one.bytes * 1e6 + 1e6:.1f} us" in one.why
 
 
-def test_what_the_model_is_blind_to_is_measured_too():
+def test_candidates_outside_the_model_are_measured_too():
     # Priced as slow, and fast for real.
     network = FakeNetwork({**FakeNetwork.LINES, "many": (1e-7, 1e-10)})
     many = Candidate("many")
@@ -208,7 +208,7 @@ def test_what_the_model_is_blind_to_is_measured_too():
     assert {one.candidate for one in chosen} == {many}
 
 
-def test_only_algorithms_with_components_for_domains_are_tried_blindly():
+def test_only_algorithms_with_domains_are_tried_unpriced():
     shape = MachineShape((5,), cores=2, domains=((0, 0, 2, 2, 2),))
     names = tuner.domains_family("all-reduce", shape)
     assert "multi-rail(slice-reduce, slice-reduce)" in names
@@ -220,7 +220,7 @@ def test_only_algorithms_with_components_for_domains_are_tried_blindly():
     assert model.closed_form(cases)[0] > 0
 
 
-def test_another_tile_is_taken_only_if_it_is_measured_faster():
+def test_other_tile_is_used_only_if_faster():
     small = Candidate("many", tile_bytes=4096)
 
     def tilings(_: selection.ChosenCandidate) -> list[Candidate]:
@@ -236,7 +236,7 @@ def test_another_tile_is_taken_only_if_it_is_measured_faster():
     assert left == chosen
 
 
-def test_a_fit_finds_the_parameters_that_measurements_came_from():
+def test_fit_recovers_the_parameters_of_measurements():
     sizes = np.array([1.0, 1e3, 1e6, 1e6, 1e9])
 
     def predict(sets):
@@ -259,7 +259,7 @@ def test_one_wrong_measurement_does_not_spoil_a_fit():
     assert fit({"start": 1e-6, "rate": 1e-9}, predict, measured) == pytest.approx(true, rel=0.1)
 
 
-def test_a_busy_machine_is_recognized_by_load_and_by_spread(tmp_path):
+def test_busy_machine_is_detected_by_load_and_spread(tmp_path):
     def measured(*seconds):
         return Measurement(Probe("all-reduce", "ring", 4), list(seconds))
 
@@ -287,9 +287,7 @@ def test_profiles_say_when_and_where_they_were_made(tmp_path):
 
 
 @pytest.mark.parametrize(("options", "status"), [([], 1), (["--force"], 0)])
-def test_what_was_measured_on_a_busy_machine_is_not_stored_unless_forced(
-    options, status, tmp_path, monkeypatch, capsys
-):
+def test_busy_machines_results_are_stored_only_if_forced(options, status, tmp_path, monkeypatch, capsys):
     origin = {"when": "now", "host": "node1", "weft": "0", "busy_cores": 1.5, "spread": 0.1, "busy": True}
     tuned = Tuned(dataclasses.replace(PROFILE, origin=origin), {})
     monkeypatch.setattr(tuner, "tune", lambda *_: tuned)

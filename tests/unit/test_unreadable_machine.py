@@ -35,7 +35,7 @@ def damaged_profile(patch: pytest.MonkeyPatch, directory: Path) -> None:
 
 
 @pytest.mark.parametrize("condition", [no_home, unreadable_home, damaged_profile])
-def test_profiles_that_cannot_be_looked_for_are_not_used(
+def test_inaccessible_profiles_are_not_used(
     condition: Callable[[pytest.MonkeyPatch, Path], None], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
@@ -46,7 +46,7 @@ def test_profiles_that_cannot_be_looked_for_are_not_used(
 
 
 @pytest.mark.parametrize("home", ["/dev/null", "/nonexistent/weft"])
-def test_a_home_without_profiles_is_nothing_to_warn_of(home: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_home_without_profiles_gives_no_warning(home: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
     monkeypatch.setenv("HOME", home)
     with warnings.catch_warnings():
@@ -54,14 +54,14 @@ def test_a_home_without_profiles_is_nothing_to_warn_of(home: str, monkeypatch: p
         assert selection.native_options({"profile": "auto"}, 2)["profiles"] == []
 
 
-def test_where_profiles_are_to_be_stored_is_asked_for(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_missing_place_of_profiles_is_requested(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
     no_home(monkeypatch, tmp_path)
     with pytest.raises(ConfigError, match="XDG_CONFIG_HOME"):
         config.profiles_directory()
 
 
-def test_all_cores_count_where_nobody_says_which(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_cores_count_without_affinity(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", refuse)
     monkeypatch.setattr(profile, "_CPU_INFO", Path("/nonexistent"))
     assert machine.affinity_cores() == os.cpu_count()
@@ -75,7 +75,7 @@ def test_flight_records_need_a_directory(monkeypatch: pytest.MonkeyPatch) -> Non
         assert config.flight_directory(config.load({"flight_dir": "auto"}, {})) is None
 
 
-def test_doctor_says_what_it_could_not_look_at(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_doctor_names_unreadable_files(monkeypatch: pytest.MonkeyPatch) -> None:
     for look in ("_cores", "_memory", "_profiles", "_torch", "_congestion_control", "graphics_processors"):
         monkeypatch.setattr(diagnosis, look, refuse)
     monkeypatch.setattr(diagnosis, "_transport", lambda name: Finding(name, True, ""))

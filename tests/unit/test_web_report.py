@@ -80,7 +80,7 @@ def test_the_page_refers_to_nothing_outside(page: Path) -> None:
         assert "DOCTYPE" not in drawing
 
 
-def test_the_page_tells_of_benchmark_trace_and_training(page: Path) -> None:
+def test_page_shows_benchmark_trace_and_training(page: Path) -> None:
     told = " ".join(References(page.read_text()).texts)
     for expected in (
         "a <run>", "openmpi", "weft ordinary", "35 ms after the others", "of that 35 ms for the last rank to call it",

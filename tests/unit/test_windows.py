@@ -48,6 +48,6 @@ def test_no_step_no_profile() -> None:
     assert Windows(1).profile() is None
 
 
-def test_what_is_not_deferred_is_needed_at_once() -> None:
+def test_undeferred_parameters_are_needed_immediately() -> None:
     profile = StepProfile((2.0, 1.0), (0.0, 1.0), 2.0, 2.0, 0.5).not_deferred()
     assert (profile.use_s, profile.update_s_per_byte) == ((0.0, 0.0), 0.0)

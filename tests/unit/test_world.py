@@ -43,7 +43,7 @@ def test_threads_meet_in_a_store():
         assert list(ranks.map(rank, range(2))) == [[3.0] * 3] * 2
 
 
-def test_threads_with_one_endpoint_are_told():
+def test_threads_with_one_endpoint_are_refused():
     store = weft.MemoryStore()
 
     def rank(number):
@@ -54,13 +54,13 @@ def test_threads_with_one_endpoint_are_told():
         list(ranks.map(rank, range(2)))
 
 
-def test_congestion_control_that_the_host_lacks_is_told():
+def test_unavailable_congestion_control_is_refused():
     available = "reno.*/proc/sys/net/ipv4/tcp_available_congestion_control"
     with pytest.raises(weft.ConfigError, match=f'tcp_congestion="nosuch" is not allowed: this host has .*{available}'):
         weft.init(0, 1, transport="tcp", tcp_congestion="nosuch", store=weft.MemoryStore())
 
 
-def test_keywords_that_there_are_not_are_told():
+def test_unknown_keywords_are_refused():
     x = np.ones(3)
     with weft.init(0, 1, transport="loopback") as group:
         for call in (group.all_reduce, group.all_reduce_async):
@@ -71,7 +71,7 @@ def test_keywords_that_there_are_not_are_told():
         assert group.all_reduce(x, priority=1, timeout=3.0, tile_bytes=64, tiles_in_flight=1) is x
 
 
-def test_groups_of_one_rank_do_not_count_as_meetings():
+def test_groups_of_one_rank_are_no_meetings():
     with weft.init(0, 1, transport="loopback"):
         pass
     assert in_threads(transport="loopback", address=free_address()) == [[[3.0] * 3] * 2] * 2

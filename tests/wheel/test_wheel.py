@@ -99,7 +99,7 @@ def requirements(wheel: Path) -> set[str]:
 
 
 @pytest.mark.parametrize("of_the_repository", ["page", "suites", "test_", "targets", "one_host", "bench/model/"])
-def test_no_wheel_holds_a_page_generator_test_or_experiment(
+def test_wheels_hold_no_generators_tests_or_experiments(
     library: Path, laboratory: Path, of_the_repository: str
 ) -> None:
     assert [file for file in contents(library) | contents(laboratory) if of_the_repository in file] == []
@@ -115,7 +115,7 @@ def test_the_library_alone_has_its_commands(programs_of_the_library: Path, tmp_p
     assert done.returncode == 0, done.stderr
 
 
-def test_the_library_alone_says_how_to_get_the_laboratory(programs_of_the_library: Path, tmp_path: Path) -> None:
+def test_library_alone_names_the_laboratory(programs_of_the_library: Path, tmp_path: Path) -> None:
     done = run(programs_of_the_library, tmp_path, "weft", "bench", "all-reduce")
     assert (done.returncode, done.stdout) == (1, "")
     assert "pip install weft-lab" in done.stderr

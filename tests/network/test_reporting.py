@@ -24,7 +24,7 @@ group.close()
 """
 
 
-def test_hosts_and_transports_are_told_and_traffic_is_counted_by_host() -> None:
+def test_hosts_transports_and_traffic_are_reported() -> None:
     done = run_hosts("--hosts", "2", "--ranks-per-host", "2", command=python(COUNTED))
     assert done.returncode == 0, done.stderr
     lines = printed(done)
