@@ -1,4 +1,4 @@
-"""What all tests have in common: a place for flight records, and packages of the system."""
+"""Configuration of all tests: a place for flight records, and packages of the system."""
 
 import os
 import tempfile

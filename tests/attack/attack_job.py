@@ -1,4 +1,6 @@
-"""The job under attack: ranks that train, compare every gradient, and tell how long steps take."""
+"""The job under attack: ranks that train, compare every gradient, and report the durations of
+steps.
+"""
 
 import os
 import threading
@@ -14,14 +16,14 @@ from weft.bootstrap import endpoints
 GRADIENT_ELEMENTS = 1 << 18
 COMPUTATION = 256
 """Rows and columns of the matrices that a step multiplies."""
-TOLD_EVERY_S = 0.2
+REPORT_EVERY_S = 0.2
 
 
 def live(member: ChaosMember, report: int, orders: int) -> None:
-    """Meets the others and trains, again and again, until it is told to close."""
+    """Meets the others and trains, again and again, until it is ordered to close."""
     finish = threading.Event()
-    told = Orders(orders, {"finish": lambda _: finish.set()})
-    while (order := told.next()) is not None and order["order"] == "meet":
+    received = Orders(orders, {"finish": lambda _: finish.set()})
+    while (order := received.next()) is not None and order["order"] == "meet":
         finish.clear()
         host, port = order["address"].rsplit(":", 1)
         secret = config.job_secret(config.load())
@@ -38,12 +40,12 @@ def live(member: ChaosMember, report: int, orders: int) -> None:
 
 
 def _train(group: weft.Group, finish: threading.Event, report: int) -> list[str]:
-    """Steps until rank 0 is told to finish; wrong gradients."""
+    """Trains until rank 0 is ordered to finish; returns wrong gradients."""
     wrong: list[str] = []
     steps: list[tuple[float, float]] = []
     pattern = np.arange(GRADIENT_ELEMENTS, dtype=np.float32) % 4096
     matrix = np.full((COMPUTATION, COMPUTATION), 0.001, np.float32)
-    number, told_at = 0, time.monotonic()
+    number, reported_at = 0, time.monotonic()
     going = True
     while going:
         began = time.monotonic()
@@ -58,7 +60,7 @@ def _train(group: weft.Group, finish: threading.Event, report: int) -> list[str]
         ended = time.monotonic()
         steps.append((ended, ended - began))
         number += 1
-        if ended - told_at > TOLD_EVERY_S or not going:
+        if ended - reported_at > REPORT_EVERY_S or not going:
             say(report, event="steps", steps=steps, count=number)
-            steps, told_at = [], ended
+            steps, reported_at = [], ended
     return wrong[:3]

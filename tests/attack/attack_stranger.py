@@ -1,4 +1,4 @@
-"""The stranger's process: it attacks when it is told to, and says what came of it."""
+"""The stranger's process: it attacks when it is ordered to, and reports the outcome."""
 
 import os
 import signal
@@ -14,11 +14,11 @@ from weft.processes.local_ranks import die_with_parent
 
 
 def live(member: ChaosMember, report: int, orders: int) -> None:  # noqa: ARG001
-    """Obeys until it is told to close. It has no secret."""
+    """Obeys until it is ordered to close. It has no secret."""
     os.environ.pop("WEFT_SECRET", None)
     sink = _sink()
-    told = Orders(orders)
-    while (order := told.next()) is not None and order["order"] != "close":
+    received = Orders(orders)
+    while (order := received.next()) is not None and order["order"] != "close":
         began = time.monotonic()
         if order["order"] == "attack":
             said = asdict(ATTACKS[order["name"]](_target(order["target"])))

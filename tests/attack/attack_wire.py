@@ -1,4 +1,4 @@
-"""What a stranger sees on the network: the first bytes of every TCP connection."""
+"""A recording of the network: the first bytes of every TCP connection."""
 
 import socket
 import struct

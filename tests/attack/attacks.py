@@ -16,7 +16,7 @@ from weft import _weft
 
 CONNECTIONS = 1000
 OPENING_BYTES_MAX = 128
-"""What a listener may answer to a right beginning that is repeated: its own beginning."""
+"""The limit for a listener's answer to a replayed correct beginning: its own beginning."""
 PATIENCE_S = 0.3
 _KINDS = 4
 
@@ -25,7 +25,7 @@ Address = tuple[str, int]
 
 @dataclass(frozen=True)
 class Target:
-    """What a stranger knows: the ports of the job, and what it has seen said to them."""
+    """A stranger's knowledge: the ports of the job, and recorded messages to them."""
 
     store: Address
     listeners: list[Address]
@@ -35,20 +35,20 @@ class Target:
 
 @dataclass
 class Loot:
-    """What came of an attack."""
+    """The outcome of an attack."""
 
     tried: str
     answered: int = 0
     """The most bytes that one connection got."""
     achieved: list[str] = field(default_factory=list)
-    """What a stranger must not be able to."""
+    """Successes that a stranger must not have."""
 
 
 def store_requests(target: Target) -> Loot:
     """Requests in clear, with another secret and without one."""
     loot = Loot("requests in clear and by clients with other secrets")
     for said in (b"GET / HTTP/1.1\r\n\r\n", b"weft-store" + bytes(64), os.urandom(200), bytes(4096)):
-        loot.answered = max(loot.answered, len(_heard(target.store, said)))
+        loot.answered = max(loot.answered, len(_answer(target.store, said)))
     for secret in (b"the secret of another job", b"0" * 64):
         with contextlib.suppress(weft.AuthError, weft.Timeout):
             store = _weft.TcpStore(*target.store, False, 3.0, _weft.Cancellation(), secret)
@@ -61,7 +61,7 @@ def store_oversized(target: Target) -> Loot:
     """Much more than a request may have."""
     loot = Loot("20 MiB at once, from 20 connections, and a length that announces 4 GiB")
     for said in (b"\xff" * 6004, b"\xff\xff\xff\xff" + bytes(6000), *[bytes(1 << 20)] * 20):
-        loot.answered = max(loot.answered, len(_heard(target.store, said)))
+        loot.answered = max(loot.answered, len(_answer(target.store, said)))
     return loot
 
 
@@ -80,17 +80,17 @@ def listeners_garbage(target: Target) -> Loot:
     loot = Loot("random bytes and half a greeting to the ranks' listeners, 100 times")
     for number in range(100):
         said = (os.urandom(number), b"weft-tcp" + os.urandom(126), b"weft-tcp", bytes(134))[number % _KINDS]
-        loot.answered = max(loot.answered, len(_heard(target.listeners[number % len(target.listeners)], said)))
+        loot.answered = max(loot.answered, len(_answer(target.listeners[number % len(target.listeners)], said)))
     return loot
 
 
 def replay_store(target: Target) -> Loot:
-    """What members said to the store, once more: whole, and cut off."""
+    """Replays messages of members to the store: whole, and cut off."""
     return _replayed([target.store], target.recorded_store, "store")
 
 
 def replay_listeners(target: Target) -> Loot:
-    """What members said to each other, once more: whole, and cut off."""
+    """Replays messages between members: whole, and cut off."""
     return _replayed(target.listeners, target.recorded_listeners, "listeners")
 
 
@@ -117,7 +117,9 @@ ATTACKS: dict[str, Callable[[Target], Loot]] = {
 
 
 def flood(addresses: list[Address], recorded: list[bytes], rate: float, until: float) -> int:
-    """Bad connections of four kinds, so many a second, until this time; how many were made."""
+    """Makes bad connections of four kinds at `rate` per second until this time; returns their
+    number.
+    """
     beginnings = [b"", b"weft-tcp", os.urandom(134), (recorded or [bytes(134)])[0]]
     open_now: list[socket.socket] = []
     made, began = 0, time.monotonic()
@@ -171,17 +173,17 @@ def _replayed(addresses: list[Address], recorded: list[bytes], what: str) -> Loo
     for said in recorded[:20]:
         for part in (said, said[:134], said[: len(said) // 2], said + said):
             for address in addresses:
-                loot.answered = max(loot.answered, len(_heard(address, part)))
+                loot.answered = max(loot.answered, len(_answer(address, part)))
     if loot.answered > OPENING_BYTES_MAX:
         loot.achieved.append(f"got {loot.answered} bytes for a repeated conversation")
     return loot
 
 
-def _heard(address: Address, said: bytes) -> bytes:
-    """What the other side answers until it ends the connection, or a little while."""
-    heard = b""
+def _answer(address: Address, said: bytes) -> bytes:
+    """Returns the other side's answer, until it ends the connection or for a short time."""
+    answer = b""
     with contextlib.suppress(OSError), socket.create_connection(address, timeout=PATIENCE_S) as stranger:
         stranger.sendall(said)
         while part := stranger.recv(1 << 16):
-            heard += part
-    return heard
+            answer += part
+    return answer

@@ -3,9 +3,9 @@
 The job's ranks are on two emulated hosts and the stranger on a third, from which it reaches every
 port; it has seen all that was said. (Where no hosts can be emulated all are on this host, and
 nothing is recorded.) Each attack is carried out while the job trains; then connections flood it, in
-turns with no flood and with one that hits a listener of the stranger's own, so that what the
-stranger's own work takes of this machine is told apart. The exit status is 1 if a stranger got or
-changed anything, or if a step was lost or wrong; with --cost-max also if a flood costs more.
+turns with no flood and with one that hits a listener of the stranger's own, so that the load of the
+stranger's own work can be separated. The exit status is 1 if a stranger got or changed anything, or
+if a step was lost or wrong; with --cost-max also if a flood costs more.
 """
 
 import argparse
@@ -44,7 +44,7 @@ GROWTH_MIB_MAX = 96.0
 
 @dataclass
 class AttackReport:
-    """What came of one attack."""
+    """The outcome of one attack."""
 
     name: str
     tried: str
@@ -78,7 +78,7 @@ class Assault:
         self.seen_store, self.seen_listeners = self._seen(recording)
 
     def _seen(self, recording: Recording | None) -> tuple[list[str], list[str]]:
-        """What was said to the store and to the ranks' listeners until now, in hexadecimal."""
+        """Returns the messages to the store and to the ranks' listeners so far, in hexadecimal."""
         if recording is None:
             return [], []
         time.sleep(WINDOW_S)  # until the links are made, over which steps go
@@ -226,8 +226,8 @@ class Assault:
         self.steps = [(ended, took) for ended, took in steps]
 
     def _steps_between(self, began: float, ended: float) -> list[float]:
-        # Until the ranks have told of all.
-        time.sleep(max(0.0, ended - time.monotonic()) + 2 * attack_job.TOLD_EVERY_S)
+        # Until the ranks have reported all.
+        time.sleep(max(0.0, ended - time.monotonic()) + 2 * attack_job.REPORT_EVERY_S)
         self._take_in()
         return [took for at, took in self.steps if began + took <= at <= ended]
 
@@ -254,7 +254,7 @@ def main() -> int:
 
 
 def assault(names: list[str], connections: int, rate: float) -> dict:
-    """Carries out attacks and the flood, tells of each, and returns all."""
+    """Carries out attacks and the flood, reports each, and returns all."""
     os.environ.setdefault("WEFT_SECRET", secrets.token_hex(32))
     chaos_stage.LIVES.update(job=attack_job.live, stranger=attack_stranger.live)
     emulated = findings.emulated_hosts().good

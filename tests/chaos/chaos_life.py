@@ -1,7 +1,7 @@
 """One rank of a trial: groups that are met, worked in until they end, and left, one after another.
 
-The trial tells it what to do by orders (`meet`, `finish`, `cut`, `limit`, `close`); the rank says
-what becomes of it, with the number of the phase that the order had.
+The trial sends it orders (`meet`, `finish`, `cut`, `limit`, `close`); the rank reports the outcome,
+with the number of the phase of the order.
 """
 
 import gc

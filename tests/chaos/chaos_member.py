@@ -1,4 +1,4 @@
-"""One rank's process in a trial: what it is told, how it says things, and its end."""
+"""One rank's process in a trial: its orders, its reports, and its end."""
 
 import faulthandler
 import json
@@ -20,7 +20,7 @@ STACKS_SIGNAL = signal.SIGUSR2
 
 @dataclass(frozen=True)
 class ChaosMember:
-    """What a rank's process needs to know."""
+    """The parameters of a rank's process."""
 
     rank: int
     ranks: int
@@ -41,13 +41,13 @@ class ChaosMember:
 
 
 Life = Callable[[ChaosMember, int, int], None]
-"""What a rank does: it says things on `report`, the second argument. What it is told comes by
+"""The work of a rank: it sends reports on `report`, the second argument, and receives orders on
 `orders`, the third.
 """
 
 
 class Orders:
-    """What the trial tells a rank, line by line."""
+    """The orders from the trial to a rank, line by line."""
 
     def __init__(self, descriptor: int, handlers: dict[str, Callable[[dict], None]] | None = None) -> None:
         """Orders for which there is a handler are obeyed at once, on a thread; others are kept."""
@@ -94,11 +94,11 @@ def fork_sleeper() -> int:
 
 
 def say_failure(report: int, error: BaseException, **more: object) -> None:
-    """Tells of an error that has just come."""
+    """Reports an error that has just been raised."""
     lost = error.rank if isinstance(error, weft.PeerLost) else None
     say(report, event="failed", kind=type(error).__name__, lost=lost, at=time.monotonic(), text=str(error), **more)
 
 
 def say(report: int, **message: object) -> None:
-    """Tells the trial something."""
+    """Sends the trial a message."""
     os.write(report, json.dumps(message).encode() + b"\n")

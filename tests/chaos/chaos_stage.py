@@ -30,7 +30,7 @@ from weft_lab.emulation import EmulatedNetwork, kernel
 from weft_lab.emulation.network import INTERFACE
 
 LIVES: dict[str, Life] = {"collectives": chaos_life.live, "training": chaos_training.live}
-"""What ranks may be at when something fails."""
+"""The kinds of work of ranks during a failure."""
 GBPS = 2.0
 _MESSAGE_BYTES_MAX = 65536
 _DISK = Path("/tmp/weft-chaos-disk")
@@ -60,11 +60,11 @@ class RankProcess:
         return next(found, None)
 
     def failed(self) -> dict | None:
-        """What it has said of its last failure."""
+        """Returns its report of its last failure."""
         return next((one for one in reversed(self.messages) if one["event"] == "failed"), None)
 
     def order(self, order: str, **what: object) -> None:
-        """Tells it something, if it lives."""
+        """Sends it an order, if it lives."""
         with suppress(BrokenPipeError):
             os.write(self.orders, json.dumps({"order": order, **what}).encode() + b"\n")
 
@@ -179,7 +179,9 @@ class Stage:
         return f"{name}:{self._agents[host].free_port()}"
 
     def flood(self, process: RankProcess, connections: int) -> int:
-        """Opens bad connections to whatever a rank's process listens at; how many could be made."""
+        """Opens bad connections to all listeners of a rank's process; returns how many could be
+        made.
+        """
         return self._agents[process.host].flood(listeners(process.pid), connections)
 
     def cut(self, host: int, how: str) -> None:
@@ -239,35 +241,37 @@ class _Agent:
             _live_as_agent(host, network, theirs)
         theirs.close()
         if network is not None:
-            self._hear()
+            self._receive()
             network.plug_in(host, self._pid)
             self._say(order="configure")
-        self._hear()
+        self._receive()
 
     def start(self, life: str, member: ChaosMember, descriptors: tuple[int, int], output: Path) -> int:
-        """The number of a new process, which reports and is told what it shall do by these."""
+        """Starts a process, which reports and receives orders by these descriptors; returns its
+        number.
+        """
         self._say(descriptors, order="start", life=life, member=member.to_json(), output=str(output))
-        return self._hear()["pid"]
+        return self._receive()["pid"]
 
     def run(self, command: list[str]) -> None:
         """Runs a command on the host."""
         self._say(order="run", command=command)
-        self._hear()
+        self._receive()
 
     def fill_disk(self, full: bool) -> None:
         """Leaves no room on the host's small disk, or all."""
         self._say(order="disk", full=full)
-        self._hear()
+        self._receive()
 
     def flood(self, addresses: list[tuple[str, int]], connections: int) -> int:
         """Opens bad connections, from this host; how many could be made."""
         self._say(order="flood", addresses=addresses, connections=connections)
-        return self._hear()["made"]
+        return self._receive()["made"]
 
     def free_port(self) -> int:
         """A port of the host at which nobody listens."""
         self._say(order="port")
-        return self._hear()["port"]
+        return self._receive()["port"]
 
     def close(self) -> None:
         """Ends the host; the kernel then ends the processes on it."""
@@ -278,7 +282,7 @@ class _Agent:
     def _say(self, descriptors: Sequence[int] = (), **message: object) -> None:
         socket.send_fds(self._control, [json.dumps(message).encode()], descriptors)
 
-    def _hear(self) -> dict:
+    def _receive(self) -> dict:
         answer = json.loads(self._control.recv(_MESSAGE_BYTES_MAX) or b'{"failed": "it ended"}')
         if "failed" in answer:
             raise RuntimeError(f"a host of the trials failed: {answer['failed']}")

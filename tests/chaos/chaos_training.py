@@ -1,8 +1,8 @@
 """One rank of a trial: overlapped training until failure, a check of what is left, then more of it.
 
 The training of a trial is drawn from its seed. First all ranks train without overlap and without
-faults, and note what every parameter and its part of the optimizer's state are after each step.
-Whatever a rank has later, when it takes a checkpoint and after the failure, must be among that.
+faults, and note what every parameter and its part of the optimizer's state are after each step. The
+state of a rank later, when it takes a checkpoint and after the failure, must be one of these.
 """
 
 import copy
@@ -38,8 +38,8 @@ State = list[str]
 
 
 def live(member: ChaosMember, report: int, orders: int) -> None:
-    """Trains until something fails, and goes on with those ranks that it is told of."""
-    told = Orders(orders)
+    """Trains until something fails, and continues with the ranks that the order names."""
+    received = Orders(orders)
     torch.set_num_threads(1)
     os.environ["WEFT_TRANSPORT"] = member.transport
     os.environ["WEFT_PEER_TIMEOUT"] = str(member.peer_timeout_s)
@@ -55,18 +55,18 @@ def live(member: ChaosMember, report: int, orders: int) -> None:
     backend_of(group).set_timeout(timedelta(seconds=member.timeout_s))
     say(report, event="ready")
     try:
-        training.train_for_ever()
+        training.train_forever()
     except weft.Error as error:
         say_failure(report, error)
-    say(report, event="checked", wrong=training.what_is_wrong())
-    while (order := told.next()) is not None and order["order"] != "close":
+    say(report, event="checked", wrong=training.wrong_values())
+    while (order := received.next()) is not None and order["order"] != "close":
         say(report, event="went on", wrong=training.go_on(order["store"], order["rank"], order["ranks"]))
     dist.destroy_process_group()
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """What is trained, and how: the same on all ranks."""
+    """The model and its training: the same on all ranks."""
 
     seed: int
     width: int
@@ -148,8 +148,8 @@ class OverlappedTraining:
         self.inner = self.recipe.optimizer(self.parameters)
         self.optimizer = weft.torch.Overlapped(self.inner, self.model)
 
-    def train_for_ever(self) -> None:
-        """Trains so many steps again and again, with checkpoints, until something raises."""
+    def train_forever(self) -> None:
+        """Trains `STEPS` steps again and again, with checkpoints, until something raises."""
         while True:
             for batch in self.recipe.batches(self.rank, STEPS):
                 self.recipe.step(self.model, self.optimizer, batch)
@@ -159,8 +159,8 @@ class OverlappedTraining:
             self._load(self.beginning)
             self.done = 0
 
-    def what_is_wrong(self) -> list[str]:
-        """What a failed rank has that it should not have: nothing, if all is well."""
+    def wrong_values(self) -> list[str]:
+        """Returns the wrong values of a failed rank: none, if all is well."""
         wrong = []
         before, after = self.right[max(0, self.done - 1)], self.right[self.done]
         for number, found in enumerate(_hashes(self.parameters, self.inner)):

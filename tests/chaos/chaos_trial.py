@@ -25,9 +25,9 @@ RANKS_MAX = 8
 TRANSPORTS = ("shm", "tcp", "auto")
 START_DEADLINE_S = 30.0
 NOTICE_S = 1.0
-"""How late a rank may be told."""
+"""The time within which a rank must be notified."""
 PATIENCE_S = 10.0
-"""How long a rank is waited for that is late already, to tell late ones from those that hang."""
+"""The time to wait for a rank that is late already, to distinguish late ones from hanging ones."""
 AFTERWARDS_S = 0.1
 MEETING_S = 20.0
 SET_UP_S = 0.5
@@ -62,16 +62,16 @@ class TrialPlan:
 
 @dataclass
 class TrialOutcome:
-    """What came of a trial."""
+    """The outcome of a trial."""
 
     plan: TrialPlan
     notices_s: list[float] = field(default_factory=list)
-    """How long after it was due each rank was told; 0 for those that were told before."""
+    """The delay of each rank's notice after it was due; 0 for those notified before."""
     complaints: list[str] = field(default_factory=list)
     late: list[str] = field(default_factory=list)
     """Those complaints that are of time only: they may have been caused by the machine's load."""
-    told: dict[str, int] = field(default_factory=dict)
-    """How often which error came."""
+    errors: dict[str, int] = field(default_factory=dict)
+    """The number of errors of each kind."""
     operations: int = 0
     messages: int = 0
     duration_s: float = 0.0
@@ -130,7 +130,7 @@ class Trial:
         options: dict[int, dict[str, Any]] | None = None,
         more: dict[int, dict[str, Any]] | None = None,
     ) -> int:
-        """Tells ranks to meet and to work; returns the phase's number.
+        """Orders ranks to meet and to work; returns the phase's number.
 
         `deadline_s` is that of operations, where it is not that of the meeting (`timeout_s`).
         `options` and `more` are single ranks' options of `weft.init`, and changes of the order.
@@ -205,7 +205,9 @@ class Trial:
             self.complain(f"rank {process.number} does not close its group: {self.state_of(process)}")
 
     def await_cut(self, process: RankProcess) -> bool:
-        """Waits until a rank has cut what it was told to; whether there was anything."""
+        """Waits until a rank has carried out the order to cut; returns whether there was a
+        connection.
+        """
         if not gather([process], lambda p: p.message("cut") is not None, PATIENCE_S):
             self.complain(f"rank {process.number} did not cut its connection: {self.state_of(process)}")
             return False
@@ -215,11 +217,11 @@ class Trial:
         return True
 
     def note_spread(self, ranks: Collection[RankProcess], allowed_s: float) -> None:
-        """Complains if ranks were told at times that are far apart."""
+        """Complains if ranks were notified at times that are far apart."""
         found = [process.message("failed", self._phase) for process in ranks]
         times = [message["at"] for message in found if message is not None]
         if times and max(times) - min(times) > allowed_s:
-            self.outcome.late.append(f"ranks were told {max(times) - min(times):.2f} s apart")
+            self.outcome.late.append(f"ranks were notified {max(times) - min(times):.2f} s apart")
 
     def expect_errors(
         self,
@@ -228,7 +230,7 @@ class Trial:
         due: float,
         lost: Callable[[RankProcess], Collection[int]] | None = None,
     ) -> None:
-        """Every rank is told by one of these errors, no later than a second after `due`.
+        """Every rank gets one of these errors, no later than a second after `due`.
 
         `lost` says which ranks a `PeerLost` may name.
         """
@@ -238,7 +240,7 @@ class Trial:
             failed = process.message("failed", phase)
             if failed is None:
                 finished = process.message("finished", phase)
-                self.complain(f"rank {process.number} {'was told nothing' if finished else self.state_of(process)}")
+                self.complain(f"rank {process.number} {'got no error' if finished else self.state_of(process)}")
                 continue
             self._count(process, phase)
             if failed["kind"] not in errors:
@@ -250,10 +252,10 @@ class Trial:
             self.note_time(process, failed["at"] - due)
 
     def note_time(self, process: RankProcess, late_s: float, allowed_s: float = NOTICE_S) -> None:
-        """Takes note of when a rank was told."""
+        """Records the delay of a rank's notice."""
         self.outcome.notices_s.append(max(0.0, late_s))
         if late_s > allowed_s:
-            self.outcome.late.append(f"rank {process.number} was told {late_s:.2f} s after it was due")
+            self.outcome.late.append(f"rank {process.number} was notified {late_s:.2f} s after it was due")
 
     def finish(self, ranks: Collection[RankProcess], within_s: float = PATIENCE_S) -> bool:
         """Lets ranks end their work, which nothing may have disturbed."""
@@ -271,9 +273,9 @@ class Trial:
         due: float,
         lost: Callable[[RankProcess], Collection[int]] | None = None,
     ) -> bool:
-        """All ranks are told of an error in time, or none, and they finish; whether none is.
+        """All ranks get an error in time, or none does and they finish; returns whether none does.
 
-        Where only some are told, the others hang, or go on with what has no result.
+        Where only some get one, the others hang, or continue without a result.
         """
         phase = self._phase
         gather(ranks, lambda p: p.message("failed", phase) is not None, max(0.0, due + NOTICE_S - time.monotonic()))
@@ -320,7 +322,7 @@ class Trial:
                 for wrong in message.get("wrong", ()):
                     self.complain(f"WRONG RESULT on rank {process.number}: {wrong}")
                 if event == "failed":
-                    self.outcome.told[message["kind"]] = self.outcome.told.get(message["kind"], 0) + 1
+                    self.outcome.errors[message["kind"]] = self.outcome.errors.get(message["kind"], 0) + 1
 
 
 _ANY_ERROR = ("PeerLost", "Timeout", "Aborted")
@@ -345,7 +347,7 @@ def draw_plan(fault: "Fault", seed: int, hosts: int) -> TrialPlan:
 
 
 def run(fault: "Fault", plan: TrialPlan, stage: Stage) -> TrialOutcome:
-    """Carries out a trial. Whatever happens, nothing of it runs on afterwards."""
+    """Carries out a trial. In any case, all its processes have ended afterwards."""
     before = _leftovers()
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="weft-chaos-") as directory, _Pauses() as pauses:

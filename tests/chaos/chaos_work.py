@@ -51,7 +51,7 @@ class CheckedWork:
         """The longest time between the ends of two rounds."""
 
     def round(self, finish: bool) -> bool:
-        """Some operations; whether all ranks go on. They do until rank 0 is told to finish."""
+        """Some operations; whether all ranks go on. They do until rank 0 is ordered to finish."""
         for _ in range(self._draw.randint(1, 4)):
             if self._draw.random() < 0.25:
                 self._exchange_messages()
@@ -150,12 +150,12 @@ class _Call:
     arena: np.ndarray | None
 
     def brought(self, rank: int, elements: int | None = None) -> np.ndarray:
-        """What a rank brings; it may be written to."""
+        """Returns the contribution of a rank; it may be written to."""
         begin = (self.place + 7919 * rank) % _PLACES
         return _TABLE[begin : begin + (self.elements if elements is None else elements)].astype(self.dtype)
 
     def own(self) -> np.ndarray:
-        """What this rank brings, in symmetric memory if that was drawn."""
+        """Returns the contribution of this rank, in symmetric memory if that was drawn."""
         mine = self.brought(self.group.rank)
         if self.arena is None:
             return mine
@@ -172,7 +172,7 @@ class _Call:
         return total
 
     def differs(self, result: np.ndarray, right: np.ndarray, part: slice = slice(None)) -> str | None:
-        """What is wrong with a result. Short floats may round sums once for each rank."""
+        """Returns the fault of a result, if any. Short floats may round sums once for each rank."""
         allowed: np.ndarray | float = 0.0
         if self.op == "sum" and self.dtype.itemsize == 2:
             ranks = self.group.size

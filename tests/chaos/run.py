@@ -47,8 +47,8 @@ def main() -> int:
         for fault, seed, stage in _trials(arguments, stages, began):
             outcome = chaos_trial.run(fault, chaos_trial.draw_plan(fault, seed, stage.hosts), stage)
             outcomes.append(outcome)
-            _tell(outcome, verbose=arguments.verbose)
-            _tell_progress(outcomes, began)
+            _print_outcome(outcome, verbose=arguments.verbose)
+            _print_progress(outcomes, began)
     except KeyboardInterrupt:
         print("interrupted: the summary is of the trials until now")
     finally:
@@ -108,27 +108,27 @@ def _suits(fault: Fault, stage: Stage) -> bool:
     return fault.one_host if stage.hosts == 1 else fault.emulated_hosts
 
 
-def _tell(outcome: TrialOutcome, *, verbose: bool) -> None:
+def _print_outcome(outcome: TrialOutcome, *, verbose: bool) -> None:
     for text in outcome.complaints:
         print(f"{outcome.plan}: {text}", flush=True)
     for text in outcome.late:
         load = f"load {outcome.load:.1f} a core, paused for up to {1000 * outcome.pause_s:.0f} ms"
         print(f"{outcome.plan}: LATE: {text} ({load})", flush=True)
     if verbose or outcome.failed:
-        told = ", ".join(f"{count} {kind}" for kind, count in outcome.told.items()) or "no errors"
-        latest = f", told by {1000 * max(outcome.notices_s):.0f} ms" if outcome.notices_s else ""
+        errors = ", ".join(f"{count} {kind}" for kind, count in outcome.errors.items()) or "no errors"
+        latest = f", by {1000 * max(outcome.notices_s):.0f} ms" if outcome.notices_s else ""
         notes = f" ({'; '.join(outcome.notes)})" if outcome.notes else ""
-        print(f"{outcome.plan}{notes}: {outcome.duration_s:.2f} s, {told}{latest}", flush=True)
+        print(f"{outcome.plan}{notes}: {outcome.duration_s:.2f} s, {errors}{latest}", flush=True)
 
 
-_told_at = 0.0
+_printed_at = 0.0
 
 
-def _tell_progress(outcomes: list[TrialOutcome], began: float) -> None:
-    global _told_at
+def _print_progress(outcomes: list[TrialOutcome], began: float) -> None:
+    global _printed_at
     now = time.monotonic()
-    if now - max(_told_at, began) >= PROGRESS_EVERY_S:
-        _told_at = now
+    if now - max(_printed_at, began) >= PROGRESS_EVERY_S:
+        _printed_at = now
         failed = sum(outcome.failed for outcome in outcomes)
         load = os.getloadavg()[0] / (os.cpu_count() or 1)
         print(f"{len(outcomes)} trials in {now - began:.0f} s, {failed} failed, load {load:.1f} a core", flush=True)
@@ -137,7 +137,7 @@ def _tell_progress(outcomes: list[TrialOutcome], began: float) -> None:
 def summary(outcomes: list[TrialOutcome], duration_s: float) -> str:
     """A table with a line for each kind."""
     rows = [
-        f"{'kind':14} {'trials':>6} {'4 hosts':>7} {'failed':>6} {'late':>5} {'told':>6} {'median ms':>9} "
+        f"{'kind':14} {'trials':>6} {'4 hosts':>7} {'failed':>6} {'late':>5} {'notices':>7} {'median ms':>9} "
         f"{'worst ms':>8} {'results':>8} {'messages':>8}"
     ]
     for name in FAULTS:
@@ -148,7 +148,7 @@ def summary(outcomes: list[TrialOutcome], duration_s: float) -> str:
     rows.append(
         f"{len(outcomes)} trials in {duration_s:.0f} s; load of the last minute, a core: "
         f"{statistics.median([outcome.load for outcome in outcomes] or [0]):.1f} (median); "
-        "`told` counts ranks, their times are behind that at which they had to be told"
+        "`notices` counts ranks that got an error, with the delays after the time at which they were due"
     )
     return "\n".join(rows)
 
@@ -159,7 +159,7 @@ def _row(name: str, chosen: list[TrialOutcome]) -> str:
     worst_ms = f"{1000 * max(notices_s):.0f}" if notices_s else "-"
     return (
         f"{name:14} {len(chosen):6} {sum(o.plan.hosts > 1 for o in chosen):7} "
-        f"{sum(bool(o.complaints) for o in chosen):6} {sum(bool(o.late) for o in chosen):5} {len(notices_s):6} "
+        f"{sum(bool(o.complaints) for o in chosen):6} {sum(bool(o.late) for o in chosen):5} {len(notices_s):7} "
         f"{median_ms:>9} {worst_ms:>8} {sum(o.operations for o in chosen):8} {sum(o.messages for o in chosen):8}"
     )
 

@@ -32,7 +32,8 @@ HOSTS = 3
 PEER_TIMEOUT_S = 2.0
 STOP_DEADLINE_S = 3.0
 """Groups are set up within it too, perhaps over a line that has just come back: until the kernel
-has tried TCP and ARP again, two seconds can pass."""
+has tried TCP and ARP again, two seconds can pass.
+"""
 BLIP_S_MAX = 0.4
 FLOOD = 200
 PROGRESS_EVERY_S = 30.0
@@ -45,7 +46,7 @@ GROWTH_MAX = {"memory_mib": 24.0, "descriptors": 3.0, "threads": 1.0}
 
 @dataclass
 class Growth:
-    """What a process had, cycle by cycle."""
+    """The resources of a process, cycle by cycle."""
 
     rank: int
     samples: list[dict[str, float]] = field(default_factory=list)
@@ -104,7 +105,7 @@ class Soak:
         """The ranks meet and work, something happens, and each ends as it must."""
         kind = self.draw.choice(self.kinds)
         self.faults[kind.__name__] += 1
-        told = {id(texts): len(texts) for texts in self._texts()}
+        known = {id(texts): len(texts) for texts in self._texts()}
         deadline_s = STOP_DEADLINE_S if kind == self.stop else None
         self.draw.shuffle(self.trial.processes)  # ranks change from group to group
         if self.trial.meet(self.trial.processes, timeout_s=MEETING_S, deadline_s=deadline_s):
@@ -118,7 +119,7 @@ class Soak:
                 self.growth[process.number].take(process)
             process.messages.clear()
         for texts in self._texts():
-            new = slice(told[id(texts)], None)
+            new = slice(known[id(texts)], None)
             texts[new] = [f"cycle {self.faults.total()}, {kind.__name__}: {text}" for text in texts[new]]
 
     def kill(self) -> None:
@@ -175,7 +176,7 @@ class Soak:
         self.trial.finish(self.trial.processes)
 
     def complain_of_growth(self) -> None:
-        """What the ranks that live on have more of than at first."""
+        """Complains about resources of which surviving ranks have more than at first."""
         for growth in self.growth:
             for what, more in growth.grown().items():
                 if more > GROWTH_MAX[what]:
@@ -187,7 +188,7 @@ class Soak:
             process.close()
 
     def _texts(self) -> tuple[list[str], list[str]]:
-        """What was not as it must be, and what was late."""
+        """Returns the complaints, and those of time only."""
         return self.trial.outcome.complaints, self.trial.outcome.late
 
     def _anybody(self) -> RankProcess:
@@ -209,7 +210,7 @@ def main() -> int:
     arguments = parser.parse_args()
     os.environ.setdefault("WEFT_SECRET", secrets.token_hex(32))
     stages = [Stage(1), *([Stage(HOSTS)] if findings.emulated_hosts().good else [])]
-    began = told = time.monotonic()
+    began = printed = time.monotonic()
     soaks: list[Soak] = []
     with tempfile.TemporaryDirectory(prefix="weft-soak-") as directory:
         try:
@@ -220,9 +221,9 @@ def main() -> int:
             while time.monotonic() - began < arguments.duration_s and not _complaints(soaks):
                 for soak in soaks:
                     soak.cycle()
-                if time.monotonic() - told >= PROGRESS_EVERY_S:
-                    told = time.monotonic()
-                    print(_progress(soaks, told - began), flush=True)
+                if time.monotonic() - printed >= PROGRESS_EVERY_S:
+                    printed = time.monotonic()
+                    print(_progress(soaks, printed - began), flush=True)
         except KeyboardInterrupt:
             print("interrupted: the summary is of the time until now")
         finally:
@@ -254,7 +255,7 @@ def _progress(soaks: list[Soak], passed_s: float) -> str:
         worst_ms = 1000 * max(outcome.notices_s, default=0.0)
         lines.append(
             f"{passed_s:6.0f} s, {soak.stage.hosts} hosts: {outcome.operations} results, {outcome.messages} messages "
-            f"compared; {faults}; told at most {worst_ms:.0f} ms late, {len(outcome.late)} over 1 s; at most {most}"
+            f"compared; {faults}; notices at most {worst_ms:.0f} ms late, {len(outcome.late)} over 1 s; at most {most}"
         )
     return "\n".join(lines)
 

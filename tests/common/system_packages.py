@@ -22,7 +22,7 @@ _SIGNS = {
     "libseccomp2": lambda: _loads("libseccomp.so.2"),
     "openssl": lambda: shutil.which("openssl") is not None,
 }
-"""What shows that a package is there."""
+"""The check that a package is present."""
 
 
 def _loads(library: str) -> bool:

@@ -28,13 +28,13 @@ HOSTS = "127.0.0.1 localhost\n"
 
 @dataclasses.dataclass(frozen=True)
 class Asked:
-    """What must come of a condition."""
+    """The required outcome of a condition."""
 
     right: bool = True
     words: tuple[str, ...] = ()
     """In the error of the rank that has one, or, where the sum is right, among the warnings."""
     others_wait: bool = False
-    """Whether the rank fails before it can tell the other one, which waits until its timeout."""
+    """Whether the rank fails before it can notify the other one, which waits until its timeout."""
 
 
 RIGHT = Asked()
@@ -86,7 +86,7 @@ def has(file: str) -> Callable[[], bool]:
 
 
 def _plain() -> list[Condition]:
-    """What needs no rights."""
+    """Returns the conditions that need no rights."""
     on, variable = steps.on, steps.variable
     nofile, fsize = resource.RLIMIT_NOFILE, resource.RLIMIT_FSIZE
     gone = "/nonexistent/weft"
@@ -199,7 +199,7 @@ NOT_NEEDED = (
 
 
 def _as_root() -> list[Condition]:
-    """What needs root: users, namespaces, mounts."""
+    """Returns the conditions that need root: users, namespaces, mounts."""
     on = steps.on
     no_dns = steps.replaced("/etc/nsswitch.conf", "hosts: files\n")
     patient = steps.option("timeout", 6.0)

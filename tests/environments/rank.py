@@ -1,4 +1,4 @@
-"""What one rank of a condition does: comes into the condition, meets the other, sums, reports."""
+"""The program of one rank of a condition: enters the condition, meets the other, sums, reports."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ from weft.processes.ports import free_ports
 
 @dataclasses.dataclass
 class Place:
-    """What a step of a condition may change of the rank that it is to come to."""
+    """The settings of a rank, which a step of a condition may change."""
 
     rank: int
     transport: str
@@ -39,7 +39,7 @@ Step = Callable[[Place], None]
 
 @dataclasses.dataclass(frozen=True)
 class Outcome:
-    """What came of a rank."""
+    """The outcome of a rank."""
 
     kind: str
     """`right`, `wrong`, `hung`, `died`, `foreign` (another exception), or a `weft.Error`'s name."""
@@ -70,7 +70,7 @@ def outcomes_together(together: tuple[Step, ...], *what: Any) -> list[Outcome]:
 
 
 def outcomes(steps: tuple[Step, ...], transport: str, seconds: float) -> list[Outcome]:
-    """What came of both ranks, which were ended after so many seconds."""
+    """Returns the outcomes of both ranks, which are ended after `seconds`."""
     address = f"127.0.0.1:{next(iter(free_ports(1)))}"
     ranks = [_start(Place(rank, transport, address, {}), steps) for rank in range(2)]
     try:

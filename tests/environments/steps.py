@@ -80,7 +80,7 @@ def limited(what: int, most: int) -> Step:
 
 
 def few_descriptors(spare: int) -> Step:
-    """So many descriptors are left."""
+    """Leaves `spare` descriptors."""
 
     def step(_place: Place) -> None:
         used = {int(entry.name) for entry in Path("/proc/self/fd").iterdir()}
@@ -92,7 +92,7 @@ def few_descriptors(spare: int) -> Step:
 
 
 def no_memory(spare: int) -> Step:
-    """So many bytes of addresses are left."""
+    """Leaves `spare` bytes of address space."""
 
     def step(_place: Place) -> None:
         pages = int(Path("/proc/self/statm").read_text().split()[0])

@@ -27,7 +27,7 @@ class Runner:
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
     def run(self, condition: Condition, transport: str) -> list[dict]:
-        """What came of both ranks."""
+        """Returns the outcomes of both ranks."""
         stdin, stdout = self._process.stdin, self._process.stdout
         assert stdin is not None and stdout is not None
         stdin.write(json.dumps([condition.name, transport, condition.seconds]) + "\n")
@@ -58,12 +58,12 @@ def test_ranks_are_right_or_fail_in_time(runner: Runner, condition: Condition, t
     if condition.package:
         leave_out(condition.package)
     ranks = runner.run(condition, transport)
-    told = "\n".join(f"rank {number}: {rank}" for number, rank in enumerate(ranks))
+    report = "\n".join(f"rank {number}: {rank}" for number, rank in enumerate(ranks))
     kinds = {rank["kind"] for rank in ranks}
-    assert not kinds & {"wrong", "foreign", "hung", "died", "condition"}, told
+    assert not kinds & {"wrong", "foreign", "hung", "died", "condition"}, report
     if condition.asked.right:
-        assert kinds == {"right"}, told
+        assert kinds == {"right"}, report
     else:
-        assert kinds != {"right"}, told
+        assert kinds != {"right"}, report
     said = [" ".join([rank["text"], *rank["warnings"]]) for rank in ranks]
-    assert any(all(word in text for word in condition.asked.words) for text in said), told
+    assert any(all(word in text for word in condition.asked.words) for text in said), report

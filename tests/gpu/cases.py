@@ -1,4 +1,4 @@
-"""What ranks do in the tests on a GPU; each function is one case, run by every rank."""
+"""The cases of the tests on a GPU; each function is one case, run by every rank."""
 
 from __future__ import annotations
 
@@ -190,18 +190,18 @@ def refusals(rank: int, size: int) -> None:
     tensor = torch.ones(10, device="cuda")
     dist.all_reduce(tensor)
     graph = torch.cuda.CUDAGraph()
-    told = ""
+    failure = ""
     with torch.cuda.graph(graph, capture_error_mode="relaxed"):
         try:
             dist.all_reduce(tensor)
         except weft.UnsupportedError as error:
-            told = str(error)
-    assert "CUDA graph" in told
+            failure = str(error)
+    assert "CUDA graph" in failure
     try:
         dist.all_reduce(torch.ones(3, device="cuda").to_sparse())
     except RuntimeError as error:
-        told = str(error)
-    assert "sparse" in told
+        failure = str(error)
+    assert "sparse" in failure
     dist.all_reduce(tensor)
     assert (tensor == size**2).all()
 
@@ -230,20 +230,20 @@ def training(rank: int, size: int) -> None:
 
 
 def death(rank: int, size: int) -> None:
-    """A rank dies: the others are told soon, and their streams end."""
+    """A rank dies: the others are notified soon, and their streams end."""
     tensor = torch.ones(4_000_000, device="cuda")
     dist.all_reduce(tensor)
     torch.cuda.synchronize()
     if rank == size - 1:
         os._exit(0)
     began = time.monotonic()
-    told = None
-    while told is None and time.monotonic() - began < 20:
+    failure = None
+    while failure is None and time.monotonic() - began < 20:
         try:
             dist.all_reduce(tensor)
             torch.cuda.synchronize()
         except weft.Error as error:
-            told = error
-    assert isinstance(told, weft.PeerLost), told
+            failure = error
+    assert isinstance(failure, weft.PeerLost), failure
     assert time.monotonic() - began < 5
     torch.cuda.synchronize()

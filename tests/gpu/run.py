@@ -48,7 +48,7 @@ def main() -> int:
 
 
 def run(case: str, ranks: int, variables: dict[str, str], prefix: tuple[str, ...] = ()) -> dict[str, object]:
-    """Runs a case on so many ranks, and prints its row."""
+    """Runs a case on this many ranks, and prints its row."""
     command = [*prefix, sys.executable, "-m", "tests.gpu.member", case]
     began = time.monotonic()
     texts: list[str] = []

@@ -18,7 +18,7 @@ DEADLINE_S = 180
 def on_cluster(
     services: str, directory: Path, *command: str, hosts: int = 2, deadline_s: float = DEADLINE_S, **variables: str
 ) -> str:
-    """What a command prints on the first of several hosts, which have these services.
+    """Returns the output of a command on the first of several hosts, which have these services.
 
     The command is run in examples/launchers, with the programs of this environment in PATH.
     """
@@ -34,7 +34,7 @@ def on_cluster(
 def on_every_host(
     directory: Path, command: str, hosts: int = 2, deadline_s: float = DEADLINE_S, **variables: str
 ) -> str:
-    """What a line of bash prints that runs on each of several hosts, which knows its GROUP_RANK.
+    """Returns the output of a line of bash on each of several hosts, which knows its GROUP_RANK.
 
     Nothing else that `weft hosts` sets for ranks is left.
     """
@@ -71,5 +71,5 @@ def environment(**variables: str) -> dict[str, str]:
 
 
 def check_trained(output: str, ranks: int, hosts: int) -> None:
-    """The example has trained over weft on so many ranks of so many hosts."""
+    """Checks that the example has trained over weft on these numbers of ranks and hosts."""
     assert f"trained on {ranks} ranks of {hosts} hosts over weft" in output, output

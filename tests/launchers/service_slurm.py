@@ -60,10 +60,10 @@ def _await_nodes(hosts: int) -> None:
     """Returns when Slurm has as many idle nodes."""
     deadline = time.monotonic() + START_S
     while True:
-        told = subprocess.run(["sinfo", "-h", "-t", "idle", "-o", "%D"], capture_output=True, text=True, check=False)
-        if told.stdout.strip() == str(hosts):
+        idle = subprocess.run(["sinfo", "-h", "-t", "idle", "-o", "%D"], capture_output=True, text=True, check=False)
+        if idle.stdout.strip() == str(hosts):
             return
         if time.monotonic() > deadline:
             logs = "".join(Path(f"/tmp/{name}.log").read_text()[-3000:] for name in ("slurmctld", "slurmd"))
-            raise TimeoutError(f"Slurm has not {hosts} nodes after {START_S:.0f} s: {told}\n{logs}")
+            raise TimeoutError(f"Slurm has not {hosts} nodes after {START_S:.0f} s: {idle}\n{logs}")
         time.sleep(0.2)

@@ -27,8 +27,8 @@ def test_64_kib_of_dev_shm_are_enough(tmp_path: Path) -> None:
         "    model(torch.ones(1, 1024)).sum().backward()\n"
         "dist.destroy_process_group()\n"
     )
-    told = _in_container("torchrun", "--standalone", "--nproc-per-node", "2", str(script))
-    assert told.count("bytes 65536 shared memory True") == 2, told
+    output = _in_container("torchrun", "--standalone", "--nproc-per-node", "2", str(script))
+    assert output.count("bytes 65536 shared memory True") == 2, output
 
 
 def test_dockerfile_starts_training() -> None:
@@ -46,7 +46,9 @@ def test_dockerfile_copies_existing_files() -> None:
 
 
 def _in_container(*command: str) -> str:
-    """What a command prints that has a PID, IPC and mount namespace with a /dev/shm of 64 KiB."""
+    """Returns the output of a command in own PID, IPC and mount namespaces, with 64 KiB of
+    /dev/shm.
+    """
     small = 'mount -t tmpfs -o size=64k tmpfs /dev/shm && exec "$@"'
     isolated = ["unshare", "--mount", "--ipc", "--pid", "--fork", "--kill-child", "--mount-proc"]
     done = subprocess.run(

@@ -24,7 +24,7 @@ def test_the_notebook_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def _lines(outputs: list[dict[str, str]]) -> list[str]:
-    """What a cell has printed, which may have come in parts."""
+    """Returns the printed lines of a cell, which may have arrived in parts."""
     return [
         output["text"].strip() for output in outputs if output["output_type"] == "stream" and output["name"] == "stdout"
     ]

@@ -38,7 +38,7 @@ def test_a_wrong_field_is_found() -> None:
 
 def test_trainjob_starts_training(tmp_path: Path) -> None:
     trainer = manifest("trainjob.yaml")["spec"]["trainer"]
-    told = on_every_host(
+    output = on_every_host(
         tmp_path,
         f"PET_NODE_RANK=$GROUP_RANK {' '.join(trainer['command'])}",
         PET_NNODES=str(trainer["numNodes"]),
@@ -46,7 +46,7 @@ def test_trainjob_starts_training(tmp_path: Path) -> None:
         PET_MASTER_ADDR="host0",
         PET_MASTER_PORT="29400",
     )
-    check_trained(told, ranks=4, hosts=2)
+    check_trained(output, ranks=4, hosts=2)
 
 
 def test_jobset_starts_training(tmp_path: Path) -> None:
@@ -55,5 +55,5 @@ def test_jobset_starts_training(tmp_path: Path) -> None:
     shell, option, script = container["command"]
     assert [shell, option] == ["bash", "-c"]
     names = 'echo "10.77.0.1 weft-node-0-0.weft" >> /etc/hosts'  # the pod's name, in the service of the JobSet
-    told = on_every_host(tmp_path, f"{names}; export JOB_COMPLETION_INDEX=$GROUP_RANK; {script}")
-    check_trained(told, ranks=4, hosts=2)
+    output = on_every_host(tmp_path, f"{names}; export JOB_COMPLETION_INDEX=$GROUP_RANK; {script}")
+    check_trained(output, ranks=4, hosts=2)

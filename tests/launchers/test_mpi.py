@@ -11,7 +11,7 @@ from cluster import ROOT, check_trained, command_of, on_cluster
 
 MPI = ROOT / "build" / "mpi"
 AS_ROOT = ["--allow-run-as-root", "--oversubscribe", "--bind-to", "none"]
-"""What Open MPI asks for on a machine of two cores, and of root."""
+"""Options that Open MPI requires on a machine of two cores, and of root."""
 
 
 @pytest.mark.parametrize(
@@ -22,10 +22,10 @@ def test_training_on_two_hosts(package: str, shown: str, more: list[str], tmp_pa
     service_sshd.prepare(tmp_path)
     launcher, *options = shlex.split(command_of("mpirun.md", shown))
     home = MPI / package
-    told = on_cluster(
+    output = on_cluster(
         "sshd",
         tmp_path,
         *(str(home / "bin" / launcher), *more, *options),
         LD_LIBRARY_PATH=str(home / "lib"),
     )
-    check_trained(told, ranks=4, hosts=2)
+    check_trained(output, ranks=4, hosts=2)

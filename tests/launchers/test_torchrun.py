@@ -19,9 +19,9 @@ def test_elastic_restart(tmp_path: Path) -> None:
     """One of four ranks is killed once; all start again, from a checkpoint."""
     training = ROOT / "tests" / "torch" / "elastic_training.py"
     command = command_of(PAGE, "--rdzv-id").replace("train.py", f"{training} {tmp_path / 'checkpoint'}")
-    told = on_every_host(tmp_path, command)
+    output = on_every_host(tmp_path, command)
     # The other host counts none: its agent takes part in a restart that it did not begin.
-    assert re.search(r"complete after [01] restarts, from step 4, 4 ranks", told), told
+    assert re.search(r"complete after [01] restarts, from step 4, 4 ranks", output), output
 
 
 def test_elastic_restart_of_ranks_that_meet_by_init(tmp_path: Path) -> None:

@@ -120,5 +120,5 @@ def check_close(what, actual, expected, bound):
 
 
 def digest(x):
-    """A number that tells the bits of arrays apart."""
+    """A checksum of an array's bits."""
     return zlib.crc32(np.ascontiguousarray(x).view(np.uint8))

@@ -17,7 +17,7 @@ def is_open(number: int) -> bool:
 
 
 def target(number: int) -> str:
-    """What a descriptor leads to."""
+    """Returns the target of a descriptor."""
     return str(Path(f"/proc/self/fd/{number}").readlink())
 
 
@@ -30,7 +30,7 @@ class Printing:
 
     def __init__(self) -> None:
         self.taken: set[str] = set()
-        """What it has written to, though the program has closed it."""
+        """Files that it has written to although the program has closed them."""
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._print)
 

@@ -165,7 +165,7 @@ def never_waits(group):
 
 
 def refuses_capture(group):
-    """What a graph is made of cannot be communicated; other streams go on."""
+    """Streams under capture cannot communicate; other streams continue."""
     pipeline = pipeline_of(group)
     array = EmulatedArray(driver(), 10)
     capturing, other = streams_of(0, 2)
@@ -182,7 +182,7 @@ def refuses_capture(group):
 
 
 def refusing_driver(group, name, code):
-    """A driver of rank 1 that refuses something; what both ranks are told."""
+    """The driver of rank 1 refuses something; returns the errors of both ranks."""
     if group.rank == 1:
         emulated().refuse(name, code)
     try:
@@ -195,22 +195,24 @@ def refusing_driver(group, name, code):
 
 
 def device_breaks(group):
-    """Rank 1's device fails in the middle; all ranks are told, streams end, memory comes back."""
+    """Rank 1's device fails in the middle; all ranks are notified, streams end, memory is
+    returned.
+    """
     pipeline = pipeline_of(group)
     array = EmulatedArray(driver(), 100_000)
     (stream,) = streams_of(0, 1)
     _let_others_come(group, 1)
     if group.rank == 1:
         emulated().refuse("cuEventSynchronize", 700)
-    told = _until_failure(pipeline, array, stream)
+    errors = _until_failure(pipeline, array, stream)
     emulated().allow_everything()
     pipeline.close()
     pipeline.close()  # the second time does nothing
-    return told, emulated().registered_bytes
+    return errors, emulated().registered_bytes
 
 
 def peer_dies(group):
-    """The last rank's process ends; the others are told, streams end, memory comes back."""
+    """The last rank's process ends; the others are notified, streams end, memory is returned."""
     pipeline = pipeline_of(group)
     array = EmulatedArray(driver(), 1_000_000)
     (stream,) = streams_of(0, 1)
@@ -220,10 +222,10 @@ def peer_dies(group):
             pipeline.all_reduce(memory_of(array), INT32, "sum", device=0, stream=stream)
         os._exit(0)
     began = time.monotonic()
-    told = _until_failure(pipeline, array, stream)
+    errors = _until_failure(pipeline, array, stream)
     took = time.monotonic() - began
     pipeline.close()
-    return told, took, emulated().registered_bytes
+    return errors, took, emulated().registered_bytes
 
 
 def _let_others_come(group, rank):
@@ -265,16 +267,16 @@ def dlpack(group):
     assert work.wait() is array
     assert work.done
     assert (array.view == expected).all()
-    told = []
+    errors = []
     try:
         group.all_reduce(EmulatedArray(driver(), 3, np.float32), "most")
     except Exception as error:
-        told.append(f"{type(error).__name__}: {error}")
+        errors.append(f"{type(error).__name__}: {error}")
     with group.register(array) as handle:
-        told += [handle.transports, handle.refusal]
+        errors += [handle.transports, handle.refusal]
     group._device_arrays.close()
     group._device_arrays = None
-    return told, emulated().registered_bytes
+    return errors, emulated().registered_bytes
 
 
 def dlpack_staged(group):
@@ -338,7 +340,7 @@ def dlpack_staged(group):
 
 
 def other_collectives(group):
-    """What the host does between copies: another piece is read than is written."""
+    """Host work between copies: another piece is read than is written."""
     pipeline = pipeline_of(group)
     source, target = EmulatedArray(driver(), 1000), EmulatedArray(driver(), 1000 * group.size)
     source.view[:] = group.rank

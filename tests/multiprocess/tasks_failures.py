@@ -80,7 +80,7 @@ def receive_less_than_is_sent(group):
     """The sender and the receiver of messages of different lengths, and whom nobody asks; all go on
     afterwards.
     """
-    told = []
+    errors = []
     for elements in (2, 100_000):
         try:
             if group.rank == 0:
@@ -88,13 +88,13 @@ def receive_less_than_is_sent(group):
             elif group.rank == 1:
                 group.recv(np.zeros(1), 0)
         except weft.ConfigError as error:
-            told.append(str(error))
+            errors.append(str(error))
         group.barrier()
-    return told
+    return errors
 
 
 def leave_after_a_message_that_does_not_fit(group):
-    """Rank 1 gives up over a message; rank 0 needs it later, and is told why it is gone."""
+    """Rank 1 gives up over a message; rank 0 needs it later, and gets the reason of its loss."""
     if group.rank == 0:
         group.send(np.zeros(2), 1)
         try:
@@ -113,12 +113,12 @@ def leave_after_a_message_that_does_not_fit(group):
 def contact(group, call):
     """Rank 1 has no link to rank 4, which is stopped, and is interrupted while it waits for one.
 
-    Returns what it raised, when the signal was sent, and when it raised; what rank 0 is told of the
-    group, and when.
+    Returns the error raised, and the times of signal and error; rank 0's error of the group, and
+    its time.
     """
     everybody = group.new_group(range(group.size), name="everybody")
     if group.rank != 1:
-        return None if group.rank == 4 or call != "all_reduce" else _told(everybody.all_reduce)
+        return None if group.rank == 4 or call != "all_reduce" else _error(everybody.all_reduce)
     calls = {
         "split": lambda: group.new_group([1, 4], name="pair"),
         "symmetric": lambda: everybody.symmetric(100),
@@ -129,14 +129,14 @@ def contact(group, call):
 
 
 def wait_for_symmetric_memory(group):
-    """Rank 0 is interrupted while it waits; the others come later, and are told."""
+    """Rank 0 is interrupted while it waits; the others call later, and are notified."""
     if group.rank == 0:
         outcome = _interrupted(lambda: group.symmetric(100))
         group.send(np.ones(1), 1)
     else:
         if group.rank == 1:
             group.recv(np.ones(1), 0)
-        outcome = _told(lambda _: group.symmetric(100))[0]
+        outcome = _error(lambda _: group.symmetric(100))[0]
     memory = group.symmetric(7)
     memory[:] = 1
     group.all_reduce(memory)
@@ -145,8 +145,8 @@ def wait_for_symmetric_memory(group):
 
 
 def make_symmetric_memory_without_room(group, room):
-    """Rank 1's system refuses it; all are told, and the group goes on. Returns what, when, and when
-    this rank has called.
+    """Rank 1's system refuses it; all are notified, and the group continues. Returns the error, its
+    time, and the time of this rank's call.
     """
     before = resource.getrlimit(resource.RLIMIT_FSIZE), resource.getrlimit(resource.RLIMIT_NOFILE)
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
@@ -157,14 +157,14 @@ def make_symmetric_memory_without_room(group, room):
             _allow_no_descriptor()
     called = time.monotonic()
     try:
-        text, told = _told(lambda _: group.symmetric(100_000))
+        text, failed = _error(lambda _: group.symmetric(100_000))
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before[0])
         resource.setrlimit(resource.RLIMIT_NOFILE, before[1])
     x = np.ones(7)
     group.all_reduce(x)
     assert np.all(x == group.size)
-    return text, told, called
+    return text, failed, called
 
 
 def contact_without_descriptors(group):
@@ -174,7 +174,7 @@ def contact_without_descriptors(group):
         before = resource.getrlimit(resource.RLIMIT_NOFILE)
         _allow_no_descriptor()
         try:
-            outcome = _told(lambda x: group.send(x, 4))[0]
+            outcome = _error(lambda x: group.send(x, 4))[0]
         finally:
             resource.setrlimit(resource.RLIMIT_NOFILE, before)
         group.send(np.ones(3), 4)
@@ -206,7 +206,7 @@ def _interrupted(call):
     return "nothing", 0.0, 0.0
 
 
-def _told(call):
+def _error(call):
     try:
         call(np.ones(3))
     except weft.Error as error:

@@ -49,7 +49,7 @@ def one_sided_operations(group):
 
 
 def many_operations(group, count):
-    """So many small ones; what is recorded then."""
+    """Makes `count` small operations; returns the recorded ones."""
     x = np.ones(3)
     for _ in range(count):
         group.all_reduce(x, "max")
@@ -71,14 +71,14 @@ def call_something_else(group, odd):
     """One rank broadcasts while the others reduce; the error."""
     x = np.ones(1000)
     try:
-        # A rank that broadcasts need not wait for anybody: the next call tells.
+        # A rank that broadcasts need not wait for any other: the next call fails.
         for _ in range(2):
             group.broadcast(x, 0) if group.rank == odd else group.all_reduce(x)
     except weft.Error as error:
         return str(error)
 
 
-def come_when_told(group, path, late):
+def join_on_request(group, path, late):
     """An all-reduce, which one rank calls only once a file is there. The others make a file each
     when they have called it.
     """

@@ -34,7 +34,7 @@ def receive_by_tag(group):
 
 
 def receive_from_any(group):
-    """Rank 0 receives from all others, whoever comes first; returns from whom."""
+    """Rank 0 receives from all others, in the order of arrival; returns the sources."""
     if group.rank != 0:
         group.send(np.array([group.rank]), 0)
         return None
@@ -157,7 +157,7 @@ def subgroups(group):
 
 
 def new_groups(group):
-    """Some ranks, in another order; others are told that they are not in it."""
+    """Some ranks, in another order; others get None."""
     ranks = [group.size - 1, 0]
     pair = group.new_group(ranks)
     assert (pair is None) == (group.rank not in ranks)
@@ -222,7 +222,7 @@ def interrupt(group):
     if group.rank == 0:
         main = threading.main_thread()
         assert threading.current_thread() is main
-        # Whoever is started in the background inherits that it is ignored.
+        # A process started in the background inherits that it is ignored.
         signal.signal(signal.SIGINT, signal.default_int_handler)
         work = group.all_reduce_async(x)
         try:

@@ -29,7 +29,7 @@ def sum_symmetric_until_it_fails(group, timeout):
 
 
 def look_at_symmetric(_group):
-    """What lies in the symmetric memory that was written after the failure."""
+    """Returns the content of the symmetric memory that was written after the failure."""
     return [float(value) for value in np.unique(keep[-1])]
 
 

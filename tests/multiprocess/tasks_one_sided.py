@@ -36,7 +36,7 @@ def put_and_get(group):
 
 
 def layouts(group):
-    """What is put and got need not be contiguous, and may be empty, a number, or a tensor."""
+    """Arrays put and got need not be contiguous, and may be empty, a number, or a tensor."""
     after = (group.rank + 1) % group.size
     buffer = group.symmetric(20, np.float64)
     grid = np.arange(40.0).reshape(5, 8)
@@ -113,7 +113,7 @@ def contention(group, times):
 
 
 def order(group, rounds):
-    """What is put before a fence is there when the signal behind it is."""
+    """Data put before a fence has arrived when the signal behind it has."""
     buffer = group.symmetric(5000, np.uint64)
     after, before = (group.rank + 1) % group.size, (group.rank - 1) % group.size
     for number in range(1, rounds + 1):
@@ -192,7 +192,7 @@ def views(group):
 def interrupt(group):
     """Ctrl-C ends a wait; the wait itself goes on, and ends."""
     buffer = group.symmetric(1)
-    # Whoever is started in the background inherits that it is ignored.
+    # A process started in the background inherits that it is ignored.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     with pytest.raises(KeyboardInterrupt):
         threading.Timer(0.2, signal.raise_signal, [signal.SIGINT]).start()

@@ -9,7 +9,7 @@ from weft.schedule import Builder, Schedule
 
 
 def forced(group):
-    """A group's algorithm, and a call's; the plan tells which."""
+    """A group's algorithm, and a call's; the plan names it."""
     everyone = range(group.size)
     ringed = group.new_group(everyone, algorithm={"all-reduce": "ring"})
     x = np.full(3000, group.rank + 1, np.float32)
@@ -66,8 +66,8 @@ def user_schedule(group):
 
 
 def user_schedule_in_place(group):
-    """An all-reduce that adds into all ranks' arrays: forced, on symmetric memory, and told apart
-    from the rest.
+    """An all-reduce that adds into all ranks' arrays: forced, on symmetric memory, and
+    distinguished from the rest.
     """
     ranks = group.size
     builder = Builder("all-reduce", ranks, chunks=ranks)
@@ -99,7 +99,7 @@ def user_schedule_in_place(group):
 
 
 def meet(me, others):
-    """A rank tells all others that it is here, and hears it of them."""
+    """A rank signals all others that it has entered, and waits for their signals."""
     for other in others:
         me.signal(other)
     for other in others:
@@ -132,7 +132,7 @@ def user_schedule_replayed(group, transport, address, path):
 
 
 def user_schedules_refused(group):
-    """What is wrong with schedules that options bring, as every rank is told."""
+    """Returns the errors of every rank about wrong schedules in options."""
     mine = everything_to_everybody(group.size)
     wrong = {
         "another number of ranks": {"mine": everything_to_everybody(group.size + 1)},
@@ -140,13 +140,13 @@ def user_schedules_refused(group):
         "the verifier": {"mine": Schedule(mine.text.replace("signal", "wait"))},
         "a file": {"mine": "/nowhere/mine.txt"},
     }
-    told = {}
+    errors = {}
     for what, schedules in wrong.items():
         try:
             group.new_group(range(group.size), schedules=schedules)
         except weft.ConfigError as error:
-            told[what] = str(error)
-    return told
+            errors[what] = str(error)
+    return errors
 
 
 def everything_to_everybody(ranks):
@@ -186,7 +186,7 @@ def neighbours(step, ranks=3):
 
 
 def reproducible(group):
-    """The bits of a sum, by whatever may run."""
+    """Returns the bits of a sum by each possible algorithm."""
     same = group.new_group(range(group.size), reproducible=True)
     rng = np.random.default_rng(group.rank)
     x = rng.standard_normal(5000).astype(np.float32)
@@ -199,7 +199,7 @@ def reproducible(group):
 
 
 def declared_units(group):
-    """Ranks in pairs, told by the user."""
+    """Ranks in pairs, declared by the user."""
     pairs = group.new_group(range(group.size), topology=[[rank // 2 for rank in range(group.size)]])
     for algorithm in ("multi-rail(ring, direct)", "leaders(binomial, ring)"):
         x = pairs.all_reduce(np.ones(1000, np.int32), algorithm=algorithm)
@@ -212,25 +212,25 @@ def declared_units(group):
 
 
 def declared_domains(group):
-    """Domains inside a host, told by the user, as new ranks of this host would."""
+    """Domains inside a host, declared by the user, as new ranks of this host would."""
     size = group.size
     assert group.domains == [], "nothing is bound here"
     uneven = [0, *[1] * (size - 1)]
-    told = group.new_group(range(size), domains=[uneven])
-    assert told.domains == [uneven]
-    assert "domains: {0} {1, 2, 3}" in told.describe()
+    declared = group.new_group(range(size), domains=[uneven])
+    assert declared.domains == [uneven]
+    assert "domains: {0} {1, 2, 3}" in declared.describe()
     name = "multi-rail(slice-reduce, slice-reduce)"
-    plan = told.plan("all-reduce", 1 << 20)
+    plan = declared.plan("all-reduce", 1 << 20)
     assert any(reason.startswith(f"{name}: possible") for reason in plan.why)
     assert "domains: {0} {1, 2, 3}" in str(plan)
-    memory = told.symmetric(5000)
+    memory = declared.symmetric(5000)
     x = np.random.default_rng(group.rank).standard_normal(5000).astype(np.float32)
     results = []
     for algorithm in (name, "leaders(slice-reduce, binomial)"):
         memory[:] = x
-        told.all_reduce(memory, algorithm=algorithm)
-        results.append((told.all_reduce(x.copy(), algorithm=algorithm).tobytes(), memory.tobytes()))
-    assert told.new_group(range(size), domains=[]).domains == []
+        declared.all_reduce(memory, algorithm=algorithm)
+        results.append((declared.all_reduce(x.copy(), algorithm=algorithm).tobytes(), memory.tobytes()))
+    assert declared.new_group(range(size), domains=[]).domains == []
     try:
         group.new_group(range(size), domains=[[0]])
     except weft.ConfigError as error:

@@ -28,7 +28,7 @@ def sums(group):
     assert group.staged_bytes == 0
 
 
-def what_can_be_registered(group):
+def registrable_arrays(group):
     """Arrays of any kind that are contiguous, also those that cannot be written."""
     for array in (
         np.empty(0),
@@ -67,7 +67,7 @@ def lifetime(group):
 
 
 def stages(group):
-    """What is done with tiles is recorded while it is traced, and in order."""
+    """Stages of tiles are recorded during tracing, and in order."""
     array = np.ones(1_000_000, np.float32)
     group.all_reduce(array)
     assert group.native.take_stages() == []

@@ -34,7 +34,8 @@ def work_once(group):
 
 def go_on_after_a_loss(group):
     """Works until a rank is lost, then with those that are left: who that is, and how long it took
-    to have their group."""
+    to have their group.
+    """
     error = _until_it_fails(group)
     assert isinstance(error, weft.PeerLost), error
     since = time.monotonic()
@@ -84,7 +85,7 @@ def wait_in_shrink(group):
     """Waits for a rank that never comes, until it is interrupted; how long after that it ended."""
     if group.rank != 1:
         return None
-    # Whoever is started in the background inherits that it is ignored.
+    # A process started in the background inherits that it is ignored.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     sent = []
 

@@ -37,13 +37,13 @@ def tune_user_schedules(group):
     everyone = range(group.size)
     tuned = tuner.tune(group.new_group(everyone, schedules={"mine": everything_to_everybody(group.size)}), PLAN)
     cannot = group.new_group(everyone, schedules={"theirs": from_1(group.size)})
-    told = []
+    errors = []
     for collective in ("all-reduce", "broadcast"):
         try:
             tuner.tune(cannot, dataclasses.replace(PLAN, collectives=(collective,)))
         except ConfigError as error:
-            told.append(str(error))
-    return tuned.profile.to_json(), [(one.candidate.algorithm, one.why) for one in tuned.chosen["all-reduce"]], told
+            errors.append(str(error))
+    return tuned.profile.to_json(), [(one.candidate.algorithm, one.why) for one in tuned.chosen["all-reduce"]], errors
 
 
 def from_1(ranks):

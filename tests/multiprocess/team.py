@@ -64,7 +64,7 @@ class Team:
         return self._workers[rank].pid
 
     def run(self, task: Callable[..., Any], *arguments: Any, deadline: float = DEADLINE_SECONDS) -> list[Any]:
-        """What `task(group, *arguments)` returns on each rank. Any failure fails the test."""
+        """Returns the results of `task(group, *arguments)` by rank. Any failure fails the test."""
         results = self.outcomes(task, *arguments, deadline=deadline)
         failures = [(rank, r) for rank, r in enumerate(results) if isinstance(r, TaskFailure)]
         if failures:
@@ -73,7 +73,7 @@ class Team:
         return results
 
     def outcomes(self, task: Callable[..., Any], *arguments: Any, deadline: float = DEADLINE_SECONDS) -> list[Any]:
-        """As `run`, with a `TaskFailure` in the place of the result of a rank that raised."""
+        """As `run`, with a `TaskFailure` as the result of a rank that raised."""
         command = (task.__module__, task.__qualname__, arguments)
         return self.command_each("run", [command] * self.size, deadline)
 

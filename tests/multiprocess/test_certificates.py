@@ -11,7 +11,7 @@ from team import free_port
 
 pytestmark = pytest.mark.system_package("openssl")
 
-IN_VAIN_S = 6.0
+TIMEOUT_S = 6.0
 """How long ranks wait for one that never comes; every one of them has started long before."""
 NEW_KEY = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes")
 MEMBER = """
@@ -84,14 +84,14 @@ def meet(*settings: dict[str, str], timeout_s: float = 20) -> list[tuple[int, st
 
 
 def test_ranks_with_certificates_of_one_ca_meet(ca: Authority) -> None:
-    told = meet(ca.settings("rank0", "IP:127.0.0.1"), ca.settings("rank1"))
-    assert told == [(0, "3.0 3.0\n")] * 2
+    outcomes = meet(ca.settings("rank0", "IP:127.0.0.1"), ca.settings("rank1"))
+    assert outcomes == [(0, "3.0 3.0\n")] * 2
 
 
 def test_certificate_of_another_ca_is_reported(ca: Authority, tmp_path: Path) -> None:
     trusted = {"WEFT_TLS_CA": ca.settings("rank0", "IP:127.0.0.1")["WEFT_TLS_CA"]}
     stranger = Authority(tmp_path / "other").settings("rank1") | trusted
-    (_, rank0), (status, rank1) = meet(ca.settings("rank0", "IP:127.0.0.1"), stranger, timeout_s=IN_VAIN_S)
+    (_, rank0), (status, rank1) = meet(ca.settings("rank0", "IP:127.0.0.1"), stranger, timeout_s=TIMEOUT_S)
     assert status == 1
     assert f"ConfigError: tls_cert: {stranger['WEFT_TLS_CERT']} is not signed by a CA of tls_ca" in rank1
     assert "waiting for rank 1" in rank0
@@ -99,7 +99,7 @@ def test_certificate_of_another_ca_is_reported(ca: Authority, tmp_path: Path) ->
 
 def test_certificate_for_another_name_is_reported(ca: Authority) -> None:
     own = (ca.settings("rank0", "DNS:node0,IP:10.0.0.1"), ca.settings("rank1"))
-    (first, rank0), (second, _) = meet(*own, timeout_s=IN_VAIN_S)
+    (first, rank0), (second, _) = meet(*own, timeout_s=TIMEOUT_S)
     assert (first, second) == (1, 1)
     assert "AuthError: the process that listens at 127.0.0.1:" in rank0
     assert "is for node0, 10.0.0.1 (subjectAltName), not for 127.0.0.1" in rank0

@@ -62,14 +62,14 @@ def test_the_caller_does_not_wait(devices: list[Team]) -> None:
 
 
 def test_graph_capture_is_refused(devices: list[Team]) -> None:
-    for told in team_of(devices, 3).run(tasks_devices.refuses_capture):
-        assert told.startswith("UnsupportedError: the current stream is being captured into a CUDA graph")
+    for error in team_of(devices, 3).run(tasks_devices.refuses_capture):
+        assert error.startswith("UnsupportedError: the current stream is being captured into a CUDA graph")
 
 
 def test_dlpack(devices: list[Team]) -> None:
-    for told, registered in team_of(devices, 3).run(tasks_devices.dlpack):
-        assert told[0].startswith("ArgumentError: ")
-        assert told[1:] == [[], "this process uses no RDMA adapter"]
+    for errors, registered in team_of(devices, 3).run(tasks_devices.dlpack):
+        assert errors[0].startswith("ArgumentError: ")
+        assert errors[1:] == [[], "this process uses no RDMA adapter"]
         assert registered == 0
 
 
@@ -81,22 +81,24 @@ def test_dlpack_staged(devices: list[Team]) -> None:
     ("name", "code"), [("cuStreamWaitValue32_v2", 801), ("cuMemHostRegister_v2", 801), ("cuMemHostRegister_v2", 1)]
 )
 def test_a_driver_that_refuses(devices: list[Team], name: str, code: int) -> None:
-    told = team_of(devices, 3).run(tasks_devices.refusing_driver, name, code)
-    assert told[1][0].startswith(f"UnsupportedError: the driver refuses what operations on device memory need: {name}")
+    outcomes = team_of(devices, 3).run(tasks_devices.refusing_driver, name, code)
+    assert outcomes[1][0].startswith(
+        f"UnsupportedError: the driver refuses what operations on device memory need: {name}"
+    )
     for rank in (0, 2):
-        assert told[rank][0].startswith("UnsupportedError: ranks [1] cannot take part")
-    assert [registered for _, registered in told] == [0, 0, 0]
+        assert outcomes[rank][0].startswith("UnsupportedError: ranks [1] cannot take part")
+    assert [registered for _, registered in outcomes] == [0, 0, 0]
 
 
 def test_a_device_that_breaks(devices: list[Team]) -> None:
-    told = team_of(devices, 3).run(tasks_devices.device_breaks)
-    assert told[1][0].startswith(
+    outcomes = team_of(devices, 3).run(tasks_devices.device_breaks)
+    assert outcomes[1][0].startswith(
         "DeviceError: cuEventSynchronize of the CUDA driver failed: CUDA_ERROR_ILLEGAL_ADDRESS"
     )
     for rank in (0, 2):
-        assert told[rank][0].startswith("Aborted: "), told[rank]
-        assert "rank 1 cannot go on with its device" in told[rank][0]
-    assert [registered for _, registered in told] == [0, 0, 0]
+        assert outcomes[rank][0].startswith("Aborted: "), outcomes[rank]
+        assert "rank 1 cannot go on with its device" in outcomes[rank][0]
+    assert [registered for _, registered in outcomes] == [0, 0, 0]
 
 
 def test_waiting_takes_little_of_the_processor(devices: list[Team]) -> None:
@@ -113,9 +115,9 @@ def test_ranks_that_share_no_memory(devices: list[Team]) -> None:
 def test_a_process_that_dies(devices: list[Team]) -> None:
     team = team_of(devices, 3)
     team.start(tasks_devices.peer_dies)
-    told = team.collect([0, 1])
+    outcomes = team.collect([0, 1])
     team.kill()
-    for text, took, registered in told:
+    for text, took, registered in outcomes:
         assert text.startswith("PeerLost: ") and "2" in text, text
         assert took < 5
         assert registered == 0

@@ -52,12 +52,12 @@ def test_death_amid_messages_is_reported_to_all(broken, elements):
 @pytest.mark.parametrize("ranks", [2, 3])
 def test_a_missing_rank_is_named_at_the_deadline(broken):
     broken.run(tasks.reduce_once)
-    told = broken.run(tasks.miss_the_deadline, deadline=20)[1:]
-    for text, _ in told:
+    failed = broken.run(tasks.miss_the_deadline, deadline=20)[1:]
+    for text, _ in failed:
         assert "all-reduce" in text
         assert "rank 0" in text
-    # The first rank to give up tells the others.
-    assert 0.5 <= max(seconds for _, seconds in told) < 3
+    # The first rank to give up notifies the others.
+    assert 0.5 <= max(seconds for _, seconds in failed) < 3
 
 
 @on_every_transport
@@ -115,31 +115,31 @@ def test_the_first_contact_with_a_peer_is_interrupted(teams, ranks, transport, c
     team = teams.get(ranks, transport)  # which has no more links than its creation needs
     team.signal(4, signal.SIGSTOP)
     team.start(tasks.contact, call)
-    told, (raised, sent, ended) = team.collect([0, 1], deadline=15)
+    failed, (raised, sent, ended) = team.collect([0, 1], deadline=15)
     team.kill()
     assert raised == "KeyboardInterrupt"
     assert ended - sent < 0.2
-    if told is not None:
-        assert "by rank 1: interrupted" in told[0]
-        assert told[1] - sent < 1
+    if failed is not None:
+        assert "by rank 1: interrupted" in failed[0]
+        assert failed[1] - sent < 1
 
 
 @on_every_transport
 @pytest.mark.parametrize("ranks", [6])
 def test_a_process_without_descriptors_says_so(teams, ranks, transport):
     teams.get(ranks, transport).kill()
-    told = teams.get(ranks, transport).run(tasks.contact_without_descriptors, deadline=15)
-    assert "this process cannot connect to a process on" in told[1]
-    assert "ulimit -n" in told[1]
+    errors = teams.get(ranks, transport).run(tasks.contact_without_descriptors, deadline=15)
+    assert "this process cannot connect to a process on" in errors[1]
+    assert "ulimit -n" in errors[1]
 
 
 @on_every_transport
 @pytest.mark.parametrize("ranks", [3])
 def test_waiting_for_symmetric_memory_is_interrupted(team):
-    (raised, sent, ended), *told = team.run(tasks.wait_for_symmetric_memory, deadline=15)
+    (raised, sent, ended), *errors = team.run(tasks.wait_for_symmetric_memory, deadline=15)
     assert raised == "KeyboardInterrupt"
     assert ended - sent < 0.2
-    assert all("rank 0: interrupted" in text for text in told)
+    assert all("rank 0: interrupted" in text for text in errors)
 
 
 @on_every_transport
@@ -148,6 +148,6 @@ def test_waiting_for_symmetric_memory_is_interrupted(team):
 def test_symmetric_memory_that_one_rank_cannot_make(team, room):
     outcomes = team.run(tasks.make_symmetric_memory_without_room, room, deadline=15)
     all_have_called = max(called for *_, called in outcomes)
-    for rank, (text, told, _) in enumerate(outcomes):
+    for rank, (text, failed, _) in enumerate(outcomes):
         assert ("cannot make" if rank == 1 else "rank 1: cannot make") in text
-        assert told - all_have_called < 1
+        assert failed - all_have_called < 1

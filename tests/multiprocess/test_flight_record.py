@@ -1,4 +1,6 @@
-"""Tests of flight records of real ranks: what is recorded, when it is written, what it tells."""
+"""Tests of flight records of real ranks: their content, the time of writing, and findings from
+them.
+"""
 
 import json
 import os
@@ -40,8 +42,8 @@ def awaited(directory: Path, files: int) -> list[Path]:
     raise AssertionError(f"{files} records are expected in {directory}: {list(directory.rglob('*'))}")
 
 
-def told(directory: Path) -> dict[str, list]:
-    """What `weft trace` finds there, by its kind."""
+def findings_by_kind(directory: Path) -> dict[str, list]:
+    """Returns the findings of `weft trace` there, by kind."""
     (job,) = jobs([read(file) for file in record_files([directory])])
     by_kind: dict[str, list] = {}
     for finding in findings(job):
@@ -105,9 +107,9 @@ def test_records_of_others_name_killed_rank(own_team, tmp_path, capsys):
     (directory,) = tmp_path.glob("*/job-*")
     for error in errors:
         assert f"flight records: {directory}" in error
-    # They are written before anybody is told.
+    # They are written before any rank is notified.
     assert sorted(path.name for path in directory.iterdir()) == ["rank0.json", "rank1.json"]
-    found = told(tmp_path)
+    found = findings_by_kind(tmp_path)
     (missing,) = found["missing"]
     assert missing.ranks == (victim,)
     assert f"lost rank {victim}" in missing.text
@@ -124,7 +126,7 @@ def test_different_calls_are_found_in_the_records(own_team, tmp_path):
     own_team.run(tasks.many_operations, 10)
     errors = own_team.run(tasks.call_something_else, 1)
     assert all(str(tmp_path) in error for error in errors)
-    (desync,) = told(tmp_path)["desync"]
+    (desync,) = findings_by_kind(tmp_path)["desync"]
     assert desync.ranks == (1,)
     assert "rank 1 called broadcast" in desync.text
 
@@ -133,7 +135,7 @@ def test_different_calls_are_found_in_the_records(own_team, tmp_path):
 @pytest.mark.parametrize("ranks", [3])
 def test_records_written_at_signal_name_missing_rank(own_team, tmp_path):
     own_team.run(tasks.many_operations, 10)
-    own_team.start(tasks.come_when_told, str(tmp_path / "go"), 1)
+    own_team.start(tasks.join_on_request, str(tmp_path / "go"), 1)
     ends = time.monotonic() + DEADLINE_SECONDS
     while len(list(tmp_path.glob("go.*"))) < 2:
         assert time.monotonic() < ends, "the others have not called it"
@@ -141,7 +143,7 @@ def test_records_written_at_signal_name_missing_rank(own_team, tmp_path):
     for rank in range(3):
         own_team.signal(rank, signal.SIGUSR2)
     awaited(tmp_path, 3)
-    found = told(tmp_path)
+    found = findings_by_kind(tmp_path)
     (waiting,) = found["waiting"]
     assert waiting.ranks == (1,)
     assert "rank 1 has not called it" in waiting.text

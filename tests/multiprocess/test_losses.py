@@ -21,8 +21,8 @@ def test_stopped_rank_leaves_broken_groups_symmetric_memory_unchanged(teams, ran
             team.start(tasks.sum_symmetric_until_it_fails, 0.3)
             time.sleep(0.1 + random.random() * 0.1)  # somewhere in the middle of it
             team.signal(2, signal.SIGSTOP)
-            told = team.collect([0, 1], deadline=10)
-            assert {kind for kind, _ in told} == {"Timeout"}
+            outcomes = team.collect([0, 1], deadline=10)
+            assert {kind for kind, _ in outcomes} == {"Timeout"}
             team.signal(2, signal.SIGCONT)
             team.collect([2], deadline=10)
             assert team.run(tasks.look_at_symmetric) == [[tasks.MARK]] * ranks

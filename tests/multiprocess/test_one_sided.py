@@ -66,8 +66,8 @@ def test_wait_ends_at_timeout_or_peer_loss(teams, ranks, transport):
             if kind == "PeerLost":
                 time.sleep(0.2)
                 team.signal(2, signal.SIGKILL)
-            for told, text in team.collect([0, 1], deadline=10):
-                assert told == kind, text
+            for raised, text in team.collect([0, 1], deadline=10):
+                assert raised == kind, text
                 if kind == "Timeout":
                     assert 'signal 0 of symmetric buffer "awaited" to be >= 1' in text
         finally:

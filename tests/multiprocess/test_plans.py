@@ -25,9 +25,9 @@ def test_forced(team):
 @with_transports
 @with_ranks
 def test_forced_differently(team):
-    for told in team.run(tasks.forced_differently):
-        assert "by ring" in told
-        assert "by two-shot" in told
+    for error in team.run(tasks.forced_differently):
+        assert "by ring" in error
+        assert "by two-shot" in error
 
 
 @with_transports
@@ -45,9 +45,9 @@ def test_own_schedule(team):
 @with_transports
 @pytest.mark.parametrize("ranks", [3])
 def test_user_schedule_in_place(team, transport):
-    told = team.run(tasks.user_schedule_in_place)
+    refusals = team.run(tasks.user_schedule_in_place)
     says = {"shm": "needs symmetric memory", "tcp": "needs symmetric memory and all ranks on one host"}
-    assert all(says[transport] in refusal for refusal in told), told
+    assert all(says[transport] in refusal for refusal in refusals), refusals
 
 
 @with_transports
@@ -59,17 +59,17 @@ def test_own_schedule_replayed(team, transport, tmp_path):
 @with_transports
 @pytest.mark.parametrize("ranks", [3])
 def test_own_schedules_refused(team):
-    told = team.run(tasks.user_schedules_refused)
-    assert told == [told[0]] * team.size
+    errors = team.run(tasks.user_schedules_refused)
+    assert errors == [errors[0]] * team.size
     expected = {
         "another number of ranks": "'mine' has 4 programs, but the group has 3 ranks",
         "weft's name": "the name 'ring' is taken by one of weft's algorithms",
         "the verifier": "the schedule 'mine' is refused",
         "a file": "/nowhere/mine.txt cannot be read: No such file",
     }
-    assert told[0].keys() == expected.keys()
+    assert errors[0].keys() == expected.keys()
     for what, words in expected.items():
-        assert words in told[0][what].replace('"', "'")
+        assert words in errors[0][what].replace('"', "'")
 
 
 OWN = """
@@ -99,15 +99,15 @@ def test_own_schedule_by_configuration(tmp_path, others):
         for rank, name in enumerate(["a", "a", "ab"[others]])
     ]
     try:
-        told = [rank.communicate(timeout=DEADLINE_S) for rank in ranks]
+        outputs = [rank.communicate(timeout=DEADLINE_S) for rank in ranks]
     finally:
         for rank in ranks:
             rank.kill()
             rank.wait()
     if others:
-        assert all("was given schedules (name=hash) mine=" in errors for _, errors in told), told
+        assert all("was given schedules (name=hash) mine=" in errors for _, errors in outputs), outputs
     else:
-        assert told[0][0].startswith("3.0 mine: chosen, the only one"), told
+        assert outputs[0][0].startswith("3.0 mine: chosen, the only one"), outputs
 
 
 @with_ranks

@@ -9,7 +9,7 @@ from weft import cli
 @pytest.mark.parametrize("transport", ["shm", "tcp"])
 @pytest.mark.parametrize("ranks", [2])
 @pytest.mark.parametrize(
-    "task", [tasks.sums, tasks.what_can_be_registered, tasks.lifetime, tasks.stages], ids=lambda task: task.__name__
+    "task", [tasks.sums, tasks.registrable_arrays, tasks.lifetime, tasks.stages], ids=lambda task: task.__name__
 )
 def test_registration(team, task):
     team.run(task)

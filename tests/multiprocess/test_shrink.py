@@ -71,8 +71,8 @@ def test_stopped_rank_is_excluded_and_notified(teams, transport):
         team.start(tasks.stop_and_come_late, 4)
         time.sleep(0.1)
         team.signal(1, signal.SIGSTOP)
-        told = team.collect([0, 2], deadline=60)
-        assert [ranks for _, ranks in told] == [[0, 2]] * 2
+        survivors = team.collect([0, 2], deadline=60)
+        assert [ranks for _, ranks in survivors] == [[0, 2]] * 2
         team.signal(1, signal.SIGCONT)
         [(kind, text)] = team.collect([1], deadline=20)
         assert kind == "Aborted"

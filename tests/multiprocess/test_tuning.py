@@ -43,12 +43,12 @@ def test_every_rank_gets_the_same_profile(team):
 def test_own_schedule_is_measured_at_every_size(team):
     outcomes = team.run(tasks.tune_user_schedules)
     assert outcomes == [outcomes[0]] * team.size
-    text, chosen, told = outcomes[0]
+    text, chosen, errors = outcomes[0]
     assert all(algorithm == "mine" or "mine" in why for algorithm, why in chosen)
     profile = Profile.from_json(text)
     wins = any(row.algorithm == "mine" for row in profile.table["all-reduce"])
     assert list(profile.schedules) == ["mine"] * wins
-    assert told == [
+    assert errors == [
         "the schedule 'theirs' is for broadcast, but tuned are all-reduce",
         "the schedule 'theirs' is for broadcast with root 1, but tuned are calls with root 0",
     ]

@@ -45,7 +45,7 @@ def printed(done: subprocess.CompletedProcess[str]) -> dict[int, list[str]]:
 
 
 def reports(done: subprocess.CompletedProcess[str]) -> list[dict]:
-    """What every rank printed first, as JSON, in the order of ranks; all have ended well."""
+    """Returns the first JSON line of every rank, in the order of ranks; all have ended well."""
     assert done.returncode == 0, done.stderr
     lines = printed(done)
     return [json.loads(lines[rank][0]) for rank in sorted(lines)]

@@ -10,7 +10,7 @@ import pytest
 from emulated_hosts import hosts_command, printed, python, run_hosts
 
 # Rank 1 times single bytes there and back, then both ways carry bytes that nobody could guess, at
-# the same time, and each rank tells what it sent and received.
+# the same time, and each rank reports the data sent and received.
 EXCHANGE = """
 import hashlib, os, random, socket, threading, time
 
@@ -61,10 +61,10 @@ def test_bytes_arrive_unchanged_after_the_delay(line: tuple[str, ...], delay_ms:
     first, second = (lines[rank][0].split() for rank in (0, 1))
     assert first == second[::-1]
     assert float(lines[1][1]) >= 2 * delay_ms
-    told = re.search(r"delaying (\d+) frames took .* (\d+) found the queue full", done.stderr)
-    assert told is not None, done.stderr
-    assert int(told[1]) > 100
-    assert int(told[2]) == 0
+    counted = re.search(r"delaying (\d+) frames took .* (\d+) found the queue full", done.stderr)
+    assert counted is not None, done.stderr
+    assert int(counted[1]) > 100
+    assert int(counted[2]) == 0
 
 
 def test_end_of_delaying_process_is_reported() -> None:

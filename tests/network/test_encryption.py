@@ -35,7 +35,7 @@ for _ in range(3):
     optimizer.zero_grad()
     model(torch.full((1, 512), 1234.5)).sum().backward()
     optimizer.step()
-told = weft.torch.describe()
+description = weft.torch.describe()
 dist.destroy_process_group()
 over.set()
 observer.join()
@@ -43,7 +43,7 @@ print(json.dumps({
     "packets": len(seen),
     "gradient": torch.full((4,), 1234.5).numpy().tobytes() in seen,
     "result": net.weight.double().sum().item(),
-    "told": told,
+    "description": description,
 }))
 """
 
@@ -57,7 +57,7 @@ def test_network_capture_shows_only_unencrypted_gradients(cipher: str, monkeypat
         assert report["packets"] > 512 * 512 * 4, "the observer has read the network"
         assert report["gradient"] == (cipher == "0")
         assert report["result"] == pytest.approx(expected, rel=1e-4)
-        assert ("not encrypted" if cipher == "0" else cipher) in report["told"]
+        assert ("not encrypted" if cipher == "0" else cipher) in report["description"]
 
 
 MEET = """
@@ -66,15 +66,15 @@ import weft
 
 try:
     weft.init(timeout=20, encrypt=RANK_0 if weft.config.place().rank == 0 else RANK_1)
-    told = "met"
+    outcome = "met"
 except weft.ConfigError as error:
-    told = str(error)
-print(json.dumps({"told": told}))
+    outcome = str(error)
+print(json.dumps({"outcome": outcome}))
 """
 
 
 def test_differing_encryption_settings_are_reported_to_both() -> None:
     script = MEET.replace("RANK_0", "True").replace("RANK_1", "False")
-    first, second = (report["told"] for report in reports(run_hosts("--hosts", "2", command=python(script))))
+    first, second = (report["outcome"] for report in reports(run_hosts("--hosts", "2", command=python(script))))
     assert "rank 1 was given the option encrypt=0, this rank encrypt=1: it must be the same everywhere" in first
     assert "rank 0 was given the option encrypt=1, this rank encrypt=0: it must be the same everywhere" in second

@@ -32,7 +32,7 @@ group.close()
 
 
 def groups(*options: str) -> list[dict]:
-    """What every rank says; all are right and mean the same plan."""
+    """Returns the reports of every rank; all are right and have the same plan."""
     found = reports(run_hosts("--gbps", "1", *options, command=python(ALL_REDUCE)))
     assert all(all(one["right"]) for one in found), found
     assert len({one["hash"] for one in found}) == 1, found

@@ -23,7 +23,7 @@ def loss(net, rank, step):
     inputs = torch.randn(8, 600, generator=torch.Generator().manual_seed(10 * step + rank))
     return net(inputs).square().mean()
 
-def tell(layout, net):
+def report(layout, net):
     values = b"".join(parameter.detach().numpy().tobytes() for parameter in net.parameters())
     print(layout, hashlib.sha256(values).hexdigest(), flush=True)
 
@@ -37,7 +37,7 @@ def serve(layout, workers, chosen):
             for step in range(STEPS):
                 loss(worker, dist.get_rank(), step).backward()
                 worker.step()
-        tell(layout, net)
+        report(layout, net)
     dist.barrier()
     server.close()
 
@@ -53,7 +53,7 @@ def train_alone(layout, workers):
         for parameter, *parts in zip(net.parameters(), *gradients):
             parameter.grad = sum(parts[1:], parts[0]) / workers
         optimizer.step()
-    tell(layout, net)
+    report(layout, net)
 
 torch.set_num_threads(1)
 dist.init_process_group("weft")

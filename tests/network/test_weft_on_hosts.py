@@ -224,7 +224,7 @@ class HostLauncher:
         return [line.partition("] ")[2].strip() for line in lines]
 
     def failures(self, count: int) -> list[dict]:
-        """What the surviving ranks say about their failures."""
+        """Returns the surviving ranks' reports of their failures."""
         return [json.loads(text) for text in self.wait_for_lines(count)]
 
     def host_pids(self) -> list[int]:

@@ -49,9 +49,9 @@ def interpreters() -> dict[str, str]:
     found: dict[str, str] = {f"3.{sys.version_info.minor}": sys.executable}
     for candidate in filter(None, candidates):
         asked = [candidate, "-c", "import sys, venv; print(*sys.version_info[:2])"]
-        told = subprocess.run(asked, capture_output=True, text=True, check=False).stdout.split()
-        if told and (int(told[0]), int(told[1])) >= (3, 11):
-            found.setdefault(".".join(told), candidate)
+        version = subprocess.run(asked, capture_output=True, text=True, check=False).stdout.split()
+        if version and (int(version[0]), int(version[1])) >= (3, 11):
+            found.setdefault(".".join(version), candidate)
     return found
 
 
@@ -63,7 +63,7 @@ def environment(home: Path, python: str, *packages: str | Path) -> Path:
 
 
 def run(*command: str | Path, deadline_s: float = RUN_S, cwd: Path | None = None, **variables: str) -> str:
-    """What a command prints; it has ended well."""
+    """Returns the output of a command, which has ended well."""
     programs = Path(command[0]).parent
     inherited = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "VIRTUAL_ENV"))}
     done = subprocess.run(

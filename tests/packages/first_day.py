@@ -28,7 +28,7 @@ _BLOCK = re.compile(
     re.DOTALL,
 )
 _PASSED_ON = re.compile(r"PIP_|SSL_CERT_|UV_|\w+_proxy$", re.IGNORECASE)
-_TOLD = """python3 -c 'import sys; print(f"{(int(sys.argv[2]) - int(sys.argv[1])) / 1e9:.1f} s: {sys.argv[3]}")'"""
+_REPORT = """python3 -c 'import sys; print(f"{(int(sys.argv[2]) - int(sys.argv[1])) / 1e9:.1f} s: {sys.argv[3]}")'"""
 _TORCH = "/uv/uv pip install --quiet --link-mode symlink --python env/bin/python -c /uv/requirements.lock torch"
 
 
@@ -78,7 +78,7 @@ def timed(commands: list[str]) -> str:
     for command in commands:
         if command.startswith("pip install"):
             lines.append(_TORCH)
-        lines += ["began=$(date +%s%N)", command, f"{_TOLD} $began $(date +%s%N) {shlex.quote(command)}"]
+        lines += ["began=$(date +%s%N)", command, f"{_REPORT} $began $(date +%s%N) {shlex.quote(command)}"]
     return "\n".join(lines)
 
 

@@ -19,10 +19,10 @@ def test_there_are_wheels_and_sdists_of_both_distributions() -> None:
 
 @pytest.mark.parametrize("machine", MACHINES)
 def test_symbols_are_those_of_the_tag(machine: str) -> None:
-    told = run(RELEASE / "auditwheel", "show", wheel(machine))
-    allowed = re.search(r'constrains the platform tag to "(manylinux_\d+_\d+_\w+)"', " ".join(told.split()))
-    assert allowed, told
-    assert allowed[1] == f"manylinux_2_28_{machine}", told
+    output = run(RELEASE / "auditwheel", "show", wheel(machine))
+    allowed = re.search(r'constrains the platform tag to "(manylinux_\d+_\d+_\w+)"', " ".join(output.split()))
+    assert allowed, output
+    assert allowed[1] == f"manylinux_2_28_{machine}", output
 
 
 @pytest.mark.parametrize("machine", MACHINES)

@@ -39,8 +39,8 @@ def test_with_torch(version: str, tmp_path: Path) -> None:
         tmp_path / "env", INTERPRETERS[version], wheel(), f"weft-lab[demo] @ file://{laboratory_wheel()}"
     )
     train = ROOT / "examples" / "launchers" / "train.py"
-    told = run(programs / "torchrun", "--standalone", "--nproc-per-node", "2", train, cwd=tmp_path)
-    assert "trained on 2 ranks of 1 hosts over weft" in told
+    output = run(programs / "torchrun", "--standalone", "--nproc-per-node", "2", train, cwd=tmp_path)
+    assert "trained on 2 ranks of 1 hosts over weft" in output
     run(programs / "weft", "demo", "--ranks", "2", "--epochs", "4", cwd=tmp_path)
     assert {path.name for path in (tmp_path / "weft-demo").iterdir()} == {"weft.json", "gloo.json", "demo.png"}
 
@@ -64,5 +64,5 @@ def test_the_wheel_for_aarch64_runs_under_an_emulator(tmp_path: Path) -> None:
     ]
     run(UV, "pip", "install", "--quiet", *target, "--target", site, wheel("aarch64"))
     emulator = f"qemu-aarch64 -cpu max -L {EMULATED}"
-    told = run(*emulator.split(), interpreter, SMOKE, EMULATOR=emulator, PYTHONPATH=str(site))
-    assert told.count(" of 2 on aarch64") == 2, told
+    output = run(*emulator.split(), interpreter, SMOKE, EMULATOR=emulator, PYTHONPATH=str(site))
+    assert output.count(" of 2 on aarch64") == 2, output

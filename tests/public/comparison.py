@@ -47,7 +47,7 @@ class ComparedSuite:
         return [difference for difference in self.only_weft_fails if not difference.reason]
 
     def report(self) -> str:
-        """What to print."""
+        """Returns the printed report."""
         lines = [
             f"{self.name}: {self.tests} tests, {self.passed_weft} pass with weft, {self.passed_gloo} with Gloo, "
             f"{self.failed_both} fail with both; {self.failed_early} fail before they make a group"

@@ -20,7 +20,7 @@ class Suite:
 
     name: str
     what: str
-    """What it is, with its version, for the page."""
+    """Its description, with its version, for the page."""
     run: _Run
     """Runs it with one backend."""
 

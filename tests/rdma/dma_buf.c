@@ -1,8 +1,8 @@
 /* An RDMA library that takes memory of other devices (dma-buf), for adapters that do not, such as
-   Soft-RoCE: preloaded, it answers whoever looks up `ibv_reg_dmabuf_mr`. The file must be one that
-   can be mapped, as those of the emulated CUDA driver are: what the adapter is told to register is
-   a mapping of its own, under the address that the caller names. So the adapter really reads by the
-   file, whatever lies at that address in the process. */
+   Soft-RoCE: preloaded, it answers every lookup of `ibv_reg_dmabuf_mr`. The file must be one that
+   can be mapped, as those of the emulated CUDA driver are: the adapter registers a mapping of this
+   library, under the address that the caller names. So the adapter really reads by the file, not
+   the process's memory at that address. */
 
 #define _GNU_SOURCE
 #include <dlfcn.h>

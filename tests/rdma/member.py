@@ -76,7 +76,9 @@ def forked_reader(handle: weft.Registration, array: np.ndarray) -> int:
 
 
 def lost(rank: int, size: int, address: str) -> None:
-    """The last rank dies in the middle of a run of sums; the others must be told who is lost."""
+    """The last rank dies in the middle of a run of sums; the others must get an error that names
+    it.
+    """
     group = weft.init(rank, size, address=address, timeout=TIMEOUT_S, transport="rdma")
     values = np.ones(200_000, np.float32)
     group.all_reduce(values)

@@ -27,7 +27,7 @@ def free_port() -> int:
 
 
 def check(task: str, size: int, deadline_s: float, meetings: int = 1, killed: int | None = None) -> None:
-    """Runs a task on so many ranks; all must end well, but for the one that kills itself."""
+    """Runs a task on this many ranks; all must end well, except for the one that kills itself."""
     print(f"--- {task}, {size} ranks", flush=True)
     addresses = [f"127.0.0.1:{free_port()}" for _ in range(meetings)]
     command = [sys.executable, str(MEMBER), task]
@@ -44,7 +44,7 @@ def check(task: str, size: int, deadline_s: float, meetings: int = 1, killed: in
 
 
 def check_doctor() -> None:
-    """What the doctor finds of RDMA: the transport works, and each device has a port."""
+    """Checks the doctor's findings about RDMA: the transport works, and each device has a port."""
     print("--- weft doctor", flush=True)
     found = {finding.subject: finding for finding in diagnosis.rdma()}
     for subject in ("transport rdma", "RDMA port rxe0:1", "RDMA port rxe1:1"):
@@ -57,11 +57,11 @@ def check_devices(taken: bool) -> None:
     """Memory of emulated GPUs: sent from where it lies if adapters take it, and staged if not."""
     check(f"devices_{'taken' if taken else 'refused'}", 2, 300, meetings=2)
     os.environ["WEFT_CUDA_DRIVER"] = str(library())
-    told = diagnosis.graphics_processors().text
-    print(told, flush=True)
+    text = diagnosis.graphics_processors().text
+    print(text, flush=True)
     for adapter in ("rxe0", "rxe1"):
-        if f"{adapter} {'takes it' if taken else 'refuses it: Operation not supported'}" not in told:
-            raise SystemExit(f"weft doctor does not tell whether {adapter} takes memory of GPUs")
+        if f"{adapter} {'takes it' if taken else 'refuses it: Operation not supported'}" not in text:
+            raise SystemExit(f"weft doctor does not say whether {adapter} takes memory of GPUs")
 
 
 if __name__ == "__main__":

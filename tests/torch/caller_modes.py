@@ -11,7 +11,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 Made = Any
-"""What an operation returns or has written: tensors, objects, or lists of them."""
+"""Results of an operation, returned or written: tensors, objects, or lists of them."""
 
 ELEMENTS = 6
 
@@ -47,7 +47,7 @@ class Operation:
     inputs: Callable[[int, int], Any]
     """By rank and number of ranks."""
     run: Callable[[dist.ProcessGroup, Any], Made]
-    """What it has made; waits for it."""
+    """Waits for the operation and returns its results."""
 
 
 def _waited(work: Any, made: Made) -> Made:

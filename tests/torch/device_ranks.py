@@ -24,8 +24,8 @@ def run(script: str, deadline_s: float, *arguments: str) -> None:
     ]
     try:
         for rank in ranks:
-            told, _ = rank.communicate(timeout=deadline_s)
-            assert rank.returncode == 0 and told.endswith("passed\n"), told
+            output, _ = rank.communicate(timeout=deadline_s)
+            assert rank.returncode == 0 and output.endswith("passed\n"), output
     finally:
         for rank in ranks:
             rank.kill()

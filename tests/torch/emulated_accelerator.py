@@ -4,7 +4,7 @@ torch itself takes them for tensors of the CPU and computes with them at once; w
 it would a GPU's. So a test that computes with a result first synchronizes the stream.
 
 As a generic accelerator, the device has no driver that weft knows, but what torch has for all: its
-streams do at once what they are given, and tell so a moment later.
+streams execute work immediately, and report its completion a moment later.
 """
 
 from __future__ import annotations

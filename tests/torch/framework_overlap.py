@@ -19,7 +19,7 @@ RATE, BATCH, EPOCHS, ACCUMULATED, NORM = 0.05, 4, 6, 2, 0.5
 
 
 def plain_training(make: Any) -> nn.Module:
-    """What all of the below do: accumulation, clipping, and a scheduler that halves the rate."""
+    """The reference training: accumulation, clipping, and a scheduler that halves the rate."""
     model = network()
     optimizer = make(model.parameters(), lr=RATE)
     scheduler = torch.optim.lr_scheduler.StepLR(optimizer, step_size=6, gamma=0.5)

@@ -77,7 +77,7 @@ def train_with_lightning() -> None:
 def train_with_accelerate() -> None:
     from accelerate import Accelerator
 
-    dist.init_process_group("weft")  # or else Accelerate takes Gloo, whatever backend is asked for
+    dist.init_process_group("weft")  # or else Accelerate takes Gloo, regardless of the backend requested
     accelerator = Accelerator(cpu=True)
     model = network()
     optimizer = torch.optim.Adam(model.parameters(), lr=0.05)

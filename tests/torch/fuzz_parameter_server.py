@@ -32,7 +32,7 @@ from weft.torch.parameter_server.shard import Shard
 MIB = 1 << 20
 TENSOR_BYTES_MAX = 4096
 CHECKED_EVERY = 200
-"""After so many requests a service is compared with its journal, and a new one begins."""
+"""After this many requests a service is compared with its journal, and a new one begins."""
 NASTY = [
     *(None, True, False, "", "x", "0.0", "table words", "\ud800", "a" * 5000, [], {}, [[]], {"": {}}),
     *(0, 1, -1, 2, 2**31, 2**62, 2**63, 2**64, -(2**63), 10**400, 0.5, -0.0, 1e308, float("nan"), float("inf")),
@@ -51,7 +51,7 @@ def job(optimizer: str = "adam") -> dict:
 
 
 def inputs(draw: random.Random) -> list[messages.Message]:
-    """What a shard is given in a short run of two workers."""
+    """Returns the inputs of a shard in a short run of two workers."""
     torch.manual_seed(draw.randrange(2**32))
     found: list[messages.Message] = [({"kind": "plan", **job(draw.choice(["adam", "sgd", "adagrad"]))}, [])]
     found += [({"kind": "join", "worker": worker}, []) for worker in "xy"]
@@ -347,7 +347,7 @@ WHOLE_SHARDS = ("journals", "snapshots")
 """Each input of these makes a shard and its optimizers, so they get a hundredth of the runs."""
 
 
-def run(target: str, runs: int, seed: int, tell: Callable[[str], object] = lambda _: None) -> None:
+def run(target: str, runs: int, seed: int, report: Callable[[str], object] = lambda _: None) -> None:
     """Runs a target; a failure names the seed of its input."""
     tested, begun = TARGETS[target](), time.monotonic()
     random.seed(seed)
@@ -359,7 +359,7 @@ def run(target: str, runs: int, seed: int, tell: Callable[[str], object] = lambd
             error.add_note(f"target {target}, seed {seed}, input {count}")
             raise
         if (count + 1) % 100_000 == 0:
-            tell(f"{target}: {count + 1} inputs, {(count + 1) / (time.monotonic() - begun):.0f} per second")
+            report(f"{target}: {count + 1} inputs, {(count + 1) / (time.monotonic() - begun):.0f} per second")
 
 
 def main() -> None:

@@ -1,6 +1,6 @@
-"""A rank of a job on whatever accelerator torch has here, in one process for each rank.
+"""A rank of a job on the accelerator that torch has here, in one process for each rank.
 
-Nothing is known of the device but what torch says of all: it may be one out of torch's tree, such
+The device is used only through torch's generic interface: it may be one out of torch's tree, such
 as PyTorch's own simulated one, OpenReg.
 """
 

@@ -31,7 +31,7 @@ def main() -> None:
 
 
 def is_same(name: str) -> bool:
-    """Trains a network in both ways, by one plan, and tells whether the parameters are equal."""
+    """Trains a network in both ways, by one plan, and returns whether the parameters are equal."""
     network = NETWORKS[name]
     torch.manual_seed(0)
     net = network.make()

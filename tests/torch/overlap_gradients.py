@@ -203,7 +203,7 @@ class Hiding(nn.Module):
 
 @feature
 def hidden_outputs(setup: Setup, rank: int) -> Result:
-    """Nothing tells of the beginning of a backward but its first gradient."""
+    """Only its first gradient shows that a backward pass has begun."""
     model, optimizer = setup(Hiding(branches(rank)))
     for step, (inputs, targets) in enumerate(batches(rank)):
         if step % 3 == 0:

@@ -56,7 +56,7 @@ def batch_normalization_over_ranks(setup: Setup, rank: int) -> Result:
 
 
 class Reused(nn.Module):
-    """A module used twice, tied parameters, and uses that no call of a module tells of."""
+    """A module used twice, tied parameters, and uses without a call of a module."""
 
     def __init__(self) -> None:
         super().__init__()

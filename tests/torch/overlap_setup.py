@@ -1,4 +1,4 @@
-"""What training loops do, overlapped or not: model and optimizer, data, results.
+"""Parts of training loops, overlapped or not: model and optimizer, data, results.
 
 A feature takes what makes model and optimizer, and the rank, trains, and returns what is compared.
 """

@@ -43,7 +43,7 @@ WRAPPINGS: dict[str, Wrapping] = {"ddp": _ddp, "parallel": _parallel, "overlappe
 
 @dataclass(frozen=True)
 class Recipe:
-    """What is trained."""
+    """The training job."""
 
     wrapping: str = "ddp"
     every: int = 1
@@ -62,7 +62,7 @@ class Death:
 
 @dataclass
 class Outcome:
-    """What a survivor tells."""
+    """The report of a survivor."""
 
     hash: str = ""
     parts: list[tuple[int, list[int]]] = field(default_factory=list)
@@ -86,7 +86,7 @@ class Training:
         self.scheduler = torch.optim.lr_scheduler.StepLR(self.optimizer, 2, 0.9)
         self.mode = PowerSGD(rank=2) if recipe.with_mode else None
         self.at: Callable[[str, int], None] = lambda _place, _step: None
-        """Told of each place that a step comes to."""
+        """Called at each place of a step."""
 
     @property
     def parts(self) -> list[Any]:
@@ -154,7 +154,7 @@ def train_with_deaths(recipe: Recipe, rank: int, deaths: list[Death]) -> Outcome
 
 
 def recovered(training: Training, recovery: weft.torch.Recovery, rank: int) -> Outcome:
-    """Trains to the end; the survivors tell the same."""
+    """Trains to the end; the survivors report the same."""
     outcome = Outcome()
 
     def train(recovery: weft.torch.Recovery) -> None:

@@ -21,11 +21,11 @@ def test_ranks_meet_though_their_hosts_count_restarts_differently() -> None:
     for counts in (("0", "0"), ("1", "0")):
         ranks = [start(rank, store.port, restarts) for rank, restarts in enumerate(counts)]
         try:
-            told = [rank.communicate(timeout=DEADLINE_S)[0] for rank in ranks]
+            outputs = [rank.communicate(timeout=DEADLINE_S)[0] for rank in ranks]
         finally:
             for rank in ranks:
                 rank.kill()
-        assert told == ["[3.0, 3.0]\n"] * 2
+        assert outputs == ["[3.0, 3.0]\n"] * 2
 
 
 def start(rank: int, port: int, restarts: str) -> subprocess.Popen[str]:

@@ -197,7 +197,7 @@ def own_functions_job(rank: int, _size: int, name: str) -> None:
 
 
 def no_memory_job(rank: int, size: int) -> None:
-    """Tensors without memory are refused by name, whatever the call, before anything is sent."""
+    """Tensors without memory are refused by name, in any call, before anything is sent."""
     freed = vector(rank)
     freed.untyped_storage().resize_(0)
     group = dist.group.WORLD

@@ -21,8 +21,8 @@ OPERATIONS = {
 
 
 def values(rank: int, length: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
-    """What a rank contributes: small whole numbers, so that every order of summation gives the
-    same.
+    """Returns the contribution of a rank: small whole numbers, so that every order of summation
+    gives the same.
     """
     return ((torch.arange(length) * (rank + 3)) % 4 + 1).to(dtype)
 

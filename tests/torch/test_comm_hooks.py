@@ -204,7 +204,7 @@ class Opening(weft.torch.modes.Mode):
 
 
 def overlap_job(_rank: int, size: int, kind: str) -> None:
-    """What follows the first bucket's first operation runs while a later layer waits for it."""
+    """Operations after the first bucket's first one run while a later layer waits for it."""
     torch.manual_seed(1)
     first, second, third = (torch.nn.Linear(64, 64, bias=False) for _ in range(3))
 
@@ -295,7 +295,9 @@ def exchange_job(rank: int, _size: int) -> None:
 
 
 def death_job(rank: int, _size: int) -> str:
-    """A rank dies while the others' callbacks wait for it: told by its own exception, no hang."""
+    """A rank dies while the others' callbacks wait for it: reported by its own exception, no
+    hang.
+    """
     died = False
 
     def hook(_state: None, bucket: dist.GradBucket) -> Future[Tensor]:

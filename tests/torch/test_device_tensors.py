@@ -78,7 +78,7 @@ def messages(rank, size, accelerator):
 
 
 def handles(_, size):
-    """Handles do not wait for the device, and tell its state."""
+    """Handles do not wait for the device, and report its state."""
     with emulated_accelerator() as accelerator:
         tensor = accelerator.put(torch.ones(300_000))
         dist.all_reduce(tensor)  # makes what is needed, with the other ranks
@@ -98,7 +98,7 @@ def handles(_, size):
 
 
 def queued_handles(rank, size):
-    """Without a driver, handles wait for the host's part, and tell its state."""
+    """Without a driver, handles wait for the host's part, and report its state."""
     with emulated_accelerator(generic=True) as accelerator:
         tensor, other = accelerator.put(torch.ones(300_000)), torch.zeros(1)
         dist.all_reduce(tensor)  # makes what is needed, with the other ranks
@@ -132,10 +132,10 @@ def queued_handles(rank, size):
 
 
 def refusals(_, size):
-    """What cannot be done is told before anything is under way."""
+    """Unsupported calls are refused before anything has started."""
     with emulated_accelerator() as accelerator:
         tensor = accelerator.put(torch.ones(6))
-        told = []
+        messages = []
         accelerator.emulated.capture(accelerator.stream, True)
         for call in (
             lambda: dist.all_reduce(tensor),
@@ -144,36 +144,38 @@ def refusals(_, size):
             try:
                 call()
             except Exception as error:
-                told.append(str(error))
+                messages.append(str(error))
         accelerator.emulated.capture(accelerator.stream, False)
         dist.all_reduce(tensor)
         accelerator.synchronize()
         assert (tensor == size).all()
         close_devices()
-        return told
+        return messages
 
 
 def wrong_arguments(rank, size, generic):
-    """A mistake that the host finds is told to all ranks, and breaks what is for devices."""
+    """A mistake that the host detects is reported to all ranks, and breaks operations on
+    devices.
+    """
     with emulated_accelerator(generic=generic) as accelerator:
         dist.all_reduce(accelerator.put(torch.ones(3)))
-        told = ""
+        message = ""
         try:
             outputs = [accelerator.put(torch.ones(3 + (rank == 0))) for _ in range(size)]
             dist.all_gather(outputs, accelerator.put(torch.ones(3)), async_op=True).wait(timedelta(seconds=20))
             dist.all_reduce(accelerator.put(torch.ones(3)), async_op=True).wait(timedelta(seconds=20))
         except weft.Error as error:
-            told = f"{type(error).__name__}: {error}"
+            message = f"{type(error).__name__}: {error}"
         close_devices()
         assert accelerator.emulated.registered_bytes == 0
         tensor = torch.ones(3)
         dist.all_reduce(tensor)
         assert (tensor == size).all()
-        return told
+        return message
 
 
 def dies(rank, size, generic):
-    """The last rank's process ends: the others are told by the next call, and streams end."""
+    """The last rank's process ends: the others get an error from the next call, and streams end."""
     with emulated_accelerator(generic=generic) as accelerator:
         tensor = accelerator.put(torch.ones(500_000))
         dist.all_reduce(tensor)
@@ -266,10 +268,10 @@ def test_wrong_arguments(workers, generic):
 
 
 def test_unsupported_tensors_are_refused(workers):
-    for told in workers.run(2, refusals):
-        assert len(told) == 2
-        assert "is being captured into a CUDA graph" in told[0]
-        assert "some tensors of the call lie on the CPU and some on a device" in told[1]
+    for messages in workers.run(2, refusals):
+        assert len(messages) == 2
+        assert "is being captured into a CUDA graph" in messages[0]
+        assert "some tensors of the call lie on the CPU and some on a device" in messages[1]
 
 
 @BOTH_WAYS

@@ -18,12 +18,12 @@ def test_elastic_restart(tmp_path: Path) -> None:
 
 
 def torchrun(arguments: list[str]) -> str:
-    """What two ranks print; everything that was started has ended."""
+    """Returns the output of two ranks; everything that was started has ended."""
     return finished(["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", *arguments])
 
 
 def finished(arguments: list[str]) -> str:
-    """What a Python program and its processes print; all of them have ended."""
+    """Returns the output of a Python program and its processes; all of them have ended."""
     process = subprocess.Popen(
         [sys.executable, *arguments],
         stdout=subprocess.PIPE,

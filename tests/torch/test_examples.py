@@ -44,13 +44,13 @@ def test_surviving_training_continues_under_separate_agents() -> None:
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
     ) for node in range(3)]  # fmt: skip
     try:
-        told = [agent.communicate(timeout=DEADLINE_SECONDS)[0] for agent in agents]
+        outputs = [agent.communicate(timeout=DEADLINE_SECONDS)[0] for agent in agents]
     finally:
         for agent in agents:
             agent.send_signal(signal.SIGTERM)  # which it hands on to its rank
             agent.wait()
-    assert [agent.returncode for agent in agents] == [1, 0, 0], told
-    check_ends("".join(told), {1: 0, 2: 1})
+    assert [agent.returncode for agent in agents] == [1, 0, 0], outputs
+    check_ends("".join(outputs), {1: 0, 2: 1})
 
 
 def check_ends(text: str, ranks: dict[int, int]) -> None:

@@ -36,7 +36,9 @@ EXECUTING = {
 }
 OBJECTS = ("all_gather_object", "gather_object", "broadcast_object_list", "scatter_object_list", "recv_object_list")
 WRITES_ONLY = ("tracing/analyzer.py",)
-"""What makes pickles of this job's own records for a program of PyTorch's, and reads none."""
+"""Modules that write pickles of this job's own records for a program of PyTorch's, and read
+none.
+"""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -64,7 +64,7 @@ def odd_call_job(rank: int, size: int) -> str:  # noqa: ARG001
     x = torch.ones(1000)
     for _ in range(5):
         dist.all_reduce(x)
-    # Both others have called, so that both records tell so, before rank 2 spoils it.
+    # Both others have called, so both records contain it, before rank 2 spoils it.
     if rank == 2:
         store.wait(["called by 0", "called by 1"])
     try:

@@ -1,4 +1,4 @@
-"""What a program sees of a group of Gloo's, before and after it has one of weft's: the same."""
+"""Tests that a group of Gloo's behaves the same before and after a program has one of weft's."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ def beside_job(rank: int, _size: int) -> None:
 
 
 def of_handle_within_a_mode(ours: ProcessGroup, other: ProcessGroup, rank: int) -> None:
-    """A handle of weft's is that of the call, whatever is called within it."""
+    """A handle of weft's is that of the call, regardless of calls within it."""
     for counted, by_method in itertools.product((ours, other), (False, True)):
         with Counted(counted, rank, by_method):
             work = ours.allreduce([vector(rank)])

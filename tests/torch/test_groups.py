@@ -97,7 +97,7 @@ def test_autoload() -> None:
 
 
 def configured_schedule_job(rank: int, size: int) -> None:
-    """An algorithm of one's own is forced by configuration; a smaller group does without."""
+    """A user's own algorithm is forced by configuration; a smaller group ignores it."""
     with tempfile.TemporaryDirectory() as directory, pytest.MonkeyPatch.context() as patch:
         path = Path(directory, "mine.txt")
         plan("two-shot", CallShape("all-reduce", ranks=size)).schedule.save(path)
@@ -262,7 +262,7 @@ def death_job(rank: int, size: int) -> str:
 
 
 def death_of_some_job(rank: int, size: int) -> str:
-    """Rank 1 of a group of two dies, rank 3 of the world: the other is told both numbers."""
+    """Rank 1 of a group of two dies, rank 3 of the world: the other's error has both numbers."""
     some = dist.new_group([1, 3])
     dist.all_reduce(torch.ones(10))
     let_others_come(rank, 3, range(size))

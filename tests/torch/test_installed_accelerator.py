@@ -1,4 +1,4 @@
-"""Test of the backend on whatever accelerator torch has here, such as PyTorch's OpenReg."""
+"""Test of the backend on the accelerator that torch has here, such as PyTorch's OpenReg."""
 
 import pytest
 import torch

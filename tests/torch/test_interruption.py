@@ -1,4 +1,4 @@
-"""Tests that Ctrl-C ends whatever waits for a rank that does not come."""
+"""Tests that Ctrl-C ends every wait for a rank that does not come."""
 
 from __future__ import annotations
 

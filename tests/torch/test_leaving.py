@@ -62,7 +62,7 @@ for _ in range({CYCLES}):
 
 
 def run(way: str, transport: str, elements: int) -> str:
-    """What rank 0 of two prints."""
+    """Returns the output of rank 0 of two."""
     ranks = start([PROGRAM, way, str(elements)], transport)
     try:
         return ranks[0].communicate(timeout=DEADLINE_S)[0]

@@ -15,7 +15,7 @@ import torch.distributed as dist
 from weft.bootstrap import endpoints
 
 PAGES_OF_A_GROUP = 32
-"""More than a group of two takes for operations of a few bytes, of whatever kind."""
+"""More than a group of two takes for operations of a few bytes of any kind."""
 DEADLINE_SECONDS = 20.0
 
 
@@ -105,7 +105,7 @@ def overlapping_job(rank: int, size: int) -> None:
 
 
 def use(group: dist.ProcessGroup, members: list[int], elements: int, first: float) -> None:
-    """One of several operations on so many elements."""
+    """One of several operations on this many elements."""
     tensor = torch.full((elements,), float(dist.get_rank(group)))
     expected = float(sum(range(len(members))))
     if first < 0.3:
@@ -142,7 +142,9 @@ def pool_used() -> int:
 
 
 def pool_used_together() -> int:
-    """What is in use while no rank goes on: one that does makes others grant memory."""
+    """Returns the memory in use while no rank continues: one that does makes others grant
+    memory.
+    """
     dist.barrier()
     used = pool_used()
     dist.barrier()

@@ -133,7 +133,7 @@ def micro_batches(rank: int, step: int) -> list[Gradients]:
 
 
 def expected(rank: int, name: str, layouts: list[list[list[str]]]) -> tuple[list[Gradients], Gradients]:
-    """What the mode delivers without a model, and what is left for `flush`."""
+    """Returns the mode's results without a model, and those left for `flush`."""
 
     def summed(step: int) -> Gradients:
         total = {key: torch.zeros(shape) for key, shape in SHAPES.items()}
@@ -334,7 +334,7 @@ class Faulty(modes.Mode):
 
 
 def fault_job(rank: int, size: int, later: bool) -> None:
-    """All ranks are told, long before the group's timeout."""
+    """All ranks get an error, long before the group's timeout."""
     model, optimizer = Setup(overlapped=True, mode=lambda: Faulty(later))(mlp(rank))
     train(model, optimizer, rank, 4)
     began = time.monotonic()
@@ -346,8 +346,8 @@ def fault_job(rank: int, size: int, later: bool) -> None:
         with pytest.raises(weft.Error):
             use()
     store = dist.distributed_c10d._get_default_store()
-    store.set(f"told {rank}", "")  # a rank that left would be the reason to those not told yet
-    store.wait([f"told {other}" for other in range(size)])
+    store.set(f"failed {rank}", "")  # a rank that left would be the reason for those without an error yet
+    store.wait([f"failed {other}" for other in range(size)])
 
 
 def death_job(rank: int, size: int) -> str:
@@ -381,9 +381,9 @@ def timeout_job(rank: int, size: int) -> None:
         optimizer.step()
         with pytest.raises(weft.Timeout, match="rank 1"):
             model(torch.ones(SAMPLES, INPUTS))
-        store.set("told", "")
+        store.set("failed", "")
     else:
-        store.get("told")
+        store.get("failed")
         with pytest.raises(weft.Error):
             loss.backward()
             model.state_dict()

@@ -59,7 +59,7 @@ class Case:
     owned: Sequence[str] = ()
     """Residuals of averages, not of contributions."""
     nbytes: Callable[[int, int], list[tuple[str, int]]] | None = None
-    """What a step of one 40 x 30 matrix hands over, by the number of ranks and the step."""
+    """The bytes of a step of one 40 x 30 matrix, by the number of ranks and the step."""
 
 
 def words(count: int, width: int) -> Callable[[int, int], list[tuple[str, int]]]:
@@ -187,7 +187,7 @@ def steps(
     layout: Sequence[Sequence[str]] = LAYOUT,
     drive: Callable[[list[Stages]], None] = lambda buckets: [run(stages) for stages in buckets],
 ) -> list[Gradients]:
-    """What the mode delivers in each step. `drive` brings all buckets' stages to their end."""
+    """Returns the mode's results of each step. `drive` completes all buckets' stages."""
     delivered = []
     for given in inputs:
         buckets = []
@@ -245,7 +245,9 @@ def check_exact_without_compression(case: Case, communication: Communication) ->
 
 
 def check_conservation(case: Case, communication: Communication) -> None:
-    """What was applied and what remains is what came in, also where parameters change buckets."""
+    """Applied and remaining gradients sum up to the inputs, also where parameters change
+    buckets.
+    """
     if case.residuals is None:
         return
     mode, size = case.make(), communication.size
@@ -295,7 +297,7 @@ def check_zero(case: Case, communication: Communication) -> None:
 
 
 def check_not_finite(case: Case, communication: Communication) -> None:
-    """One element on one rank is seen by all, at most a step later, and not for ever."""
+    """One element on one rank is seen by all, at most a step later, and not forever."""
     for value in (torch.nan, torch.inf, -torch.inf):
         inputs = [gradients(communication.rank, step) for step in range(12)]
         if communication.rank == communication.size - 1:

@@ -128,7 +128,7 @@ def gloo_job(rank: int, size: int) -> None:
 
 
 def options_job(rank: int, _size: int, options: dict[str, Any]) -> None:
-    """Whatever plan was learned, its replay without overlap from a checkpoint gives the same."""
+    """The replay of any learned plan without overlap from a checkpoint gives the same."""
     model, optimizer = Setup(overlapped=True)(mlp(rank), replan_after=3, **options)
     train(model, optimizer, rank, 6)
     plan = weft.torch.BucketPlan.from_json(model.plan.to_json())

@@ -102,7 +102,7 @@ def death_job(rank: int, size: int) -> str:
 
 
 def timeout_job(rank: int, size: int) -> None:
-    """A step's averages time out; whoever needs one is told, the next forward for one."""
+    """A step's averages time out; each use of one raises, such as the next forward."""
     group = dist.new_group(list(range(size)))
     model = weft.torch.DataParallel(mlp(rank), process_group=group, fusion="none")
     optimizer = weft.torch.Overlapped(torch.optim.SGD(model.parameters(), lr=0.01), model)
@@ -118,9 +118,9 @@ def timeout_job(rank: int, size: int) -> None:
             model(torch.ones(SAMPLES, INPUTS))
         with pytest.raises(weft.Error, match="load a checkpoint"):
             model.state_dict()
-        store.set("told", "")
+        store.set("failed", "")
     else:
-        store.get("told")
+        store.get("failed")
         with pytest.raises(weft.Error):
             loss.backward()
             model.state_dict()

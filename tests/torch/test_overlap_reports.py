@@ -1,4 +1,4 @@
-"""Tests of what a model tells of its communication: report, trace, picture."""
+"""Tests of a model's reports about its communication: report, trace, picture."""
 
 from __future__ import annotations
 

@@ -96,7 +96,7 @@ def together(*jobs):
 
 
 def trained(addresses, count, steps, optimizer=SGD, make=model, **options):
-    """What parameters `count` workers end with."""
+    """Returns the final parameters of `count` workers."""
     models = [make() for _ in range(count)]
 
     def work(number):
@@ -282,8 +282,8 @@ def test_unbounded_worker_never_waits_and_reports_staleness():
             slow.wait()
             (statistics,) = fast.statistics()
         slow.close()
-    told = {worker.split("/")[0]: counts for worker, counts in statistics["staleness"].items()}
-    assert told == {"fast": {"0": 5}, "slow": {"5": 1}}
+    staleness = {worker.split("/")[0]: counts for worker, counts in statistics["staleness"].items()}
+    assert staleness == {"fast": {"0": 5}, "slow": {"5": 1}}
 
 
 def test_the_rate_of_a_stale_push_is_divided():

@@ -93,7 +93,7 @@ def unwaited_sends_job(rank: int, _size: int) -> None:
 
 
 def any_source_job(rank: int, size: int) -> None:
-    """Who has sent is known, whether one waits or polls."""
+    """The sender is known, after waiting and after polling."""
     if rank == 0:
         for receive in (waited, polled, with_recv):
             senders = [receive(torch.tensor([-1]), 3) for _ in range(size - 1)]

@@ -41,7 +41,7 @@ def refused_job(_rank: int, size: int) -> None:
     for level in ("high", 1.5, True, 2**31):
         with pytest.raises(weft.ArgumentError, match="priority="), weft.torch.priority(level):
             pass
-    # Ranks that differ are told so.
+    # Ranks that differ get an error.
     tensor = torch.ones(10)
     with pytest.raises(weft.Desync, match="priority"), weft.torch.priority(_rank):
         dist.all_reduce(tensor)

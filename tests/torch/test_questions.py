@@ -52,7 +52,7 @@ SELDOM = {
 }
 """How to ask what takes arguments."""
 ELSEWHERE = {"abort", "shutdown", "split", "split_group", "allreduce_sparse", "monitored_barrier"}
-"""What other tests call: they end the group, make another one, or need sparse tensors."""
+"""Methods that other tests call: they end the group, make another one, or need sparse tensors."""
 OF_THE_CLASS = {"BackendType", "Options", "unbox", "_register_backend", "_set_default_backend"} | {
     "_set_group_desc",
     "_set_group_name",
@@ -84,7 +84,7 @@ def _device(one: Any) -> tuple[torch.device, ...]:
 
 
 def questions(kind: type) -> list[str]:
-    """What objects of torch's class have, but operations, which have their own tests."""
+    """Returns the attributes of torch's class, except operations, which have their own tests."""
     operations = {part.strip() for name in METHODS for part in name.split(",")}
     names = {name for name in dir(kind) if not name.startswith("__") and not name.startswith("_pybind11")}
     return sorted(names - operations - ELSEWHERE - OF_THE_CLASS)

@@ -135,14 +135,14 @@ def check(workers: Any, size: int, recipe: Recipe, deaths: list[Death], lost: in
     No more steps than `lost` are computed again.
     """
     outcomes = workers.run(size, death_job, recipe, deaths, dying={death.rank for death in deaths})
-    told = outcomes[0]
-    assert all(outcome == told for outcome in outcomes), outcomes
-    assert told.parts[1][0] + lost > deaths[0].step
+    first_outcome = outcomes[0]
+    assert all(outcome == first_outcome for outcome in outcomes), outcomes
+    assert first_outcome.parts[1][0] + lost > deaths[0].step
     states: dict[int, Any] = dict.fromkeys(range(size))
-    for (first, members), (end, _) in pairwise([*told.parts, (STEPS, [])]):
+    for (first, members), (end, _) in pairwise([*first_outcome.parts, (STEPS, [])]):
         ended = workers.run(len(members), plain_job, recipe, [states[rank] for rank in members], first, end)
         states = {rank: state for rank, (_, state) in zip(members, ended, strict=True)}
-    assert told.hash == ended[0][0], told
+    assert first_outcome.hash == ended[0][0], first_outcome
 
 
 def death_job(rank: int, _size: int, recipe: Recipe, deaths: list[Death]) -> Outcome:
@@ -154,7 +154,9 @@ def plain_job(rank: int, _size: int, recipe: Recipe, states: list[Any], first: i
 
 
 def half_voted_job(rank: int, _size: int) -> Outcome:
-    """Rank 1 does not hear that all have prepared step 5; the others go on with the next one."""
+    """Rank 1 does not learn that all have prepared step 5; the others continue with the next
+    one.
+    """
     training = Training(Recipe())
     recovery = weft.torch.Recovery(*training.parts)
     keep, failed = recovery._keep, []
@@ -283,9 +285,9 @@ def too_few_job(rank: int, _size: int) -> str:
             die()
 
     training.at = at
-    with pytest.raises(weft.Error) as told:
+    with pytest.raises(weft.Error) as caught:
         recovered(training, recovery, rank)
-    return str(told.value)
+    return str(caught.value)
 
 
 def failing_again_job(_rank: int, _size: int) -> None:

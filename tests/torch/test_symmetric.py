@@ -268,7 +268,7 @@ def lent_job(rank: int, size: int) -> None:
 
 
 def kept_on_one_rank_job(rank: int, _size: int) -> None:
-    """What one rank keeps longer, no rank gets again; all use the same blocks nevertheless."""
+    """A block that one rank keeps is reused by no rank; all use the same blocks nevertheless."""
     kept = []
     for number in range(20):
         x = lend().fill_(number)

@@ -59,7 +59,7 @@ def over_tcp(size: int, **variables: str) -> Iterator[dist.ProcessGroup]:
 
 
 def gradients(model: DistributedDataParallel, rank: int) -> torch.Tensor:
-    """What DDP leaves of one step."""
+    """Returns DDP's gradients of one step."""
     inputs, labels = batch("mlp", torch.Generator().manual_seed(rank))
     model.zero_grad()
     cross_entropy(model(inputs), labels).backward()

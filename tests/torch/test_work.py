@@ -62,7 +62,7 @@ def order_job(rank: int, size: int) -> None:
 
 
 def facts_job(rank: int, _size: int) -> None:
-    """What a handle tells about its operation."""
+    """A handle's information about its operation."""
     first, second = dist.all_reduce(torch.ones(3), async_op=True), dist.broadcast(torch.ones(3), 0, async_op=True)
     assert (first._get_sequence_number(), second._get_sequence_number()) == (1, 2)
     message = dist.isend(torch.ones(3), 1) if rank == 0 else dist.irecv(torch.ones(3), 0)
@@ -199,8 +199,8 @@ def timeout_job(rank: int, _size: int) -> None:
 
 
 def failure_job(rank: int, size: int) -> None:
-    """What went wrong is told by every way to ask, with weft's type; a future's own wait has
-    torch's, and the text.
+    """Every query reports the failure with weft's type; a future's own wait has torch's, and the
+    text.
     """
     group = dist.new_group(list(range(size)))
     backend_of(group).set_timeout(timedelta(seconds=0.3))

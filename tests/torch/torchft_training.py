@@ -23,7 +23,7 @@ SECONDS = timedelta(seconds=30)
 
 
 def replica(number: int, lighthouse: str, said: Any) -> None:
-    """Trains until the job has done its steps, and tells how."""
+    """Trains until the job has done its steps, and reports the result."""
     store = dist.TCPStore("localhost", 0, is_master=True, wait_for_workers=False)
     torch.manual_seed(number)  # torchft copies one replica's state to the others
     net = nn.Sequential(nn.Linear(6, 16), nn.Tanh(), nn.Linear(16, 2))
@@ -78,16 +78,15 @@ def main() -> int:
     for process in processes:
         process.join()
     lighthouse.shutdown()
-    told = []
+    reported = []
     while not said.empty():
-        told.append(said.get())
+        reported.append(said.get())
     codes = [process.exitcode for process in processes]
-    hashes = {one[3] for one in told}
-    print(f"exit codes {codes}, told {sorted(told)}")
-    if len(told) == REPLICAS - 1 and len(hashes) == 1 and codes[KILLED] == -signal.SIGKILL:
-        print(
-            f"torchft: {len(told)} of {REPLICAS} replicas did {told[0][1]} steps, the last on {told[0][2]}, same bits"
-        )
+    hashes = {one[3] for one in reported}
+    print(f"exit codes {codes}, reported {sorted(reported)}")
+    if len(reported) == REPLICAS - 1 and len(hashes) == 1 and codes[KILLED] == -signal.SIGKILL:
+        _, steps, left, _ = reported[0]
+        print(f"torchft: {len(reported)} of {REPLICAS} replicas did {steps} steps, the last on {left}, same bits")
         return 0
     return 1
 

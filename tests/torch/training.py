@@ -29,7 +29,7 @@ def check_same(one: dict[str, Tensor], other: dict[str, Tensor]) -> None:
 
 
 def check_same_on_all_ranks(state: dict[str, Tensor]) -> None:
-    """As `agreement.check_same_on_all_ranks`, but for the statistics of BatchNorm."""
+    """As `agreement.check_same_on_all_ranks`, except for the statistics of BatchNorm."""
     kept = {key: value for key, value in state.items() if "running" not in key and "num_batches" not in key}
     agreement.check_same_on_all_ranks(kept, dist.get_world_size())
 

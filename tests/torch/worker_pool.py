@@ -90,27 +90,27 @@ class WorkerPool:
                 except EOFError:
                     answers[rank] = (False, "the process ended")
             if not ready or not all(done for done, _ in answers.values()):
-                # Others may wait for the rank that failed, for ever if weft has a defect.
+                # Others may wait for the rank that failed, forever if weft has a defect.
                 deadline = min(deadline, time.monotonic() + 10.0) if ready else 0.0
             if not ready:
                 for rank in missing.values():
-                    self._tell_stacks(self._workers[rank][0])
+                    self._dump_stacks(self._workers[rank][0])
                 answers |= dict.fromkeys(missing.values(), (False, "not done before the deadline"))
         return answers
 
     def _found_alive(self, rank: int) -> str:
-        """What a rank does that is to be dead; nothing if it is."""
+        """Returns the state of a rank that should be dead; empty if it is."""
         process, connection = self._workers[rank]
         try:
             if connection.poll(DYING_SECONDS):
                 return str(connection.recv()[1])
         except EOFError:
             return ""
-        self._tell_stacks(process)
+        self._dump_stacks(process)
         return f"it still runs, and its stacks are on standard error: {process.pid}"
 
     @staticmethod
-    def _tell_stacks(process: multiprocessing.process.BaseProcess) -> None:
+    def _dump_stacks(process: multiprocessing.process.BaseProcess) -> None:
         assert process.pid is not None, "a started process"
         os.kill(process.pid, signal.SIGUSR1)
         time.sleep(1.0)

@@ -260,8 +260,8 @@ def test_board_finds_the_slowest_rank(tmp_path: Path) -> None:
     children = [_child(path, rank) for rank in range(3)]
     codes = [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in children]
     assert codes == [0, 0, 0]
-    told = [(tmp_path / str(rank)).read_text() for rank in range(3)]
-    assert told[0] == told[1] == told[2]
+    results = [(tmp_path / str(rank)).read_text() for rank in range(3)]
+    assert results[0] == results[1] == results[2]
 
 
 def _child(path: Path, rank: int) -> int:

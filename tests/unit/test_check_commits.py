@@ -41,7 +41,7 @@ def test_subjects_that_are_right(subject: str) -> None:
     ],
 )
 def test_messages_that_break_a_rule(message: str, problem: str) -> None:
-    assert any(problem in told for told in check_commits.problems(message))
+    assert any(problem in found for found in check_commits.problems(message))
 
 
 def test_merges_need_no_body() -> None:
@@ -49,7 +49,7 @@ def test_merges_need_no_body() -> None:
 
 
 def git(directory: Path, *arguments: str) -> str:
-    """What git answers, whatever its user has configured."""
+    """Returns git's output, regardless of the user's configuration."""
     who = ["-c", "user.name=a", "-c", "user.email=a@example.org"]
     environment = {**os.environ, "GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1"}
     command = ["git", "-C", directory, *who, *arguments]
@@ -76,10 +76,10 @@ def test_commits_after_the_base_are_checked(repository: Path, capsys: pytest.Cap
     assert check_commits.main(repository) == 0
     git(repository, "commit", "--quiet", "--allow-empty", "--message", "Checks it.", "--message", "Because.")
     assert check_commits.main(repository) == 1
-    told = capsys.readouterr()
+    printed = capsys.readouterr()
     name = git(repository, "rev-parse", "--short", "HEAD")
-    assert told.out == ""
-    assert [line.partition(": ")[0] for line in told.err.splitlines()] == [f"commit {name} (Checks it.)"] * 2
+    assert printed.out == ""
+    assert [line.partition(": ")[0] for line in printed.err.splitlines()] == [f"commit {name} (Checks it.)"] * 2
 
 
 def test_clone_without_base_is_reported(repository: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -96,9 +96,9 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("words", "told"), REFUSED, ids=[words for words, _ in REFUSED])
+@pytest.mark.parametrize(("words", "message"), REFUSED, ids=[words for words, _ in REFUSED])
 def test_bad_values_are_refused_with_status_2(
-    words: str, told: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    words: str, message: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(subprocess, "Popen", None)  # nothing is started
     try:
@@ -107,7 +107,7 @@ def test_bad_values_are_refused_with_status_2(
         status = ended.code
     error = capsys.readouterr().err
     assert status == 2
-    assert f"weft {words.split()[0]}: error: " in error and told in error
+    assert f"weft {words.split()[0]}: error: " in error and message in error
 
 
 @pytest.mark.parametrize("words", ["bench all-reduce", "bench --help", "simulate"])

@@ -79,8 +79,8 @@ def test_emulated_hosts_need_root_and_equal_ranks(
 ) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: user)
     assert main(["demo", "--hosts", "2", "--ranks", str(ranks)]) == (1 if user else 2)
-    told = capsys.readouterr().err
-    assert told.startswith("weft demo: ") and message in told
+    error = capsys.readouterr().err
+    assert error.startswith("weft demo: ") and message in error
 
 
 def test_gain_on_hosts_is_skipped_without_root(

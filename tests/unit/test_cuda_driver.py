@@ -52,10 +52,10 @@ def test_driver_properties_and_errors(driver: Driver) -> None:
 def test_errors_name_call_and_reason(driver: Driver) -> None:
     with (
         driver.on(0),
-        pytest.raises(DeviceError, match=r"cuMemcpyDtoHAsync_v2 .* CUDA_ERROR_INVALID_VALUE \(1\)") as told,
+        pytest.raises(DeviceError, match=r"cuMemcpyDtoHAsync_v2 .* CUDA_ERROR_INVALID_VALUE \(1\)") as caught,
     ):
         driver.copy_to_host(8, 16, 4, 0)
-    assert told.value.code == 1
+    assert caught.value.code == 1
 
 
 def test_device_of_memory(driver: Driver) -> None:
@@ -96,10 +96,10 @@ def test_memory_that_is_not_exported(driver: Driver, call: str, why: str) -> Non
 
 
 @pytest.mark.parametrize(
-    ("export_fails", "told"), [(False, "a takes it; b refuses it: bad"), (True, "a refuses it: the")]
+    ("export_fails", "summary"), [(False, "a takes it; b refuses it: bad"), (True, "a refuses it: the")]
 )
 def test_adapters_are_tried_with_every_device(
-    driver: Driver, monkeypatch: pytest.MonkeyPatch, export_fails: bool, told: str
+    driver: Driver, monkeypatch: pytest.MonkeyPatch, export_fails: bool, summary: str
 ) -> None:
     asked: list[tuple[str, int, int]] = []
 
@@ -114,7 +114,7 @@ def test_adapters_are_tried_with_every_device(
     emulated = Emulated(driver)
     emulated.refuse("cuDeviceGetAttribute" if export_fails else "none", 801)
     try:
-        assert direct.in_words(driver).startswith(told)
+        assert direct.in_words(driver).startswith(summary)
     finally:
         emulated.allow_everything()
     assert asked == ([] if export_fails else [(name, device, 0) for device in (0, 1) for name in "ab"])

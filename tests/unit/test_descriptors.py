@@ -22,7 +22,7 @@ RUST_OPENS = re.compile(
 )
 RUST_PROTECTS = re.compile(r"(Descriptor|Self)::make|AboveStandardStreams::new|opened\(")
 RUST_NEAR = 6
-"""A call's closure begins at most so many lines above."""
+"""A call's closure begins at most this many lines above."""
 RUST_BY_CALLERS = {
     "crates/transport-shm/src/socket.rs": "recvmsg",  # receive
     "crates/transport-shm/src/process.rs": "SYS_pidfd_open",  # PeerProcess::behind

@@ -58,9 +58,9 @@ def test_plan(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str
     for copy_gbs, hosts in (("1", "1"), ("1000", "1"), ("1", "4")):
         machine = ["--size", "64M", "--copy-gbs", copy_gbs, "--hosts", hosts, "--gbps", "1"]
         assert main(["plan", "--explain", "--gpu", "--json", *machine]) == 0
-        found.append(told := json.loads(capsys.readouterr().out))
-        assert (told["backend"], [way["suits"] for way in told["ways"]]) == ("weft", [False, True, False])
-        assert told["by_host_s"] > max(told["reduced_s"], told["bytes"] / float(copy_gbs) / 1e9)
+        found.append(advice := json.loads(capsys.readouterr().out))
+        assert (advice["backend"], [way["suits"] for way in advice["ways"]]) == ("weft", [False, True, False])
+        assert advice["by_host_s"] > max(advice["reduced_s"], advice["bytes"] / float(copy_gbs) / 1e9)
     slow, fast, lines = found
     assert fast["by_host_s"] < slow["by_host_s"] < lines["by_host_s"]
     assert main(["plan", "ring", "--gpu"]) == 2

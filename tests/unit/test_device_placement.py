@@ -27,12 +27,14 @@ def pages_by_node(address: int) -> dict[int, int]:
     raise AssertionError(f"nothing is mapped at {address:#x}")
 
 
-@pytest.mark.parametrize(("told", "node"), [("1", 1), ("0", 0), ("-1", None), ("", None), (None, None)])
-def test_node_of_a_device(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, told: str | None, node: int | None) -> None:
+@pytest.mark.parametrize(("content", "node"), [("1", 1), ("0", 0), ("-1", None), ("", None), (None, None)])
+def test_node_of_a_device(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, content: str | None, node: int | None
+) -> None:
     monkeypatch.setattr(placement, "_PCI_DEVICES", tmp_path)
-    if told is not None:
+    if content is not None:
         (tmp_path / "0000:5e:00.0").mkdir()
-        (tmp_path / "0000:5e:00.0" / "numa_node").write_text(told)
+        (tmp_path / "0000:5e:00.0" / "numa_node").write_text(content)
     assert node_of(Driver(str(library())), 1) == node
 
 

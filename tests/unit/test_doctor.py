@@ -75,8 +75,8 @@ def test_limits(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def test_pinning(nodes, node, caches, cache, usable, advice) -> None:
     found = types.SimpleNamespace(nodes=[[]] * nodes, node=node, caches=caches, cache=cache)
-    told = host_checks.pinning(found, usable)
-    assert advice in told.advice and bool(advice) == bool(told.advice)
+    finding = host_checks.pinning(found, usable)
+    assert advice in finding.advice and bool(advice) == bool(finding.advice)
 
 
 def test_ports_that_are_checked(tmp_path: Path) -> None:

@@ -60,19 +60,19 @@ def test_the_picture_is_drawn(tmp_path: Path):
 
 def test_missing_peers_are_skipped_with_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    told: list[str] = []
-    assert lenet.present(["weft", "openmpi"], told.append) == ["weft"]
+    printed: list[str] = []
+    assert lenet.present(["weft", "openmpi"], printed.append) == ["weft"]
     peer = peers.find("openmpi")
     peer.shim_path.parent.mkdir(parents=True)
     peer.shim_path.touch()
-    assert lenet.present(["gloo", "openmpi"], told.append) == ["gloo"]
+    assert lenet.present(["gloo", "openmpi"], printed.append) == ["gloo"]
     why = ("it is not installed", "mpi4py for this Python is not installed beside it")
-    assert told == [f"openmpi is left out: {reason}: run `weft bench --install-peers`" for reason in why]
+    assert printed == [f"openmpi is left out: {reason}: run `weft bench --install-peers`" for reason in why]
     with pytest.raises(BenchError, match="no contender is left"):
-        lenet.present(["openmpi"], told.append)
+        lenet.present(["openmpi"], printed.append)
     (peer.python_packages / "mpi4py").mkdir(parents=True)
-    assert lenet.present(["openmpi"], told.append) == ["openmpi"]
-    assert len(told) == 3
+    assert lenet.present(["openmpi"], printed.append) == ["openmpi"]
+    assert len(printed) == 3
 
 
 def test_batch_shares_add_up_to_gradients():

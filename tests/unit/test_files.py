@@ -18,7 +18,7 @@ KINDS = ["link", "dangling", "directory-link", "directory", "pipe"]
 
 
 def plant(kind: str, path: Path, target: Path) -> None:
-    """What an attacker prepares at a path: a link to the target, or what takes its place."""
+    """Makes an attacker's file at a path: a link to the target, or another special file."""
     path.parent.mkdir(parents=True, exist_ok=True)
     match kind:
         case "link":
@@ -184,11 +184,11 @@ def shared_place(path: Path) -> Path:
 
 def test_a_rank_writes_for_its_user_alone(tmp_path):
     shared = shared_place(tmp_path / "shared")
-    told = run_rank(shared)
-    assert told.returncode == 0, told.stderr
+    done = run_rank(shared)
+    assert done.returncode == 0, done.stderr
     (own,) = shared.glob("weft-flight-*")
     (record,) = own.glob("job-*/rank0.json")
-    assert str(record.parent) in told.stdout
+    assert str(record.parent) in done.stdout
     assert [stat.S_IMODE(path.stat().st_mode) for path in (own, record.parent, record)] == [0o700, 0o700, 0o600]
     again = run_rank(shared)
     assert {path.name for path in shared.iterdir()} == {own.name, "weft-rank0.prom"}, again.stderr
@@ -204,10 +204,10 @@ def test_planted_files_harm_no_rank(kind, tmp_path, target):
     if kind == "directory":
         for name in ("weft-flight-0", "weft-flight-0000000000000000"):
             (shared / name).chmod(0o777)
-    told = run_rank(shared)
-    assert told.returncode == 0, told.stderr
-    assert "enough" in told.stdout
-    assert ("cannot write" in told.stderr) == (kind == "directory"), told.stderr
+    done = run_rank(shared)
+    assert done.returncode == 0, done.stderr
+    assert "enough" in done.stdout
+    assert ("cannot write" in done.stderr) == (kind == "directory"), done.stderr
     (own,) = (path for path in shared.glob("weft-flight-*") if path.name not in names)
     assert len(list(own.glob("job-*/rank0.json"))) == 1
     assert not any(list((shared / name).iterdir()) for name in names if kind == "directory")

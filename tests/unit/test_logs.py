@@ -18,7 +18,7 @@ LINE = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} rank 0 (INFO|ERROR) wef
 
 
 def written(program, **variables):
-    """What a program writes to stderr."""
+    """Returns the standard error of a program."""
     ran = subprocess.run(
         [sys.executable, "-c", program],
         env={**os.environ, **variables},
@@ -31,7 +31,7 @@ def written(program, **variables):
 
 
 def groups_of_two(**options):
-    """What `with group` blocks of two ranks, which are threads, run in."""
+    """Returns the groups of two ranks, which are threads."""
     store = weft.MemoryStore()
 
     def rank(number):

@@ -58,11 +58,11 @@ class Death:
 def met(store: KeepingStore, size: int, order: Sequence[int] | None = None) -> int:
     """The number of a meeting of all ranks, which come in this order."""
     with ThreadPoolExecutor(size) as ranks:
-        told = []
+        pending = []
         for rank in order or range(size):
-            told.append(ranks.submit(agree_on_number, store, rank, size, SOON_S))
+            pending.append(ranks.submit(agree_on_number, store, rank, size, SOON_S))
             time.sleep(0.004)
-        numbers = {number.result(SOON_S) for number in told}
+        numbers = {number.result(SOON_S) for number in pending}
     assert len(numbers) == 1, numbers
     return numbers.pop()
 
@@ -72,11 +72,11 @@ def die_while_meeting(store: KeepingStore, size: int, come: Sequence[int], said:
     death = Death()
     opened = int(store.values.get("numbers", b"0")) + (0 in come)
     with ThreadPoolExecutor(size) as ranks:
-        told = [ranks.submit(agree_on_number, store, rank, size, SOON_S, death) for rank in come]
+        pending = [ranks.submit(agree_on_number, store, rank, size, SOON_S, death) for rank in come]
         for key in said(opened):
             store.await_key(key)
         death.cancelled = True
-        for number in told:
+        for number in pending:
             with pytest.raises(weft.Aborted, match="cancelled"):
                 number.result(SOON_S)
 
@@ -124,9 +124,9 @@ def test_ranks_that_do_not_come_are_named(missing: Sequence[int], named: str, mo
 
     with ThreadPoolExecutor(4) as ranks, monkeypatch.context() as patch:
         patch.setattr(meetings, "time", types.SimpleNamespace(monotonic=monotonic, sleep=time.sleep))
-        for told in [ranks.submit(agree_on_number, store, rank, 4, 0.3) for rank in come]:
+        for number in [ranks.submit(agree_on_number, store, rank, 4, 0.3) for rank in come]:
             with pytest.raises(weft.Timeout, match=f"rendezvous timed out after 0.3 s, waiting for {named}"):
-                told.result(SOON_S)
+                number.result(SOON_S)
     # Who comes when it is over is not taken for one that was there.
     with pytest.raises(weft.Timeout, match="whose last rendezvous here was over"):
         agree_on_number(store, 1, 4, 0.1)

@@ -73,6 +73,6 @@ def test_best_lines_are_coloured_and_crossovers_marked(tmp_path: Path, figures: 
     simulation_plot.draw(tmp_path / "times.svg", "title", [1, 1024], rows, scaling, crossings)
     drawing = (tmp_path / "times.svg").read_text()
     (legend,) = figures[0].legends
-    told = [text.get_text() for text in legend.get_texts()]
-    assert {"late", "early"} <= set(told) and "slow-7" not in told and "from 64: late" in drawing
-    assert told[-1].endswith(" others")
+    labels = [text.get_text() for text in legend.get_texts()]
+    assert {"late", "early"} <= set(labels) and "slow-7" not in labels and "from 64: late" in drawing
+    assert labels[-1].endswith(" others")

@@ -60,7 +60,7 @@ def seconds(items: list, operations: list[Operation], cores: float = 1.0) -> tup
         ([Compute(1.0), Start(0), Wait(0)], [Operation(2.0, 0.0)], (3.0, 2.0)),
         ([Start(0), Compute(1.0), Wait(0)], [Operation(2.0, 0.0)], (2.0, 1.0)),
         ([Start(0), Compute(3.0), Wait(0)], [Operation(2.0, 0.0)], (3.0, 0.0)),
-        # The urgent one goes past the other, which is left with 1.5 of its 2 seconds.
+        # The urgent one overtakes the other, which is left with 1.5 of its 2 seconds.
         (
             [Start(0), Compute(0.5), Start(1), Wait(1), Wait(0)],
             [Operation(2.0, 0.0), Operation(1.0, 0.0, priority=1)],
@@ -103,7 +103,7 @@ def test_ways_of_a_step_by_hand():
     assert total("after", [second, first]) == (0.2 + 0.4 + 0.16, 0.4)
     # From 0.1 on the second, then the first: both by 0.5.
     assert total("ddp-weft", [second, dataclasses.replace(first, priority=0)]) == (0.5 + 0.16, 0.3)
-    # At 0.2 the first goes past the second until 0.3, is waited for from 0.21 on, and updated by
+    # At 0.2 the first overtakes the second until 0.3, is waited for from 0.21 on, and updated by
     # 0.303333; the second has ended by 0.5, and is used at 0.353333.
     waited = 0.09 + (0.5 - (0.3 + 0.03 / 9 + 0.05))
     assert total("automatic", [second, first]) == (0.36 + waited, waited)

@@ -1,4 +1,4 @@
-"""What keeps ranks from meeting: other jobs, twins, settings that differ, ranks that fail."""
+"""Tests of rendezvous failures: other jobs, duplicates, differing settings, failing ranks."""
 
 import itertools
 import os
@@ -61,7 +61,7 @@ def free_address() -> str:
 
 
 def come(rank: int, size: int = 2, **options):
-    """What a sum is; an error where the ranks do not meet."""
+    """Returns a sum; raises if the ranks do not meet."""
     options = {"transport": "loopback", "timeout": 20} | options
     try:
         with weft.init(rank, size, **options) as group:
@@ -73,7 +73,7 @@ def come(rank: int, size: int = 2, **options):
 def all_come(*options: dict, **common) -> list:
     with ThreadPoolExecutor(len(options)) as ranks:
         coming = [ranks.submit(come, rank, **common, **own) for rank, own in enumerate(options)]
-        return [told.result(60) for told in coming]
+        return [outcome.result(60) for outcome in coming]
 
 
 def test_jobs_at_one_store_stay_separate() -> None:

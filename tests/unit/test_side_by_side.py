@@ -54,8 +54,8 @@ def test_series_run_in_parallel_targets_in_turn(tmp_path: Path, capfd: pytest.Ca
 def test_output_of_a_target_stays_together(capfd: pytest.CaptureFixture[str]) -> None:
     chatters = [f"import time\nfor n in range(20): print({name!r}, n, flush=True); time.sleep(0.005)" for name in "ab"]
     side_by_side.run([[chatter] for chatter in chatters], python)
-    told = [line.split()[0] for line in capfd.readouterr().out.splitlines() if line[:2] in ("a ", "b ")]
-    assert told in (["a"] * 20 + ["b"] * 20, ["b"] * 20 + ["a"] * 20)
+    lines = [line.split()[0] for line in capfd.readouterr().out.splitlines() if line[:2] in ("a ", "b ")]
+    assert lines in (["a"] * 20 + ["b"] * 20, ["b"] * 20 + ["a"] * 20)
 
 
 def test_first_failure_ends_all_and_is_last(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -104,5 +104,5 @@ def test_an_ended_command_leaves_nothing_behind(tmp_path: Path) -> None:
     with running:
         subprocess.run(python(await_file(started)), check=True, timeout=DEADLINE_S)
         running.send_signal(signal.SIGTERM)
-        running.communicate(timeout=DEADLINE_S / 2)  # it ends, and so does whoever holds its output
+        running.communicate(timeout=DEADLINE_S / 2)  # it ends, and so does every process that holds its output
     assert running.returncode == 128 + signal.SIGTERM

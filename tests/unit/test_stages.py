@@ -1,4 +1,4 @@
-"""Tests of how ranks of an experiment tell how far they are."""
+"""Tests of the progress reports of an experiment's ranks."""
 
 import time
 from pathlib import Path
@@ -22,11 +22,11 @@ def test_reported_stage_is_shown_with_time_left(
     tmp_path: Path, now: list[float], capsys: pytest.CaptureFixture[str]
 ) -> None:
     results = tmp_path / "lenet-8-2x1-any.json"
-    told = Stages.into_file(results, 4)
+    reported = Stages.into_file(results, 4)
     with stages.shown(results, "lenet") as look:
         look()  # no rank has begun
         for part in range(4):
-            told.begin(f"part {part}")
+            reported.begin(f"part {part}")
             look()
             look()
             now[0] += 5.0
@@ -46,9 +46,9 @@ def test_leftovers_of_earlier_run_are_not_shown(tmp_path: Path, capsys: pytest.C
 
 
 def test_ranks_of_a_launcher_print_their_stages(now: list[float], capsys: pytest.CaptureFixture[str]) -> None:
-    told = Stages.into_log("lenet", 4)
+    reported = Stages.into_log("lenet", 4)
     for part in range(3):
-        told.begin(f"part {part}")
+        reported.begin(f"part {part}")
         now[0] += 5.0
     Stages.untold().begin("part 0")
     assert capsys.readouterr().err == "lenet, part 1: 25% done, about 15 s left\n"

@@ -47,7 +47,7 @@ def meet(rank: int, address: str, **options):
 def meet_with(*options: dict[str, str]) -> list:
     address = f"127.0.0.1:{free_port()}"
     with ThreadPoolExecutor(2) as ranks:
-        return [told.result(30) for told in [ranks.submit(meet, rank, address, **options[rank]) for rank in (0, 1)]]
+        return [result.result(30) for result in [ranks.submit(meet, rank, address, **options[rank]) for rank in (0, 1)]]
 
 
 def own_store(port: int, *, serve: bool, secret: bytes | None) -> weft.TcpStore:
@@ -92,8 +92,8 @@ def test_a_network_needs_a_secret_or_a_word() -> None:
 def test_meeting_without_secret_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     address = f"0.0.0.0:{free_port()}"
     with ThreadPoolExecutor(2) as ranks:
-        told = [ranks.submit(meet, rank, address, insecure=True) for rank in (0, 1)]
-        assert [result.result(30) for result in told] == [[3.0] * 3] * 2
+        results = [ranks.submit(meet, rank, address, insecure=True) for rank in (0, 1)]
+        assert [result.result(30) for result in results] == [[3.0] * 3] * 2
     assert "without a secret (WEFT_INSECURE)" in caplog.text
 
 
@@ -142,10 +142,11 @@ def test_only_rank_0_reads_all_values_together(*, extended: bool) -> None:
 
     with ThreadPoolExecutor(3) as ranks:
         assert list(ranks.map(meet_at_store, range(3))) == [3, 3, 3]
-    # On two topics, addresses and hosts: two answers for ranks 1 and 2, and what rank 0 told first.
+    # On two topics, addresses and hosts: two answers for ranks 1 and 2, and the first report of
+    # rank 0.
     assert sum(keys[0].endswith("/all") for keys in store.got) == 4
-    told = [keys for keys in store.got if not keys[0].endswith("/all")]
-    assert sorted(map(len, told)) == ([1, 1, 3, 3] if extended else [1] * 8)
+    read = [keys for keys in store.got if not keys[0].endswith("/all")]
+    assert sorted(map(len, read)) == ([1, 1, 3, 3] if extended else [1] * 8)
 
 
 def test_the_secret_is_not_shown() -> None:
@@ -229,7 +230,7 @@ def test_ranks_meet_at_the_store_of_torch() -> None:
 def test_rank_0_without_descriptors_reports_the_limit(left: int) -> None:
     """Never that its own store does not answer."""
     command = [sys.executable, "-c", FEW_DESCRIPTORS, str(left), f"127.0.0.1:{free_port()}"]
-    told = subprocess.run(command, capture_output=True, text=True, timeout=30)
-    text = told.stdout + told.stderr
+    done = subprocess.run(command, capture_output=True, text=True, timeout=30)
+    text = done.stdout + done.stderr
     assert "does not answer" not in text
     assert "Too many open files" in text or "rank 1" in text

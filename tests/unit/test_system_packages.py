@@ -24,7 +24,7 @@ def test_more():
 
 
 def run_without_packages(directory: Path, **variables: str) -> str:
-    """What pytest prints of tests that need a missing package."""
+    """Returns pytest's output for tests that need a missing package."""
     (directory / "test_needs.py").write_text(TEST)
     (directory / "conftest.py").write_text((ROOT / "tests" / "conftest.py").read_text())
     common = f"pythonpath={ROOT / 'tests/common'}"

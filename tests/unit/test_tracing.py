@@ -1,4 +1,4 @@
-"""Tests of flight records: merging, clocks, what is told, and the trace, on records made up."""
+"""Tests of flight records: merging, clocks, findings and the trace, on artificial records."""
 
 import json
 import os
@@ -96,14 +96,14 @@ def job_of(*files) -> Job:
     return job
 
 
-def told(*files, kind=None):
+def reported(*files, kind=None):
     found = findings(job_of(*files))
     return [finding for finding in found if kind in (None, finding.kind)]
 
 
 def test_nothing_is_reported_where_no_rank_waits():
     files = [record(rank, [collective(n, n + rank / 10, n + 0.5) for n in range(20)]) for rank in range(3)]
-    assert told(*files) == []
+    assert reported(*files) == []
 
 
 def test_late_rank_is_named_with_its_history():
@@ -111,7 +111,7 @@ def test_late_rank_is_named_with_its_history():
         late = 35 if rank == 2 else 0
         return [collective(0, 10, 11), collective(1, 20 + late, 56), collective(2, 57, 58)]
 
-    (found,) = told(*(record(rank, entries(rank)) for rank in range(3)))
+    (found,) = reported(*(record(rank, entries(rank)) for rank in range(3)))
     assert (found.kind, found.ranks, found.sequence) == ("late", (2,), 1)
     assert found.waited_ns == 70 * MS
     assert found.text == (
@@ -127,7 +127,7 @@ def test_lateness_names_the_other_group():
         record(1, [collective(0, 10, 59, "broadcast", group="side@2", root=1), collective(0, 60, 61)], groups=groups),
         record(2, [collective(0, 58, 59, "broadcast", group="side@2", root=1)], groups={"side@2": [1, 2]}),
     ]
-    texts = [found.text for found in told(*files, kind="late")]
+    texts = [found.text for found in reported(*files, kind="late")]
     busy = "it was in broadcast(10 x float32, sum, root 1), operation 0 of group side until 1 ms before"
     assert any(busy in text for text in texts)
 
@@ -136,7 +136,7 @@ def test_most_often_late_rank_is_reported():
     def entries(rank):
         return [collective(n, 100 * n + (5 if rank == 1 else 0), 100 * n + 6) for n in range(4)]
 
-    *_, last = told(*(record(rank, entries(rank), 2) for rank in range(2)))
+    *_, last = reported(*(record(rank, entries(rank), 2) for rank in range(2)))
     assert last.text.startswith("rank 1 came last, by more than 1 ms, in 4 of 4 collectives; the others waited 20 ms")
 
 
@@ -145,7 +145,7 @@ def test_missing_call_is_reported_with_last_operation():
     waiting = [collective(6, 100, 101), collective(7, 110, None)]
     astray = [collective(6, 100, 102), collective(0, 110, None, "broadcast", group="side@2", root=0)]
     files = [record(rank, waiting, 4) for rank in (0, 1, 3)] + [record(2, astray, groups=groups)]
-    found = told(*files, kind="waiting")[0]
+    found = reported(*files, kind="waiting")[0]
     assert (found.ranks, found.group, found.sequence) == ((2,), WORLD, 7)
     assert found.text == (
         "ranks 0, 1 and 3 are in all-reduce(10 x float32, sum), operation 7 of group world, since 890 ms, and "
@@ -156,20 +156,20 @@ def test_missing_call_is_reported_with_last_operation():
 
 def test_overwritten_operation_is_not_reported_as_missing():
     files = [record(0, [collective(7, 10, None)], 2), record(1, [collective(8, 20, 30)], 2)]
-    assert [found.ranks for found in told(*files, kind="waiting")] == [()]
+    assert [found.ranks for found in reported(*files, kind="waiting")] == [()]
 
 
 def test_missing_record_is_reported_with_others_errors():
     failure = {"process_group": WORLD, "time_ns": 500 * MS, "error": "lost rank 1 on a: its process ended"}
     files = [record(rank, [collective(0, 10, None)], failures=[failure]) for rank in (0, 2)]
-    missing, waiting = told(*files)
+    missing, waiting = reported(*files)
     assert missing.text == "There is no record of rank 1. The others say: lost rank 1 on a: its process ended"
     assert waiting.text.endswith("and rank 1 has not called it: there is no record of rank 1.")
 
 
 def test_ranks_with_different_calls_are_reported():
     calls = [collective(3, 10, None), collective(3, 10, None, "broadcast", op=None, root=0), collective(3, 11, None)]
-    found = told(*(record(rank, [call]) for rank, call in enumerate(calls)), kind="desync")[0]
+    found = reported(*(record(rank, [call]) for rank, call in enumerate(calls)), kind="desync")[0]
     assert found.ranks == (1,)
     assert found.text == (
         "Operation 3 of group world: ranks 0 and 2 called all-reduce(10 x float32, sum); "
@@ -181,11 +181,11 @@ def test_per_rank_counts_may_differ():
     def entries(rank):
         return [collective(n, n, n + 0.5, "gather", rank, root=0, per_rank=True) for n in range(3)]
 
-    assert told(*(record(rank, entries(rank), 2) for rank in range(2))) == []
+    assert reported(*(record(rank, entries(rank), 2) for rank in range(2))) == []
 
 
 def test_message_without_sender_is_reported():
-    (found,) = told(record(0, [], 2), record(1, [message("recv", 990, None, peer=0)], 2))
+    (found,) = reported(record(0, [], 2), record(1, [message("recv", 990, None, peer=0)], 2))
     assert found.text == "rank 1 waits since 10 ms in receive(64 bytes, tag 7) of group world for rank 0 to send one."
 
 
@@ -196,7 +196,7 @@ def test_unanswered_one_sided_operations_are_reported():
         one_sided("wait_signal 1<-?", 990, None, peer=None),
     ]
     entries[2]["weft"]["count"] = 0
-    found = told(record(0, [], 2), record(1, entries, 2))
+    found = reported(record(0, [], 2), record(1, entries, 2))
     assert [(one.kind, one.ranks) for one in found] == [("one-sided", (0,)), ("one-sided", ())]
     assert found[0].text == "rank 1 waits since 50 ms in get(64 bytes, buffer 2) of group world for rank 0 to answer."
     assert found[1].text == "rank 1 waits since 10 ms in wait-signal(buffer 2) of group world for any rank to signal."
@@ -206,7 +206,7 @@ def test_unusually_slow_collective_is_reported():
     def entries(rank):
         return [collective(n, 100 * n, 100 * n + (50 if n == 6 else 2) + rank) for n in range(9)]
 
-    (found,) = told(*(record(rank, entries(rank), 2) for rank in range(2)))
+    (found,) = reported(*(record(rank, entries(rank), 2) for rank in range(2)))
     assert (found.kind, found.sequence, found.ranks) == ("slow", 6, (1,))
     assert "took 51 ms after all ranks had called it; its like took 3 ms" in found.text
 
@@ -259,8 +259,8 @@ def test_lateness_below_clock_error_is_not_reported():
             record(1, [collective(0, 18, 40)], 2, host=host),
         ]
 
-    assert told(*files("a"), kind="late")
-    assert not told(*files("b"), kind="late")
+    assert reported(*files("a"), kind="late")
+    assert not reported(*files("b"), kind="late")
 
 
 def test_records_of_several_jobs_are_separated():
@@ -272,7 +272,7 @@ def test_records_of_several_jobs_are_separated():
 
 
 def check_trace(found):
-    """What the Trace Event Format and Perfetto's import demand."""
+    """Checks the requirements of the Trace Event Format and Perfetto's import."""
     json.dumps(found, allow_nan=False)
     needed = {"M": {"args"}, "X": {"dur"}, "i": {"s"}, "s": {"id"}, "f": {"id", "bp"}}
     slices = {}

@@ -295,7 +295,7 @@ def test_busy_machines_results_are_stored_only_if_forced(options, status, tmp_pa
         monkeypatch.setenv(name, value)
     path = tmp_path / "profile.json"
     assert cli.main(["tune", "--output", str(path), *options]) == status
-    told = capsys.readouterr().err
-    assert "1.5 cores were busy with something else" in told
+    error = capsys.readouterr().err
+    assert "1.5 cores were busy with something else" in error
     assert path.exists() == (status == 0)
-    assert ("--force" in told) == (status == 1)
+    assert ("--force" in error) == (status == 1)

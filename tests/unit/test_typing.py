@@ -36,13 +36,13 @@ WRONG = {
 
 
 def test_calls_are_checked():
-    told, trouble, _ = api.run(["--strict", "--config-file=", "-c", PROGRAM + "\n".join(WRONG)])
+    output, trouble, _ = api.run(["--strict", "--config-file=", "-c", PROGRAM + "\n".join(WRONG)])
     assert not trouble
     first = len(PROGRAM.splitlines()) + 1
-    lines = {int(line.split(":")[1]): line for line in reversed(told.splitlines()) if line.startswith("<string>")}
-    assert sorted(lines) == list(range(first, first + len(WRONG))), told
+    lines = {int(line.split(":")[1]): line for line in reversed(output.splitlines()) if line.startswith("<string>")}
+    assert sorted(lines) == list(range(first, first + len(WRONG))), output
     for number, expected in enumerate(WRONG.values(), first):
-        assert expected in lines[number].replace("numpy.", ""), told
+        assert expected in lines[number].replace("numpy.", ""), output
 
 
 def test_operations_are_those_of_the_native_layer():

@@ -81,12 +81,12 @@ def test_the_page_refers_to_nothing_outside(page: Path) -> None:
 
 
 def test_page_shows_benchmark_trace_and_training(page: Path) -> None:
-    told = " ".join(References(page.read_text()).texts)
+    texts = " ".join(References(page.read_text()).texts)
     for expected in (
         "a <run>", "openmpi", "weft ordinary", "35 ms after the others", "of that 35 ms for the last rank to call it",
         "75% is hidden", "<bias>", "net.0",
     ):  # fmt: skip
-        assert expected in told, expected
+        assert expected in texts, expected
 
 
 @pytest.mark.skipif(shutil.which("chromium") is None, reason="needs chromium")
@@ -98,19 +98,19 @@ def test_a_browser_shows_it_without_errors(page: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "told"),
+    ("content", "message"),
     [
         ("{}", "nothing that a report shows"),
         ("no JSON", "cannot be read as JSON"),
         ('[{"library": 1}]', "another version"),
     ],
 )
-def test_other_files_are_named(content: str, told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_other_files_are_named(content: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "other.json"
     path.write_text(content)
     assert main(["report", str(path), "-o", str(tmp_path / "x.html")]) == 2
     error = capsys.readouterr().err
-    assert str(path) in error and told in error
+    assert str(path) in error and message in error
 
 
 HOSTILE = "<script>alert('1')</script>\"&amp;]]>--><img src=x onerror=alert(1)>$\\frac$\x1b[31m\x00\ud800\u202e"

@@ -10,7 +10,7 @@ from weft.processes.ports import free_ports
 
 
 def in_threads(**options):
-    """What two ranks, which are threads, get of a sum; they meet twice."""
+    """Returns the sums of two ranks, which are threads; they meet twice."""
 
     def rank(number):
         sums = []
@@ -21,7 +21,7 @@ def in_threads(**options):
         return sums
 
     with ThreadPoolExecutor(2) as ranks:
-        return [told.result(timeout=30) for told in [ranks.submit(rank, 0), ranks.submit(rank, 1)]]
+        return [result.result(timeout=30) for result in [ranks.submit(rank, 0), ranks.submit(rank, 1)]]
 
 
 def free_address():

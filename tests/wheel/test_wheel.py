@@ -126,8 +126,8 @@ def test_the_demo_trains_in_an_empty_directory(programs: Path, tmp_path: Path) -
     assert found.returncode == 0, found.stderr
     assert [path for path in found.stdout.splitlines() if path.startswith(f"{ROOT}/python")] == []
 
-    told = run(programs, tmp_path, "weft", "demo", "--help")
-    assert told.returncode == 0 and "usage: weft demo" in told.stdout, told.stderr
+    shown = run(programs, tmp_path, "weft", "demo", "--help")
+    assert shown.returncode == 0 and "usage: weft demo" in shown.stdout, shown.stderr
 
     done = run(programs, tmp_path, "weft", "demo", "--ranks", "2", "--epochs", "8")
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"

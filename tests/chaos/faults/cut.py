@@ -11,7 +11,7 @@ class Cut(Fault):
     """One connection breaks, although both of its processes live."""
 
     name = "cut"
-    about = "a connection of two living ranks breaks: all are told within 1 s, or none; then all meet again"
+    about = "a connection of two living ranks breaks: all get an error within 1 s, or none; then all meet again"
     share = 20
 
     def carry_out(self, trial: Trial) -> None:
@@ -22,5 +22,5 @@ class Cut(Fault):
         one.order("cut", seed=trial.plan.seed)
         struck = time.monotonic()
         if trial.await_cut(one) and trial.end_by_failure_or_finish(trial.processes, struck):
-            trial.outcome.notes.append("nobody was told")
+            trial.outcome.notes.append("no rank got an error")
         trial.afterwards(trial.processes)

@@ -7,10 +7,10 @@ from faults.kill import kill_some
 
 
 class FullDisk(Fault):
-    """What cannot be written is not: errors come as ever."""
+    """Files cannot be written: errors are reported as usual."""
 
     name = "full-disk"
-    about = "kill -9 while flight records and metrics go to a full disk: told within 1 s all the same"
+    about = "kill -9 while flight records and metrics go to a full disk: reported within 1 s all the same"
     share = 6
     needs_root = True
 

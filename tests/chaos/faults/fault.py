@@ -1,4 +1,4 @@
-"""What every kind of fault says of itself, and does."""
+"""The interface of a kind of fault."""
 
 import random
 from abc import ABC, abstractmethod
@@ -14,7 +14,7 @@ class Fault(ABC):
 
     name: ClassVar[str]
     about: ClassVar[str]
-    """What happens, and what must follow, in a line."""
+    """The fault and its required consequence, in a line."""
     share: ClassVar[int]
     """How many of 200 trials are of this kind."""
     one_host: ClassVar[bool] = True
@@ -23,7 +23,7 @@ class Fault(ABC):
     ranks_max: ClassVar[int] = RANKS_MAX
 
     def settings(self, source: random.Random) -> dict[str, Any]:  # noqa: ARG002
-        """What of the plan is as this kind needs it."""
+        """Returns the settings of the plan that this kind needs."""
         return {}
 
     @abstractmethod

@@ -1,4 +1,4 @@
-"""Half-open connections: a host's processes end while its line is cut, and nobody hears of it."""
+"""Half-open connections: a host's processes end while its line is cut, and no peer is notified."""
 
 import random
 import signal
@@ -15,7 +15,7 @@ class HalfOpen(Fault):
     """The others' connections lead nowhere, with or without the host coming back."""
 
     name = "half-open"
-    about = "a host's ranks die behind a cut line, which comes back or not: told by peer_timeout + 1 s"
+    about = "a host's ranks die behind a cut line, which is mended or not: reported by peer_timeout + 1 s"
     share = 8
     one_host = False
     needs_root = True

@@ -22,7 +22,7 @@ class Kill(Fault):
 
 
 def kill_some(trial: Trial) -> None:
-    """Kills mostly one rank, sometimes all but one; the others are told, and meet again."""
+    """Kills mostly one rank, sometimes all but one; the others are notified, and meet again."""
     count = 1 if trial.draw.random() < 0.7 else trial.draw.randint(1, trial.plan.ranks - 1)
     victims = trial.draw.sample(trial.processes, count)
     struck = time.monotonic()

@@ -15,13 +15,13 @@ _ERRORS = ("ConfigError", "Aborted", "PeerLost", "MemoryError", "UnsupportedErro
 
 
 class _Limit(Fault):
-    """One rank cannot make what it needs: all are told, with the reason, or all go on."""
+    """One rank lacks resources: all get an error with the reason, or all continue."""
 
     share = 8
     what = ""
 
     def settings(self, source: random.Random) -> dict[str, Any]:
-        """A deadline in case that nobody is told."""
+        """A deadline in case that no rank gets an error."""
         return {"timeout_s": source.uniform(4.0, 6.0), "forks": False}
 
     @abstractmethod
@@ -74,7 +74,7 @@ class DescriptorLimit(_Limit):
     """`ulimit -n` is reached."""
 
     name = "descriptors"
-    about = "a rank runs out of descriptors while groups are made: all are told, within 1 s of each other"
+    about = "a rank runs out of descriptors while groups are made: all get an error, within 1 s of each other"
     what = "descriptors"
 
     def left(self, trial: Trial) -> int:
@@ -86,7 +86,7 @@ class MemoryLimit(_Limit):
     """`ulimit -v` is reached."""
 
     name = "memory"
-    about = "a rank runs out of address space while groups are made: all are told, within 1 s of each other"
+    about = "a rank runs out of address space while groups are made: all get an error, within 1 s of each other"
     what = "memory"
 
     def left(self, trial: Trial) -> int:

@@ -20,11 +20,11 @@ class OtherSettings(Fault):
     """It shows when they meet, on every rank."""
 
     name = "settings"
-    about = "one rank has another version, setting, number of ranks or secret: all are told at the meeting"
+    about = "one rank has another version, setting, number of ranks or secret: all get an error at the meeting"
     share = 8
 
     def settings(self, source: random.Random) -> dict[str, Any]:
-        """A meeting has a short deadline, for ranks that nobody can tell."""
+        """A meeting has a short deadline, for ranks that cannot be notified."""
         return {"timeout_s": source.uniform(2.0, 3.0), "forks": False}
 
     def carry_out(self, trial: Trial) -> None:
@@ -47,12 +47,12 @@ class OtherSettings(Fault):
         trial.outcome.notes.append(what)
         trial.start()
         trial.order_meeting(trial.processes, options=options, more=more)
-        told_by_deadline = what in ("ranks", "secret")
-        due = time.monotonic() + (trial.plan.timeout_s if told_by_deadline else 0.0)
+        fails_by_deadline = what in ("ranks", "secret")
+        due = time.monotonic() + (trial.plan.timeout_s if fails_by_deadline else 0.0)
         errors = (
             "ConfigError",
             "Desync",
-            *(("Timeout", "AuthError", "Aborted", "PeerLost") if told_by_deadline else ()),
+            *(("Timeout", "AuthError", "Aborted", "PeerLost") if fails_by_deadline else ()),
         )
         trial.expect_errors(trial.processes, errors, due)
         trial.afterwards(trial.processes)

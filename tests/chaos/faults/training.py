@@ -16,7 +16,7 @@ STOP_TIMEOUT_S = 1.5
 
 
 class _Training(Fault):
-    """Survivors are told in time, have right parameters, and train on."""
+    """Survivors get an error in time, have right parameters, and continue training."""
 
     ranks_max = 4
     action: signal.Signals
@@ -50,7 +50,7 @@ class TrainingKill(_Training):
     """A rank dies in the midst of a step."""
 
     name = "training-kill"
-    about = "kill -9 in overlapped training: told within 1 s, no survivor has a wrong parameter, they train on"
+    about = "kill -9 in overlapped training: reported within 1 s, no survivor has a wrong parameter, they train on"
     share = 6
     action = signal.SIGKILL
     error = "PeerLost"
@@ -60,7 +60,7 @@ class TrainingStop(_Training):
     """A rank hangs in the midst of a step."""
 
     name = "training-stop"
-    about = "SIGSTOP in overlapped training: told within 1 s of the deadline, no survivor has a wrong parameter"
+    about = "SIGSTOP in overlapped training: reported within 1 s of the deadline, no survivor has a wrong parameter"
     share = 4
     action = signal.SIGSTOP
     error = "Timeout"

@@ -15,7 +15,7 @@ class Vanish(Fault):
     """Nothing passes a host's line until all have given up."""
 
     name = "vanish"
-    about = "a host vanishes: all are told by peer_timeout + 1 s, on both sides; it comes back, all meet again"
+    about = "a host vanishes: all get an error by peer_timeout + 1 s, on both sides; it returns, all meet again"
     share = 15
     one_host = False
     needs_root = True
@@ -43,21 +43,23 @@ class Vanish(Fault):
 
 
 class LongCut(Vanish):
-    """The line comes back after the peer timeout, whoever has been told."""
+    """The line is mended after the peer timeout, whether or not ranks have got errors."""
 
     name = "long-cut"
-    about = "a line is cut for longer than peer_timeout, and comes back: all are told by peer_timeout + 1 s, or none"
+    about = "a line is cut for longer than peer_timeout, then mended: all get an error by peer_timeout + 1 s, or none"
     share = 5
 
     def expect(self, trial: Trial, line: tuple[int, str], due: float) -> None:
-        """Mends after the peer timeout, and before all must have been told."""
+        """Mends after the peer timeout, and before all must have got an error."""
         time.sleep(trial.plan.peer_timeout_s + trial.draw.uniform(0.3, 1.0))
         trial.stage.mend(*line)
         if trial.end_by_failure_or_finish(trial.processes, due, lambda p: self.lost(trial, p, line[0])):
-            trial.outcome.notes.append("nobody was told")
+            trial.outcome.notes.append("no rank got an error")
 
     def lost(self, trial: Trial, process: RankProcess, host: int) -> list[int]:
-        """Whom a rank may name. The other side, if that has told it, may have lost any here."""
+        """Returns the ranks that a rank may name. The other side, if it sent the notice, may have
+        lost any here.
+        """
         failed = process.failed()
         teller = re.search(r"reported by rank (\d+)", failed["text"]) if failed else None
         others = beyond(trial, process, host)

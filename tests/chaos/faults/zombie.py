@@ -12,11 +12,11 @@ from faults.fault import Fault
 
 
 class Zombie(Fault):
-    """Whatever a rank still does that was given up, the others' results are right.
+    """A rank that was given up still runs, and the others' results are right.
 
-    In a third of the trials one rank loses its connections to the stopped one, and tells the
-    others, who have theirs still; in a third all lose theirs; in the others none, and they find out
-    by the deadline.
+    In a third of the trials one rank loses its connections to the stopped one, and notifies the
+    others, which still have theirs; in a third all lose theirs; in the others none, and they detect
+    the loss by the deadline.
     """
 
     name = "zombie"
@@ -24,7 +24,7 @@ class Zombie(Fault):
     share = 20
 
     def settings(self, source: random.Random) -> dict[str, Any]:
-        """There is somebody to tell."""
+        """There are at least two others."""
         return {"ranks": source.randint(3, 6), "timeout_s": 1.0}
 
     def carry_out(self, trial: Trial) -> None:
