@@ -33,7 +33,7 @@ def write(path: Path, verdicts: Sequence[TargetVerdict], rows: Sequence[BenchRow
 
 
 def _line(verdict: TargetVerdict) -> str:
-    ours = f"{verdict.what} {_microseconds(verdict.what_us)}"
+    ours = f"{verdict.what} {_microseconds(verdict.measured_us)}"
     theirs = f"{verdict.of} {_microseconds(verdict.of_us)}"
     sign = "<=" if verdict.at_most else ">="
     word = "met" if verdict.met else "MISSED"

@@ -17,7 +17,7 @@ class TargetVerdict:
     table: str
     bytes: int
     what: str
-    what_us: float
+    measured_us: float
     of: str
     of_us: float
     measured: float
@@ -36,7 +36,7 @@ class Band:
 
 
 def target(bands: Sequence[Band], size: int) -> float | None:
-    """What is to be reached at a size; None if nothing is."""
+    """Returns the target at a size; None if there is none."""
     return next((band.target for band in bands if band.first <= size <= band.last), None)
 
 
@@ -56,7 +56,7 @@ def against_peers(table: str, rows: Sequence[BenchRow], memory: str, bands: Sequ
 
 
 def at_least(table: str, ours: BenchRow, theirs: BenchRow, ratio: float, wanted: float) -> TargetVerdict:
-    """Whether a peer takes so many times as long as weft."""
+    """The verdict on whether a peer takes at least `wanted` times as long as weft."""
     times = ours.median_us, theirs.median_us
     return TargetVerdict(
         table, ours.bytes, ours.name, times[0], theirs.name, times[1], ratio, wanted, at_most=False, met=ratio >= wanted

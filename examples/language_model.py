@@ -95,7 +95,7 @@ class Training:
 
 
 def saved(path: Path | None) -> dict[str, Any] | None:
-    """What rank 0 finds: a checkpoint of an earlier start."""
+    """Returns rank 0's checkpoint of an earlier start, if any."""
     found = [None]
     if dist.get_rank() == 0 and path is not None and path.exists():
         found = [torch.load(path)]

@@ -1,4 +1,4 @@
-"""A rank that comes late, and then calls something else: what `weft trace` tells of it.
+"""A rank that is late, and then calls something else, for `weft trace` to report.
 
 torchrun --standalone --nproc-per-node 3 examples/late_rank.py && weft trace
 """

@@ -38,7 +38,7 @@ class SumForward(torch.autograd.Function):
 
 
 class SumBackward(torch.autograd.Function):
-    """What all ranks have; its gradient is the sum over ranks."""
+    """The identity on a replicated value; its gradient is the sum over ranks."""
 
     @staticmethod
     def forward(ctx, x: Tensor, all_reduce: Sum) -> Tensor:
@@ -54,7 +54,7 @@ class Edges(Protocol):
     """Edges of an image that is split by rows, to the neighbours above and below."""
 
     def exchange(self, up: Tensor, down: Tensor) -> tuple[Tensor, Tensor]:
-        """What the neighbours above and below send here; zeros where there is none."""
+        """Returns the data that the neighbours above and below send; zeros where there is none."""
 
 
 class PutEdges:

@@ -18,7 +18,7 @@ WORDS, STEPS = 100_000, 40
 
 
 class Model(nn.Module):
-    """Tells the sum of two words' numbers from even to odd."""
+    """Decides whether the sum of two words' numbers is even or odd."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -27,7 +27,7 @@ _IMPERATIVES = ("bring", "string", "ping", "embed", "shed", "focus", "alias", "b
 
 
 def problems(message: str, merge: bool = False) -> Iterator[str]:
-    """What of a commit's message breaks the rules."""
+    """Yields the violations of the rules by a commit's message."""
     subject, _, rest = message.partition("\n")
     if len(subject) > SUBJECT_MAX:
         yield f"its subject has {len(subject)} columns: at most {SUBJECT_MAX}"
@@ -72,7 +72,7 @@ def _wrong(repository: Path) -> Iterator[str]:
 
 
 def _git(repository: Path, *arguments: str) -> str | None:
-    """What git answers; None if it refuses or is not there."""
+    """Returns git's output; None if it fails or is not installed."""
     try:
         done = subprocess.run(["git", "-C", str(repository), *arguments], capture_output=True, text=True, check=False)
     except FileNotFoundError:

@@ -1,6 +1,6 @@
 """A command whose processes all end with it: `python3 tools/supervise.py COMMAND [ARGUMENT ...]`.
 
-`make test` runs in it. Whatever ends the command, or this process, or the process that started it,
+`make test` runs in it. However the command ends, or this process, or the process that started it,
 nothing that the command started lives on, also if it made a session of its own. This process takes
 in orphaned descendants (a subreaper), so it can find them. It needs nothing but the standard
 library: it runs before there is a virtual environment.

@@ -88,17 +88,17 @@ def _compared(
     pythons: Mapping[str, Path], cells: Sequence[BuildCell], effort: BuildEffort
 ) -> tuple[list[BuildRow], str]:
     """Measures all cells, and what would be missed once more. All rows, and the table."""
-    rows = measuring.measure(pythons, cells, effort, _teller())
+    rows = measuring.measure(pythons, cells, effort, _progress())
     verdicts = verdict.cells(rows)
     if doubtful := verdict.doubtful(verdicts):
         print(f"once more: {len(doubtful)} cells", flush=True)
-        again = measuring.measure(pythons, doubtful, effort, _teller())
+        again = measuring.measure(pythons, doubtful, effort, _progress())
         verdicts = verdict.settled(verdicts, again)
         rows += again
     return rows, report.table(verdicts)
 
 
-def _teller() -> measuring.Tell:
+def _progress() -> measuring.Progress:
     begin = time.monotonic()
     return lambda text: print(f"{time.monotonic() - begin:4.0f} s  {text}", flush=True)
 

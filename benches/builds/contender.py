@@ -33,7 +33,7 @@ _DEATH_SIGNAL = 1
 
 
 def main() -> None:
-    """Measures what it is told to, until it is told to end."""
+    """Measures the cells that it is ordered to, until the order to end."""
     ctypes.CDLL(None).prctl(_DEATH_SIGNAL, signal.SIGKILL)  # ends with the coordinating process, however that ends
     spec, build, rank = json.loads(Path(sys.argv[1]).read_text()), sys.argv[2], int(sys.argv[3])
     torch.set_num_threads(1)
@@ -104,7 +104,7 @@ class BuildContender:
         return bool(np.all(self._array == self._ranks * (self._ranks + 1) / 2))
 
     def _operation(self, level: str, tensor: torch.Tensor) -> Any:
-        """What is timed: a call from Rust, from Python or through torch."""
+        """Returns the timed operation: a call from Rust, from Python or through torch."""
         timed, array, group = _class_with("callable"), self._array, self._group
         pointer, count = array.ctypes.data, array.size
         if level == "rust":

@@ -15,7 +15,7 @@ _KIND = BuildLaunch(2, "shm")
 _LEVELS = ("rust", "python", "torch")
 _BYTES = 4
 _CALLS = 8
-"""The least of so many calls is what counts: whatever a call waited comes on top."""
+"""The least of this many calls counts: any waiting of a call is added to it."""
 _WARM_UP_CALLS = 1000
 _FIXED_ADDRESSES = ("setarch", "-R")
 """Where things lie decides which way some of libc's functions go."""

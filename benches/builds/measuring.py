@@ -16,8 +16,8 @@ from weft.processes.ports import free_ports
 from weft_lab.bench import launch, worker_groups
 from weft_lab.bench.worker_groups import WorkerGroup
 
-Tell = Callable[[str], None]
-"""Who is told how far it is."""
+Progress = Callable[[str], None]
+"""Receives lines about the progress."""
 CONTENDERS = ("old", "new", "control")
 """The control is the old build once more."""
 _PROGRAM = Path(__file__).with_name("contender.py")
@@ -40,12 +40,14 @@ class BuildRow:
         return {**self.cell.to_value(), **rounds}
 
 
-def measure(pythons: Mapping[str, Path], cells: Sequence[BuildCell], effort: BuildEffort, tell: Tell) -> list[BuildRow]:
-    """Measures cells in several launches, whose rounds count alike."""
+def measure(
+    pythons: Mapping[str, Path], cells: Sequence[BuildCell], effort: BuildEffort, progress: Progress
+) -> list[BuildRow]:
+    """Measures cells in several launches, whose rounds have equal weight."""
     rows = {cell: BuildRow(cell) for cell in cells}
     for number in range(effort.launches):
         for kind in sorted({cell.launch for cell in cells}):
-            tell(f"launch {number + 1} of {effort.launches}, {kind.ranks} ranks, {kind.transport}: starting")
+            progress(f"launch {number + 1} of {effort.launches}, {kind.ranks} ranks, {kind.transport}: starting")
             with started(kind, _turned(CONTENDERS, number), pythons, max(cell.bytes for cell in cells)) as there:
                 for cell in (cell for cell in cells if cell.launch == kind):
                     _measure_cell(there, rows[cell], effort, number)

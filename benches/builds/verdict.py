@@ -25,9 +25,9 @@ from benches.builds.settings import BuildCell, CellGroup
 GROUP_MAX = 1.01
 _CONFIDENCE = 0.99
 _TO_STANDARD_DEVIATION = 1.4826
-"""What a median absolute deviation is multiplied by, for a normal distribution."""
+"""The factor from median absolute to standard deviation, for a normal distribution."""
 _MEDIAN_TO_MEAN = 1.2533
-"""How many times as large as a mean's a median's standard error is, for a normal distribution."""
+"""The ratio of a median's standard error to a mean's, for a normal distribution."""
 _ERROR_MIN = 1e-4
 
 

@@ -25,11 +25,11 @@ def table(rows: Sequence[CompressionRow], loss: float) -> str:
         ).rstrip()
         for line in cells
     ]
-    told = (
+    explanation = (
         f"A language model on {HOSTS} emulated hosts, to a loss of {loss:g} nats on test text; one seed. Steps and "
         "seconds to that loss; a verdict is by seconds, against exact averages with the same kind of optimizer."
     )
-    return "\n".join([*lines, told])
+    return "\n".join([*lines, explanation])
 
 
 def verdict(row: CompressionRow, rows: Sequence[CompressionRow]) -> str:

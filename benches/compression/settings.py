@@ -1,4 +1,4 @@
-"""What is compared: ways of averaging with the optimizer that goes with each, rates, effort."""
+"""Contenders of the comparison: ways of averaging with the optimizer of each, rates, effort."""
 
 from __future__ import annotations
 

@@ -64,12 +64,12 @@ def main() -> int:
 
 
 def _measured(asked: argparse.Namespace, ranks: int) -> list[dict[str, Any]]:
-    """The rows of so many ranks, with what the model says."""
+    """Returns the rows of this many ranks, with the model's predictions."""
     rate = asked.rate / ranks  # the cores of this machine do what engines do, for all ranks
     wanted = {**{name: getattr(asked, name) for name in ("sizes", "tile", "repeats", "ways")}, "rate": rate}
     found = run("benches.device.measured", wanted, ranks)
     for row in found["rows"]:
-        # What the hosts take without copies tells their rate; it is a stage of the pipeline.
+        # The time without copies gives the hosts' rate; it is a stage of the pipeline.
         engines = CopyEngines(rate, rate, found["latency"], row["bytes"] / row["host_seconds"])
         row["bound"] = pipeline_seconds(row["bytes"], asked.tile, found["slots"], engines)
         row["times"] = row["seconds"] / row["bound"]

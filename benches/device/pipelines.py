@@ -1,4 +1,4 @@
-"""What every rank of these measurements sets up."""
+"""The set-up of every rank of these measurements."""
 
 from __future__ import annotations
 

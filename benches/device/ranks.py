@@ -18,7 +18,7 @@ _DEADLINE_S = 300.0
 
 
 def run(module: str, wanted: Mapping[str, Any], ranks: int) -> Any:
-    """Runs a module as so many ranks, asked by JSON in its argument: what rank 0 prints."""
+    """Runs a module as this many ranks, with JSON as its argument; returns rank 0's output."""
     port = free_ports(1)[0]
     processes = []
     for rank in range(ranks):

@@ -15,7 +15,7 @@ _BLOCKS = 16
 
 
 def resnet50(backward: float) -> list[Gradient]:
-    """In float32, with a backward pass of so many seconds."""
+    """Returns gradients in float32, with a backward pass of this many seconds."""
     return [
         Gradient(4 * parameters // _BLOCKS, backward * share / _BLOCKS)
         for parameters, share in zip(_PARAMETERS, _SHARES, strict=True)

@@ -29,7 +29,7 @@ _TOLERANCE = 1e-4
 
 
 def main() -> None:
-    """Trains as it is told to, until it is told to end."""
+    """Trains as it is ordered to, until the order to end."""
     die_with_parent()
     spec = json.loads(Path(sys.argv[1]).read_text())
     torch.set_num_threads(1)
@@ -60,7 +60,7 @@ class Training:
         return Training(model, torch.optim.SGD(model.parameters(), _LEARNING_RATE, momentum=0.9))
 
     def step(self, inputs: Tensor, labels: Tensor) -> None:
-        """What a user's training loop does."""
+        """One step of a user's training loop."""
         loss = F.cross_entropy(self.model(inputs), labels)
         self.optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
@@ -68,7 +68,7 @@ class Training:
 
 
 class RankTrainer:
-    """What one rank has, and how it answers."""
+    """The training of one rank, with its answers to requests."""
 
     def __init__(self, rank: int, gloo: dist.ProcessGroup) -> None:
         self._rank = rank

@@ -79,7 +79,7 @@ def _shown(row: dict[str, Any]) -> str:
 
 
 def _verdicts(found: dict[str, Any], ranks: int, devices: int) -> list[str]:
-    """What the targets say of so many ranks; failed measurements have missed them."""
+    """Returns the verdicts on this many ranks; failed measurements have missed their targets."""
     own = {row["bytes"]: row for row in found[f"all-reduce {ranks} weft"]}
     gloo = {row["bytes"]: row for row in found[f"all-reduce {ranks} gloo"]}
     copies = {row["copy"]: row["bytes_per_s"] for row in found["copies"]}

@@ -47,7 +47,7 @@ def main() -> None:
 
 
 def _copies() -> list[dict[str, Any]]:
-    """What pinned copies of this process reach alone: each direction, and both at a time."""
+    """Measures pinned copies of this process alone: each direction, and both together."""
     nbytes = 256 << 20
     host = [torch.empty(nbytes, dtype=torch.uint8, pin_memory=True) for _ in range(2)]
     there = [torch.empty(nbytes, dtype=torch.uint8, device="cuda") for _ in range(2)]

@@ -15,7 +15,7 @@ _HEAD = "| library | ranks | groups | `new_group`, ms | made, KiB | used, KiB | 
 _RANKS = (2, 4, 8)
 _TIMED = 40
 _LIVE = {2: 1000, 8: 200}
-"""So many groups live at a time, by ranks."""
+"""The number of groups that live at a time, by ranks."""
 _DESCRIPTORS_MAX = 1024
 _RATIO_MAX = 3.0
 """How much longer than Gloo's `new_group` weft's may take."""

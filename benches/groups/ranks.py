@@ -25,7 +25,7 @@ _PARTS = ("Pss_Shmem", "Pss_Anon")
 
 @dataclass
 class Groups:
-    """What so many groups of all ranks took, on the rank where that was most."""
+    """The resources of this many groups of all ranks, on the rank where that was most."""
 
     library: str
     ranks: int
@@ -42,7 +42,7 @@ class Groups:
 
 
 def measure(library: str, ranks: int, groups: int, descriptors_max: int) -> Groups:
-    """Makes so many groups, all of which stay, and calls an all-reduce of 4 bytes in each."""
+    """Makes `groups` groups, all of which stay, and calls an all-reduce of 4 bytes in each."""
     results: Any = multiprocessing.get_context("spawn").SimpleQueue()
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]

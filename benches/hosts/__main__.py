@@ -81,18 +81,18 @@ def _measure(setting: TableSetting, lines: list[str]) -> list[BenchRow]:
     """The rows of one table, printed as they come, and added to the lines of the record."""
     begin = time.monotonic()
 
-    def tell(text: str) -> None:
+    def print_line(text: str) -> None:
         lines.append(text)
         print(text, flush=True)
 
-    def tell_rows(same_size: Sequence[BenchRow]) -> None:
-        tell(console.rendered(table.row_table(spec, same_size)))
+    def print_rows(same_size: Sequence[BenchRow]) -> None:
+        print_line(console.rendered(table.row_table(spec, same_size)))
 
     with launch.shared_directory() as directory:
         spec = setting.spec(directory)
-        tell(f"\n{setting.name}:\n{table.title(spec)}\n{console.rendered(table.row_table(spec))}")
-        found = launch.measure(spec, tell_rows)
-    tell(f"in {time.monotonic() - begin:.0f} s")
+        print_line(f"\n{setting.name}:\n{table.title(spec)}\n{console.rendered(table.row_table(spec))}")
+        found = launch.measure(spec, print_rows)
+    print_line(f"in {time.monotonic() - begin:.0f} s")
     return found
 
 

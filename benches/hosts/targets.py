@@ -52,7 +52,7 @@ def _between_two_hosts(rows: Sequence[BenchRow]) -> Iterator[TargetVerdict]:
 
 
 def _of_bound(table: str, rows: Sequence[BenchRow], bands: Sequence[Band]) -> Iterator[TargetVerdict]:
-    """What part of weft's time the line needs for the bytes."""
+    """Yields the shares of weft's time that the line needs for the bytes."""
     for ours in (row for row in rows if row.kind == "weft"):
         wanted = target(bands, ours.bytes)
         if wanted is None or ours.of_floor is None or ours.floor_us is None:
@@ -61,7 +61,7 @@ def _of_bound(table: str, rows: Sequence[BenchRow], bands: Sequence[Band]) -> It
             table=table,
             bytes=ours.bytes,
             what=ours.name,
-            what_us=ours.median_us,
+            measured_us=ours.median_us,
             of="bound",
             of_us=ours.floor_us,
             measured=ours.of_floor,
@@ -84,7 +84,7 @@ def _busy_time(rows: Sequence[BenchRow]) -> Iterator[TargetVerdict]:
             table="1 Gbit/s, busy time of the machine in a call",
             bytes=ours.bytes,
             what=ours.name,
-            what_us=ours.busy_ms * 1e3,
+            measured_us=ours.busy_ms * 1e3,
             of=other.name,
             of_us=other.busy_ms * 1e3,
             measured=ratio,
@@ -108,7 +108,7 @@ def _beside_a_neighbour(rows: Sequence[BenchRow]) -> Iterator[TargetVerdict]:
             table=f"one host, 2 ranks beside a busy process, {ours.memory} memory, over the best peer",
             bytes=ours.bytes,
             what=ours.name,
-            what_us=ours.median_us,
+            measured_us=ours.median_us,
             of=best.name,
             of_us=best.median_us,
             measured=ratio,

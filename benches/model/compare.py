@@ -49,7 +49,8 @@ class ComparedSetting:
     parameters: dict[str, float]
     calibration: list[ModelCell]
     """How well the parameters explain what they come from. The algorithm's name begins with the
-    collective's."""
+    collective's.
+    """
     cells: list[ModelCell]
 
 
@@ -74,7 +75,7 @@ def error(cells: Sequence[ModelCell]) -> float:
 
 @dataclasses.dataclass(frozen=True)
 class Contest:
-    """Who is fastest in a setting at a size."""
+    """The fastest algorithm in a setting at a size."""
 
     setting: str
     bytes: int

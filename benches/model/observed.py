@@ -26,9 +26,9 @@ class Observed:
     cores: int
     """Of the machine, on which all hosts are emulated."""
     calibration: list[Measurement]
-    """What the parameters come from."""
+    """The measurements from which the parameters are fitted."""
     cells: list[Measurement]
-    """What is to be predicted."""
+    """The measurements to predict."""
 
     def to_value(self) -> dict[str, Any]:
         """For JSON."""

@@ -23,9 +23,10 @@ from weft_lab.emulation import EmulatedNetwork, kernel
 
 _TURN_S = 1e-4
 """Emulated hosts share cores, which real ones do not: the less they wait for each other, the more
-they are alike."""
+similar they are.
+"""
 _NETWORK_BYTES_MAX = 8 << 20
-"""Larger messages tell nothing more of a network."""
+"""Larger messages show nothing more about a network."""
 _LONG_S = 1.0
 """Longer calls are made in the first round only."""
 _SMALL_BYTES = 4096
@@ -76,7 +77,7 @@ def _small(probe: Probe) -> Probe:
 
 
 def _rest_s(setting: ModelSetting) -> float:
-    """As long as an emulated line takes to save up its burst: every call finds the line alike."""
+    """Returns the time in which an emulated line restores its burst, so that calls are equal."""
     if setting.gbps is None:
         return 0.0
     return 8 * EmulatedNetwork(setting.hosts, setting.gbps).burst_bytes / (setting.gbps * 1e9)

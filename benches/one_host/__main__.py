@@ -54,12 +54,12 @@ def _measure(setting: OneHostSetting, effort: OneHostEffort) -> list[BenchRow]:
     through = " through torch" if setting.through == "torch" else ""
     print(f"{setting.ranks} ranks{through}: ", end="", flush=True)
 
-    def tell(same_size: Sequence[BenchRow]) -> None:
+    def print_progress(same_size: Sequence[BenchRow]) -> None:
         wrong = "" if all(row.verified for row in same_size) else " WRONG RESULT"
         print(f"{show_bytes(same_size[0].bytes)}{wrong} ", end="", flush=True)
 
     with launch.shared_directory() as directory:
-        found = launch.measure(setting.spec(effort, directory), tell)
+        found = launch.measure(setting.spec(effort, directory), print_progress)
     print(f"in {time.monotonic() - begin:.0f} s", flush=True)
     return found
 

@@ -55,7 +55,7 @@ class OneHostEffort:
 
 
 def full() -> OneHostEffort:
-    """What is recorded: about ten minutes."""
+    """The effort of recorded runs: about ten minutes."""
     sizes = parse_sizes("4,64,1K:256M")
     sizes_8 = parse_sizes(
         "4,64,1K:64M"

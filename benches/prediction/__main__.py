@@ -40,9 +40,9 @@ def main() -> int:
         studies(arguments.networks, arguments.hosts, arguments.gbps, 1 if arguments.quick else 3, arguments.steps)
     )
     for number, study in enumerate(whole, 1):
-        _tell(f"{number} of {len(whole)}: {study.model}, {study.hosts} hosts, {study.gbps:g} Gbit/s")
+        _print_progress(f"{number} of {len(whole)}: {study.model}, {study.hosts} hosts, {study.gbps:g} Gbit/s")
         profile = _profile(arguments.output / f"{study.model}.profile.json", study.model)
-        result = overlap.measure(study, arguments.output / "steps", _tell)
+        result = overlap.measure(study, arguments.output / "steps", _print_progress)
         compared += compare(result, profile, measured, machine.usable_cores())
     text = table(compared)
     print(text)
@@ -73,7 +73,7 @@ def _numbers(text: str) -> list[float]:
 
 def _machine(path: Path) -> dict[str, Any]:
     if not path.exists():
-        _tell("measuring what a byte through a socket takes")
+        _print_progress("measuring what a byte through a socket takes")
         path.write_text(json.dumps(sockets.measured()) + "\n")
     found: dict[str, Any] = json.loads(path.read_text())
     return found
@@ -85,7 +85,7 @@ def _profile(path: Path, model: str) -> TrainingProfile:
     return TrainingProfile.load(path)
 
 
-def _tell(text: str) -> None:
+def _print_progress(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 

@@ -13,7 +13,7 @@ NETWORKS = {"alexnet": 4, "mlp": 64, "lenet": 64}
 HOSTS = (2, 4, 8)
 LINES_GBPS = (0.5, 1.0, 2.5, 10.0)
 CONTENDERS = ("compute", "after", "ddp-gloo", "ddp-weft", "backward", "automatic")
-"""What is measured: computation, from which the predictions come, and what is predicted."""
+"""The measured contenders: computation, from which predictions are made, and those predicted."""
 
 
 def studies(networks: list[str], hosts: list[int], lines_gbps: list[float], rounds: int, steps: int) -> Iterator[Study]:

@@ -18,7 +18,7 @@ _RDMA = "weft over rdma"
 
 
 class RatioTable:
-    """What the blocks have found."""
+    """The results of the blocks."""
 
     def __init__(self) -> None:
         self._rows: list[BenchRow] = []

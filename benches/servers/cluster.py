@@ -22,7 +22,7 @@ Process = subprocess.Popen[str]
 
 @dataclasses.dataclass(frozen=True)
 class Job:
-    """What workers do."""
+    """The work of workers."""
 
     workers: int
     staleness: int | None
@@ -85,7 +85,7 @@ def _say(process: Process, line: str) -> None:
 
 
 def _line(process: Process, begins: str) -> str:
-    """What it says next, which begins so."""
+    """Returns the next line, which must begin with `begins`."""
     assert process.stdout is not None
     line = process.stdout.readline()
     if not line.startswith(begins):

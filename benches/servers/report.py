@@ -30,7 +30,7 @@ def of_killed(killed: Sequence[KilledRow]) -> str:
     resumed = [row.resumed_s for row in killed]
     lines = [
         f"{len(killed)} servers killed: training resumed after {statistics.median(resumed):.2f} s "
-        f"({min(resumed):.2f} to {max(resumed):.2f}; at most {_RESUMED_S:g}: {_told(max(resumed) <= _RESUMED_S)})",
+        f"({min(resumed):.2f} to {max(resumed):.2f}; at most {_RESUMED_S:g}: {_verdict(max(resumed) <= _RESUMED_S)})",
         f"losses as without the kill, bit by bit: {sum(row.same for row in killed)} of {len(killed)}",
     ]
     lines += [
@@ -58,9 +58,9 @@ def of_lines(rows: Sequence[LineRow]) -> str:
             f"  ({min(ratios):5.2f}  {max(ratios):5.2f})  {_ms(default):7.1f}  {statistics.median(busy):20.2f}"
             f"  ({min(busy):5.2f}  {max(busy):5.2f})"
         )
-        at_most = f"at most {_OF_RING:g} times the ring's: {_told(statistics.median(ratios) <= _OF_RING)}"
+        at_most = f"at most {_OF_RING:g} times the ring's: {_verdict(statistics.median(ratios) <= _OF_RING)}"
         lines.append(
-            f"       {at_most}; at least {_OF_LINE:g} of the line: {_told(statistics.median(busy) >= _OF_LINE)}"
+            f"       {at_most}; at least {_OF_LINE:g} of the line: {_verdict(statistics.median(busy) >= _OF_LINE)}"
         )
     return "\n".join(lines)
 
@@ -84,7 +84,7 @@ def of_staleness(rows: Sequence[UnequalRow]) -> str:
             f"  {_gain(rows, staleness):14.2f}  {loss:.3f}"
         )
     most, gain = bound(len(SHARES)), _gain(rows, None)
-    verdict = _told(gain >= _OF_BOUND * most)
+    verdict = _verdict(gain >= _OF_BOUND * most)
     lines.append(f"unbounded: {gain:.2f} times staleness 0; at least {_OF_BOUND:g} of {most:g}: {verdict}")
     first = [statistics.median(seconds) for seconds in zip(*(row.rates() for row in _of(rows, 4)), strict=True)]
     lines.append("staleness 4, samples/s second by second: " + " ".join(f"{rate:.0f}" for rate in first[:_TRANSIENT_S]))
@@ -105,7 +105,7 @@ def _name(staleness: int | None) -> str:
     return "unbounded" if staleness is None else str(staleness)
 
 
-def _told(met: bool) -> str:
+def _verdict(met: bool) -> str:
     return "met" if met else "missed"
 
 

@@ -1,4 +1,4 @@
-"""What the benchmark of parameter servers found."""
+"""Results of the benchmark of parameter servers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class TrainedWorker:
     """Of a step."""
     steps: Sequence[tuple[float, float]]
     staleness: Sequence[Any]
-    """How stale its pushes were, as each server tells."""
+    """The staleness of its pushes, as each server reports it."""
 
     def within(self, begin: float, end: float) -> list[float]:
         """Losses of the steps that ended between two times."""
@@ -74,7 +74,7 @@ class KilledRow:
 
     @staticmethod
     def of(killed_s: float, workers: Sequence[TrainedWorker], undisturbed: Sequence[TrainedWorker]) -> KilledRow:
-        """What a training shows, beside one that was not disturbed."""
+        """Returns the row of a training, compared with one that was not disturbed."""
         resumed = [[at for at, _ in worker.steps if at > killed_s][_SURE] for worker in workers]
         losses = [[loss for _, loss in worker.steps] for worker in workers]
         before = len(workers[0].within(0.0, killed_s))

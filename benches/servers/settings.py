@@ -1,4 +1,4 @@
-"""What the benchmark of parameter servers does, and how long."""
+"""Contents and durations of the benchmark of parameter servers."""
 
 from __future__ import annotations
 

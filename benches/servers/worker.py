@@ -22,7 +22,7 @@ _BATCH = 256
 
 
 def main() -> None:
-    """Trains for so many seconds or steps."""
+    """Trains for the given number of seconds or steps."""
     die_with_parent()
     spec = json.loads(sys.argv[1])
     torch.set_num_threads(1)

@@ -38,7 +38,7 @@ class RankStart:
 
 
 def start(count: int, timeout: float) -> list[RankStart]:
-    """Forks so many ranks, and returns what each tells, in order.
+    """Forks this many ranks, and returns the report of each, in order.
 
     Args:
         count: The number of ranks.
@@ -47,12 +47,12 @@ def start(count: int, timeout: float) -> list[RankStart]:
     port = free_ports(1)[0]
     origin = time.monotonic()
     children = [_fork(rank, count, port, origin, timeout) for rank in range(count)]
-    told = [_read(pipe) for _, pipe in children]
+    reports = [_read(pipe) for _, pipe in children]
     for pid, _ in children:
         os.waitpid(pid, 0)
     return [
         RankStart(**json.loads(text)) if text else RankStart(rank, failure="it ended without a word")
-        for rank, text in enumerate(told)
+        for rank, text in enumerate(reports)
     ]
 
 

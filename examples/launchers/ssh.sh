@@ -8,7 +8,7 @@ shift 2
 port=${MASTER_PORT:-29500}
 torchrun=$(command -v torchrun)
 
-trap 'kill $(jobs -p) 2>/dev/null || true' EXIT # whatever ends this script ends the connections
+trap 'kill $(jobs -p) 2>/dev/null || true' EXIT # any end of this script ends the connections
 for node in "${!hosts[@]}"; do
 	# With a terminal (-tt), what runs on a host ends with its connection.
 	ssh -tt "${hosts[$node]}" "cd '$PWD' && exec '$torchrun' --nnodes ${#hosts[@]} --node-rank $node" \

@@ -1,4 +1,4 @@
-"""The emulated CUDA driver: its library, what tests tell it, and arrays in its devices' memory."""
+"""The emulated CUDA driver: its library, its controls for tests, and arrays on its devices."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def library() -> Path:
 
 
 class Emulated:
-    """What only the emulated driver can be told and asked."""
+    """The emulated driver's controls, which a real driver does not have."""
 
     def __init__(self, driver: Driver) -> None:
         self.driver = driver
@@ -91,7 +91,7 @@ class Emulated:
 
     @property
     def processor_seconds(self) -> float:
-        """What the emulation's own threads have used."""
+        """Returns the processor time of the emulation's own threads."""
         return float(self._functions["processor_seconds"]())
 
     def engine_seconds(self, device: int, direction: int) -> float:

@@ -47,7 +47,7 @@ Three kinds of memory matter:
 - **ordinary**: what a peer sends arrives in receive buffers of weft's own pool and is copied or reduced from there;
 - **ordinary, one host**: ranks that share memory also read each other's scratch memory in the pool;
 - **symmetric**: all ranks reach each other's input and output, nothing is staged. A peer may write into an output
-  only after its owner has entered the operation; where an algorithm does not know this anyway, one more step tells
+  only after its owner has entered the operation; where an algorithm does not know this anyway, one more step signals
   it.
 
 *By the book* is what the source says that an algorithm costs, for `p` ranks and a message of `n`; the tests compare
@@ -76,7 +76,7 @@ FILE` checks it, `weft simulate --schedule FILE` predicts its times, `group.use_
 configuration and `weft tune` may name it: see [Tuning](../how-to/tuning.md). `examples/user_algorithm.py` adds one
 in under 40 lines. It is for one collective, root and number of ranks; it needs symmetric memory if it reaches the
 input or output of other ranks, and is reproducible if the verifier finds the canonical tree in it, which `weft
-verify` tells.
+verify` reports.
 
 ## Blocks of a size per rank
 

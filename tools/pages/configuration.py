@@ -39,7 +39,7 @@ The ranks meet at `MASTER_ADDR` and `MASTER_PORT`. Where a launcher does not set
 - under Slurm, the address is the first host of the step's node list;
 - when all ranks run on one host, the address is 127.0.0.1;
 - otherwise `MASTER_ADDR` has to be set;
-- the port is derived from the job's identity where the launcher tells it, else it is 29500.
+- the port is derived from the job's identity where the launcher provides it, else it is 29500.
 
 Under torchrun, whose agent serves a store at that address itself (`TORCHELASTIC_USE_AGENT_STORE=True`), weft
 uses the agent's store. That store keeps the keys of earlier attempts of the job; ranks agree on new ones, and do

@@ -21,7 +21,9 @@ LAUNCHERS = {
 """Files of tests/launchers: what they start, and where."""
 
 RECORD = Path(__file__).with_name("launchers.json")
-"""What `make test-launchers RECORD=1` has written: by file, how many tests passed and with what."""
+"""The record of `make test-launchers RECORD=1`: by file, the number of passed tests and the
+versions.
+"""
 
 _TABLE = re.compile(r"(?<=<!-- table: make test-launchers RECORD=1 -->\n\n)(?:\|.*\n)+")
 

@@ -53,7 +53,7 @@ class Speedup:
 
 
 def recorded() -> list[Speedup]:
-    """What the runs have recorded, in the order in which it is drawn."""
+    """Returns the results of the recorded runs, in the order of drawing."""
     return [*_gate(), *_overlap()]
 
 

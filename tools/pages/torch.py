@@ -138,7 +138,7 @@ $ weft bench all-reduce --through torch --ranks 2 --sizes 4:64K:128 --peers gloo
   survivors, call `weft.torch.shrink`.
 - What torch may ask of a backend and weft has not is answered with "no" (`supports_window`, `supports_shrinking`) or
   refused by an error that names it (`new_window`, `merge_remote_group`, `gather_single`). After a failure, the
-  backend's `get_error()` tells its kind.
+  backend's `get_error()` returns its kind.
 - `torch.compile` is tested with the compilers "eager" and "aot_eager".
 """
 

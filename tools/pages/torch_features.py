@@ -42,7 +42,7 @@ FEATURES = (
     Feature(
         "Operations",
         "all collectives and messages of CUDA tensors, by way of the host",
-        ("device_tensors:every_collective", "device_tensors:handles", "device_tensors:what_is_refused"),
+        ("device_tensors:every_collective", "device_tensors:handles", "device_tensors:unsupported_tensors_are_refused"),
         "tested on emulated devices, not run on a GPU",
         "see [CUDA tensors](../how-to/cuda.md)",
     ),
@@ -94,7 +94,7 @@ FEATURES = (
     Feature(
         "DDP",
         "wire formats: the hook `weft.torch.wire_hook`, `WEFT_WIRE`, `weft.torch.wire_format`",
-        ("wire:hook_averages_within_the_bound", "wire:ddp_takes_what_the_group_says", "wire:context"),
+        ("wire:hook_averages_within_the_bound", "wire:ddp_uses_wire_format_of_group", "wire:context"),
     ),
     Feature("DDP", "communication hook PowerSGD", ("ecosystem_ddp:power_sgd", "ddp:comm_hook")),
     Feature(
@@ -190,9 +190,9 @@ FEATURES = (
     Feature(
         "Tools",
         "survivors of a killed rank go on in a smaller group",
-        ("shrink:training_goes_on_with_the_ranks_that_are_left", "shrink:a_group_of_some_ranks"),
+        ("shrink:training_continues_with_remaining_ranks", "shrink:a_group_of_some_ranks"),
         note="`weft.torch.shrink(group)`, which finds out which ranks are left; `torch.distributed.shrink_group`, "
-        "which has to be told and asks the store, is refused",
+        "which takes the ranks to remove and asks the store, is refused",
     ),
     Feature("Tools", "torchrun restarts a job of which a rank was killed", ("ecosystem_elastic:elastic_restart",)),
     Feature(
@@ -223,7 +223,7 @@ FEATURES = (
     Feature(
         "Frameworks",
         "torchft's `Manager(pg=weft.torch.torchft.ProcessGroupWeft())`",
-        ("ecosystem_frameworks:torchft_goes_on_without_a_killed_replica",),
+        ("ecosystem_frameworks:torchft_continues_without_a_killed_replica",),
         note="tested by `make test-ecosystem`; torch 2.14 or newer",
     ),
 )

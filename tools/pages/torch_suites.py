@@ -9,7 +9,7 @@ from typing import Any
 __all__ = ["section"]
 
 _RECORDED = Path(__file__).with_name("torch_suites.json")
-"""What `tests/public/run.py --record` has written."""
+"""The record of `tests/public/run.py --record`."""
 
 _HEAD = """
 ## Public suites

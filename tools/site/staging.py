@@ -40,7 +40,7 @@ def stage(root: Path, destination: Path) -> dict[str, str]:
 
 
 def loaded_from_elsewhere(site: Path) -> Iterator[str]:
-    """What pages of a built site load from other hosts: page and address. There should be none."""
+    """Yields page and address of each load from another host. There should be none."""
     for page in sorted(site.rglob("*.html")):
         for address in _LOADED.findall(page.read_text(encoding="utf-8")):
             yield f"{page.relative_to(site)}: {address}"
@@ -65,7 +65,7 @@ def _relinked(text: str, page: Path, root: Path, wanted: Callable[[Path], object
 
 
 def _copied_name(path: Path) -> Path:
-    """What a file outside docs/ is called in the site. Programs become pages that show them."""
+    """Returns the site's name of a file outside docs/. Programs become pages that show them."""
     return path if path.suffix in (".md", *_IMAGES) else path.with_name(f"{path.name}.md")
 
 
