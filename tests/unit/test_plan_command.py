@@ -52,7 +52,7 @@ def test_wire_format_is_verified_from_its_text(wire: str, tmp_path: Path, capsys
 
 def test_a_wire_format_needs_several_hosts(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["plan", "ring", "--ranks", "3", "--wire", "bf16"]) == 2
-    assert 'wire="bf16" is for what travels between hosts: there is one' in capsys.readouterr().err
+    assert 'wire="bf16" is for data between hosts: there is only one host' in capsys.readouterr().err
     assert main(["plan", "direct", "--collective", "barrier", "--hosts", "4", "--wire", "bf16"]) == 2
     assert 'wire="bf16" is not for barrier' in capsys.readouterr().err
 

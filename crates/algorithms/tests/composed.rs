@@ -141,14 +141,14 @@ fn verified_on_hosts_up_to_twelve_ranks() {
 }
 
 #[test]
-fn verified_on_hosts_from_thirteen_to_sixty_four_ranks() {
+fn verified_on_hosts_from_13_to_64_ranks() {
     check_hosts(13..=64, 37);
 }
 
 /// Takes minutes: `make verify-large`.
 #[test]
 #[ignore = "takes minutes"]
-fn every_choice_verified_on_hosts_up_to_sixty_four_ranks() {
+fn every_choice_verified_up_to_64_ranks() {
     check_hosts(13..=64, 1);
 }
 
@@ -329,7 +329,7 @@ fn costs_are_those_of_the_literature() {
 }
 
 #[test]
-fn costs_of_unequal_units_are_those_of_the_literature() {
+fn costs_of_unequal_units_match_the_literature() {
     for units in [[3, 2, 2], [4, 1, 3], [2, 6, 5]] {
         let hosts = (0..).zip(units).flat_map(|(host, size)| vec![host; size]);
         check_textbooks(&hosts.collect::<Vec<u32>>(), false);

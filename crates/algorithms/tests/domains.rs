@@ -63,7 +63,7 @@ fn check(selection: &Selection, asked: &ScheduleRequest<'_>) {
 }
 
 #[test]
-fn every_choice_is_right_on_every_kind_of_memory() {
+fn every_choice_is_right_in_any_memory() {
     for topology in topologies() {
         let several_hosts = hosts(&topology).iter().any(|host| *host != 0);
         for (name, collective) in [
@@ -92,7 +92,7 @@ fn every_choice_is_right_on_every_kind_of_memory() {
 }
 
 #[test]
-fn a_name_without_components_for_domains_means_the_hosts() {
+fn components_without_domains_apply_to_hosts() {
     let (domains, hosts) = (vec![0, 0, 1, 1, 0, 0, 1, 1], [0, 0, 0, 0, 1, 1, 1, 1]);
     let found = Topology::domains(&[domains], &hosts).unwrap();
     let plain = Topology::hosts(&hosts);

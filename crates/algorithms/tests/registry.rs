@@ -22,7 +22,7 @@ fn names_are_unique_and_found() {
 }
 
 #[test]
-fn every_algorithm_says_what_it_is() {
+fn every_algorithm_is_documented() {
     for algorithm in registry() {
         let about = algorithm.about;
         assert!(

@@ -33,7 +33,7 @@ fn names_are_understood() {
 }
 
 #[test]
-fn wrong_names_are_answered_with_what_is_allowed() {
+fn wrong_names_are_refused_with_allowed_ones() {
     check("rong", Err("there are: ring, "));
     check("ring(direct)", Err("takes no components"));
     check("multi-rail(ring", Err("lacks its closing parenthesis"));
@@ -83,7 +83,7 @@ fn composed_choices_need_units() {
 }
 
 #[test]
-fn every_collective_has_a_choice_for_units_where_there_are_some() {
+fn every_collective_has_a_choice_for_units() {
     let for_units = |collective: &str, topology: &Topology| {
         let of_units = |selection: &Selection| {
             let parts = selection.algorithm.requires.parts;

@@ -199,7 +199,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 24, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn verified_for_any_number_of_ranks_and_any_root(
+    fn verified_for_any_ranks_and_root(
         algorithm in prop::sample::select(flat().collect::<Vec<_>>()),
         ranks in 34_u32..100,
         root in any::<prop::sample::Index>(),

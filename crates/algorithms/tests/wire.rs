@@ -126,7 +126,7 @@ fn check_on_hosts(
 }
 
 #[test]
-fn a_sender_that_keeps_what_it_has_not_sent_is_refused() {
+fn sender_keeping_unsent_values_is_refused() {
     let topology = Topology::flat(3);
     let broadcast = weft_schedule::Collective::Broadcast { root: 0 };
     let asked = request(broadcast, MemoryClass::Ordinary, &topology);

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use weft_kernels::{DType, Finish, IsaLevel, ReduceOp, copy};
 
-/// How long each kernel is measured.
+/// The duration of each kernel's measurement.
 const PATIENCE: Duration = Duration::from_millis(10);
 
 /// Vectors of the same length.

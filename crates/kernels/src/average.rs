@@ -3,11 +3,11 @@
 //! [Note: Sums in transit] An average is never larger than the largest contribution, but the sum of
 //! some of them is, and it travels in 16 bits. Dividing first would round numbers near zero away.
 //! So a sum is kept as any other number where the type can hold it, with the same rounding; larger
-//! ones take the bit patterns that NaNs have beside the one that is written for every NaN: 1022 of
-//! either sign for binary16, 126 for bfloat16. They lie between the end of the type's range and as
-//! many times that as there are contributions, evenly in the bits of an `f64`, so nearly by equal
-//! factors: of n contributions a rounding costs up to about log2 n times what it costs within the
-//! range. A contribution may be any NaN, so the caller says which sources are sums.
+//! ones take the NaN patterns other than the one that is written for every NaN: 1022 of either sign
+//! for binary16, 126 for bfloat16. They cover the range from the end of the type's range to `n`
+//! times that, evenly in the bits of an `f64`, so nearly by equal factors: of n contributions a
+//! rounding costs up to about log2 n times what it costs within the range. A contribution may be
+//! any NaN, so the caller says which sources are sums.
 
 use std::marker::PhantomData;
 use std::sync::atomic::{Ordering, compiler_fence};
@@ -255,8 +255,8 @@ fn within(sum: f32, limit: f32) -> bool {
 }
 
 impl<E: Half> Averaging<'_, E> {
-    /// Below which magnitude a sum of `f32` is what it should be. Patterns of larger sums are NaN
-    /// for ordinary conversions, and so is what is added to them.
+    /// The magnitude below which a sum of `f32` is right. Patterns of larger sums are NaN for
+    /// ordinary conversions, and so are sums with them.
     #[inline(always)]
     fn limit(&self) -> f32 {
         match self.step.is_last {
@@ -265,7 +265,7 @@ impl<E: Half> Averaging<'_, E> {
         }
     }
 
-    /// A block of which some sum lies beyond the range. The others get the same bits as elsewhere.
+    /// A block in which some sum is beyond the range. The others get the same bits as elsewhere.
     ///
     /// # Safety
     /// That of [`BlockKernel::block`].
@@ -320,7 +320,7 @@ impl<E: Half> Averaging<'_, E> {
             (false, true) => {
                 let average = wide / f64::from(contributions);
                 let rounded = E::narrow(f64_to_f32_odd(average));
-                // Finite contributions have a finite average: what is beyond was rounded there.
+                // Finite contributions have a finite average: values beyond were rounded there.
                 let overflown = average.is_finite() && rounded & 0x7fff == E::INFINITY;
                 rounded - u16::from(overflown)
             }
@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn sums_beyond_the_range_have_patterns_of_their_own() {
+    fn sums_beyond_the_range_have_own_patterns() {
         check_patterns::<F16>();
         check_patterns::<Bf16>();
     }

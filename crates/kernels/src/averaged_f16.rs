@@ -1,6 +1,6 @@
 //! `f32` on the way to an average, as binary16.
 //!
-//! What lies beyond the range of binary16 takes the patterns of NaNs that no conversion writes, as
+//! Numbers beyond the range of binary16 take the patterns of NaNs that no conversion writes, as
 //! averages of 16-bit floats do: see [Note: Sums in transit]. So the source needs no parameters.
 //! Magnitudes beyond the sum of `contributions` contributions become infinite.
 

@@ -1,8 +1,7 @@
 //! Blocks: the short runs of elements that kernels keep in registers.
 //!
-//! A kernel reads a block of every source before it writes that block to any destination. That is
-//! what lets a destination be a source, and it spares the compiler the question whether they
-//! overlap.
+//! A kernel reads a block of every source before it writes that block to any destination. So a
+//! destination can be a source, and the compiler need not consider overlaps.
 
 /// Reads a block of elements of any alignment.
 ///

@@ -19,7 +19,7 @@ use crate::{DType, IsaLevel, copy};
 /// `src` can be read for `elements` elements of `from`, and every one of `dsts` written for as many
 /// of `to`. A destination does not overlap `src`, or begins where it does and has no larger
 /// elements; destinations do not overlap each other, and where one begins at `src` there is no
-/// other. Nobody else writes to any of this memory, or reads what is written, meanwhile.
+/// other. No other thread writes to any of this memory, or reads the destinations, meanwhile.
 pub unsafe fn convert(from: DType, to: DType, dsts: &[*mut u8], src: *const u8, elements: usize) {
     // SAFETY: the caller's promise; the best level is an available one.
     unsafe { IsaLevel::best().convert(from, to, dsts, src, elements) }

@@ -84,7 +84,7 @@ trait Format {
     const INFINITY: u8;
     /// The byte that is written for every NaN.
     const NAN: u8;
-    /// The number from whose bits those of a small magnitude stand out when it is added: its
+    /// The number whose addition moves the bits of a small magnitude into its last bits: its
     /// neighbours are as far apart as the smallest magnitudes.
     const MAGIC: f32;
 }
@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn scales_are_the_smallest_powers_that_do_not_overflow() {
+    fn scales_are_smallest_powers_without_overflow() {
         for (largest, expected) in [
             (448.0, 1.0),
             (448.1, 2.0),

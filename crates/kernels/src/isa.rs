@@ -27,7 +27,7 @@ pub(crate) trait Isa {
     unsafe fn write_f16<const W: usize>(block: &[f32; W], dsts: &[*mut u8], offset: usize);
 }
 
-/// Only what every processor of this architecture has.
+/// Only the instructions of every processor of this architecture.
 pub(crate) struct Portable;
 
 impl Isa for Portable {

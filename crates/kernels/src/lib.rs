@@ -8,7 +8,7 @@
 //! - no multiplication is fused with an addition;
 //! - 16-bit floats are combined as `f32` and rounded once, to nearest even, at the end of the call;
 //!   so are sources that are represented otherwise than as the elements of the message;
-//! - what is not a number is written as the one quiet NaN of its type, because the payload that
+//! - NaNs are written as the one quiet NaN of their type, because the payload that
 //!   hardware leaves in a sum of two NaNs depends on the order of operands, which compilers change
 //!   freely;
 //! - subnormal numbers count, even where the calling thread has set the processor to flush them.

@@ -21,7 +21,7 @@ use crate::{DType, Finish, IsaLevel, ReduceOp, copy, supports};
 /// # Safety
 /// Every source can be read and every destination written for `elements` elements of `dtype`. A
 /// destination is one of the sources exactly or overlaps none; destinations do not overlap each
-/// other. Nobody else writes to any of this memory, or reads what is written, meanwhile.
+/// other. No other thread writes to any of this memory, or reads the destinations, meanwhile.
 pub unsafe fn reduce(
     dtype: DType,
     op: ReduceOp,

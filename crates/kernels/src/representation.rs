@@ -55,7 +55,7 @@ impl IsaLevel {
     ///
     /// # Safety
     /// `src` can be read and `dst` written for the bytes of `elements` elements, and they do not
-    /// overlap. Nobody else writes to any of this memory, or reads what is written, meanwhile. This
+    /// overlap. No other thread writes to any of this memory, or reads the destinations, meanwhile. This
     /// level is among [`IsaLevel::available`].
     pub unsafe fn represent(
         self,
@@ -101,7 +101,7 @@ impl IsaLevel {
     /// As [`IsaLevel::reduce`] and [`IsaLevel::represent`].
     ///
     /// # Safety
-    /// As [`IsaLevel::reduce`]; what is represented otherwise overlaps nothing else.
+    /// As [`IsaLevel::reduce`]; memory in another representation overlaps nothing else.
     pub unsafe fn reduce_represented(
         self,
         dtype: DType,
@@ -136,7 +136,7 @@ struct StripReduction {
     finish: Finish,
     first: usize,
     length: usize,
-    /// For [`STRIPS`] converted sources and what was combined of them.
+    /// For [`STRIPS`] converted sources and their combination.
     rooms: *mut Strip,
 }
 
@@ -147,7 +147,7 @@ impl StripReduction {
         let plain = Representation::Plain(self.dtype);
         let sum = self.room(STRIPS);
         let mut pointers = [std::ptr::null(); STRIPS];
-        // Combined from left to right, in groups of which the first is what was combined before.
+        // Combined from left to right, in groups of which the first is the former result.
         let (mut left, mut begun) = (srcs, 0);
         loop {
             let (some, rest) = left.split_at(left.len().min(STRIPS - begun));
@@ -167,7 +167,7 @@ impl StripReduction {
                 // SAFETY: the caller's promise.
                 return unsafe { self.write(dsts, group) };
             }
-            // SAFETY: the caller's promise; what was combined is combined on in its place.
+            // SAFETY: the caller's promise; the former result is combined in place.
             unsafe { self.combine(&[sum], group, Finish::Keep) };
             pointers[0] = sum;
             (left, begun) = (rest, 1);

@@ -16,7 +16,7 @@ use crate::{DType, IsaLevel};
 ///
 /// # Safety
 /// `src` can be read and `dst` written for `elements` elements. They are the same or do not
-/// overlap. Nobody else writes to any of this memory, or reads what is written, meanwhile.
+/// overlap. No other thread writes to any of this memory, or reads the destinations, meanwhile.
 pub unsafe fn scale(dtype: DType, dst: *mut u8, src: *const u8, elements: usize, factor: f64) {
     // SAFETY: the caller's promise; the best level is an available one.
     unsafe { IsaLevel::best().scale(dtype, dst, src, elements, factor) }

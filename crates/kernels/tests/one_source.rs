@@ -11,7 +11,7 @@ fn floats() -> impl Strategy<Value = DType> {
     dtypes().prop_filter("a float", |dtype| dtype.is_float())
 }
 
-/// Elements of a type, and how far from an aligned address they lie.
+/// Elements of a type, and their distance from an aligned address.
 fn placed(dtype: DType) -> impl Strategy<Value = (Vec<u8>, usize)> {
     (0usize..300).prop_flat_map(move |count| (elements(dtype, count), 0usize..64))
 }
@@ -137,9 +137,9 @@ proptest! {
     }
 }
 
-/// Numbers of every size, at and beside the points where rounding changes its mind.
+/// Numbers of every size, at and beside the points where the direction of rounding changes.
 #[test]
-fn converts_what_is_hard_to_round() {
+fn converts_numbers_near_rounding_borders() {
     let tops = if cfg!(miri) { 100..102 } else { 0..512u32 };
     let lows = [
         0u32, 1, 0xfff, 0x1000, 0x1001, 0x1fff, 0x2000, 0x3000, 0x7fff, 0x8000, 0x8001, 0x1_8000,

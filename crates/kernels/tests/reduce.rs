@@ -18,7 +18,7 @@ struct ReduceCase {
     misalignment: usize,
 }
 
-/// Runs the case at this level; returns what each destination holds.
+/// Runs the case at this level; returns the content of each destination.
 fn run(case: &ReduceCase, level: IsaLevel) -> Vec<Vec<u8>> {
     let mut sources: Vec<_> = case
         .srcs
@@ -146,7 +146,7 @@ fn every_type_and_operation_at_every_length() {
     }
 }
 
-/// The difference to exact arithmetic stays within what rounding can do.
+/// The difference to exact arithmetic stays within the bound of rounding.
 #[test]
 fn sums_are_close_to_exact_sums() {
     for (dtype, sum_epsilon, result_epsilon) in [

@@ -93,7 +93,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn rounds_once_within_the_bound_and_then_no_more(
+    fn rounds_once_within_bound_then_no_more(
         elements in prop::collection::vec(element(), 0..700),
         which in 0..OTHERS.len(),
     ) {
@@ -142,7 +142,7 @@ proptest! {
                 kinds.iter().zip(&encoded).map(|(which, b)| decode(*level, kind(*which), b, elements)).collect();
             let mut expected = vec![0.0_f32; elements];
             let pointers: Vec<*const u8> = decoded.iter().map(|v| v.as_ptr().cast()).collect();
-            // SAFETY: all are so long, and the level is available.
+            // SAFETY: all have this length, and the level is available.
             unsafe {
                 level.reduce(DType::F32, ReduceOp::Sum, &[expected.as_mut_ptr().cast()], &pointers, elements, finish);
             }
@@ -151,7 +151,7 @@ proptest! {
                 outputs.iter_mut().zip(&to).map(|(o, which)| represented(o.as_mut_ptr(), kind(*which))).collect();
             let srcs: Vec<_> =
                 encoded.iter().zip(&kinds).map(|(b, which)| represented(b.as_ptr(), kind(*which))).collect();
-            // SAFETY: all are so long, and the level is available.
+            // SAFETY: all have this length, and the level is available.
             unsafe { level.reduce_represented(DType::F32, ReduceOp::Sum, &dsts, &srcs, elements, finish) };
             for (output, which) in outputs.iter().zip(&to) {
                 prop_assert_eq!(output, &encode(*level, kind(*which), &expected), "{}", level);

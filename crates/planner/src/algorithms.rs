@@ -16,7 +16,7 @@ pub struct AlgorithmInfo {
     pub name: &'static str,
     /// The name with its parts where it has some: those that are taken if none are named.
     pub full_name: String,
-    /// One line for people.
+    /// One line of description.
     pub summary: &'static str,
     /// Its requirements and abilities.
     pub needs: AlgorithmNeeds,
@@ -55,7 +55,8 @@ pub struct AlgorithmFormula {
 /// Requirements and abilities of an algorithm.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct AlgorithmNeeds {
-    /// Whose temporary memory a rank reads: `none`, `unit` (those of its own host), or `all`.
+    /// The ranks whose temporary memory a rank reads: `none`, `unit` (those of its own host), or
+    /// `all`.
     pub mapped: &'static str,
     /// Whether the caller's memory must be symmetric.
     pub symmetric: bool,

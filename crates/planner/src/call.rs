@@ -24,7 +24,7 @@ pub struct CallRequest {
     pub hosts: Option<Hosts>,
     /// Hosts are not divided, if it is left out.
     pub domains: Option<Domains>,
-    /// Where the caller's buffers lie.
+    /// The memory of the caller's buffers.
     #[serde(with = "MemoryName")]
     pub memory: MemoryClass,
     /// Whether blocks are of equal size.
@@ -108,7 +108,7 @@ impl CallRequest {
         let one_host = wire != WireFormat::Full && hosts == 1;
         let refused = wire.refusal(collective).or_else(|| {
             one_host
-                .then(|| format!("wire={name:?} is for what travels between hosts: there is one"))
+                .then(|| format!("wire={name:?} is for data between hosts: there is only one host"))
         });
         refused.map_or(Ok(wire), |why| Err(PlannerError::Wire(why)))
     }

@@ -63,7 +63,7 @@ pub enum PlannerError {
         /// The number of hosts.
         hosts: usize,
     },
-    /// There is no such algorithm; says what there is.
+    /// There is no such algorithm; names the existing ones.
     Algorithm(String),
     /// An algorithm makes no schedule for blocks of these sizes.
     Sizes {

@@ -17,20 +17,20 @@ const RANKS_MAX: u32 = 1024;
 pub struct PlanRequest {
     /// The algorithm's name, with or without its parts.
     pub algorithm: String,
-    /// Whose program is wanted; those of all ranks, if it is left out.
+    /// The rank of the requested program; all ranks' programs, if it is left out.
     pub rank: Option<Rank>,
     /// The call that it is for.
     pub call: CallRequest,
 }
 
-/// A schedule, and what is known of it.
+/// A schedule, with the facts about it.
 #[derive(Clone, Debug, Serialize)]
 pub struct PlanAnswer {
     /// The name of the collective.
     pub collective: &'static str,
     /// The algorithm's name, with its parts.
     pub algorithm: String,
-    /// One line for people.
+    /// One line of description.
     pub summary: &'static str,
     /// The number of ranks.
     pub ranks: u32,
@@ -47,7 +47,8 @@ pub struct PlanAnswer {
     pub text: String,
 }
 
-/// Makes the schedule of an algorithm for a group, and verifies it for what its ranks map.
+/// Makes the schedule of an algorithm for a group, and verifies it for the memory that its ranks
+/// map.
 ///
 /// # Errors
 /// There is no such algorithm, call or rank.
@@ -55,7 +56,8 @@ pub fn plan(request: &PlanRequest) -> Result<PlanAnswer, PlannerError> {
     let call = request.call.checked(RANKS_MAX)?;
     let collective = call.collective.name();
     let selection = select(collective, &request.algorithm).map_err(PlannerError::Algorithm)?;
-    // What needs more memory than the group maps has a schedule all the same; see `refusal`.
+    // An algorithm that needs more memory than the group maps has a schedule all the same; see
+    // `refusal`.
     if call.refusal(&selection, Reach::All) == Some(Refusal::EqualSizes) {
         return Err(PlannerError::Sizes {
             collective,

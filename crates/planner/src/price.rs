@@ -8,7 +8,7 @@ use weft_simulate::{Job, Machine, ProgramSource, SimulationOptions, closed_form,
 use crate::PlannerError;
 use crate::call::collective;
 
-/// Asks what jobs take, each on one of the machines.
+/// A request for the times of jobs, each on one of the machines.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PriceRequest {

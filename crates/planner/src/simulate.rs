@@ -20,7 +20,7 @@ const RANKS_MAX: u32 = 200_000;
 /// Elements of messages: their size matters where few bytes are cut into many chunks.
 const ELEMENT_BYTES: u64 = 4;
 
-/// Asks what a call takes by several algorithms, at several sizes.
+/// A request for the times of a call by several algorithms, at several sizes.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SimulateRequest {
@@ -75,7 +75,7 @@ pub struct SimulateAnswer {
 pub struct Simulated {
     /// Its name, with its parts.
     pub algorithm: String,
-    /// One line for people; empty for schedules.
+    /// One line of description; empty for schedules.
     pub summary: String,
     /// Why it cannot be used, if it cannot.
     pub refusal: Option<String>,

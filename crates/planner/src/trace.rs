@@ -7,7 +7,7 @@ use weft_simulate::{Activity, TraceSpan};
 /// Something that took time.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct TraceEvent {
-    /// Whose time.
+    /// The rank whose time it is.
     pub rank: Rank,
     /// The activity: `read`, `put`, `copy`, `reduce`, `send`, `transfer`, `signal`, `receive` or
     /// `wait`.

@@ -74,13 +74,13 @@ pub struct Findings {
     pub chunks: u32,
     /// The longest chain of signals.
     pub latency_steps: u32,
-    /// By rank: what it writes to other ranks' memory, as a share of the message.
+    /// By rank: its writes to other ranks' memory, as a share of the message.
     pub sent: Vec<Option<f64>>,
-    /// By rank: what it reads from other ranks' memory, as a share of the message.
+    /// By rank: its reads from other ranks' memory, as a share of the message.
     pub read: Vec<Option<f64>>,
     /// By chunk: in which order contributions are combined.
     pub trees: Vec<String>,
-    /// Whether that is at once, in the order of ranks.
+    /// Whether that is one reduction, in the order of ranks.
     pub reproducible: bool,
 }
 

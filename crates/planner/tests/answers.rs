@@ -113,7 +113,7 @@ fn wrong_schedules_are_reported_with_place() {
 }
 
 #[test]
-fn a_family_is_what_the_group_can_use() {
+fn family_lists_usable_algorithms() {
     let names = |hosts: Value, domains: Value| {
         let request =
             json!({"collective": "all-reduce", "ranks_per_host": hosts, "domains": domains});
@@ -178,7 +178,7 @@ fn simulations_have_a_row_for_each_algorithm() {
 }
 
 #[test]
-fn a_host_that_maps_nothing_takes_no_mapped_algorithm() {
+fn unmapped_host_takes_no_mapped_algorithm() {
     let loopback = json!({"host": {"loopback": machine(&[1])["network"]}});
     let request = json!({
         "call": call("all-reduce", 4, json!({})), "machine": loopback,

@@ -1,4 +1,4 @@
-//! Collectives: what each achieves, and the facts that others ask about it.
+//! Collectives: their results, and facts about them.
 
 use crate::rank::Rank;
 

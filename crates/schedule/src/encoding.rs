@@ -1,4 +1,4 @@
-//! Wire encodings: representations of elements in slices, beside the message's own type.
+//! Wire encodings: representations of elements in slices other than the message's own type.
 
 /// The elements that share one scale in 8-bit encodings.
 const SCALED_BLOCK: u64 = 128;

@@ -36,7 +36,7 @@ impl Fraction {
 pub enum Grid {
     /// This many equal chunks (at least 1).
     Equal(u32),
-    /// Ascending cuts from 0 to 1, both included; chunk i lies between cut i and cut i + 1.
+    /// Ascending cuts from 0 to 1, both included; chunk i is between cut i and cut i + 1.
     Cuts(Vec<Fraction>),
     /// This many chunks, one per rank, whose sizes are known only when the operation is called.
     Blocks(u32),
@@ -60,22 +60,22 @@ pub enum Buffer {
     /// The caller's destination memory.
     Output,
     /// Temporary memory of one rank. Where the transport maps memory, peers may read it, and write
-    /// it once its rank has begun the tile. Chunk `base` lies at its start, the following chunks
+    /// it once its rank has begun the tile. Chunk `base` is at its start, the following chunks
     /// behind it.
     Scratch {
         /// Which of [`Schedule::scratch`].
         entry: u32,
-        /// The chunk that lies at the start of the entry.
+        /// The chunk at the start of the entry.
         base: u32,
     },
     /// Temporary memory that one peer writes and only its own rank reads. Each ordered pair of
-    /// ranks has its own. Chunk `base` lies at its start, the following chunks behind it.
+    /// ranks has its own. Chunk `base` is at its start, the following chunks behind it.
     Receive {
         /// The only rank that writes here.
         from: Rank,
         /// Which of [`Schedule::receive`].
         entry: u32,
-        /// The chunk that lies at the start of the entry.
+        /// The chunk at the start of the entry.
         base: u32,
     },
 }
@@ -83,7 +83,7 @@ pub enum Buffer {
 /// A range of chunks in a buffer of a rank.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Slice {
-    /// Whose buffer.
+    /// The rank of the buffer.
     pub rank: Rank,
     /// Which buffer.
     pub buffer: Buffer,
@@ -102,7 +102,7 @@ pub struct Slice {
 pub struct Claim {
     /// The number of this claimable step in the schedule.
     pub id: u32,
-    /// The owner, then those who may help. Each of them maps every slice of the step.
+    /// The owner, then the ranks that may help. Each of them maps every slice of the step.
     pub by: Vec<Rank>,
 }
 
@@ -162,8 +162,8 @@ impl Step {
 /// The program of one rank for one collective operation, for messages of any size.
 ///
 /// The executor cuts every chunk into the same number of tiles and runs the steps once per tile,
-/// several tiles at a time. Invariants (checked by the verifier, see its documentation for what
-/// they mean):
+/// several tiles at a time. Invariants (checked by the verifier, whose documentation explains
+/// them):
 /// - `collective`, `ranks`, `grid`, `scratch` and `receive` are the same on all ranks;
 /// - a peer's `Input` and `Output` are touched only between its entry and its exit;
 /// - a peer's `Scratch` is no longer touched once that peer's tile has ended.
@@ -173,7 +173,7 @@ pub struct Schedule {
     pub collective: Collective,
     /// The number of ranks in the group.
     pub ranks: u32,
-    /// Whose program this is.
+    /// The rank of the program.
     pub rank: Rank,
     /// How the message is divided.
     pub grid: Grid,

@@ -1,6 +1,6 @@
 //! Schedules: collective operations as data.
 //!
-//! A schedule says what one rank does, as a list of four kinds of [`Step`] over chunks of symbolic
+//! A schedule is the program of one rank: a list of four kinds of [`Step`] over chunks of symbolic
 //! size. It is built once per algorithm and group, and used for every message size. This crate
 //! holds the representation, the verifier that executes all ranks together, and the text form.
 #![forbid(unsafe_code)]

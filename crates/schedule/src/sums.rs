@@ -18,7 +18,7 @@ pub fn sums_in_transit(schedules: &[Schedule], rank: Rank) -> Vec<Vec<bool>> {
         rank,
     };
     let mut positions = vec![0; schedules.len()];
-    // By the rank and signal that it waits for: who.
+    // By the awaited rank and signal: the waiting rank.
     let mut waiting: HashMap<(Rank, Rank), u32> = HashMap::new();
     let mut ready: VecDeque<Rank> = (0..schedules.len() as Rank).collect();
     while let Some(next) = ready.pop_front() {
@@ -74,7 +74,7 @@ struct DataFlow {
     /// By sender and receiver: the number of signals.
     signalled: HashMap<(Rank, Rank), u32>,
     found: Vec<Found>,
-    /// Whose reductions are asked for.
+    /// The rank of the reductions.
     rank: Rank,
 }
 

@@ -28,8 +28,8 @@ impl TileLimits {
         let share = (2 << 20) / u64::from(ranks.next_power_of_two());
         TileLimits {
             receive_bytes: share.clamp(16 << 10, 256 << 10),
-            // Two tiles stay in a core's second-level cache, and are long enough for what many
-            // ranks say to each other.
+            // Two tiles stay in a core's second-level cache, and are long enough to hide the
+            // latency of many ranks' signals.
             scratch_bytes: (u64::from(ranks) * (64 << 10)).clamp(256 << 10, 1 << 20),
             chunk_bytes: 4 << 20,
         }
@@ -91,7 +91,7 @@ pub struct TemporaryEntries<'a> {
 }
 
 impl<'a> TemporaryEntries<'a> {
-    /// Where peers put: what travels in an encoding.
+    /// The entries that peers put into, in the wire encoding.
     pub fn receive(schedule: &'a Schedule, wire: Encoding) -> Self {
         TemporaryEntries {
             widths: &schedule.receive,
@@ -103,7 +103,7 @@ impl<'a> TemporaryEntries<'a> {
         }
     }
 
-    /// A rank's own. In the last entry is what it has encoded, if elements travel in an encoding.
+    /// The rank's own entries. The last one holds encoded elements, if there is a wire encoding.
     pub fn scratch(schedule: &'a Schedule, wire: Encoding) -> Self {
         TemporaryEntries {
             widths: &schedule.scratch,
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn half_of_the_bytes_takes_half_of_the_tiles() {
+    fn half_the_bytes_takes_half_the_tiles() {
         let limits = TileLimits::of_group(4);
         let schedule = Schedule {
             scratch: vec![4],

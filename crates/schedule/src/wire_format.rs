@@ -45,7 +45,7 @@ impl WireFormat {
     /// The format of this name.
     ///
     /// # Errors
-    /// There is none. The message names what there is.
+    /// There is no such format. The message names the existing ones.
     pub fn named(name: &str) -> Result<WireFormat, String> {
         let found = WireFormat::ALL
             .into_iter()
@@ -67,8 +67,8 @@ impl WireFormat {
         }
     }
 
-    /// Why a collective cannot be asked for it, if so. A message that goes to one rank only gains
-    /// nothing that its sender could not do as well.
+    /// The reason why a collective does not support it, if so. A message to one rank only gains
+    /// nothing that its sender could not do itself.
     pub fn refusal(self, collective: Collective) -> Option<String> {
         let carries = matches!(
             collective,

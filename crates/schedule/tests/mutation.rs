@@ -109,8 +109,8 @@ impl Tally {
         }
     }
 
-    /// The test means something only when both happen often, and the interpreter sees most of what
-    /// is wrong.
+    /// The test means something only when both happen often, and the interpreter detects most
+    /// faults.
     fn check(&self) {
         println!("{self:?}");
         assert!(self.accepted > 100, "{self:?}");

@@ -316,7 +316,7 @@ fn reuse_of_slots() {
     said += &unacknowledged(&mapped.clone().one_tile());
     // Another operation in the same slots would not wait for rank 0.
     said += &refusal_with(READY_BEFORE, &mapped, &[]);
-    // Nobody reads what rank 0 puts.
+    // No rank reads the data that rank 0 puts.
     said += &refusal_with(
         STAGED,
         &mapped,

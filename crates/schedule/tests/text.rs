@@ -290,7 +290,7 @@ proptest! {
 }
 
 #[test]
-fn collectives_are_found_by_their_names_and_keep_their_roots() {
+fn collectives_parse_by_name_and_keep_roots() {
     for name in [
         "all-reduce",
         "reduce",

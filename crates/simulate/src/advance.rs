@@ -45,7 +45,7 @@ impl Simulation<'_> {
         }
     }
 
-    /// Takes in the next message that has arrived; when there is none, goes on to the tiles.
+    /// Receives the next message that has arrived; when there is none, continues with the tiles.
     fn receive(&mut self, rank: u32) -> bool {
         let thread = &mut self.threads[rank as usize];
         if let Some(message) = thread.inbox.pop_front() {
@@ -241,7 +241,7 @@ impl Simulation<'_> {
             self.work(rank, Doing::Send(message), seconds, 0.0);
             return true;
         }
-        // Who called waits until the last credits are on their way.
+        // The caller waits until the last credits have been sent.
         if thread.ended == self.tiles && thread.finished.is_none() {
             thread.finished = Some(self.now);
         }
@@ -273,7 +273,7 @@ impl Simulation<'_> {
         }
     }
 
-    /// A thread is done with what it did, or begins.
+    /// A thread has finished its activity, or begins.
     pub(crate) fn work_ended(&mut self, rank: u32) {
         let doing = std::mem::replace(&mut self.threads[rank as usize].doing, Doing::Nothing);
         match doing {

@@ -1,6 +1,6 @@
 //! The closed form: the time of a job without contention beyond that of the algorithm itself.
 //!
-//! [Note: The formula] An algorithm's phases say what the busiest rank does per round. For one
+//! [Note: The formula] An algorithm's phases state the work of the busiest rank per round. For one
 //! tile, with m the bytes of a message, x the bytes that leave a host per round and k, j the
 //! messages sent and received, a round takes
 //!
@@ -13,10 +13,10 @@
 //! with the overheads o and O per message and byte, the latency L, the rate B of a host and C of a
 //! connection, and γ, β and π per byte that is combined, copied, and read from a peer. Inside a
 //! host a message is a copy, and L is the time of a signal; where only some messages leave their
-//! host, thread and L are weighted accordingly. The line is not: x is what crosses, of all ranks of
-//! the busiest host. In a wire format m and x shrink, and what is sent is
-//! encoded first. With T tiles of which S are under way at once, the busiest
-//! of thread and wire sets the pace, or the chain of rounds if S tiles do not fill it:
+//! host, thread and L are weighted accordingly. The line is not: x counts the crossing bytes of all
+//! ranks of the busiest host. In a wire format m and x shrink, and sent data are encoded first.
+//! With T tiles of which S are in flight, the busiest of thread and wire sets the pace, or the
+//! chain of rounds if S tiles do not fill it:
 //!
 //! ```text
 //! seconds = Σ round + (T - 1) max(Σ (thread + copied β), Σ wire, (Σ round + credit) / S)
@@ -32,11 +32,11 @@ use crate::{Job, Machine, NetworkLink, ProgramSource, SimulationError};
 struct TileTime {
     /// From its start to its end.
     chain: f64,
-    /// Of that, what the busiest thread does.
+    /// The part of the busiest thread.
     thread: f64,
-    /// Of that, what the busiest host's link carries.
+    /// The part of the busiest host's link.
     wire: f64,
-    /// Of what the thread does, what the wire's time hides.
+    /// The part of the thread's time that the wire's time hides.
     hidden: f64,
     /// How often the latency between hosts is in it.
     crossings: f64,
@@ -96,13 +96,13 @@ struct TileFigures<'a> {
     machine: &'a Machine,
     /// Bytes of the message in one tile.
     bytes: f64,
-    /// The size of what travels, as a share of its size in the message.
+    /// The size of elements on the wire, as a share of their size in the message.
     width: f64,
     /// The number of ranks of a host that send at the same time: all where ranks are symmetric,
     /// else perhaps one.
     senders: f64,
-    /// Whether signals without bytes stay within their host: they do around what is read from
-    /// mapped memory.
+    /// Whether signals without bytes stay within their host: they do around reads from mapped
+    /// memory.
     signals_near: bool,
     /// Whether results stand where a contribution stood.
     in_place: bool,
@@ -161,12 +161,12 @@ impl<'a> TileFigures<'a> {
     /// The time of one round of a phase.
     fn round(&self, phase: &Phase) -> TileTime {
         let host = &self.machine.host;
-        // What is reduced in place is at hand; otherwise there are, as a rule, two sources for what
-        // is written.
+        // Elements reduced in place are in cache; otherwise there are, as a rule, two sources per
+        // destination.
         let written = if self.in_place { 0.0 } else { 0.5 };
         let combine = host.read_s_per_byte + written * host.write_s_per_byte;
         let copy = host.read_s_per_byte + host.write_s_per_byte;
-        // What is read from peers and not combined is copied.
+        // Data read from peers and not combined are copied.
         let copied = phase.copied + (phase.read - phase.reduced).max(0.0);
         let copying = self.slowdown * copied * self.bytes * copy;
         // Counted as if senders encoded everything; some of it arrived encoded.
@@ -183,12 +183,12 @@ impl<'a> TileFigures<'a> {
         let (near, across) = (self.travel(phase, false), self.travel(phase, true));
         let mixed = |near: f64, across: f64| (1.0 - far) * near + far * across;
         let thread = self.slowdown * (own + mixed(near.thread, across.thread));
-        // What is copied is what came last, while the next is on its way. What crosses is counted
-        // as it is for all ranks of a host together, so its line takes all of that time.
+        // The data that arrived last are copied while the next are on the wire. Crossing bytes are
+        // counted for all ranks of a host together, so its line takes all of that time.
         let crossing = if far > 0.0 { across.wire } else { 0.0 };
         let wire = crossing.max((1.0 - far) * near.wire);
-        // Of several messages that are sent at once the last to arrive counts, of one after the
-        // other each does.
+        // Of several messages sent together the last to arrive counts; of consecutive ones each
+        // does.
         let crossings = if far > 0.0 && f64::from(phase.messages) > 1.0 {
             1.0
         } else {

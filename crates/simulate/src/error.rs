@@ -27,7 +27,7 @@ pub enum SimulationError {
     },
     /// Simulating it would take more than is allowed.
     Work {
-        /// The steps that would have to be simulated, about, and what takes as long as they do.
+        /// The approximate number of steps to simulate, with the work that takes as long.
         steps: u64,
         /// Of that, how many times the rate of a flow would be computed: many where hosts talk to
         /// several others each, through which many talk.
@@ -81,10 +81,7 @@ impl fmt::Display for SimulationError {
                     "the job is not simulated: it has about {steps} steps in {tiles} tiles"
                 )?;
                 if *rates > 0 {
-                    write!(
-                        f,
-                        ", with {rates} changes of rates on shared links"
-                    )?;
+                    write!(f, ", with {rates} changes of rates on shared links")?;
                 }
                 write!(
                     f,

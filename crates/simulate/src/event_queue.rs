@@ -1,12 +1,12 @@
 //! The event queue of a simulation.
 //!
-//! [Note: Radix heap] Nothing is noted for a time that has passed, so times need not be kept
-//! sorted: a bucket holds the times that share their leading digits with the present one and then
-//! have the same first digit that differs (Ahuja, Mehlhorn, Orlin, Tarjan, "Faster algorithms for
-//! the shortest path problem", 1990). When the present gets to a bucket, what is in it is handed
-//! down to buckets of lower digits. Each occurrence is moved a few times, from one end of a list to
-//! another; a heap would fetch some lines of memory from afar for each. Floating-point numbers that
-//! are not negative sort as their bits do.
+//! [Note: Radix heap] No event is noted for a past time, so times need not be kept sorted: a bucket
+//! holds the times that share their leading digits with the present one and then have the same
+//! first digit that differs (Ahuja, Mehlhorn, Orlin, Tarjan, "Faster algorithms for the shortest
+//! path problem", 1990). When the present reaches a bucket, its content is distributed to buckets
+//! of lower digits. Each occurrence is moved a few times, from one end of a list to another; a heap
+//! would fetch some distant lines of memory for each. Floating-point numbers that are not negative
+//! sort as their bits do.
 
 use crate::share::{BundleId, Ending};
 
@@ -25,11 +25,11 @@ const VALUES: usize = 1 << DIGIT;
 pub(crate) enum Event {
     /// A flow of this bundle ends, unless this version of its rates is out of date.
     Ending(BundleId, u32),
-    /// A rank's thread is done with what it does, or begins.
+    /// A rank's thread has finished its activity, or begins.
     Thread(u32),
     /// A message can be seen by its receiver.
     Arrival(u32),
-    /// A line has spent what it had saved up.
+    /// A line has spent its saved tokens.
     Spent,
 }
 
@@ -70,7 +70,7 @@ impl Default for EventQueue {
 impl EventQueue {
     pub(crate) fn note(&mut self, time: f64, event: Event) {
         self.noted += 1;
-        // What is computed to lie before the present does so by the last digits.
+        // Times computed to be before the present are so by the last digits only.
         self.put(time.to_bits().max(self.now), event);
     }
 
@@ -124,7 +124,7 @@ impl EventQueue {
         Some((digit, self.filled[digit].trailing_zeros() as usize))
     }
 
-    /// Goes on to the earliest time of the first bucket, and hands its occurrences down.
+    /// Advances to the earliest time of the first bucket, and distributes its events.
     fn hand_down(&mut self, digit: usize, value: usize) {
         let bucket = &mut self.buckets[digit][value];
         self.filled[digit] &= !(1 << value);
@@ -143,7 +143,7 @@ mod tests {
     use super::{Event, EventQueue};
     use proptest::prelude::*;
 
-    /// Takes everything, and notes what `later` says whenever something was taken.
+    /// Takes all events, and notes those that `later` returns for each.
     fn order(times: &[f64], later: impl Fn(usize, f64) -> Option<f64>) -> Vec<(f64, Vec<u32>)> {
         let mut events = EventQueue::default();
         let mut number = 0;
@@ -169,9 +169,9 @@ mod tests {
     }
 
     proptest! {
-        /// As a sorted list has it, also where new occurrences come in between.
+        /// The order equals that of a sorted list, also with events noted in between.
         #[test]
-        fn in_the_order_of_times_and_of_being_noted(
+        fn events_come_in_order_of_time_and_noting(
             times in prop::collection::vec(0_u32..50, 1..60),
             delays in prop::collection::vec(prop::option::of(0_u32..20), 60),
         ) {
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn times_equal_up_to_last_digits_share_a_turn() {
+    fn nearly_equal_times_share_a_turn() {
         let turns = order(&[1.0, 1.0 - 1e-16, 0.5, 1.0 + 2e-16, 1.0 + 1e-9], |_, _| {
             None
         });

@@ -9,10 +9,10 @@ use weft_schedule::{Collective, Encoding, Grid, Rank, Schedule, TileLimits, Wire
 
 use crate::{Machine, SimulationError};
 
-/// The tiles that the executor has under way at once.
+/// The tiles that the executor has in flight.
 const TILES_IN_FLIGHT: u32 = 2;
 
-/// Where the programs come from.
+/// The source of the programs.
 #[derive(Clone, Copy, Debug)]
 pub enum ProgramSource<'a> {
     /// One of weft's algorithms.
@@ -32,7 +32,7 @@ pub struct Job<'a> {
     pub bytes: u64,
     /// The size of an element, in bytes.
     pub element_bytes: u64,
-    /// Where the caller's buffers lie.
+    /// The memory of the caller's buffers.
     pub memory: MemoryClass,
     /// How elements travel, of one of weft's algorithms between several hosts.
     pub wire: WireFormat,
@@ -41,7 +41,7 @@ pub struct Job<'a> {
     /// The part of the largest chunk that one tile takes, in bytes. `None`: as much as `limits`
     /// allows.
     pub tile_bytes: Option<u64>,
-    /// How many tiles a rank has under way at once, at least 1.
+    /// The number of tiles in flight per rank, at least 1.
     pub tiles_in_flight: u32,
     /// Further bounds of a tile. `None`: none, as if ranks had unlimited temporary memory.
     pub limits: Option<TileLimits>,
@@ -196,8 +196,8 @@ impl<'a> Job<'a> {
         })
     }
 
-    /// The bytes of these chunks in a tile. Real-valued: what is cut unevenly because elements
-    /// cannot be cut differs by less than one element per chunk.
+    /// The bytes of these chunks in a tile. Real-valued: whole elements differ from this by less
+    /// than one element per chunk.
     pub(crate) fn slice_bytes(
         &self,
         grid: &Grid,

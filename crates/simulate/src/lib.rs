@@ -1,8 +1,8 @@
 //! Simulator: models of machines, and the pricing and simulation of schedules on them.
 //!
-//! A [`Machine`] says how fast everything is, a [`Job`] what is called on it. [`closed_form`]
-//! computes the seconds by a formula; [`simulate`] simulates every rank's executor event by event.
-//! Nothing here does I/O or knows the time.
+//! A [`Machine`] holds speeds, a [`Job`] the call. [`closed_form`] computes the seconds by a
+//! formula; [`simulate`] simulates every rank's executor event by event. Nothing here does I/O or
+//! knows the time.
 //!
 //! ```
 //! use weft_algorithms::select;
@@ -24,36 +24,36 @@
 //!
 //! *Messages* are those of LogGP with an overhead per byte: Alexandrov, Ionescu, Schauser,
 //! Scheiman, "LogGP: incorporating long messages into the LogP model", 1995; Hoefler, Schneider,
-//! Lumsdaine, "LogGOPSim", 2010. A message of n bytes keeps the sender's thread busy for
-//! `o_s + n O_s`, its connection for `n / rate`, is seen `L` later, and keeps the receiver's thread
-//! busy for `o_r + n O_r`. A connection sends one message after the other and takes more until its
-//! buffer is full; the thread does not wait for them. What is small goes out at the end of the
-//! thread's pass, all that goes to one peer as one message, as over TCP.
+//! Lumsdaine, "LogGOPSim", 2010. A message of n bytes keeps the sender's thread busy for `o_s + n
+//! O_s`, its connection for `n / rate`, is seen `L` later, and keeps the receiver's thread busy for
+//! `o_r + n O_r`. A connection sends one message after the other and takes more until its buffer is
+//! full; the thread does not wait for them. Small messages are sent at the end of the thread's
+//! pass, those to one peer as one message, as over TCP.
 //!
-//! *Rates* are max-min fair: what a host sends and receives, what its switches carry upwards and
-//! downwards, and what a connection can carry bound all flows together; nobody's rate can be raised
-//! without lowering that of somebody who has no more (Bertsekas and Gallager, "Data Networks",
-//! 1992, 6.5.2). Rates change only when a flow begins or ends, and only those that this can reach
-//! are computed anew. SimGrid (Casanova, Giersch, Legrand, Quinson, Suter, 2014) models networks in
-//! the same way; it simulates programs, while here the programs are schedules, whose symmetry can
-//! be used.
+//! *Rates* are max-min fair: the rates of hosts in both directions, of switches upwards and
+//! downwards, and of connections bound all flows together; no flow's rate can be raised without
+//! lowering that of another that has no more (Bertsekas and Gallager, "Data Networks", 1992,
+//! 6.5.2). Rates change only when a flow begins or ends, and only those that this can reach are
+//! computed anew. SimGrid (Casanova, Giersch, Legrand, Quinson, Suter, 2014) models networks in the
+//! same way; it simulates programs, while here the programs are schedules, whose symmetry can be
+//! used.
 //!
 //! *Hosts.* Ranks of one host map each other's memory, unless it is said to have a loopback link. A
 //! put is a copy then, and a signal arrives after [`Host::signal_s`]. Copies and reductions take
-//! time per byte read, per byte written, and per byte that comes from or goes to another rank's
+//! time per byte read, per byte written, and per byte read from or written to another rank's
 //! memory. Threads share the cores where there are fewer, and all share the memory's bandwidth,
 //! both max-min fairly.
 //!
-//! *Ranks* do what the executor does: one thread per rank takes in what has arrived, starts tiles
-//! as slots and credits allow, takes every tile as far as it goes, in order, ends those that are
-//! done, sends what is queued, and begins again. Tiles are cut by the executor's own function
-//! ([`weft_schedule::TileLimits`]). Each rank may be slower by chance ([`Variation`]) or by decree
-//! ([`Straggler`]).
+//! *Ranks* run as the executor does: one thread per rank receives arrived messages, starts tiles as
+//! slots and credits allow, advances every tile in order as far as possible, ends those that are
+//! done, sends queued messages, and begins again. Tiles are cut by the executor's own function
+//! ([`weft_schedule::TileLimits`]). Each rank may be slower at random ([`Variation`]) or as
+//! configured ([`Straggler`]).
 //!
-//! *What is left out:* sleeping and waking beyond [`Host::signal_s`], lost packets and congestion
+//! *Not modelled:* sleeping and waking beyond [`Host::signal_s`], lost packets and congestion
 //! control, caches (a byte costs the same wherever it is), the bound on the bytes of one pass,
-//! several operations at once. A tile's share of a chunk is real-valued: up to one element per
-//! chunk differs from what the executor moves.
+//! several operations at once. A tile's share of a chunk is real-valued: it differs by up to one
+//! element per chunk from the executor's.
 //!
 //! # Large groups
 //!

@@ -42,15 +42,15 @@ pub struct Host {
     pub read_s_per_byte: f64,
     /// Seconds per byte that a copy or a reduction writes.
     pub write_s_per_byte: f64,
-    /// Seconds that each byte takes beyond that, if it lies in another rank's memory or was written
-    /// by another rank of the host.
+    /// Additional seconds per byte that is in another rank's memory or was written by another rank
+    /// of the host.
     pub peer_s_per_byte: f64,
     /// The rate at which all ranks together read and write, in bytes per second. `None`: unlimited.
     #[serde(default)]
     pub memory_bytes_per_s: Option<f64>,
     /// Seconds from a signal to a peer on the host until the peer has seen it.
     pub signal_s: f64,
-    /// Seconds that the executor takes for an instruction, beside its bytes.
+    /// Seconds that the executor takes for an instruction, without its bytes.
     pub step_s: f64,
     /// How ranks of the host that do not map each other's memory are connected. `None`: they map
     /// it.
@@ -58,7 +58,7 @@ pub struct Host {
     pub loopback: Option<NetworkLink>,
 }
 
-/// How messages travel, in the terms of LogGP. Both directions carry the full rate at once.
+/// The parameters of messages, in the terms of LogGP. Both directions carry the full rate at once.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct NetworkLink {
     /// Seconds from when a message's last byte is sent until the receiver can see it.
@@ -101,11 +101,11 @@ pub struct Switch {
     pub latency_s: f64,
 }
 
-/// Differences in speed that nobody chose.
+/// Random differences in speed.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct Variation {
-    /// A rank's thread takes up to this share longer than what the machine says: evenly
-    /// distributed, the same for a rank at all times.
+    /// The greatest share by which a rank's thread is slower than the machine's figures: uniformly
+    /// distributed, constant for a rank.
     pub slowdown_max: f64,
     /// The seed of the draw.
     pub seed: u64,

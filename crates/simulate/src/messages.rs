@@ -8,7 +8,13 @@ use crate::trace::Activity;
 
 impl Simulation<'_> {
     /// Sends something without bytes.
-    pub(crate) fn notify(&mut self, rank: u32, pair: PairId, note: Note, origin: Option<(u64, u32)>) {
+    pub(crate) fn notify(
+        &mut self,
+        rank: u32,
+        pair: PairId,
+        note: Note,
+        origin: Option<(u64, u32)>,
+    ) {
         match self.pairs[pair as usize].way {
             MessagePath::Memory => {
                 let message = self.message(pair, note, 0.0, origin);
@@ -42,7 +48,8 @@ impl Simulation<'_> {
         self.threads[rank as usize].outbox.push_back(message);
     }
 
-    /// Lets what is queued for a peer go before a put that goes at once, and with it.
+    /// Sends the messages queued for a peer together with, and before, a put that is sent
+    /// immediately.
     pub(crate) fn send_queued(&mut self, rank: u32, pair: PairId) {
         if self.pairs[pair as usize].queued.take().is_none() {
             return;
@@ -97,7 +104,7 @@ impl Simulation<'_> {
         }
     }
 
-    /// Lets the next message of a connection leave. Those without bytes are gone at once.
+    /// Sends the next message of a connection. Those without bytes leave immediately.
     fn leave(&mut self, pair: PairId) {
         let connection = &mut self.pairs[pair as usize];
         let way = connection.way;
@@ -136,7 +143,7 @@ impl Simulation<'_> {
         self.wake(sender);
     }
 
-    /// A message can be seen by its receiver. What came through memory needs no taking in.
+    /// A message becomes visible to its receiver. Those through memory need no receiving.
     pub(crate) fn arrive(&mut self, message: MessageId) {
         let SimulatedMessage {
             pair,

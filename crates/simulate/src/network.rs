@@ -58,7 +58,7 @@ impl<'a> SimulatedNetwork<'a> {
         let (mut shares, mut token_buckets) = (Shares::default(), TokenBuckets::default());
         let last = host_of_rank[orbits.rank(orbits.representatives() - 1) as usize];
         let simulated = &machine.hosts[..=last as usize];
-        // Of what ranks share that are not simulated, those that are have their part.
+        // Resources shared with ranks that are not simulated are scaled to the simulated part.
         let part = orbits.part(machine.hosts[0]);
         let shared = (machine.shared_cores).map(|cores| {
             let ranks = machine.ranks();
@@ -233,8 +233,8 @@ impl Implied {
             Some(far) if far.len() == 1 => far.first(),
             _ => None,
         };
-        // Of two hosts that talk to each other alone, what one receives bounds what the other
-        // sends.
+        // Between two hosts that communicate only with each other, the receive rate of one bounds
+        // the send rate of the other.
         let links = (0..peers.len() as u32)
             .map(|host| {
                 let receives = only(host).is_some_and(|far| only(*far).is_none());

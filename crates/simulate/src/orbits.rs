@@ -5,15 +5,16 @@
 //! switch, and the program of each rank to the program of its image. Then it maps every simulation
 //! to a simulation. As the simulation is unique, all images of a rank do the same at the same
 //! times, so one rank of each orbit is enough: here the first of each *crew*, the ranks of a host
-//! that shifts inside hosts take to each other, in the first *section*, which is a host or what
-//! hangs on the outermost switch that matters. What a representative is sent comes from some rank
-//! outside; at that very time the image of that rank in the first section sends the image of the
-//! message. So each message of a representative to a peer is delivered to the representative of the
-//! peer, as coming from the image of the sender under the shift that takes the peer there. The same
-//! holds for flows: on the resources of the first section there is, for each flow that leaves it,
-//! the image of one that enters it, at the same rate. And where only some of the ranks that share a
-//! resource are simulated, as many of the others' flows have the same rate at all times: the same
-//! rates come out if those that are simulated have their part of the resource to themselves.
+//! that shifts inside hosts take to each other, in the first *section*, which is a host or the
+//! hosts below the outermost switch that matters. A message to a representative comes from some
+//! rank outside; at that very time the image of that rank in the first section sends the image of
+//! the message. So each message of a representative to a peer is delivered to the representative of
+//! the peer, as coming from the image of the sender under the shift that takes the peer there. The
+//! same holds for flows: on the resources of the first section there is, for each flow that leaves
+//! it, the image of one that enters it, at the same rate. And where only some of the ranks that
+//! share a resource are simulated, as many of the others' flows have the same rate at all times:
+//! the same rates come out if those that are simulated have their part of the resource to
+//! themselves.
 
 use weft_algorithms::{Shifts, Symmetry};
 use weft_schedule::Rank;
@@ -191,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn one_of_a_crew_stands_for_all_of_it() {
+    fn one_rank_represents_its_crew() {
         let shifts = Shifts {
             inside: Symmetry::Rotation,
             unit: 3,

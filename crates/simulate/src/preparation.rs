@@ -111,7 +111,7 @@ fn spread(representatives: u32) -> Vec<u32> {
     if representatives <= FEW {
         return (0..representatives).collect();
     }
-    // Multiples of the golden section lie far apart from each other.
+    // Multiples of the golden section are far apart from each other.
     const SECTION: u32 = 0x9e37_79b9;
     let sample = |sample: u32| {
         let share = u64::from(sample.wrapping_mul(SECTION));

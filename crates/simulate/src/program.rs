@@ -37,7 +37,7 @@ pub(crate) struct SimulatedProgram {
     pub(crate) instructions: Vec<SimulatedInstruction>,
     /// All ranks that it exchanges anything with, ascending.
     pub(crate) peers: Vec<Rank>,
-    /// The turn of each peer, where several come at once: in the order in which the schedule
+    /// The order of peers whose messages arrive together: in the order in which the schedule
     /// mentions them, so that ranks with the same program treat their peers in the same way.
     pub(crate) turns: Vec<u32>,
     /// The peers in whose receive buffers it writes.
@@ -78,7 +78,8 @@ impl LoweringTarget<'_> {
                 Step::Wait { from, .. } => Some(*from),
                 _ => None,
             };
-            signalled.into_iter()
+            signalled
+                .into_iter()
                 .chain(step.slices().map(|slice| slice.rank))
         });
         let (peers, turns) = in_turn(mentioned.filter(|peer| *peer != rank));
@@ -147,7 +148,7 @@ impl Lowering<'_> {
         Ok(())
     }
 
-    /// Puts go over links, what memory reaches is copied in one pass.
+    /// Puts use links; mapped destinations are written in one pass.
     fn copy(&mut self, index: u32, dsts: &[Slice], src: &Slice) -> Result<(), SimulationError> {
         self.check_reach(index, src)?;
         let bytes = self.target.bytes(self.schedule, src);
@@ -189,7 +190,7 @@ impl Lowering<'_> {
         for dst in dsts {
             self.check_reach(index, dst)?;
             let bytes = self.target.bytes(self.schedule, dst);
-            // What is reduced in place is at hand when it is written.
+            // Elements reduced in place are in cache when they are written.
             written += if srcs.contains(dst) { 0.0 } else { bytes };
             foreign += if dst.rank == self.schedule.rank {
                 0.0
@@ -206,7 +207,7 @@ impl Lowering<'_> {
         Ok(())
     }
 
-    /// The bytes of a source that lie in another rank's memory, or that another rank of the host
+    /// The bytes of a source that are in another rank's memory, or that another rank of the host
     /// has written.
     fn foreign(&self, src: &Slice) -> f64 {
         let rank = self.schedule.rank;
@@ -324,10 +325,15 @@ fn in_turn(mentioned: impl Iterator<Item = Rank>) -> (Vec<Rank>, Vec<u32>) {
 
 fn places(peers: &[Rank], of: &[Rank], rank: Rank) -> Result<Vec<u32>, SimulationError> {
     let place = |peer: &Rank| {
-        peers.binary_search(peer).map(|place| place as u32).map_err(|_| {
-            SimulationError::Job(format!("rank {rank}'s receive buffer is written by rank {peer}, which sends it no \
-                                          signal"))
-        })
+        peers
+            .binary_search(peer)
+            .map(|place| place as u32)
+            .map_err(|_| {
+                SimulationError::Job(format!(
+                    "rank {rank}'s receive buffer is written by rank {peer}, which sends it no \
+                                          signal"
+                ))
+            })
     };
     of.iter().map(place).collect()
 }

@@ -27,7 +27,7 @@ pub enum SimulationSymmetry {
 pub struct SimulationOptions {
     /// Whether ranks that do the same are simulated once.
     pub symmetry: SimulationSymmetry,
-    /// Whether to write down what happens. Only of the ranks that are simulated.
+    /// Whether to record events, of the simulated ranks only.
     pub trace: bool,
     /// How much may be simulated at most, in steps of all ranks that are simulated, tile by tile.
     /// `None`: as much as there is.
@@ -234,8 +234,8 @@ impl<'a> Simulation<'a> {
         let mut owners = Vec::new();
         while let Some(time) = self.events.take_next(&mut taken) {
             self.now = self.now.max(time);
-            // First all flows that end: what begins at this time would put their endings out of
-            // date.
+            // First all flows that end: activities that begin at this time would put their endings
+            // out of date.
             for event in &taken {
                 if let Event::Ending(bundle, version) = *event {
                     let shares = &mut self.network.shares;
@@ -269,8 +269,8 @@ impl<'a> Simulation<'a> {
         self.check_all_finished()
     }
 
-    /// Puts what has arrived into the inboxes: of what arrives at once, by turns; what comes from
-    /// one rank, in the order in which it comes.
+    /// Puts arrived messages into the inboxes: simultaneous ones by turns, those of one rank in the
+    /// order of arrival.
     fn sort_arrivals(&mut self) {
         self.arrivals
             .sort_by_key(|(receiver, turn, _)| (*receiver, *turn));
@@ -288,8 +288,8 @@ impl<'a> Simulation<'a> {
         }
     }
 
-    /// A flow has ended: a message has left, or the work of a thread, whose numbers come behind
-    /// those of all pairs.
+    /// A flow has ended: a message has left, or the work of a thread, whose numbers follow those of
+    /// all pairs.
     fn flow_ended(&mut self, owner: u32) {
         match owner.checked_sub(self.pairs.len() as u32) {
             Some(rank) => self.work_ended(rank),

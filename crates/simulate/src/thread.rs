@@ -12,9 +12,9 @@ pub(crate) type PairId = u32;
 /// Names a message under way.
 pub(crate) type MessageId = u32;
 
-/// Where in a pass over all that can be done the thread is, as in the executor: takes in what has
-/// arrived, starts tiles, takes every tile as far as it goes, ends those that are done, sends what
-/// is queued; and so on until nothing moves.
+/// The position of the thread in a pass, as in the executor: it receives arrived messages, starts
+/// tiles, advances every tile as far as possible, ends those that are done and sends queued
+/// messages, until nothing is left to do.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum ThreadPhase {
     Asleep,
@@ -93,13 +93,13 @@ impl Thread {
 
 /// A representative's state about one of its peers, and the connection to it.
 pub(crate) struct RankPair {
-    /// Whose it is.
+    /// The owner.
     pub(crate) sender: u32,
     /// The peer.
     pub(crate) peer: Rank,
-    /// Whose thread stands for the peer.
+    /// The rank whose thread represents the peer.
     pub(crate) receiver: u32,
-    /// The peer's turn, where several come at once.
+    /// The peer's turn among simultaneous messages.
     pub(crate) turn: u32,
     /// Which pair of that thread this one is seen as. `None` if the peer's program does not know
     /// this rank.
@@ -133,7 +133,7 @@ pub(crate) struct SimulatedMessage {
     /// From where to where.
     pub(crate) pair: PairId,
     pub(crate) note: Note,
-    /// Whether it goes out, and comes in, with the message before it.
+    /// Whether it is sent, and received, with the message before it.
     pub(crate) rides: bool,
     pub(crate) bytes: f64,
     pub(crate) start: f64,

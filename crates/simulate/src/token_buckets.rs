@@ -1,15 +1,15 @@
 //! Token buckets: network lines that accumulate unused bandwidth.
 //!
 //! An idle line saves up bytes at its rate, up to a burst, and lets pass that much at once before
-//! it keeps to its rate. Emulated lines are such, and so are many that are rented.
+//! it keeps to its rate. Emulated lines do this, and so do many rented ones.
 
 use crate::share::{ResourceId, Shares};
 
 /// The rate of a line with saved tokens: practically unlimited.
 const UNLIMITED_BYTES_PER_S: f64 = 1e12;
-/// Less than this saved up is nothing: what is computed misses by the last digits.
+/// Fewer saved bytes than this count as none: computed values differ by the last digits.
 const NOTHING_BYTES: f64 = 1.0;
-/// No turn is nearer than this share of the time that has passed, so that time goes on.
+/// No turn is nearer than this share of the time that has passed, so that time advances.
 const SOON: f64 = 1e-12;
 
 /// The lines of one simulation.
@@ -74,8 +74,8 @@ impl TokenBuckets {
         }
     }
 
-    /// Takes note of the rates now in force, and says when the first line will have spent what it
-    /// had.
+    /// Records the present rates, and returns the time at which the first line will have spent its
+    /// tokens.
     pub(crate) fn next_turn(&mut self, shares: &Shares) -> Option<f64> {
         let mut next: Option<f64> = None;
         for bucket in &mut self.token_buckets {

@@ -26,7 +26,7 @@ pub enum Activity {
 /// Something that took time.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct TraceSpan {
-    /// Whose thread or tile; of a transfer or signal, the sender.
+    /// The rank of the thread or tile; of a transfer or signal, the sender.
     pub rank: Rank,
     /// The step of its schedule. `None` where the executor does it by itself, or where one message
     /// carries several.

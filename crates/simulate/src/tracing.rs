@@ -1,10 +1,10 @@
-//! Recording of what a simulation does.
+//! Recording of a simulation's events.
 
 use crate::simulation::Simulation;
 use crate::thread::PairId;
 use crate::trace::{Activity, TraceSpan};
 
-/// Writing down what happens.
+/// Recording of events.
 impl Simulation<'_> {
     pub(crate) fn trace_wait(&mut self, rank: u32, pair: usize, step: u32, start: f64, tile: u64) {
         let (end, peer) = (self.now, self.pairs[pair].peer);

@@ -1,5 +1,5 @@
-//! Tests of predictions against what no network can do better: bytes cross a host's border at its
-//! line's rate at most, and not before one latency has passed.
+//! Tests of predictions against lower bounds: bytes cross a host's border at its line's rate at
+//! most, and not before one latency has passed.
 
 use proptest::prelude::*;
 use weft_algorithms::{MemoryClass, ScheduleRequest, Selection, Sizes, family};
@@ -120,7 +120,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
 
     #[test]
-    fn no_prediction_lies_below_what_the_network_can_do(
+    fn no_prediction_is_below_the_networks_bound(
         hosts in prop::collection::vec(1_u32..6, 2..5),
         collective in prop::sample::select(COLLECTIVES.to_vec()),
         log_bytes in 8_u32..27,

@@ -50,7 +50,7 @@ fn programs(selection: &Selection, collective: Collective, topology: &Topology) 
     (0..topology.ranks()).map(build).collect()
 }
 
-/// Whether these programs, of which the rule is not asked, reach into memory that is not mapped.
+/// Whether these programs, checked without the rule, reach into memory that is not mapped.
 fn reaches_too_far(machine: &Machine, collective: Collective, programs: &[Schedule]) -> bool {
     let job = Job::new(
         ProgramSource::Schedules(programs),
@@ -108,7 +108,7 @@ fn refused_algorithms_reach_into_unmapped_memory() {
 }
 
 #[test]
-fn refusals_say_what_is_needed() {
+fn refusals_name_the_requirement() {
     let machine = Machine::even(4, 2, Host::default(), NetworkLink::default()).unwrap();
     let selection = select("all-reduce", "slice-reduce").unwrap();
     let job = Job::new(

@@ -132,7 +132,7 @@ fn a_message_over_the_network() {
 }
 
 #[test]
-fn small_messages_leave_when_the_sender_has_nothing_else_to_do() {
+fn small_messages_leave_when_sender_is_idle() {
     let [mut sender, receiver] = message(0, 1);
     // Copying takes this long.
     sender.push(copy(slice(0, Buffer::Output), slice(0, Buffer::Output)));
@@ -208,7 +208,7 @@ fn bandwidth_left_by_one_flow_goes_to_another() {
 }
 
 #[test]
-fn a_line_that_was_idle_lets_pass_what_it_saved_up() {
+fn idle_line_passes_its_saved_burst() {
     let schedules = schedules(message(0, 1).into());
     let sent = 1e-7 + 2e-3 + SIZE * 1e-9;
     let mut machine = machine(&[1, 1]);
@@ -306,7 +306,7 @@ fn more_ranks_than_cores_take_turns() {
 fn ranks_share_the_memory_of_their_host() {
     let alone = 1e-7 + SIZE * 3e-9;
     let mut machine = machine(&[3, 1]);
-    // A copy reads and writes; the memory carries what two of them would take.
+    // A copy reads and writes; the memory carries the load of two of them.
     machine.host.memory_bytes_per_s = Some(2.0 * 2.0 * SIZE / alone);
     let shared = 1.5 * alone;
     check(
@@ -343,7 +343,7 @@ fn variation_is_drawn_once_per_seed() {
 }
 
 #[test]
-fn a_slot_is_used_again_when_its_reader_says_so() {
+fn slot_is_reused_after_readers_credit() {
     let schedules = schedules(message(0, 1).into());
     let mut job = job(&schedules, 4 * BYTES);
     job.tile_bytes = Some(BYTES);
@@ -377,7 +377,7 @@ fn limits_cut_the_message_as_the_executor_does() {
 }
 
 #[test]
-fn explicit_schedules_play_as_the_algorithm_that_made_them() {
+fn explicit_schedules_run_like_their_algorithm() {
     let (ranks, collective) = (6, Collective::AllReduce);
     let machine = machine(&[2, 1, 3]);
     let topology = machine.topology();

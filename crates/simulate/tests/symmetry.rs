@@ -153,7 +153,7 @@ fn representatives_stand_for_all() {
 
 /// Also where owners of slices, of which every rank of a host is one, are not symmetric.
 #[test]
-fn one_rank_of_a_host_stands_for_those_that_carry_slices() {
+fn one_rank_represents_slice_owners_of_a_host() {
     let mut shortened = BTreeSet::new();
     for (ranks, hosts) in [(12, 3), (16, 4)] {
         let [plain, _, switched, loopback, emulated] = machines(ranks, hosts);
@@ -219,7 +219,7 @@ fn links_that_others_imply_may_be_left_out() {
 /// Where hosts talk to several others through which many talk, every message changes the rates of
 /// all others: that counts as work.
 #[test]
-fn many_to_several_is_refused_where_many_to_one_is_played() {
+fn many_to_several_refused_many_to_one_simulated() {
     let [machine, ..] = machines(512, 512);
     let options = SimulationOptions {
         work_max: Some(100_000),

@@ -93,7 +93,7 @@ mod tests {
     use weft_schedule::Collective;
 
     #[test]
-    fn a_broadcast_waits_for_entry_only_where_it_is_late() {
+    fn broadcast_waits_for_late_entry_only() {
         let topology = Topology::flat(4);
         let programs: Vec<_> = (0..4)
             .map(|rank| {

@@ -233,7 +233,7 @@ mod tests {
     use super::TwoTrees;
 
     #[test]
-    fn every_node_is_inner_in_one_tree_at_most() {
+    fn nodes_are_inner_in_one_tree_at_most() {
         for nodes in 1..130 {
             let trees = TwoTrees { nodes };
             for node in 0..nodes {
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn every_node_is_below_the_top_and_not_too_deep() {
+    fn nodes_are_below_top_and_not_too_deep() {
         for nodes in 1..130 {
             let trees = TwoTrees { nodes };
             for tree in 0..2 {

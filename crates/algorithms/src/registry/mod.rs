@@ -43,7 +43,7 @@ mod tests {
     use super::registry;
 
     #[test]
-    fn formulas_have_one_text_for_all_numbers_of_ranks() {
+    fn formulas_have_one_text_for_all_sizes() {
         for algorithm in registry() {
             for ranks in [3, 8, 12, 61, 64] {
                 let texts = algorithm.formulas_of(ranks);

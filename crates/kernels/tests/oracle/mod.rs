@@ -180,7 +180,7 @@ impl GuardedBuffer {
         self.memory[self.start..].as_mut_ptr()
     }
 
-    /// The bytes, once it is sure that nothing was written beside them.
+    /// Returns the bytes, after a check that nothing was written around them.
     pub(crate) fn bytes(&self) -> &[u8] {
         let (before, rest) = self.memory.split_at(self.start);
         let (bytes, after) = rest.split_at(self.length);

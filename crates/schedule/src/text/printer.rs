@@ -6,7 +6,7 @@ use super::FORMAT;
 use crate::encoding::Encoding;
 use crate::ir::{Buffer, Claim, Grid, Rank, Schedule, Slice, Step};
 
-/// The text form of schedules, in the order given. What several in a row have in common is written
+/// The text form of schedules, in the order given. Lines common to consecutive ones are written
 /// once.
 pub fn print(schedules: &[Schedule]) -> String {
     let mut text = format!("format {FORMAT}\n");

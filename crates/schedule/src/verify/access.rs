@@ -156,7 +156,11 @@ impl AccessChecker<'_> {
         let shape = &self.verification.shape;
         let same_place = |(a, b)| shape.within_block(a) == shape.within_block(b);
         if self.schedule.collective == Collective::AllToAll
-            && slice.chunks.clone().zip(first.chunks.clone()).all(same_place)
+            && slice
+                .chunks
+                .clone()
+                .zip(first.chunks.clone())
+                .all(same_place)
         {
             return Ok(());
         }
@@ -182,7 +186,8 @@ fn check_overlap(dsts: &[Slice], srcs: &[Slice], reduces: bool) -> Result<(), Pr
     Ok(())
 }
 
-/// Whether two slices share memory, or may share some as they lie differently in one entry.
+/// Whether two slices share memory, or may share some because they have different layouts in one
+/// entry.
 fn overlap(a: &Slice, b: &Slice) -> bool {
     let ((a_store, a_layout), (b_store, b_layout)) = (memory::locate(a), memory::locate(b));
     let chunks_overlap = a.chunks.start < b.chunks.end && b.chunks.start < a.chunks.end;

@@ -56,8 +56,8 @@ fn convert(values: &mut Values, dst: &Slice, contents: &[ValueId]) -> Vec<ValueI
     converted.collect()
 }
 
-/// Checks that both who writes a block and whose memory it is know its size: in an all-to-all with
-/// sizes per pair, only its two ends do.
+/// Checks that both the writer of a block and the owner of its memory know its size: in an
+/// all-to-all with sizes per pair, only its two ends do.
 pub(super) fn check_sizes_known(
     verification: &Verification<'_>,
     values: &Values,

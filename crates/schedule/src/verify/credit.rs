@@ -7,7 +7,7 @@ use super::verification::Verification;
 use super::{Problem, VerifyError};
 use crate::ir::{Buffer, Rank, Schedule, Slice, Step};
 
-/// Checks that credit comes back for every put: a rank grants it to those from whom it reads.
+/// Checks that every put gets its credit back: a rank grants it to the ranks whose data it reads.
 pub(super) fn check(verification: &Verification<'_>) -> Result<(), VerifyError> {
     let sources: Vec<BTreeSet<Rank>> = verification.schedules.iter().map(receive_sources).collect();
     for schedule in verification.schedules {

@@ -54,7 +54,7 @@ impl VerifyError {
         }
     }
 
-    /// An error in what a rank has at the end of a tile.
+    /// An error in the memory of a rank at the end of a tile.
     pub(super) fn of_run(run: TileRun, chunk: Option<u32>, problem: ValueProblem) -> Self {
         VerifyError {
             rank: Some(run.rank),

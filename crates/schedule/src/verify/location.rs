@@ -9,7 +9,7 @@ use crate::ir::Rank;
 /// over all operations that are executed, see [`VerifyOptions`](super::VerifyOptions).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct StepLocation {
-    /// Whose program.
+    /// The rank of the program.
     pub rank: Rank,
     /// Which tile.
     pub tile: u32,

@@ -28,16 +28,15 @@ pub(super) enum MemoryPart {
     Receive { from: Rank, entry: u32 },
 }
 
-/// How chunks lie in a region. Chunk sizes differ, so contents with another layout lie at other
-/// places.
+/// The layout of chunks in a region. Chunk sizes differ, so contents with another layout are at
+/// other places.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct MemoryLayout {
     base: u32,
     encoding: Encoding,
 }
 
-/// In which memory of its rank a slice is, and how it lies there. The base of user memory counts as
-/// 0.
+/// The memory of a slice in its rank, and its layout there. The base of user memory counts as 0.
 pub(super) fn locate(slice: &Slice) -> (MemoryPart, MemoryLayout) {
     let (store, base) = match slice.buffer {
         Buffer::Input => (MemoryPart::Input, 0),
@@ -82,7 +81,7 @@ struct BufferState {
 #[derive(Clone, Default)]
 struct MemoryCell {
     value: Option<ValueId>,
-    /// The last write; `None` for what was there from the start.
+    /// The last write; `None` for the initial content.
     write: Option<StepLocation>,
     /// The last read of each run since that write.
     reads: Vec<StepLocation>,
@@ -118,7 +117,7 @@ impl<'a> VerifierMemory<'a> {
         Ok(contents)
     }
 
-    /// Replaces what `slice` holds.
+    /// Replaces the content of `slice`.
     pub(super) fn write(
         &mut self,
         access: &Access<'_>,
@@ -162,8 +161,8 @@ impl<'a> VerifierMemory<'a> {
     }
 
     /// The first access to a peer's memory that does not happen before that peer's end of the tile,
-    /// as far as `knows` says what happened before the end of a run. Receive is left out: the
-    /// writer waits for credit.
+    /// where `knows` lists the events before the end of a run. Receive is left out: the writer
+    /// waits for credit.
     pub(super) fn late_access(
         &self,
         knows: &dyn Fn(TileRun, StepLocation) -> bool,
@@ -282,7 +281,7 @@ impl BufferState {
                 return Err(race(slice, false, write, true));
             }
             if write.tile != access.place.tile {
-                // What an earlier tile has left in the slot.
+                // Remains of an earlier tile in the slot.
                 return Err(unwritten());
             }
         }

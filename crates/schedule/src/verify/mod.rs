@@ -11,17 +11,17 @@
 //! % slots. Tiles of one rank are not ordered, except that tile t + slots begins at a rank after
 //! tile t ended there and, where the rank puts into a peer's receive buffer, after tile t ended at
 //! that peer, which then grants credit. (The executor ends a rank's tiles in order, and its
-//! operations too, so it allows less than is executed.) What an earlier tile left in a slot is no
-//! content, but who touched it is known: an access that nothing orders after that is a race. A flag
-//! word must be set in order too; as its value then only grows, a wait that finds the value of a
-//! later tile may go on.
+//! operations too, so it allows less than is executed.) Data that an earlier tile left in a slot
+//! are no content, but its accesses are known: an access that is not ordered after them is a race.
+//! A flag word must be set in order too; as its value then only grows, a wait that finds the value
+//! of a later tile may continue.
 //!
 //! The operation that follows in the slots may be another one, which writes at once. So it is also
 //! checked that accesses of peers happen before the owner's end of the tile, even if a second
 //! operation of the same kind would not need that.
 //!
-//! [Note: One tile speaks for all] With that last check, one tile alone is enough, and is what to
-//! execute for many ranks:
+//! [Note: One tile speaks for all] With that last check, one tile alone is enough, and is executed
+//! for many ranks:
 //! - Tiles have their own share of the user's memory and their own signals. Tiles with different
 //!   slots share nothing.
 //! - `Scratch` is written by its owner, whose tile begins after its former tile with that slot
@@ -36,8 +36,8 @@
 //! - A tile waits for ends of earlier tiles only, and every rank grants the credit that it owes. As
 //!   one tile alone ends, all do.
 //!
-//! The mutation test checks that both executions refuse the same schedules, and what they accept
-//! against an interpreter that runs several tiles and operations.
+//! The mutation test checks that both executions refuse the same schedules, and compares accepted
+//! ones with an interpreter that runs several tiles and operations.
 
 mod access;
 mod claims;
@@ -69,16 +69,16 @@ use shape::CommonShape;
 use value::Values;
 use verification::Verification;
 
-/// Checks that `schedules`, of all ranks in order, together do what their collective promises.
+/// Checks that `schedules`, of all ranks in order, together perform their collective.
 ///
-/// What is refused, each with a message that names the rank, the step and the chunk where there is
-/// one: headers that differ between ranks; a slice out of bounds; an access that the mapped memory
-/// does not allow; a signal or wait without its counterpart; a deadlock; a read of what was not
-/// written; two unordered accesses of which one is a write; an access to a peer's memory before its
-/// entry or after its exit; a slot of temporary memory that is used again too early, or is still
-/// read when its owner's tile ends; a put for which no credit comes back; a contribution that is
-/// missing or doubled; a result that is not final, or not the same expression on all ranks; a
-/// result that depends on who claims a step. A group of one rank may do nothing.
+/// Each refusal names the rank, the step and the chunk, if there is one. Refused are headers that
+/// differ between ranks; a slice out of bounds; an access that the mapped memory does not allow; a
+/// signal or wait without its counterpart; a deadlock; a read of unwritten memory; two unordered
+/// accesses of which one is a write; an access to a peer's memory before its entry or after its
+/// exit; a slot of temporary memory that is used again too early, or is still read when its owner's
+/// tile ends; a put without returned credit; a contribution that is missing or doubled; a result
+/// that is not final, or not the same expression on all ranks; a result that depends on the rank
+/// that claims a step. A group of one rank may do nothing.
 ///
 /// # Errors
 /// The first problem found.
@@ -95,7 +95,7 @@ pub fn verify(schedules: &[Schedule], options: &VerifyOptions) -> Result<Report,
     let mut values = Values::new(verification.shape.ranks);
     let owners = claims.owners();
     let ended = execution::execute(&verification, &owners, &mut values)?
-        .expect("every choice can happen in which owners wait for nobody's claim");
+        .expect("every choice can happen in which owners wait for no claim");
     let results = outcome::check(&verification, &ended, &values)?;
     credit::check(&verification)?;
     for choice in claims.alternatives(options.claim_executions) {

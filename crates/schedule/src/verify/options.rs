@@ -25,7 +25,7 @@ pub struct VerifyOptions {
     /// Up to how many combinations of claimants are all executed. Where there are more,
     /// every claimant of every step is executed once, with the other steps left to their owners.
     pub claim_executions: u32,
-    /// How many tiles of a rank can be under way at once, each in its slot of temporary memory.
+    /// The number of tiles of a rank in flight, each in its slot of temporary memory.
     pub slots: u32,
     /// How many tiles of each operation are executed. Slots are used again within an operation if
     /// there are more than `slots`.

@@ -131,7 +131,7 @@ impl OutcomeChecker<'_> {
         Err(self.refuse(ValueProblem::WrongResult { found, expected }))
     }
 
-    /// Whose contribution belongs here, and which chunk of it.
+    /// The rank whose contribution belongs here, and its chunk.
     fn expected(&self) -> (Rank, u32) {
         let shape = &self.verification.shape;
         match shape.collective {

@@ -50,9 +50,9 @@ pub enum Problem {
         /// The slice.
         slice: String,
     },
-    /// Nobody waits for the signal.
+    /// No step waits for the signal.
     UnmatchedSignal,
-    /// Nobody sends what is waited for.
+    /// No step sends the awaited signal.
     UnmatchedWait,
     /// An earlier step waits for the same signal.
     DoubledWait,
@@ -86,8 +86,8 @@ pub enum Problem {
         /// Whether the other access is a write.
         other_write: bool,
     },
-    /// The reader waited for no signal that the writer sent behind its put; one that came through a
-    /// third rank does not count where memory is not mapped.
+    /// The reader waited for no signal that the writer sent behind its put; one that arrived
+    /// through a third rank does not count where memory is not mapped.
     Undelivered {
         /// The slice.
         slice: String,
@@ -120,12 +120,12 @@ pub enum Problem {
 pub enum ValueProblem {
     /// One contribution would be in twice.
     Doubled {
-        /// Whose.
+        /// The rank of the contribution.
         contributor: Rank,
     },
     /// A contribution is not in.
     Missing {
-        /// Whose.
+        /// The rank of the contribution.
         contributor: Rank,
     },
     /// A source is final already, and is reduced again.
@@ -153,7 +153,7 @@ pub enum ValueProblem {
         /// The expression there.
         expected: String,
     },
-    /// The result depends on who claims a step.
+    /// The result depends on the rank that claims a step.
     DependsOnClaim,
     /// A rank leaves the barrier though another may not have entered.
     LeavesEarly {
@@ -200,8 +200,8 @@ impl fmt::Display for Problem {
                 f,
                 "puts {slice}, but its rank reads nothing that lands there from this one, so it grants no credit for the next tile"
             ),
-            Problem::UnmatchedSignal => f.write_str("nobody waits for this signal"),
-            Problem::UnmatchedWait => f.write_str("nobody sends this signal"),
+            Problem::UnmatchedSignal => f.write_str("no step waits for this signal"),
+            Problem::UnmatchedWait => f.write_str("no step sends this signal"),
             Problem::DoubledWait => f.write_str("an earlier step waits for the same signal"),
             Problem::Deadlock { cycle } => deadlock(f, cycle),
             Problem::Unwritten { slice } => {
@@ -287,7 +287,7 @@ impl fmt::Display for ValueProblem {
             }
             ValueProblem::UnknownSize { from, to } => write!(
                 f,
-                "only ranks {from} and {to} know the size of what rank {from} sends to rank {to}"
+                "only ranks {from} and {to} know the size of the block from rank {from} to rank {to}"
             ),
         }
     }

@@ -8,9 +8,9 @@ use crate::ir::Grid;
 pub struct Report {
     /// The longest chain of signals, each sent after the one before it was waited for.
     pub latency_steps: u32,
-    /// By rank: what it writes to other ranks' memory.
+    /// By rank: its writes to other ranks' memory.
     pub sent: Vec<Traffic>,
-    /// By rank: what it reads from other ranks' memory.
+    /// By rank: its reads from other ranks' memory.
     pub read: Vec<Traffic>,
     /// By chunk, for collectives that reduce: in which order the contributions are combined, as
     /// text.

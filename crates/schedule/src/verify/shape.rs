@@ -95,7 +95,7 @@ impl CommonShape {
         self.blocks.partition_point(|block| block.end <= chunk) as Rank
     }
 
-    /// Where a chunk lies within its block.
+    /// The place of a chunk within its block.
     pub(super) fn within_block(&self, chunk: u32) -> u32 {
         chunk - self.blocks[self.block_of(chunk) as usize].start
     }

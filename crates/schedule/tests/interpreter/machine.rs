@@ -191,7 +191,7 @@ impl<'a> InterpreterMachine<'a> {
             InterpretedPlace::Input(_) | InterpretedPlace::Output(_) => {
                 match self.memory.get_mut(&place) {
                     Some(memory) => memory,
-                    // Before entry or after exit: what is written there is lost on the operation.
+                    // Before entry or after exit: writes to it are lost for the operation.
                     None => return Ok(()),
                 }
             }

@@ -1,9 +1,9 @@
 //! Interpreter of schedules with one random interleaving, the reference for the verifier.
 //!
-//! It shares nothing with the verifier but the representation. Two operations of slots + 1 tiles
-//! each run at once. Every step takes two moments, with its destinations poisoned in between; where
-//! memory is not mapped, puts and signals travel on one wire per ordered pair of ranks, as slowly
-//! as chance will have it.
+//! It shares only the representation with the verifier. Two operations of slots + 1 tiles each run
+//! at once. Every step takes two moments, with its destinations poisoned in between; where memory
+//! is not mapped, puts and signals travel on one wire per ordered pair of ranks, as slowly as
+//! chance will have it.
 
 pub(crate) mod machine;
 pub(crate) mod random;
@@ -22,7 +22,7 @@ const SLOTS: u32 = 2;
 const TILES: u32 = SLOTS + 1;
 const OPERATIONS: u32 = 2;
 
-/// Runs the schedules with the interleaving that follows from `seed`. Says what went wrong.
+/// Runs the schedules with the interleaving that follows from `seed`. Returns the fault, if any.
 pub(crate) fn run(
     schedules: &[Schedule],
     options: &VerifyOptions,
@@ -75,7 +75,7 @@ struct TileProgress {
     begun: bool,
     ended: bool,
     next: usize,
-    /// Between the two moments of a step: what was read early.
+    /// Between the two moments of a step: the values that were read early.
     halfway: Option<Option<Vec<Vec<CellValue>>>>,
 }
 
@@ -435,8 +435,8 @@ impl<'a> World<'a> {
         Ok(())
     }
 
-    /// When nothing can happen any more: has every rank left every operation with what it should
-    /// have?
+    /// Checks, when no event is left, that every rank has left every operation with the right
+    /// results.
     fn check(&self) -> Result<(), String> {
         if let Some(tile) = self.order.iter().find(|tile| !self.tiles[tile].ended) {
             return Err(format!("{tile:?} hangs at step {}", self.tiles[tile].next));

@@ -3,21 +3,21 @@
 //! [Note: Reach] Rates are max-min fair if every flow has a *bottleneck*: a limit of its own, or a
 //! full resource on which no flow has more. Let the resources where flows have come or gone be
 //! *open*, and share them out anew among all their flows, while all other flows hold their rates.
-//! If that changes what a resource carries which is not open and which is full, or was, the flows
-//! that have their bottleneck there may have lost it: open that as well, and share out again. The
-//! same if some flow is bound by a full resource on which one that holds its rate has more. If
-//! nothing is left to be opened, every flow has a bottleneck; and as there is only one way to share
-//! fairly, it is what sharing out everything anew gives.
+//! If that changes the load of a closed resource which is or was full, the flows that have their
+//! bottleneck there may have lost it: open that as well, and share out again. The same if some flow
+//! is bound by a full resource on which one that holds its rate has more. If nothing is left to be
+//! opened, every flow has a bottleneck; and as there is only one way to share fairly, it equals the
+//! result of sharing out everything anew.
 //!
 //! Flows that compete with each other in long chains, as do those of many hosts, are thus left
-//! alone as soon as what they have does not change. The property test holds every result against
-//! the definition.
+//! alone as soon as their rates do not change. The property test holds every result against the
+//! definition.
 
 use std::cmp::Reverse;
 
 use super::{Amount, BundleId, ResourceId, SAME, Shares};
 
-/// Full is what carries as much as it can but for this share.
+/// A resource counts as full if less than this share of it is left.
 const FULL: f64 = 1e-9;
 /// After this many rounds of opening more, everything connected is opened.
 const ROUNDS: u32 = 8;
@@ -115,7 +115,7 @@ impl Shares {
         }
     }
 
-    /// Takes stock of what a resource has for those whose rates are reckoned anew.
+    /// Computes the capacity of a resource that is left for the rates that are computed anew.
     fn prepare(&mut self, id: ResourceId) {
         let resource = &mut self.resources[id as usize];
         resource.left = resource.capacity;
@@ -137,7 +137,7 @@ impl Shares {
         }
     }
 
-    /// Freezes all users of a resource at its share. It must be shared out with those who hold
+    /// Freezes all users of a resource at its share. It must be shared out with the flows that hold
     /// more.
     fn exhaust(&mut self, resource: ResourceId, share: f64) {
         for index in 0..self.resources[resource as usize].users.len() {
@@ -155,7 +155,7 @@ impl Shares {
 
     fn freeze(&mut self, id: BundleId, rate: f64, exhausted: Option<ResourceId>) {
         let bundle = &mut self.bundles[id as usize];
-        // What is computed from what others leave differs in the last digits.
+        // Results computed from remainders differ in the last digits.
         let same = (rate - bundle.rate).abs() <= SAME * rate;
         bundle.share = Some(if same { bundle.rate } else { rate });
         for used in &bundle.uses {

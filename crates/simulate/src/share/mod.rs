@@ -2,11 +2,11 @@
 //! Networks, 6.5.2).
 //!
 //! Flows with the same path get the same rate, so they are kept together, as a *bundle*: its clock
-//! counts what each of its flows has been given, and a flow ends when the clock reaches the sum at
-//! its start and its size. So a flow that joins or ends costs only the logarithm of the number of
-//! flows.
+//! counts the amount that each of its flows has received, and a flow ends when the clock reaches
+//! the sum at its start and its size. So a flow that joins or ends costs only the logarithm of the
+//! number of flows.
 //!
-//! Only what a change reaches is computed anew: see [`fair`].
+//! Only resources that a change reaches are computed anew: see [`fair`].
 
 mod fair;
 
@@ -45,12 +45,12 @@ struct Resource {
     /// Active bundles, and which of its uses that is.
     users: Vec<(BundleId, u32)>,
     seen: u64,
-    /// Open in the reckoning of this number.
+    /// Open in the computation of this number.
     open: u64,
     left: f64,
     load: f64,
     unfrozen: u32,
-    /// The greatest rate of those of its users that are not reckoned anew.
+    /// The greatest rate of those of its users that are not computed anew.
     held: f64,
 }
 
@@ -77,7 +77,7 @@ struct Bundle {
     flows: BinaryHeap<Reverse<(Amount, u32)>>,
     /// Counts changes of when the next flow ends.
     version: u32,
-    /// How many flows the rates reckon with.
+    /// The number of flows on which the rates are based.
     counted: u32,
     seen: u64,
     /// The rate that was computed and is not in force yet.
@@ -98,7 +98,7 @@ pub(crate) struct Shares {
     resources: Vec<Resource>,
     bundles: Vec<Bundle>,
     dirty: Vec<BundleId>,
-    /// Resources that somebody has stopped using, or that have changed.
+    /// Resources that a bundle has stopped using, or that have changed.
     freed: Vec<ResourceId>,
     epoch: u64,
     component: Vec<BundleId>,
@@ -116,7 +116,7 @@ impl Shares {
         self.resources.len() as ResourceId - 1
     }
 
-    /// Changes what there is of a resource.
+    /// Changes the capacity of a resource.
     pub(crate) fn set_capacity(&mut self, id: ResourceId, capacity: f64) {
         self.resources[id as usize].capacity = capacity;
         self.freed.push(id);
@@ -156,8 +156,8 @@ impl Shares {
         self.bundles.len() as BundleId - 1
     }
 
-    /// Sets what flows of a bundle take of the resource that its path names in this place. The
-    /// bundle has no flows.
+    /// Sets the weight of a bundle's flows on the resource at this place of its path. The bundle
+    /// has no flows.
     pub(crate) fn set_weight(&mut self, id: BundleId, place: usize, weight: f64) {
         if self.bundles[id as usize].uses[place].weight == weight {
             return;
@@ -184,7 +184,7 @@ impl Shares {
         self.mark(id);
     }
 
-    /// Ends the flows that are due, and says whose they were. Nothing if the ending is out of date.
+    /// Ends the flows that are due, and returns their owners. None if the ending is out of date.
     pub(crate) fn end(&mut self, now: f64, ending: (BundleId, u32), owners: &mut Vec<u32>) {
         let (id, version) = ending;
         let bundle = &mut self.bundles[id as usize];

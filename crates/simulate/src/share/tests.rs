@@ -20,8 +20,8 @@ fn rates(capacities: &[f64], paths: &[(&[ResourceId], f64)]) -> Vec<f64> {
 
 #[test]
 fn the_textbook_example() {
-    // Bertsekas and Gallager: a long path and short ones; what the long one cannot use, the others
-    // get.
+    // Bertsekas and Gallager: a long path and short ones; the others get the capacity that the long
+    // one cannot use.
     let unlimited = f64::INFINITY;
     let paths: [(&[ResourceId], f64); 4] = [
         (&[0, 1], unlimited),
@@ -37,13 +37,13 @@ fn the_textbook_example() {
 }
 
 #[test]
-fn a_flow_with_a_limit_leaves_the_rest_to_others() {
+fn limited_flow_leaves_the_rest_to_others() {
     let paths: [(&[ResourceId], f64); 2] = [(&[0], 0.25), (&[0], f64::INFINITY)];
     assert_eq!(rates(&[1.0], &paths), [0.25, 0.75]);
 }
 
 #[test]
-fn flows_of_a_bundle_share_and_end_in_order() {
+fn bundled_flows_share_and_end_in_order() {
     let mut shares = Shares::default();
     let resource = shares.add_resource(2.0);
     let bundle = shares.add_bundle(&[(resource, 1.0)], f64::INFINITY);
@@ -123,9 +123,9 @@ fn carried(shares: &Shares, bundles: &[(Path, f64)]) -> Vec<f64> {
 }
 
 proptest! {
-    /// The definition: no resource carries more than it can, and nobody's rate can be raised
-    /// without lowering that of somebody who has no more: every flow has its limit, or passes a
-    /// full resource on which no flow has more.
+    /// The definition: no resource carries more than its capacity, and no rate can be raised
+    /// without lowering that of a flow that has no more: every flow has its limit, or passes a full
+    /// resource on which no flow has more.
     #[test]
     fn rates_are_max_min_fair((capacities, bundles) in network(), starts in prop::collection::vec((0..8_usize, 1..9_u32), 1..30)) {
         let mut shares = shares(&capacities, &bundles);

@@ -42,7 +42,7 @@ struct Parser<'a> {
     tokens: &'a [Token<'a>],
     /// The line and column where they end.
     behind: (u32, u32),
-    /// Whose program is being read.
+    /// The rank of the program that is being read.
     rank: Rank,
 }
 

@@ -48,7 +48,7 @@ pub(super) fn execute(
 /// A run's progress.
 struct RunState {
     run: TileRun,
-    /// Those whose end it has still to wait for before it begins.
+    /// The runs whose end it still has to wait for before it begins.
     begins_after: Vec<TileRun>,
     /// The next step.
     next: usize,
@@ -92,10 +92,10 @@ struct SymbolicExecution<'a, 'b> {
     states: Vec<RunState>,
     memory: VerifierMemory<'a>,
     happened: HashMap<AwaitedEvent, Happened>,
-    /// By sender, receiver and slot: who set the flag word last.
+    /// By sender, receiver and slot: the last setter of the flag word.
     flags: HashMap<(Rank, Rank, u32), StepLocation>,
-    /// Positions of runs that can go on. The lowest tile goes first, so that it is the later one
-    /// that is found to interfere.
+    /// Positions of runs that can continue. The lowest tile runs first, so that the later one is
+    /// reported as interfering.
     ready: BTreeSet<usize>,
     sent: Vec<Traffic>,
     read: Vec<Traffic>,
@@ -247,7 +247,7 @@ impl<'a, 'b> SymbolicExecution<'a, 'b> {
         self.wake(to, event);
     }
 
-    /// Lets a run go on that waits for this.
+    /// Resumes the run that waits for this.
     fn wake(&mut self, run: TileRun, event: AwaitedEvent) {
         let index = self.verification.lane.index(run);
         let state = &mut self.states[index];
@@ -358,7 +358,7 @@ impl<'a, 'b> SymbolicExecution<'a, 'b> {
         })
     }
 
-    /// Checks that nobody touches a rank's memory after its end of the tile.
+    /// Checks that no rank touches a rank's memory after its end of the tile.
     fn check_late_access(&self, ends: &[(TileRun, Clock)]) -> Result<(), VerifyError> {
         let knows = |run, place| ends[self.verification.lane.index(run)].1.knows(place);
         let Some((key, chunk, place)) = self.memory.late_access(&knows) else {

@@ -108,7 +108,7 @@ fn without_credit_receive_is_overwritten_too_early() {
 }
 
 #[test]
-fn without_the_former_tiles_end_scratch_is_overwritten_too_early() {
+fn scratch_overwritten_before_former_tiles_end_is_refused() {
     check(
         STAGED,
         none,
@@ -118,7 +118,7 @@ fn without_the_former_tiles_end_scratch_is_overwritten_too_early() {
 }
 
 #[test]
-fn without_the_former_tiles_end_flag_words_are_set_too_early() {
+fn flag_set_before_former_tiles_end_is_refused() {
     check(
         BARRIER,
         none,
