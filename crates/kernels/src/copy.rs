@@ -8,7 +8,8 @@ const STRIDE: usize = 8 * 1024;
 ///
 /// # Safety
 /// `src` can be read and every one of `dsts` written for `bytes` bytes. A destination is `src`
-/// itself or does not overlap it; destinations do not overlap each other. No other thread writes to any of this memory, or reads the destinations, meanwhile.
+/// itself or does not overlap it; destinations do not overlap each other. No other thread writes to
+/// any of this memory, or reads the destinations, meanwhile.
 pub unsafe fn copy(dsts: &[*mut u8], src: *const u8, bytes: usize) {
     let stride = if dsts.len() > 1 { STRIDE } else { bytes.max(1) };
     for start in (0..bytes).step_by(stride) {

@@ -55,8 +55,8 @@ impl IsaLevel {
     ///
     /// # Safety
     /// `src` can be read and `dst` written for the bytes of `elements` elements, and they do not
-    /// overlap. No other thread writes to any of this memory, or reads the destinations, meanwhile. This
-    /// level is among [`IsaLevel::available`].
+    /// overlap. No other thread writes to any of this memory, or reads the destinations, meanwhile.
+    /// This level is among [`IsaLevel::available`].
     pub unsafe fn represent(
         self,
         dst: Represented<*mut u8>,

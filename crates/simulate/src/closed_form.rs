@@ -47,7 +47,8 @@ struct TileTime {
 /// and latest.
 ///
 /// # Errors
-/// The machine or the job is invalid, or the source is no algorithm of weft's: others have no closed form.
+/// The machine or the job is invalid, or the source is no algorithm of weft's: others have no
+/// closed form.
 pub fn closed_form(machine: &Machine, job: &Job<'_>) -> Result<f64, SimulationError> {
     let topology = job.checked(machine)?;
     let ProgramSource::Selection(selection) = job.source else {
