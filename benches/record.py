@@ -17,7 +17,7 @@ _CPU_INFO = Path("/proc/cpuinfo")
 
 
 def write(directory: Path, title: str, rows: Sequence[Any], table: str) -> None:
-    """Writes all three files; what the rows show is added to README.md by hand."""
+    """Writes all three files; the conclusions are added to README.md by hand."""
     directory.mkdir(parents=True, exist_ok=True)
     write_rows(directory / "rows.json", rows)
     (directory / "table.txt").write_text(table + "\n")
@@ -56,7 +56,7 @@ def _module() -> list[str]:
 
 
 def _relative(argument: str) -> str:
-    """A path as seen from here: where a machine keeps things is nobody's concern."""
+    """Returns a path relative to this directory: absolute ones are private to a machine."""
     return os.path.relpath(argument) if argument.startswith("/") else argument
 
 

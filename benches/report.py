@@ -13,7 +13,7 @@ from weft_lab.bench.rows import BenchRow
 
 
 def table(verdicts: Sequence[TargetVerdict]) -> str:
-    """Everything, for people."""
+    """Returns the whole report as text."""
     lines = []
     for name in dict.fromkeys(verdict.table for verdict in verdicts):
         here = [verdict for verdict in verdicts if verdict.table == name]

@@ -1,10 +1,10 @@
-"""A transformer that learns to write Python's documentation, and goes on after a failure.
+"""A transformer that learns to write Python's documentation, and continues after a failure.
 
 torchrun --standalone --nproc-per-node 2 examples/language_model.py
 
-Rank 0 prints the loss on text that was held back, and in the end a piece of its own writing. With
---checkpoint it saves now and then, and a run that is started again goes on from there, with the
-bits that it would have had. --kill-at shows it: the last rank is killed once at that step, and
+Rank 0 prints the loss on held-back text, and in the end a sample of generated text. With
+--checkpoint it saves regularly, and a restarted run continues from there, with the same bits as
+without the interruption. --kill-at shows it: the last rank is killed once at that step, and
 torchrun starts all again.
 
 torchrun --standalone --nproc-per-node 2 --max-restarts 1 examples/language_model.py \\
@@ -47,7 +47,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--mode", choices=MODES, default="exact", help="how gradients are averaged (default: exact)")
     parser.add_argument("--ddp", action="store_true", help="by DistributedDataParallel, for comparison")
     parser.add_argument("--report-every", type=int, default=50, metavar="STEPS")
-    parser.add_argument("--checkpoint", type=Path, metavar="FILE", help="where to save, and to go on from")
+    parser.add_argument("--checkpoint", type=Path, metavar="FILE", help="where to save, and to continue from")
     parser.add_argument("--save-every", type=int, default=25, metavar="STEPS")
     parser.add_argument("--kill-at", type=int, metavar="STEP", help="kill the last rank once at this step")
     return parser.parse_args()
@@ -104,7 +104,7 @@ def saved(path: Path | None) -> dict[str, Any] | None:
 
 
 def save(path: Path, state: dict[str, Any]) -> None:
-    """Writes in place of what was there, at once: a failure meanwhile leaves the one before."""
+    """Replaces the file atomically: a failure meanwhile leaves the one before."""
     if dist.get_rank() == 0:
         partial = path.with_suffix(".partial")
         torch.save(state, partial)
@@ -125,7 +125,7 @@ def main() -> None:
         training.load(before)
         first = before["step"]
         if rank == 0:
-            print(f"goes on from step {first} of {arguments.checkpoint}", flush=True)
+            print(f"continues from step {first} of {arguments.checkpoint}", flush=True)
     began = time.monotonic()
     for step in range(first, arguments.steps):
         if step == arguments.kill_at and rank == ranks - 1 and os.environ.get("TORCHELASTIC_RESTART_COUNT") == "0":

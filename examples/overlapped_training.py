@@ -1,9 +1,9 @@
-"""LeNet on handwritten digits, with communication that goes on into the next forward.
+"""LeNet on handwritten digits, with communication that continues into the next forward.
 
 torchrun --standalone --nproc-per-node 2 examples/overlapped_training.py --steps 200
 
-It saves a checkpoint in the middle, loads it into a new model, and goes on; then rank 0 prints the
-accuracy and what the communication took.
+It saves a checkpoint in the middle, loads it into a new model, and continues; then rank 0 prints
+the accuracy and the cost of communication.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""Training that goes on by itself when ranks are killed: kill -9 any of those that it names.
+"""Training that continues by itself when ranks are killed: kill -9 any of the printed processes.
 
 python examples/surviving_training.py --ranks 4
 
@@ -68,7 +68,7 @@ def train_as_rank(options: argparse.Namespace) -> None:
         sampler = DistributedSampler(dataset)
         loader = DataLoader(dataset, BATCH, sampler=sampler, drop_last=True)
         if rank == 0 and recovery.recoveries:
-            print(f"{size} ranks go on after step {recovery.step}", flush=True)
+            print(f"{size} ranks continue after step {recovery.step}", flush=True)
         while recovery.step < options.steps:
             # Fewer ranks take fewer steps to an epoch, so its rest is other samples than before.
             epoch, done = divmod(recovery.step, len(loader))

@@ -1,7 +1,7 @@
 """Check of commit messages against the house rules, as `make lint` runs it.
 
-A subject says in the imperative what one change does, in at most 72 columns; a body says why.
-Checked is every commit since the rules were made.
+A subject names one change in the imperative, in at most 72 columns; a body gives the reason. Every
+commit since the rules were made is checked.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def problems(message: str, merge: bool = False) -> Iterator[str]:
     words = _AREA.sub("", subject, count=1).split()
     first = words[0] if words else ""
     if first.lower() in _ARTICLES or (_INFLECTED.search(first.lower()) and first.lower() not in _IMPERATIVES):
-        yield f"its subject begins with {first!r}: say in the imperative what it does, as in 'area: skip the check'"
+        yield f"its subject begins with {first!r}: use the imperative, as in 'area: skip the check'"
     if not words:
         yield "it has no subject"
     if not merge and not rest.strip():
@@ -48,7 +48,7 @@ def problems(message: str, merge: bool = False) -> Iterator[str]:
 
 
 def main(repository: Path) -> int:
-    """Prints what is wrong with the commits since the base; the exit code says if anything is."""
+    """Prints the faults of the commits since the base; the exit code is 1 if there are any."""
     wrong = list(_wrong(repository))
     for line in wrong:
         print(line, file=sys.stderr)

@@ -1,7 +1,7 @@
 """Import cycles between the files of each crate, read from their `use` lines and paths.
 
-A re-export is no import of its own: what imports a name from a `mod.rs` imports the file that
-defines it. Modules of tests and of loom's models do not count.
+A re-export is no import of its own: a file that imports a name from a `mod.rs` imports the file
+that defines it. Modules of tests and of loom's models do not count.
 
     python -m tools.crate_cycles
 """
@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[1]
 REGISTRIES = {
     "algorithms": ("registry/mod.rs",),
 }
-"""Files that list their members, which import what a member is from them."""
+"""Files that list their members, which import the members' trait from them."""
 
 Module = tuple[str, ...]
 
@@ -87,7 +87,7 @@ class Crate:
     def _definer(
         self, here: Module, path: Module, seen: frozenset[tuple[Module, Module]] = frozenset()
     ) -> Module | None:
-        """The module that defines what a path in `here` leads to; none for another crate."""
+        """Returns the module that defines a path's target in `here`; None for another crate."""
         if (here, path) in seen:
             return None
         seen |= {(here, path)}
@@ -170,7 +170,7 @@ def cycles(edges: dict[str, set[str]]) -> list[list[str]]:
 
 
 def imports(crate: str) -> dict[str, set[str]]:
-    """The imports of one crate. What a registry imports does not count: its members."""
+    """Returns the imports of one crate. A registry's imports of its members do not count."""
     edges = Crate(ROOT / "crates" / crate / "src").imports()
     return {file: ends for file, ends in edges.items() if file not in REGISTRIES.get(crate, ())}
 

@@ -1,4 +1,4 @@
-"""Checks before a release, and its notes: `python -m tools.release v1.2.3` prints what changed.
+"""Checks before a release, and its notes: `python -m tools.release v1.2.3` prints the changes.
 
 Refuses a tag that is not the version of Cargo.toml, and a version without a section in the
 changelog that has a date and an entry.

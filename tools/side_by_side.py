@@ -23,12 +23,12 @@ from typing import IO
 __all__ = ["EndedTarget", "run"]
 
 _ENDING_S = 20.0
-"""How long a target may take to end after an interrupt, which lets pytest stop what it started."""
+"""The time for a target to end after an interrupt, at which pytest stops its processes."""
 
 
 @dataclass(frozen=True)
 class EndedTarget:
-    """How a target ended, with what it printed."""
+    """The end of a target, with its output."""
 
     name: str
     status: int

@@ -24,7 +24,7 @@ _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _SIGNALS = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM)
 _ENDING_S = 40.0
-"""How long the command may take to end after SIGTERM: longer than what `side_by_side` waits."""
+"""The time for the command to end after SIGTERM: longer than the wait of `side_by_side`."""
 
 
 def main() -> int:

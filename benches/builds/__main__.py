@@ -57,7 +57,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--ranks", type=_numbers, default=list(settings.RANKS), metavar="N,...")
     parser.add_argument("--output", type=Path, metavar="DIRECTORY", help="write rows, table and README.md")
     arguments = parser.parse_args()
-    # Not resolved: what `python` of a virtual environment links to knows nothing of it.
+    # Not resolved: the target of a virtual environment's `python` does not know the environment.
     arguments.old, arguments.new = arguments.old.absolute(), arguments.new.absolute()
     return arguments
 
@@ -87,7 +87,7 @@ def _counted(pythons: Mapping[str, Path]) -> str:
 def _compared(
     pythons: Mapping[str, Path], cells: Sequence[BuildCell], effort: BuildEffort
 ) -> tuple[list[BuildRow], str]:
-    """Measures all cells, and what would be missed once more. All rows, and the table."""
+    """Measures all cells, and misses once more. Returns all rows, and the table."""
     rows = measuring.measure(pythons, cells, effort, _progress())
     verdicts = verdict.cells(rows)
     if doubtful := verdict.doubtful(verdicts):

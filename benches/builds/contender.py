@@ -1,8 +1,8 @@
 """One rank of one build: `python -P contender.py SPEC BUILD RANK`, in that build's environment.
 
 It imports nothing of this repository: the modules of the two builds may differ. Of weft it uses the
-public API, and for timing `ControlBlock` and `Timed` of the extension, which it finds by what they
-have, not by name.
+public API, and for timing `ControlBlock` and `Timed` of the extension, which it finds by their
+methods, not by name.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def _send(lines: Any, value: object) -> None:
 
 
 class BuildContender:
-    """The groups of one rank, its memory, and what is being timed."""
+    """The groups of one rank, its memory, and the timed operation."""
 
     def __init__(self, group: weft.CellGroup, control_block: Path, bytes_max: int) -> None:
         self._group = group
@@ -79,13 +79,13 @@ class BuildContender:
         }
         self._array = self._arrays["ordinary"]
         self._timed: Any = None
-        # Where ranks lie decides about small messages, and a launch would keep it by chance. Only
-        # this thread, and only now: what the library starts and how it sees the machine stays as
-        # users have it.
+        # The placement of ranks decides about small messages, and a launch would keep a random one.
+        # Only this thread, and only now: the library's threads and its view of the machine stay as
+        # for users.
         os.sched_setaffinity(0, {cores[self._rank % len(cores)]})
 
     def answer(self, question: dict[str, Any]) -> Any:
-        """Does what is asked for, and says what came of it."""
+        """Carries out a request, and returns its answer."""
         match question["do"]:
             case "prepare":
                 return self._prepare(question["level"], question["memory"], question["bytes"] // 4)

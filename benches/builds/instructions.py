@@ -18,7 +18,7 @@ _CALLS = 8
 """The least of this many calls counts: any waiting of a call is added to it."""
 _WARM_UP_CALLS = 1000
 _FIXED_ADDRESSES = ("setarch", "-R")
-"""Where things lie decides which way some of libc's functions go."""
+"""Addresses decide about the paths of some of libc's functions."""
 
 Ways = dict[CellGroup, int]
 """Instructions by way of calling."""

@@ -29,7 +29,7 @@ _LONG_S = 0.05
 
 @dataclasses.dataclass
 class BuildRow:
-    """One cell: what every round's turn of every contender took, the median of its calls."""
+    """One cell: for every round and contender, the median of its calls."""
 
     cell: BuildCell
     us: dict[str, list[float]] = dataclasses.field(default_factory=lambda: {name: [] for name in CONTENDERS})
@@ -104,7 +104,7 @@ def _measure_cell(there: Mapping[str, WorkerGroup], row: BuildRow, effort: Build
 
 
 def _calls(there: Mapping[str, WorkerGroup], cell: BuildCell, turn_s: float) -> int:
-    """How many calls make a turn: as many for all. Two glances at everybody, who are warm then."""
+    """Returns the calls of a turn, the same for all, from two short turns that also warm up."""
     each_s = max(_time(group, cell, 1)["each_s"] for group in there.values())
     glance = max(1, int(turn_s / 4 / each_s))
     each_s = max(_time(group, cell, glance)["each_s"] for group in there.values())

@@ -46,7 +46,7 @@ class BuildCell:
 
     @property
     def launch(self) -> BuildLaunch:
-        """Whose processes measure it."""
+        """The launch whose processes measure it."""
         return BuildLaunch(self.group.ranks, self.group.transport)
 
     @property
@@ -65,8 +65,7 @@ class BuildEffort:
 
     sizes: list[int]
     launches: int
-    """How often the processes are started anew: some of what decides about speed stays with a
-    process.
+    """The number of launches: some causes of differences in speed are constant in a process.
     """
     rounds: int
     """Of every launch; in each, all contenders take their turns."""

@@ -1,8 +1,7 @@
 """Instruction counts by single-stepping: one rank stepped through a call, the others running free.
 
-They are ahead of it all the time, so that it never waits, and the number does not depend on the
-machine's speed or
-load: the least of several calls is what a call takes. Where the call begins and ends in the loop of
+They are always ahead of it, so that it never waits, and the number does not depend on the machine's
+speed or load: the least of several calls is reported. Where the call begins and ends in the loop of
 `ControlBlock.time` is known by the clock, which is read just before and just after it. The clock's
 code is the kernel's, in a mapping of its own.
 """

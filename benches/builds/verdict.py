@@ -8,8 +8,8 @@ The control says how far a ratio may be from 1 by chance. Its distance in standa
 rounds of the cell yield, is known for every cell; the bound is the distance that 99 % of the cells
 keep, times the cell's standard error.
 
-Of hundreds of cells some are beyond their bound by chance. So what would be missed is measured
-again, and is missed only if it is so both times.
+Of hundreds of cells some are beyond their bound by chance. So misses are measured again, and count
+only if they repeat.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def doubtful(verdicts: Sequence[CellVerdict]) -> list[BuildCell]:
 
 
 def settled(verdicts: Sequence[CellVerdict], again: Sequence[BuildRow]) -> list[CellVerdict]:
-    """The verdicts, with what was measured again."""
+    """Returns the verdicts, with the repeated measurements."""
     found = {row.cell: math.exp(_median_log(new_ratios(row))) for row in again}
     return [dataclasses.replace(one, again=found.get(one.cell)) for one in verdicts]
 

@@ -1,7 +1,7 @@
 """One rank of the compression benchmark: `python -m benches.compression.rank SPEC`.
 
 Every contender begins with the same parameters and sees the same data. The clock runs while the
-model trains, not while it is evaluated; all updates end first. Rank 0 says what the others do too.
+model trains, not while it is evaluated; all updates end first. Rank 0 reports for all.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ class Contender:
     momentum: float | None = None
     """Of SGD; AdamW, if None."""
     averager: Averager | None = None
-    """Makes what averages parameters after steps."""
+    """Makes the average of parameters after steps."""
 
     def optimizer(self, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
         """The optimizer that steps with the averages."""
@@ -73,7 +73,7 @@ CONTENDERS: dict[str, Contender] = {
 
 @dataclass(frozen=True)
 class CompressionEffort:
-    """How long each trains."""
+    """The duration of each training."""
 
     loss: float
     """Nats for a character of the test text, at which the clock stops."""

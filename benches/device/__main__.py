@@ -1,4 +1,4 @@
-"""Measures the pipeline on emulated devices, and says what misses its target."""
+"""Measures the pipeline on emulated devices, and reports missed targets."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def main() -> int:
         default=[claims.BUILT_IN],
         help="how the hosts reduce: built-in, claimed-K (slices in K chunks that other ranks may take over), plain-K",
     )
-    parser.add_argument("--busy", type=int, default=0, help="processes beside that compute all the time")
+    parser.add_argument("--busy", type=int, default=0, help="other processes that compute all the time")
     parser.add_argument("--quick", action="store_true", help="2 ranks, few repeats: a look")
     parser.add_argument("--output", type=Path, help="directory for device.json")
     asked = parser.parse_args()

@@ -1,4 +1,4 @@
-"""One rank of `packs.py`: backward passes on an emulated device, with averages of packs beside."""
+"""One rank of `packs.py`: backward on an emulated device, with concurrent averages of packs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = ["main"]
 
 
 def main() -> None:
-    """Measures what the JSON in the first argument asks for; rank 0 prints what was found."""
+    """Makes the measurements of the JSON in the first argument; rank 0 prints the results."""
     asked = json.loads(sys.argv[1])
     gradients = resnet50(asked["backward"])
     with weft.init(timeout=60) as group:

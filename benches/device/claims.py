@@ -7,7 +7,7 @@ from weft.schedule import Builder, Schedule
 __all__ = ["BUILT_IN", "schedule"]
 
 BUILT_IN = "built-in"
-"""The way that weft takes by itself: no schedule of this file."""
+"""Weft's default: no schedule of this file."""
 
 
 def schedule(way: str, ranks: int) -> Schedule | None:

@@ -24,7 +24,7 @@ _FLOAT = of_numpy(np.dtype(np.float32))
 
 
 def main() -> None:
-    """Measures what the JSON in the first argument asks for; rank 0 prints what was found."""
+    """Makes the measurements of the JSON in the first argument; rank 0 prints the results."""
     asked = json.loads(sys.argv[1])
     assert _FLOAT is not None, "float32 is known"
     with weft.init(timeout=60) as group:

@@ -1,6 +1,6 @@
-"""Which size of packs suits GPUs: backward of ResNet-50 with averages of packs beside it.
+"""Which size of packs suits GPUs: backward of ResNet-50 with concurrent averages of packs.
 
-Measured on emulated devices beside what the model says, and by the model for published GPUs.
+Measured on emulated devices, compared with the model, and by the model for published GPUs.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ _GPUS = {
 }
 """Seconds of backward, bytes a second of each copy engine and of the hosts' all-reduce. The first
 are published (the hosts' rate is the model's for the published step, tests/unit/test_device_model);
-the second are of a newer GPU, chosen."""
+the second are of a newer GPU, chosen.
+"""
 
 
 def main() -> int:

@@ -11,7 +11,7 @@ _PARAMETERS = (2_049_000, 14_964_736, 7_098_368, 1_219_584, 215_808, 9_536)
 _SHARES = (0.001, 0.198, 0.358, 0.251, 0.163, 0.029)
 """Of the 4.1 thousand million multiplications of a picture, by the same parts."""
 _BLOCKS = 16
-"""Pieces of each part, which gradients come in."""
+"""The number of gradients of each part."""
 
 
 def resnet50(backward: float) -> list[Gradient]:

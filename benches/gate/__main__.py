@@ -100,7 +100,7 @@ def _started(setting: GateSetting) -> Iterator[WorkerGroup]:
 
 
 def _trained(group: WorkerGroup, setting: GateSetting, effort: GateEffort, network: str) -> GateRow:
-    """Trains one network, block by block, weft and Gloo in turn, who is first in turn too."""
+    """Trains one network, block by block, weft and Gloo in turn, with alternating first."""
     begun = group.ask(setting.ranks, {"do": "begin", "network": network})
     glances = [_block(group, setting, contender, 1) for contender in ("weft", "gloo") * _GLANCES]
     step_s = statistics.median(glance.step_ms for glance in glances) / 1e3

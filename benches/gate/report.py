@@ -15,7 +15,7 @@ _COLUMNS = (
 def table(rows: Sequence[GateRow], left_out: Sequence[str]) -> str:
     """One line per network and setting, and the geometric mean of the ratios.
 
-    Then what was left out, and why.
+    Then the omissions, with reasons.
     """
     cells = [_COLUMNS, *(_cells(row) for row in rows)]
     widths = [max(len(line[column]) for line in cells) for column in range(len(_COLUMNS))]

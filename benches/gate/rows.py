@@ -24,7 +24,7 @@ class PairedBlock:
 
     @staticmethod
     def of(answers: Sequence[Mapping[str, float]], steps: int) -> PairedBlock:
-        """From what the ranks have measured."""
+        """Makes a row of the ranks' measurements."""
         slowest = max(answer["seconds"] for answer in answers)
         processor = statistics.fmean(answer["processor_s"] for answer in answers)
         return PairedBlock(round(1e3 * slowest / steps, 4), round(1e3 * processor / steps, 4))
@@ -74,7 +74,7 @@ class GateRow:
         return median_interval(self.ratios)
 
     def to_value(self) -> dict[str, Any]:
-        """For JSON: what was measured, and what follows from it."""
+        """For JSON: the measurements, and the figures computed from them."""
         value = dataclasses.asdict(self)
         value["rounds"] = [
             {name: [block.step_ms, block.processor_ms] for name, block in blocks.items()} for blocks in self.rounds
@@ -87,7 +87,7 @@ class GateRow:
 def median_interval(values: Sequence[float], confidence: float = _CONFIDENCE) -> tuple[float, float]:
     """The narrowest interval with this probability of holding the median of any distribution.
 
-    It lies between two order statistics, equally far from both ends; it is the whole range if there
+    It is between two order statistics, equally far from both ends; it is the whole range if there
     are too few values for that.
     """
     ordered, count, first = sorted(values), len(values), 0

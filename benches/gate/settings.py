@@ -26,14 +26,14 @@ SETTINGS = (
 
 @dataclass(frozen=True)
 class GateEffort:
-    """How long every network is trained in every setting."""
+    """The time for which every network is trained in every setting."""
 
     seconds: float
     """It takes no longer, unless that would be fewer rounds than the fewest."""
     rounds_min: int
     """The 95 % interval of a median needs 6; of 9, it leaves out the largest and the smallest."""
     block_seconds: float
-    """How long a block of steps takes about; it has at least one."""
+    """The approximate duration of a block of steps; it has at least one."""
     networks: tuple[str, ...] = tuple(NETWORKS)
 
 

@@ -77,7 +77,7 @@ class RankTrainer:
         self._batch: tuple[Tensor, ...] = ()
 
     def answer(self, question: dict[str, Any]) -> Any:
-        """Does what is asked for, and says what came of it."""
+        """Carries out a request, and returns its answer."""
         match question["do"]:
             case "begin":
                 return self._begin(question["network"])
@@ -112,7 +112,7 @@ class RankTrainer:
     def _block(self, contender: str, steps: int) -> dict[str, float]:
         """Seconds, and processor seconds of all threads, of steps that all ranks begin together.
 
-        "compute" is what steps take without communication. Its gradients are the ranks' own: from
+        "compute" is the time of steps without communication. Its gradients are the ranks' own: from
         then on the copies of this network differ, which no step's duration depends on.
         """
         training = self._trainings["gloo" if contender == "compute" else contender]

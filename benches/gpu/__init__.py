@@ -1,1 +1,1 @@
-"""Measurements on a machine with a GPU: copies, all-reduces, a product beside one, training."""
+"""Measurements on a machine with a GPU: copies, all-reduces, a concurrent product, training."""

@@ -95,7 +95,7 @@ def _verdicts(found: dict[str, Any], ranks: int, devices: int) -> list[str]:
     return [
         _verdict(rate >= _COPY_LIMIT_MIN * one_way, f"{ranks} ranks: {rate / one_way:.1%} of the copy limit at 64 MiB"),
         _verdict(2 * rate >= _OVERLAP_MIN * one_way, f"{ranks} ranks: both directions {2 * rate / one_way:.2f} x one"),
-        _verdict(slowed <= _SLOWED_MAX, f"{ranks} ranks: a product beside all-reduces takes {slowed:.3f} x"),
+        _verdict(slowed <= _SLOWED_MAX, f"{ranks} ranks: a product during all-reduces takes {slowed:.3f} x"),
         _verdict(
             own[large]["seconds"] * _GLOO_MIN <= gloo[large]["seconds"],
             f"{ranks} ranks: {gloo[large]['seconds'] / own[large]['seconds']:.1f} x Gloo at 64 MiB",

@@ -1,4 +1,4 @@
-"""How fast a GPU's copies are by the NUMA node at which the host's memory lies."""
+"""The speed of a GPU's copies by the NUMA node of the host's memory."""
 
 from __future__ import annotations
 

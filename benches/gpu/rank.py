@@ -32,7 +32,7 @@ _BATCHES = {"resnet50": 16, "bert-base": 8}
 
 
 def main() -> None:
-    """Runs what the arguments name."""
+    """Runs the measurements that the arguments name."""
     backend, measurement = sys.argv[1:]
     variables = config.environment()
     rank = int(variables["RANK"])
@@ -94,7 +94,7 @@ def _all_reduce() -> list[dict[str, Any]]:
 
 
 def _product() -> list[dict[str, Any]]:
-    """A large matrix product, alone and beside all-reduces that never end."""
+    """A large matrix product, alone and during all-reduces that never end."""
     a = torch.randn(_PRODUCT, _PRODUCT, device="cuda", dtype=torch.float16)
     tensor = torch.ones(16 << 20, device="cuda")
     beside = torch.cuda.Stream()
@@ -127,7 +127,7 @@ def _product() -> list[dict[str, Any]]:
 
 
 def _training() -> list[dict[str, Any]]:
-    """Steps of two networks: with averages, and without, by which what is exposed is found."""
+    """Steps of two networks, with averages and without, whose difference is the exposed time."""
     rows = []
     for name, samples in _BATCHES.items():
         network = NETWORKS[name]

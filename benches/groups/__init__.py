@@ -1,1 +1,1 @@
-"""Process groups of torch over weft and over Gloo: what making one takes, and how many can live."""
+"""Process groups of torch over weft and over Gloo: the cost of making one, and many live ones."""

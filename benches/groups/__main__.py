@@ -1,4 +1,4 @@
-"""The command `python -m benches.groups`: what groups take beside Gloo's, and many that live."""
+"""The command `python -m benches.groups`: groups compared with Gloo's, and many live ones."""
 
 from __future__ import annotations
 

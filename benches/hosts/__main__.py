@@ -78,7 +78,7 @@ def _missing() -> str | None:
 
 
 def _measure(setting: TableSetting, lines: list[str]) -> list[BenchRow]:
-    """The rows of one table, printed as they come, and added to the lines of the record."""
+    """Returns the rows of one table, which are printed and added to the lines of the record."""
     begin = time.monotonic()
 
     def print_line(text: str) -> None:

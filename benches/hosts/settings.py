@@ -1,4 +1,4 @@
-"""Settings of the tables: who is measured where, at which sizes, how long."""
+"""Settings of the tables: contenders, places, sizes, durations."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=3, metavar="N")
     parser.add_argument("--cell-seconds", type=float, default=0.015, metavar="S", help="per measured call and round")
     parser.add_argument("--output", type=Path, default=Path("build/validate-model"), metavar="DIRECTORY")
-    parser.add_argument("--observed", type=Path, metavar="FILE", help="predict what was measured before")
+    parser.add_argument("--observed", type=Path, metavar="FILE", help="predict earlier measurements")
     arguments = parser.parse_args()
     if arguments.quick:
         arguments.sizes, arguments.rounds = [size for size in arguments.sizes if size <= 1 << 20], 1

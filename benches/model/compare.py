@@ -37,19 +37,19 @@ class ModelCell:
 
     @property
     def error(self) -> float:
-        """The deviation of the prediction, as a share of what was measured."""
+        """The deviation of the prediction, as a share of the measurement."""
         return self.predicted_us / self.measured_us - 1
 
 
 @dataclasses.dataclass(frozen=True)
 class ComparedSetting:
-    """One setting: the parameters and what they predict."""
+    """One setting: the parameters and their predictions."""
 
     setting: ModelSetting
     parameters: dict[str, float]
     calibration: list[ModelCell]
-    """How well the parameters explain what they come from. The algorithm's name begins with the
-    collective's.
+    """The deviations of the parameters from the measurements that they were fitted to. The
+    algorithm's name begins with the collective's.
     """
     cells: list[ModelCell]
 

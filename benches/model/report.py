@@ -17,7 +17,7 @@ _CELL_WIDTH = 24
 
 
 def table(compared: Sequence[ComparedSetting]) -> str:
-    """Everything, for people."""
+    """Returns the whole report as text."""
     lines = []
     for one in compared:
         held = contests(one.cells)

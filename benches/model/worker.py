@@ -33,7 +33,7 @@ _SMALL_BYTES = 4096
 
 
 def main() -> None:
-    """Measures; rank 0 writes what it has found."""
+    """Measures; rank 0 writes the results."""
     die_with_parent()
     spec = json.loads(Path(sys.argv[1]).read_text())
     sizes: list[int] = spec["sizes"]

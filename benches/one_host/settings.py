@@ -45,7 +45,7 @@ class OneHostSetting:
 
 @dataclass(frozen=True)
 class OneHostEffort:
-    """Everything that is run, and how long."""
+    """All measurements, and their durations."""
 
     libraries: list[OneHostSetting]
     torch: OneHostSetting

@@ -1,6 +1,6 @@
 """The command `python -m benches.prediction`: profiles, measured steps, predictions, errors.
 
-A run that is called again with the same output measures only what is missing.
+A second run with the same output measures only the missing studies.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def _numbers(text: str) -> list[float]:
 
 def _machine(path: Path) -> dict[str, Any]:
     if not path.exists():
-        _print_progress("measuring what a byte through a socket takes")
+        _print_progress("measuring the cost of a byte through a socket")
         path.write_text(json.dumps(sockets.measured()) + "\n")
     found: dict[str, Any] = json.loads(path.read_text())
     return found

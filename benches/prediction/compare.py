@@ -30,14 +30,14 @@ class ComparedStep:
 
     @property
     def error(self) -> float:
-        """The deviation of the prediction, as a share of what was measured."""
+        """The deviation of the prediction, as a share of the measurement."""
         return self.predicted_ms / self.measured_ms - 1
 
 
 def compare(
     result: StudyResult, profile: TrainingProfile, measured: Mapping[str, Any], cores: float
 ) -> list[ComparedStep]:
-    """Predicts what a study has measured.
+    """Predicts the measurements of a study.
 
     From its own computation, the machine's sockets, and the cores that all emulated hosts share.
     """

@@ -1,6 +1,6 @@
 """Processor time of a byte through a socket: `python -m benches.prediction.sockets FILE`.
 
-Two emulated hosts without a line rate all-reduce large messages; rank 0 writes what a byte takes.
+Two emulated hosts without a line rate all-reduce large messages; rank 0 writes the cost of a byte.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The command `python -m benches.rdma`: all-reduce over verbs, beside TCP and other libraries.
+"""The command `python -m benches.rdma`: all-reduce over verbs, over TCP and by other libraries.
 
 `make bench-rdma` runs it in the virtual machine of `tests/rdma/vm.sh`, whose devices are emulated
 and slow: ratios within a block mean something there, times do not. A block measures every contender
-once; ratios are of one block, so that a machine that changes its speed between blocks does no harm.
+once; ratios are of one block, so that changes of the machine's speed between blocks do not matter.
 """
 
 from __future__ import annotations

@@ -61,7 +61,7 @@ def _arguments() -> argparse.Namespace:
 
 
 def _measured(part: str, effort: ServerEffort, output: Path | None) -> tuple[Sequence[_Row], str]:
-    """A part's rows, and what they say."""
+    """Returns a part's rows, and their report."""
     match part:
         case "unequal":
             if missing := quota.missing():

@@ -1,7 +1,7 @@
 """A rank of the measurements at a line rate: `python -m benches.servers.line_rank SPEC`, in JSON.
 
 All ranks but the last are workers; the last is the server of the layout `default`. Rank 0 writes
-what the slowest rank took into a file.
+the slowest rank's times into a file.
 """
 
 from __future__ import annotations

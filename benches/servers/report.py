@@ -21,12 +21,12 @@ _NAMES = ("ring", "localps", "default")
 
 
 def bound(workers: int) -> float:
-    """By how much workers that nobody waits for are faster than the slowest's pace for all."""
+    """Returns the gain of workers that do not wait over all working at the slowest's pace."""
     return (SLOWER * (workers - 1) + 1) / workers
 
 
 def of_killed(killed: Sequence[KilledRow]) -> str:
-    """How soon training went on after a kill of its server, and whether it was the same."""
+    """Returns lines about training after a kill of its server: time to resume, and losses."""
     resumed = [row.resumed_s for row in killed]
     lines = [
         f"{len(killed)} servers killed: training resumed after {statistics.median(resumed):.2f} s "
@@ -42,7 +42,7 @@ def of_killed(killed: Sequence[KilledRow]) -> str:
 
 
 def of_lines(rows: Sequence[LineRow]) -> str:
-    """Servers on every worker beside the ring, and how busy the line of a server apart is."""
+    """Returns lines about servers on every worker or apart: times, and use of the line."""
     lines = [
         f"{LINE_WORKERS} workers and a server, a host each at {LINE_GBPS:g} Gbit/s; ms of a step, median of rounds",
         "  MiB    ring  localps  by ring's  (least   most)  default  of the server's line  (least   most)",

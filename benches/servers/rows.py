@@ -60,7 +60,7 @@ class UnequalRow:
 
 @dataclasses.dataclass(frozen=True)
 class KilledRow:
-    """A training whose server was killed and at once started again."""
+    """A training whose server was killed and immediately restarted."""
 
     killed_s: float
     """After the start."""

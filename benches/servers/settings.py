@@ -25,7 +25,7 @@ class ServerEffort:
     """Of a training with a slow worker."""
     kills: int
     steps: int
-    """Of a training whose server is killed."""
+    """Settings of a training whose server is killed."""
     sizes: tuple[int, ...]
     """Of messages on emulated hosts, in bytes."""
     calls: int

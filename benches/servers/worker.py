@@ -1,4 +1,4 @@
-"""A worker: `python -m benches.servers.worker SPEC`, in JSON. It starts when a line comes.
+"""A worker: `python -m benches.servers.worker SPEC`, in JSON. It starts when it reads a line.
 
 Says `ready`, and in the end when each step ended and with which loss, as JSON.
 """

@@ -1,1 +1,1 @@
-"""Start-up of many ranks on one host: how long it takes, and what it takes."""
+"""Start-up of many ranks on one host: its time and its resources."""

@@ -42,7 +42,7 @@ def start(count: int, timeout: float) -> list[RankStart]:
 
     Args:
         count: The number of ranks.
-        timeout: How long each may take to meet the others, and for each sum, in seconds.
+        timeout: The time for each to meet the others, and for each sum, in seconds.
     """
     port = free_ports(1)[0]
     origin = time.monotonic()
@@ -93,7 +93,7 @@ def _run(outcome: RankStart, count: int, port: int, origin: float, timeout: floa
     outcome.shared_kib = _shared_kib()
     os.write(writing, json.dumps(asdict(outcome)).encode())
     os.close(writing)
-    # Nobody leaves before all have what they wait for.
+    # No rank leaves before all have received their results.
     group.barrier()
 
 

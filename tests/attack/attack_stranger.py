@@ -40,7 +40,7 @@ def _target(said: dict) -> Target:
 
 
 def _sink() -> tuple[str, int]:
-    """A listener of the stranger's own, in its own process: for floods that hit nobody."""
+    """A listener of the stranger's own, in its own process: for floods that hit no rank."""
     listener = socket.create_server(("127.0.0.1", 0), backlog=1024)
     if os.fork() == 0:
         die_with_parent()

@@ -12,7 +12,7 @@ _TCP = 6
 _SYN = 0x02
 
 Flow = tuple[str, int, str, int]
-"""Address and port of who speaks, and of who is spoken to."""
+"""Address and port of the sender, and of the receiver."""
 
 
 class Recording:

@@ -1,7 +1,7 @@
-"""The attacks of `make attack`, in one table: what a stranger without the secret tries.
+"""The attacks of `make attack`, in one table: the attempts of a stranger without the secret.
 
-Each is a function that runs in the stranger's process, on another host where there are several.
-It returns what it tried and what it got: bytes that were answered, and anything it achieved.
+Each is a function that runs in the stranger's process, on another host where there are several. It
+returns the attempt, the bytes of the answers, and anything it achieved.
 """
 
 import contextlib
@@ -76,7 +76,7 @@ def listeners_idle(target: Target) -> Loot:
 
 
 def listeners_garbage(target: Target) -> Loot:
-    """Random bytes, and what looks like a beginning."""
+    """Random bytes, and some that resemble a beginning."""
     loot = Loot("random bytes and half a greeting to the ranks' listeners, 100 times")
     for number in range(100):
         said = (os.urandom(number), b"weft-tcp" + os.urandom(126), b"weft-tcp", bytes(134))[number % _KINDS]
@@ -141,7 +141,7 @@ def flood(addresses: list[Address], recorded: list[bytes], rate: float, until: f
 
 
 def _held(addresses: list[Address], said: bytes, how: str) -> Loot:
-    """Many connections at once, for a second, and a byte on each of them five times."""
+    """Many connections together, for a second, and a byte on each of them five times."""
     with contextlib.ExitStack() as stack:
         held = list(_opened(stack, addresses))
         for _ in range(5):

@@ -1,4 +1,4 @@
-"""The command of `make attack`: strangers at a job that trains, what they got, and what it cost.
+"""The command of `make attack`: attacks on a job that trains, with their gains and costs.
 
 The job's ranks are on two emulated hosts and the stranger on a third, from which it reaches every
 port; it has seen all that was said. (Where no hosts can be emulated all are on this host, and
@@ -60,14 +60,14 @@ class AttackReport:
 
 
 class Assault:
-    """A job, a stranger, and what is known of both."""
+    """A job, a stranger, and the state of both."""
 
     def __init__(self, stage: Stage, directory: str, recording: Recording | None) -> None:
         """Starts both."""
         self.stage = stage
         self.stranger_host = stage.hosts - 1
         self.steps: list[tuple[float, float]] = []
-        """Of rank 0: when each ended, and how long it took, in seconds."""
+        """Of rank 0: the end of each step, and its duration, in seconds."""
         self.failures: list[str] = []
         self._numbers = 0
         secret = os.environ.pop("WEFT_SECRET")
@@ -116,7 +116,7 @@ class Assault:
         self._await(self.job, "met", self._meeting, MEETING_S)
 
     def finish(self) -> None:
-        """The job's ranks come to the end of their training, which must have been right."""
+        """Ends the training of the job's ranks, which must have been right."""
         for process in self.job:
             process.order("finish")
         for message in self._await(self.job, "finished", self._meeting, MEETING_S):
@@ -148,7 +148,7 @@ class Assault:
         return report
 
     def flood(self, connections: int, rate: float) -> dict:
-        """Floods in turns with none and with one that hits nobody."""
+        """Floods, alternating with no flood and with one that hits no rank."""
         times: dict[str, list[float]] = {"quiet": [], "sink": [], "job": []}
         made, turns = 0, 0
         while made < connections:
@@ -176,7 +176,7 @@ class Assault:
         }
 
     def meet_during_flood(self, rate: float) -> float:
-        """The ranks leave, and meet again while strangers flood; how long that took, in seconds."""
+        """Lets the ranks leave, and meet again during a flood; returns the duration in seconds."""
         self.finish()
         until = time.monotonic() + 3 * WINDOW_S
         number = self._order_stranger("flood", at_sink=False, rate=rate, until=until)

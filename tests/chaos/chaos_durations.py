@@ -7,7 +7,7 @@ _UNITS_S = {"": 1, "s": 1, "m": 60, "h": 3600}
 
 
 def seconds(text: str) -> float:
-    """The seconds of a text such as 90, 90s, 20m or 1h."""
+    """Returns the seconds of a text such as 90, 90s, 20m or 1h."""
     found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)([smh]?)", text)
     if found is None:
         raise argparse.ArgumentTypeError(f"{text!r}: expected a number with s, m or h behind it, such as 20m")

@@ -173,7 +173,7 @@ def _limit(order: dict) -> None:
 
 
 def _connections() -> list[tuple[int, dict]]:
-    """This process's connections to others: the descriptor, and who is at the other end."""
+    """Returns this process's connections to others: descriptor and peer."""
     found = []
     for entry in list(Path("/proc/self/fd").iterdir()):
         with suppress(OSError):

@@ -15,7 +15,7 @@ import weft
 from weft.processes.local_ranks import die_with_parent
 
 STACKS_SIGNAL = signal.SIGUSR2
-"""At this a rank writes to its stderr what its threads are at."""
+"""The signal at which a rank writes its threads' stacks to stderr."""
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class ChaosMember:
     rank: int
     ranks: int
     store: str
-    """A path at which nothing is yet, for those who meet at a file."""
+    """A path without a file yet, for ranks that meet at a file."""
     transport: str
     timeout_s: float
     peer_timeout_s: float
@@ -50,7 +50,7 @@ class Orders:
     """The orders from the trial to a rank, line by line."""
 
     def __init__(self, descriptor: int, handlers: dict[str, Callable[[dict], None]] | None = None) -> None:
-        """Orders for which there is a handler are obeyed at once, on a thread; others are kept."""
+        """Orders with a handler are carried out immediately, on a thread; others are queued."""
         self._lines = os.fdopen(descriptor)
         self._handlers = handlers or {}
         self._kept: queue.SimpleQueue[dict | None] = queue.SimpleQueue()
@@ -85,7 +85,7 @@ def start(life: Life, member: ChaosMember, report: int, orders: int) -> NoReturn
 
 
 def fork_sleeper() -> int:
-    """A child like a data loader's worker: it outlives its parent until somebody ends it."""
+    """A child like a data loader's worker: it outlives its parent until it is ended."""
     pid = os.fork()
     if pid == 0:
         while True:

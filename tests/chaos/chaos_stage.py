@@ -75,7 +75,7 @@ class RankProcess:
             signal.pidfd_send_signal(self.pidfd, number)
 
     def take_in(self) -> None:
-        """Reads what it has said, and sees whether it has ended."""
+        """Reads its messages, and checks whether it has ended."""
         with suppress(BlockingIOError):
             while data := os.read(self.report, 65536):
                 *lines, self.partial = (self.partial + data).split(b"\n")
@@ -174,7 +174,7 @@ class Stage:
         return RankProcess(member.rank, host, pid, os.pidfd_open(pid), report_read, orders_write, output)
 
     def meeting_place(self, host: int) -> str:
-        """An address of a host at which nobody listens."""
+        """Returns an address of a host without a listener."""
         name = "127.0.0.1" if self._network is None else self._network.address(host)
         return f"{name}:{self._agents[host].free_port()}"
 
@@ -189,7 +189,7 @@ class Stage:
         self._line(host, how, cut=True)
 
     def mend(self, host: int, how: str) -> None:
-        """Mends what was cut."""
+        """Mends the cut lines."""
         self._line(host, how, cut=False)
 
     def _line(self, host: int, how: str, *, cut: bool) -> None:
@@ -215,7 +215,9 @@ CUTS = ("port down", "interface down", "black hole")
 
 
 def gather(processes: Sequence[RankProcess], done: Callable[[RankProcess], bool], within_s: float) -> bool:
-    """Takes in what processes say until all of them are done; `False` if that is not in time."""
+    """Reads the messages of processes until all of them are done; `False` if that is not in
+    time.
+    """
     deadline = time.monotonic() + within_s
     while True:
         for process in processes:
@@ -269,7 +271,7 @@ class _Agent:
         return self._receive()["made"]
 
     def free_port(self) -> int:
-        """A port of the host at which nobody listens."""
+        """Returns a port of the host without a listener."""
         self._say(order="port")
         return self._receive()["port"]
 
@@ -290,7 +292,7 @@ class _Agent:
 
 
 def _close_all_but(kept: int) -> None:
-    """Closes what was open when the host was made: ranks have nothing but their own."""
+    """Closes all descriptors that were open when the host was made."""
     for descriptor in [int(entry.name) for entry in Path("/proc/self/fd").iterdir()]:
         if descriptor not in (0, 1, 2, kept):
             with suppress(OSError):

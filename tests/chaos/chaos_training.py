@@ -1,4 +1,4 @@
-"""One rank of a trial: overlapped training until failure, a check of what is left, then more of it.
+"""One rank of a trial: overlapped training until failure, a check of the state, then more training.
 
 The training of a trial is drawn from its seed. First all ranks train without overlap and without
 faults, and note what every parameter and its part of the optimizer's state are after each step. The
@@ -31,7 +31,7 @@ STEPS_BETWEEN_CHECKPOINTS_MAX = 5
 WIDTH_MAX = 512
 SAMPLES, INPUTS, OUTPUTS = 4, 8, 3
 MEETING_S = 30.0
-"""How long ranks may take to meet, before there are faults and after them."""
+"""The time within which ranks must meet, before faults and after them."""
 
 State = list[str]
 """A hash for each parameter, its part of the optimizer's state included."""
@@ -76,7 +76,7 @@ class Recipe:
     clips: bool
     steps_between_checkpoints: int
     options: dict[str, Any]
-    """Of `DataParallel`. Buckets are not planned by what is measured: the bits must repeat."""
+    """Of `DataParallel`. Buckets are not planned by measurements: the bits must repeat."""
 
     @staticmethod
     def draw(seed: int) -> "Recipe":
@@ -129,7 +129,7 @@ class Recipe:
 
 
 class OverlappedTraining:
-    """A rank's training, and what is known of the states that it may have."""
+    """A rank's training, with the states that it may have."""
 
     def __init__(self, recipe: Recipe, rank: int, group: dist.ProcessGroup) -> None:
         """Trains without overlap first; then makes the model whose training is to fail."""
@@ -182,7 +182,7 @@ class OverlappedTraining:
         return wrong
 
     def go_on(self, store: str, rank: int, ranks: int) -> list[str]:
-        """Does what docs/how-to/training.md says to do after a failure; what is wrong then."""
+        """Follows docs/how-to/training.md after a failure; returns wrong values then."""
         dist.destroy_process_group()
         _meet(store, rank, ranks)
         saved = [self.checkpoint]
@@ -246,12 +246,12 @@ def _plain_training(
 
 
 def _checkpoint(model: weft.torch.DataParallel, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
-    """Copies of what a program would write to a file."""
+    """Returns copies of the values that a program would write to a file."""
     return copy.deepcopy({"model": model.state_dict(), "optimizer": optimizer.state_dict()})
 
 
 def _hashes(parameters: list[nn.Parameter], optimizer: torch.optim.Optimizer) -> State:
-    """The parameters as they lie in memory: nothing is waited for."""
+    """Returns the parameters as they are in memory, without waiting."""
     hashes = []
     for parameter in parameters:
         state = optimizer.state.get(parameter, {})

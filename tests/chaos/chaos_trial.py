@@ -1,8 +1,8 @@
-"""One trial: ranks at work, one fault in the midst of it, and what every rank must say in time.
+"""One trial: ranks at work, one fault meanwhile, and the reports that every rank must send in time.
 
-A trial is drawn from its seed. What happens in it is a `Fault` (faults/); this module has what
-faults are made of: to start ranks, to let them meet, to await what they must say, to let those that
-are left meet again. What does not come as it must is a complaint.
+A trial is drawn from its seed. Its event is a `Fault` (faults/); this module has the parts of
+faults: starting ranks, letting them meet, awaiting their reports, letting the remaining ones meet
+again. A missing or wrong report is a complaint.
 """
 
 import os
@@ -31,7 +31,7 @@ PATIENCE_S = 10.0
 AFTERWARDS_S = 0.1
 MEETING_S = 20.0
 SET_UP_S = 0.5
-"""How long ranks that have met are left to set up more."""
+"""The time for ranks that have met to set up more."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class TrialPlan:
     fresh: bool
     """Whether those that are left meet again by new endpoints."""
     delay_s: float
-    """How long ranks are at work before something happens."""
+    """The duration of the work before the fault."""
     timeout_s: float
     peer_timeout_s: float
 
@@ -88,7 +88,7 @@ class TrialOutcome:
 
 
 class Trial:
-    """A trial under way: the ranks, and what is complained of."""
+    """A running trial: the ranks, and the complaints."""
 
     def __init__(self, plan: TrialPlan, stage: Stage, directory: str) -> None:
         """Nothing has been started yet."""
@@ -303,18 +303,18 @@ class Trial:
                     self.complain(f"rank {process.number} at its end: {self.state_of(process)}")
 
     def complain(self, text: str) -> None:
-        """Takes note of what must not be."""
+        """Records a complaint."""
         self.outcome.complaints.append(text)
 
     def others(self, victims: Collection[RankProcess]) -> list[RankProcess]:
-        """The ranks beside these."""
+        """Returns the other ranks."""
         return [process for process in self.processes if process not in victims]
 
     def _has_ended(self, process: RankProcess, phase: int | None) -> bool:
         return any(process.message(event, phase) for event in ("failed", "finished"))
 
     def _count(self, process: RankProcess, phase: int | None) -> None:
-        """Takes in what a rank has compared, and found wrong."""
+        """Records a rank's comparisons, and wrong results."""
         for event in ("failed", "finished"):
             if (message := process.message(event, phase)) is not None:
                 self.outcome.operations += message.get("operations", 0)
@@ -369,7 +369,7 @@ def run(fault: "Fault", plan: TrialPlan, stage: Stage) -> TrialOutcome:
 
 
 class _Pauses:
-    """Measures how long this process does not get to run."""
+    """Measures for how long this process does not run."""
 
     _EVERY_S = 0.01
 
@@ -396,6 +396,6 @@ class _Pauses:
 def _leftovers() -> set[str]:
     """Things that a trial may not leave: shared memory files, and descriptors of this process."""
     descriptors = [f"descriptor {entry.name}" for entry in Path("/proc/self/fd").iterdir()]
-    # weft names nothing there; benchmarks, which somebody may run meanwhile, have a directory.
+    # weft names nothing there; benchmarks, which may run meanwhile, have a directory.
     files = [str(entry) for entry in Path("/dev/shm").glob("*weft*") if not entry.name.startswith("weft-bench-")]
     return set(files) | set(descriptors)

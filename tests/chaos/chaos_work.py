@@ -1,8 +1,8 @@
 """Random collectives and messages of one group, every result compared with a float64 reference.
 
-All ranks draw the same work from the same seed. What a rank brings to an operation is a cut of one
-table of random numbers, at a place that follows from the operation's number and the rank: so every
-rank knows what the others bring, and nothing that arrives in a wrong place looks right.
+All ranks draw the same work from the same seed. A rank's contribution to an operation is a cut of
+one table of random numbers, at a place that follows from the operation's number and the rank: so
+every rank knows the others' contributions, and data in a wrong place are detected.
 """
 
 import random
@@ -28,7 +28,7 @@ _TABLE = np.random.default_rng(14).integers(-512, 513, 1 << 20) / 64
 _PLACES = len(_TABLE) - ELEMENTS_MAX - 1
 
 Check = Callable[[], str | None]
-"""Compares the result of an operation that has ended; what is wrong with it."""
+"""Compares the result of an operation that has ended; returns its fault, if any."""
 
 
 @dataclass
@@ -51,7 +51,9 @@ class CheckedWork:
         """The longest time between the ends of two rounds."""
 
     def round(self, finish: bool) -> bool:
-        """Some operations; whether all ranks go on. They do until rank 0 is ordered to finish."""
+        """Runs some operations; returns whether all ranks continue. They do until rank 0 is ordered
+        to finish.
+        """
         for _ in range(self._draw.randint(1, 4)):
             if self._draw.random() < 0.25:
                 self._exchange_messages()

@@ -14,7 +14,7 @@ COMMAND = Path(__file__).with_name("run.py")
 
 @pytest.fixture
 def trials(tmp_path: Path):
-    """Runs trials of some kinds; what came of each that is not as it must be."""
+    """Runs trials of some kinds; returns the failed outcomes."""
 
     def run(kinds: Sequence[str], count: int) -> list[list[str]]:
         found = tmp_path / "trials.json"

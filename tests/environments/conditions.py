@@ -1,8 +1,8 @@
 """The conditions under which two ranks must get the right sum, or a `weft.Error` within the time.
 
-A row is a name, the steps into it, and what is asked: `RIGHT` on both ranks, or `fails(...)`: an
-error that names these words on the rank that the condition is for, and right or an error on the
-other one.
+A row is a name, the steps into it, and the required outcome: `RIGHT` on both ranks, or
+`fails(...)`: an error that names these words on the rank that the condition is for, and right or an
+error on the other one.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Condition:
     package: str | None = None
     """The package of the system that it needs."""
     seconds: float = 8.0
-    """The bound, on a busy machine: of it 2 are what ranks wait for each other."""
+    """The bound, on a busy machine: ranks wait 2 s of it for each other."""
     quick: bool = True
     """Whether it takes less than a second where it passes, so that CI runs it each time."""
 
@@ -186,7 +186,7 @@ REFUSED = {
     "poll": "",
     "clone3": "thread",
 }
-"""Calls that weft needs, and what its error names."""
+"""Calls that weft needs, and the words of its error."""
 
 NOT_NEEDED = (
     "sched_getaffinity",

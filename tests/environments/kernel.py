@@ -36,7 +36,7 @@ def mount(source: str, target: str, kind: str | None = None, flags: int = 0, dat
 
 
 def own_mounts() -> None:
-    """A mount namespace, whose mounts nobody else sees."""
+    """A mount namespace, whose mounts no other process sees."""
     unshare(NEW_MOUNT)
     mount("none", "/", None, RECURSIVE | PRIVATE)
 

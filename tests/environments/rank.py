@@ -16,11 +16,11 @@ import weft
 
 COUNTS = (1, 1000, 300_000)
 TIMEOUT_SECONDS = 2.0
-"""How long ranks wait for each other."""
+"""The timeout of ranks for each other."""
 
 
 def run(rank: int, options: dict[str, Any], report: int) -> None:
-    """Meets the other rank with these options, and writes what came of it to a descriptor."""
+    """Meets the other rank with these options, and writes the outcome to a descriptor."""
     begin = time.monotonic()
     logged = _Kept()
     logging.getLogger("weft").addHandler(logged)
@@ -33,7 +33,7 @@ def run(rank: int, options: dict[str, Any], report: int) -> None:
 
 
 class _Kept(logging.Handler):
-    """Keeps what is logged, from warnings on."""
+    """Keeps log records, from warnings on."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)

@@ -15,7 +15,7 @@ from typing import Any
 
 import rank as rank_program
 
-# What `weft.init` loads is loaded before a condition can keep it from being read.
+# The modules of `weft.init` are loaded before a condition can make them unreadable.
 import weft.api.collectives
 import weft.observability.summary
 import weft.profiles
@@ -49,7 +49,7 @@ class Outcome:
 
 
 def outcomes_together(together: tuple[Step, ...], *what: Any) -> list[Outcome]:
-    """As `outcomes`, of ranks that share what these steps have made."""
+    """As `outcomes`, of ranks that share the results of these steps."""
     if not together:
         return outcomes(*what)
     mine, its = os.pipe()

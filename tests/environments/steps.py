@@ -211,7 +211,7 @@ def silent_name_service() -> Step:
 
 
 def unreadable(path: str) -> Step:
-    """A file that cannot be opened: a directory lies in its place."""
+    """A file that cannot be opened: a directory is in its place."""
 
     def step(_place: Place) -> None:
         kernel.own_mounts()
@@ -248,7 +248,7 @@ def no_free_port() -> Step:
 
 
 def taken_port() -> Step:
-    """Somebody else listens at the rendezvous."""
+    """Another process listens at the rendezvous."""
 
     def step(place: Place) -> None:
         host, _, port = place.address.rpartition(":")

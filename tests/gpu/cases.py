@@ -42,7 +42,7 @@ def types_and_operations(rank: int, size: int) -> None:
             if op == dist.ReduceOp.AVG and not dtype.is_floating_point:
                 continue
             for elements in _SIZES:
-                # Powers of two, whose products and averages no order of operations rounds.
+                # Powers of two: their products and averages are exact in any order of operations.
                 host = ((torch.arange(elements) + rank) % 2 + 1).to(dtype)
                 there = host.cuda()
                 dist.all_reduce(host, op)
@@ -81,7 +81,7 @@ def exchange(rank: int, size: int, into: torch.Tensor, out: torch.Tensor) -> Non
 
 
 def arrays(rank: int, size: int) -> None:
-    """Arrays of a device by DLPack, in calls of a group of weft's, on results still to come."""
+    """Arrays of a device by DLPack, in calls of a group of weft's, on pending results."""
     group = Group(backend_of(None).weft_group)
 
     def later(elements: int) -> torch.Tensor:
@@ -102,7 +102,7 @@ def arrays(rank: int, size: int) -> None:
 
 
 def registered_arrays(rank: int, size: int) -> None:
-    """An array that adapters are asked to read is exported, and sent right: read or staged."""
+    """An array registered for adapters is exported, and sent right: read or staged."""
     group = Group(backend_of(None).weft_group)
     x, out = torch.full((300_001,), -1.0, device="cuda"), torch.zeros(300_001, device="cuda")
     try:

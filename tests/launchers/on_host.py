@@ -1,8 +1,9 @@
 """Life of an emulated host: `on_host.py SERVICE[,SERVICE] DIRECTORY COMMAND...`.
 
-`weft hosts` starts it on every host. It starts the services that a host of a cluster has, each
-from a file of this directory; on the first host it then runs the command, on the others it waits
-until that has ended. What `weft hosts` sets for ranks is taken away: launchers set it themselves.
+`weft hosts` starts it on every host. It starts the services that a host of a cluster has, each from
+a file of this directory; on the first host it then runs the command, on the others it waits until
+that has ended. The variables that `weft hosts` sets for ranks are removed: launchers set them
+themselves.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ START_S = 60.0
 
 
 def prepare(directory: Path) -> None:
-    """Writes what all hosts share."""
+    """Writes the files that all hosts share."""
     (directory / "slurm.conf").write_text(CONFIGURATION)
     key = directory / "munge.key"
     key.write_bytes(secrets.token_bytes(128))

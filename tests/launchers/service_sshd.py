@@ -25,7 +25,9 @@ LogLevel ERROR
 
 
 def prepare(directory: Path) -> None:
-    """Writes what all hosts share. The program `ssh` reads settings as from a user's ~/.ssh."""
+    """Writes the files that all hosts share. The program `ssh` reads settings as from a user's
+    ~/.ssh.
+    """
     for key in ("host_key", "user_key"):
         subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", directory / key], check=True)
     (directory / "sshd_config").write_text(SERVER.format(directory=directory))

@@ -1,4 +1,4 @@
-"""Tests of docs/launchers/containers.md: what a container has of memory, and the Dockerfile."""
+"""Tests of docs/launchers/containers.md: the memory of a container, and the Dockerfile."""
 
 from __future__ import annotations
 

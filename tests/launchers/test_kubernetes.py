@@ -1,7 +1,7 @@
 """Tests of the manifests of docs/launchers/kubernetes.md.
 
-They are checked against the schemas of Kubeflow's Trainer and of JobSet, and what they start in a
-pod runs on two emulated hosts, with the variables and names that the controllers give to pods.
+They are checked against the schemas of Kubeflow's Trainer and of JobSet, and their pods' commands
+run on two emulated hosts, with the variables and names that the controllers give to pods.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def manifest(name: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("name", MANIFESTS)
 def test_manifests_follow_their_schema(name: str) -> None:
-    """The model leaves out what it does not know: what comes back is what the file says."""
+    """The model drops unknown fields: the rest must equal the file."""
     written = manifest(name)
     assert MANIFESTS[name].from_dict(written).to_dict() == written
 

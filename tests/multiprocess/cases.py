@@ -102,7 +102,7 @@ class GuardedArray:
         return guarded
 
     def intact(self):
-        """Whether the memory around the array is as it was."""
+        """Whether the memory around the array is unchanged."""
         guard = _GUARD * self.array.dtype.itemsize
         return bool(np.all(self.whole[:guard] == _POISON) and np.all(self.whole[len(self.whole) - guard :] == _POISON))
 

@@ -12,7 +12,7 @@ POOL = 1 << 30
 
 
 def limit_memory() -> None:
-    """To what is there, the own pool, and half of another one."""
+    """The room for existing memory, the own pool, and half of another one."""
     pages = int(Path("/proc/self/statm").read_text().split()[0])
     limit = pages * resource.getpagesize() + POOL + POOL // 2
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))

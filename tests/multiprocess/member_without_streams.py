@@ -68,7 +68,7 @@ def add(group: weft.Group) -> list[str]:
 
 
 def main() -> None:
-    """Meets the others, adds, and writes what was seen to a file."""
+    """Meets the others, adds, and writes the observations to a file."""
     rank, size, address, transport, result = sys.argv[1:]
     with Printing() as printing:
         where = {"address": address, "transport": transport, "metrics": "127.0.0.1:0"}

@@ -18,7 +18,7 @@ CHUNKS = 4
 
 
 def make_arena(group):
-    """Makes what the tasks below need, and keeps it."""
+    """Makes and keeps the groups and arrays of the tasks below."""
     group.use_schedule("shared", schedule(f"claimed-{CHUNKS}", group.size))
     kept[:] = [group.symmetric(ELEMENTS, np.float32)]
     group.all_reduce(kept[0], algorithm="shared")
@@ -46,7 +46,7 @@ def sum_for(group, seconds):
 
 
 def sum_until_it_fails(group):
-    """Goes on until an error; returns it, and when it came."""
+    """Continues until an error; returns it, and its time."""
     try:
         while True:
             group.all_reduce(kept[0], algorithm="shared")

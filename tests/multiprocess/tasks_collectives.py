@@ -38,14 +38,14 @@ class ResultChecker:
         return [int(n) for n in rng.integers(0, count + 1, self.size) * rng.integers(0, 2, self.size)]
 
     def expect(self, guarded, expected, bound=0, *, shared=True):
-        """Checks a result, and what lies around it."""
+        """Checks a result, and the memory around it."""
         check_close(self.what, guarded.array, expected, bound)
         assert guarded.intact(), f"{self.what}: memory around the result was written"
         if shared:
             self.shared.append(digest(guarded.array))
 
     def unchanged(self, guarded, before):
-        """Checks that an input is as it was."""
+        """Checks that an input is unchanged."""
         assert digest(guarded.array) == digest(before), f"{self.what}: the input was written"
 
     def reductions(self, counts):

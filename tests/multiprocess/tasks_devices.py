@@ -78,7 +78,7 @@ def random_programs(group, first, count):
 
 
 def _random_program(group, pipeline, emulation, streams, arrays, seed):
-    """One program. What touches an array is put behind what touched it last, by an event or a wait.
+    """One program. Accesses to an array are ordered behind the last one, by an event or a wait.
 
     The oracle keeps all ranks' arrays, and carries out the program step by step.
     """
@@ -123,7 +123,7 @@ def _random_program(group, pipeline, emulation, streams, arrays, seed):
 
 
 def _order(stream, before):
-    """Lets a stream wait for what touched an array last."""
+    """Lets a stream wait for the last access to an array."""
     if before is None:
         return
     if isinstance(before, int):
@@ -137,8 +137,8 @@ def _order(stream, before):
 
 def never_waits(group):
     """The caller returns while the device is busy, which it is until all calls have returned; the
-    result comes in the stream's order, and once it is there the handle says so, however slow the
-    thread is that lets the device go on.
+    result arrives in the stream's order, and then the handle says so, however slow the thread is
+    that resumes the device.
     """
     pipeline = pipeline_of(group)
     raise_ = pipeline._flags.raise_
@@ -229,7 +229,7 @@ def peer_dies(group):
 
 
 def _let_others_come(group, rank):
-    """Holds up the rank that is to fail until the others have come so far.
+    """Delays the failing rank until the others have reached this point.
 
     A barrier would not do: it might fail in those that leave it last.
     """
@@ -280,7 +280,7 @@ def dlpack(group):
 
 
 def dlpack_staged(group):
-    """Every other operation on arrays of devices, begun while their contents are still to come."""
+    """Every other operation on arrays of devices, begun while their contents are pending."""
     size, device = group.size, group.rank % 2
     (stream,) = streams_of(device, 1)
 

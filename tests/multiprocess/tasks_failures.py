@@ -17,7 +17,7 @@ def reduce_once(group):
 
 
 def reduce_until_it_fails(group):
-    """Goes on until an error; returns it, and when it came."""
+    """Continues until an error; returns it, and its time."""
     x = np.ones(1001)
     try:
         while True:
@@ -27,8 +27,8 @@ def reduce_until_it_fails(group):
 
 
 def stream_until_it_fails(group, elements):
-    """Rank 0 sends numbered messages to the last rank, the others wait; returns the error, and when
-    it came.
+    """Rank 0 sends numbered messages to the last rank, the others wait; returns the error, and its
+    time.
     """
     x = np.zeros(elements, np.int64)
     number, last = 0, group.size - 1
@@ -48,7 +48,7 @@ def stream_until_it_fails(group, elements):
 
 
 def miss_the_deadline(group):
-    """Rank 0 does not come."""
+    """Rank 0 does not take part."""
     if group.rank == 0:
         return None
     started = time.monotonic()
@@ -67,7 +67,7 @@ def call_different_things(group):
 
 
 def abort_from_a_thread(group):
-    """Rank 0 aborts what all ranks wait for."""
+    """Rank 0 aborts the operation that all ranks wait for."""
     if group.rank == 0:
         threading.Timer(0.1, group.abort, ["enough"]).start()
     try:
@@ -77,7 +77,7 @@ def abort_from_a_thread(group):
 
 
 def receive_less_than_is_sent(group):
-    """The sender and the receiver of messages of different lengths, and whom nobody asks; all go on
+    """A sender and a receiver of messages of different lengths, and uninvolved ranks; all continue
     afterwards.
     """
     errors = []

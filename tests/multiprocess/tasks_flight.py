@@ -9,7 +9,7 @@ import weft
 
 
 def operations(group):
-    """One of each kind; what is recorded then."""
+    """Makes one operation of each kind; returns the recorded ones."""
     x = np.ones(70_000, np.float32)
     group.all_reduce(x[:10])
     group.broadcast(x, 0)
@@ -32,7 +32,7 @@ def operations(group):
 
 
 def one_sided_operations(group):
-    """Each kind, on the next rank's part; what is recorded then."""
+    """Makes each kind, on the next rank's part; returns the recorded ones."""
     following = (group.rank + 1) % group.size
     cells = group.symmetric(4000, np.int64, signals=1)
     cells.put(following, np.ones(4000, np.int64))
@@ -58,7 +58,7 @@ def many_operations(group, count):
 
 
 def reduce_until_it_fails(group):
-    """Goes on until an error, which it returns."""
+    """Continues until an error, which it returns."""
     x = np.ones(1001)
     try:
         while True:

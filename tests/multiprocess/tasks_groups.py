@@ -58,7 +58,7 @@ def receive_columns(group):
 
 
 def many_under_way(group, operations):
-    """Many operations at once, waited for in the other order, with different priorities."""
+    """Many operations in flight, awaited in reverse order, with different priorities."""
     arrays = [np.full(100 + 37 * i, group.rank + i, np.int64) for i in range(operations)]
     works = [group.all_reduce_async(x, priority=i % 3) for i, x in enumerate(arrays)]
     for i in reversed(range(operations)):
@@ -83,7 +83,7 @@ def dropped_handle(group):
 
 
 def wait_with_timeout(group):
-    """`wait(timeout)` comes back; the operation goes on."""
+    """`wait(timeout)` returns; the operation continues."""
     x = np.ones(3)
     if group.rank == 0:
         work = group.all_reduce_async(x)
@@ -145,7 +145,7 @@ def structured(group):
 
 
 def subgroups(group):
-    """Groups of even and odd ranks work beside each other and the whole."""
+    """Groups of even and odd ranks work together with each other and the whole."""
     half = group.split(group.rank % 2, key=-group.rank)
     members = sorted((r for r in range(group.size) if r % 2 == group.rank % 2), reverse=True)
     assert (half.rank, half.size) == (members.index(group.rank), len(members))
@@ -196,7 +196,7 @@ def threads_with_groups(group, times):
 
 
 def symmetric(group):
-    """Symmetric arrays, alone and beside ordinary ones."""
+    """Symmetric arrays, alone and together with ordinary ones."""
     x = group.symmetric((3, 1001), np.float32)
     assert not x.any()
     for _ in range(3):
@@ -217,7 +217,7 @@ def several_worlds(group, address):
 
 
 def interrupt(group):
-    """Ctrl-C ends a wait; the operation goes on."""
+    """Ctrl-C ends a wait; the operation continues."""
     x = np.ones(7)
     if group.rank == 0:
         main = threading.main_thread()
@@ -241,7 +241,7 @@ def interrupt(group):
 
 
 def release_the_interpreter(group, path):
-    """Another Python thread runs while this one waits for what comes when that has run."""
+    """Another Python thread runs while this one waits for an operation that needs that thread."""
 
     def tick():
         for _ in range(20):

@@ -39,7 +39,9 @@ def reduce_once(group):
 
 
 def reduce_until_it_fails_and_leave(group):
-    """Goes on until an error, and leaves the group; the error, and what stays in quarantine."""
+    """Continues until an error, and leaves the group; returns the error, and the memory in
+    quarantine.
+    """
     x = np.ones(1001)
     try:
         while True:

@@ -63,7 +63,7 @@ def layouts(group):
 
 
 def handles(group):
-    """Many operations under way at once."""
+    """Many operations in flight."""
     after = (group.rank + 1) % group.size
     buffer = group.symmetric((30, 20_000), np.int32)
     rows = [np.full(20_000, group.rank * 100 + row, np.int32) for row in range(30)]
@@ -90,7 +90,9 @@ def handles(group):
 
 
 def contention(group, times):
-    """Sums of atomics that all ranks make on one cell, and what each has met; a lock; signals."""
+    """Atomics of all ranks on one cell: sums, and the values that each has read; a lock;
+    signals.
+    """
     cells = group.symmetric(8, np.int64)
     met = [cells.fetch_add(1, -(group.rank + 1), at=3) for _ in range(times)]
     for _ in range(5):
@@ -127,7 +129,7 @@ def order(group, rounds):
 
 
 def mistakes(group):
-    """Errors name the buffer, and leave it as it is."""
+    """Errors name the buffer, and do not change it."""
     buffer = group.symmetric((2, 3), np.float32, signals=1, name="halo")
     for wrong in (
         lambda: buffer.put(0, np.zeros(3, np.float64)),
@@ -190,7 +192,7 @@ def views(group):
 
 
 def interrupt(group):
-    """Ctrl-C ends a wait; the wait itself goes on, and ends."""
+    """Ctrl-C ends a wait; a later wait ends normally."""
     buffer = group.symmetric(1)
     # A process started in the background inherits that it is ignored.
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -210,7 +212,7 @@ def make_buffer(group):
 
 
 def wait_for_a_signal(_group, timeout):
-    """Waits for what nobody sends; the error."""
+    """Waits for a signal that no rank sends; returns the error."""
     try:
         kept[0].wait_signal(timeout=timeout)
     except weft.Error as error:

@@ -33,7 +33,7 @@ def forced_differently(group):
 
 
 def replayed(group, transport, address, path):
-    """A plan that is kept is what the next group runs by; only rank 0 reads it."""
+    """A saved plan is used by the next group; only rank 0 reads it."""
     everyone = range(group.size)
     plan = group.new_group(everyone, algorithm={"all-reduce": "two-shot"}).plan("all-reduce", 1 << 20)
     if group.rank == 0:
@@ -49,8 +49,8 @@ def replayed(group, transport, address, path):
 
 
 def user_schedule(group):
-    """An all-reduce that sends everything to everybody, and one that forgets a rank."""
-    good = everything_to_everybody(group.size)
+    """An all-reduce that sends everything to all ranks, and one that omits a rank."""
+    good = everything_to_all(group.size)
     group.use_schedule("mine", good)
     x = np.arange(100, dtype=np.int64) * (group.rank + 1)
     group.all_reduce(x, algorithm="mine")
@@ -110,7 +110,7 @@ def user_schedule_replayed(group, transport, address, path):
     """A schedule that options bring is forced, and kept in the plan's file, which is all that the
     next group reads.
     """
-    mine = everything_to_everybody(group.size)
+    mine = everything_to_all(group.size)
     options = {"schedules": {"mine": mine}, "algorithm": {"all-reduce": "mine"}}
     forced = group.new_group(range(group.size), **options)
     assert forced.all_reduce(np.ones(5))[0] == group.size
@@ -133,9 +133,9 @@ def user_schedule_replayed(group, transport, address, path):
 
 def user_schedules_refused(group):
     """Returns the errors of every rank about wrong schedules in options."""
-    mine = everything_to_everybody(group.size)
+    mine = everything_to_all(group.size)
     wrong = {
-        "another number of ranks": {"mine": everything_to_everybody(group.size + 1)},
+        "another number of ranks": {"mine": everything_to_all(group.size + 1)},
         "weft's name": {"ring": mine},
         "the verifier": {"mine": Schedule(mine.text.replace("signal", "wait"))},
         "a file": {"mine": "/nowhere/mine.txt"},
@@ -149,7 +149,7 @@ def user_schedules_refused(group):
     return errors
 
 
-def everything_to_everybody(ranks):
+def everything_to_all(ranks):
     """Every rank's vector lands at every other."""
     builder = Builder("all-reduce", ranks=ranks, chunks=1)
     inbox = builder.add_receive_buffer(width=1)

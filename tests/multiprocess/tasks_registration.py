@@ -11,7 +11,7 @@ import weft
 
 
 def sums(group):
-    """A handle changes neither the result nor what is copied, and may be ended often."""
+    """A handle changes neither the result nor the copies, and may be closed repeatedly."""
     array = np.arange(300_000, dtype=np.float32)
     expected = group.size * array
     with group.register(array) as handle:

@@ -33,8 +33,8 @@ def work_once(group):
 
 
 def go_on_after_a_loss(group):
-    """Works until a rank is lost, then with those that are left: who that is, and how long it took
-    to have their group.
+    """Works until a rank is lost, then with the remaining ones; returns those, and the time until
+    they had their group.
     """
     error = _until_it_fails(group)
     assert isinstance(error, weft.PeerLost), error
@@ -69,7 +69,7 @@ def end_in_the_middle(group, victims, seed):
 
 
 def stop_and_come_late(group, timeout):
-    """The rank that is stopped finds out when it goes on; the others leave it out."""
+    """The stopped rank gets an error when it continues; the others exclude it."""
     error = _until_it_fails(group, 1)
     try:
         left = group.shrink(timeout=timeout)
@@ -82,7 +82,7 @@ def stop_and_come_late(group, timeout):
 
 
 def wait_in_shrink(group):
-    """Waits for a rank that never comes, until it is interrupted; how long after that it ended."""
+    """Waits for a rank that never comes, until it is interrupted; returns the delay after that."""
     if group.rank != 1:
         return None
     # A process started in the background inherits that it is ignored.
@@ -105,7 +105,7 @@ keep: list[weft.Group] = []
 
 
 def let_a_new_rank_in(group, address, transport):
-    """Goes on after a loss with those that are left, and then with a new process."""
+    """Continues after a loss with the remaining ranks, and then with a new process."""
     _until_it_fails(group)
     left = group.shrink()
     group.close()

@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 import numpy as np
-from tasks_plans import everything_to_everybody
+from tasks_plans import everything_to_all
 
 from weft.errors import ConfigError
 from weft.profiles import ProfileRow
@@ -35,7 +35,7 @@ def tune(group):
 def tune_user_schedules(group):
     """Tuned with a user schedule, which is right, and with one that cannot be tried."""
     everyone = range(group.size)
-    tuned = tuner.tune(group.new_group(everyone, schedules={"mine": everything_to_everybody(group.size)}), PLAN)
+    tuned = tuner.tune(group.new_group(everyone, schedules={"mine": everything_to_all(group.size)}), PLAN)
     cannot = group.new_group(everyone, schedules={"theirs": from_1(group.size)})
     errors = []
     for collective in ("all-reduce", "broadcast"):
@@ -61,7 +61,9 @@ def from_1(ranks):
 
 
 def run_by_profile(group, directory):
-    """A group with a profile that names what no default would: its plans, and that it computes."""
+    """A group with a profile unlike the defaults: returns its plans, and whether its sums are
+    right.
+    """
     profile = tuner.Profile(
         tuner.topology_of(group), {}, {"all-reduce": [ProfileRow(4096, "ring"), ProfileRow(None, "two-shot", 65536, 1)]}
     )
@@ -78,8 +80,8 @@ def run_by_profile(group, directory):
 
 
 def probe(group):
-    """The group that a probe makes: what its plans are, how long the probe took, and that it
-    computes.
+    """The group that a probe makes: returns its plans, the probe's duration, and whether its sums
+    are right.
     """
     group.barrier()
     begin = time.perf_counter()

@@ -195,5 +195,5 @@ class Teams:
 
 
 def free_port() -> int:
-    """A port on which nobody listens."""
+    """Returns a port without a listener."""
     return free_ports(1)[0]

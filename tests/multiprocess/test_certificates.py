@@ -12,7 +12,7 @@ from team import free_port
 pytestmark = pytest.mark.system_package("openssl")
 
 TIMEOUT_S = 6.0
-"""How long ranks wait for one that never comes; every one of them has started long before."""
+"""The timeout for a rank that never comes; every one of them has started long before."""
 NEW_KEY = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes")
 MEMBER = """
 import sys

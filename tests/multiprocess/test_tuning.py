@@ -9,7 +9,7 @@ import sys
 
 import pytest
 import tasks_tuning as tasks
-from tasks_plans import everything_to_everybody
+from tasks_plans import everything_to_all
 from team import free_port
 
 from weft.profiles import Profile
@@ -82,7 +82,7 @@ TUNE = [sys.executable, "-m", "weft.cli", "tune"]
     [
         (None, "cannot be read: No such file"),
         ("format 2\ncollective all-reduce", 'the schedule "mine": line 2'),
-        (everything_to_everybody(3).text, 'the schedule "mine" has 3 programs, but the group has 2 ranks'),
+        (everything_to_all(3).text, 'the schedule "mine" has 3 programs, but the group has 2 ranks'),
     ],
 )
 def test_schedule_that_cannot_be_tuned_is_reported(tmp_path, text, says):
@@ -109,7 +109,7 @@ def test_later_group_loads_tuned_profile(tmp_path):
     port = str(free_port())
     environment = {**os.environ, "XDG_CONFIG_HOME": str(tmp_path)}
     mine = tmp_path / "mine.txt"
-    everything_to_everybody(2).save(mine)
+    everything_to_all(2).save(mine)
     command = [*TUNE, "--quick", "--force", "--ranks", "2", "--json", "--schedule", f"mine={mine}"]
     tuned = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=DEADLINE_S, check=True)
     answer = json.loads(tuned.stdout)
@@ -118,7 +118,7 @@ def test_later_group_loads_tuned_profile(tmp_path):
         one["candidate"]["algorithm"] == "mine" or "mine" in one["why"] for one in answer["chosen"]["all-reduce"]
     )
     profile = Profile.from_json(json.dumps(answer["profile"]))
-    # What the later group needs of it is in the profile.
+    # The profile contains all that the later group needs of it.
     mine.unlink()
     ranks = [
         subprocess.Popen(

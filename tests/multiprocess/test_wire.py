@@ -1,4 +1,4 @@
-"""Tests of wire formats from Python: calls, groups, and what is refused."""
+"""Tests of wire formats from Python: calls, groups, and refusals."""
 
 import pytest
 import tasks_wire as tasks

@@ -8,7 +8,7 @@ from system_packages import leave_out
 
 @pytest.fixture(autouse=True, scope="session")
 def require_root() -> None:
-    """Emulated hosts need root: without it these tests fail at once, with the reason."""
+    """Emulated hosts need root: without it these tests fail immediately, with the reason."""
     assert os.geteuid() == 0, "tests/network needs root; `make test` leaves it out otherwise"
 
 

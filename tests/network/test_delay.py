@@ -1,4 +1,4 @@
-"""Tests of `weft hosts --delay-ms`: latency of a line, and what passes it."""
+"""Tests of `weft hosts --delay-ms`: latency of a line, and the data over it."""
 
 import os
 import re

@@ -1,4 +1,4 @@
-"""Tests of encryption between emulated hosts: what somebody sees who reads the network."""
+"""Tests of encryption between emulated hosts: the view of an observer of the network."""
 
 import pytest
 from emulated_hosts import python, reports, run_hosts

@@ -50,7 +50,7 @@ def test_lenet_is_trained_by_all_installed_peers(tmp_path: Path) -> None:
     present = lenet.present(list(lenet.CONTENDERS), lambda _: None)
     assert [set(row) for row in scaled["rounds"]] == [set(present)] * 2
     assert all(time > 0 for row in scaled["rounds"] for time in row.values())
-    # After six steps, the order of additions is not yet to be seen in what a network knows.
+    # After six steps, the order of additions does not yet show in the predictions of a network.
     seed = str(scaled["study"]["seeds"][0])
     assert all(abs(accuracy - alone["accuracy"][seed]) < 0.01 for accuracy in scaled["accuracy"].values())
     assert (tmp_path / "lenet.png").exists()

@@ -1,4 +1,4 @@
-"""Tests of links of several connections: over several interfaces at once, and on a long line."""
+"""Tests of links of several connections: over several interfaces, and on a long line."""
 
 import pytest
 from emulated_hosts import python, reports, run_hosts

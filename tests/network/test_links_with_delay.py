@@ -1,4 +1,4 @@
-"""Tests of groups whose hosts are far apart: what is chosen there, and that it is right."""
+"""Tests of groups whose hosts are far apart: their algorithms, and the results."""
 
 import pytest
 from emulated_hosts import python, reports, run_hosts

@@ -38,5 +38,5 @@ def test_hosts_transports_and_traffic_are_reported() -> None:
     for report in reports:
         assert report["calls"] == [["all-reduce", 1, 4_000_000], ["barrier", 1, 0]]
         assert len(report["sent"]) == 1, "only the other host is reached over the network"
-    # What enters the other host has left this one.
+    # Bytes that enter the other host have left this one.
     assert sum(sum(report["sent"].values()) for report in reports) >= 4_000_000

@@ -62,7 +62,7 @@ def test_training_continues_without_first_hosts_rank() -> None:
     command = [sys.executable, str(script), "--steps", "12", "--pause", "0", "--kill", "0", "--kill-at", "5"]
     done = run_hosts("--hosts", "3", "--grace", "60", command=command, deadline_s=120)
     lines = printed(done)
-    assert any("2 ranks go on after step 5" in line for line in lines[1]), done
+    assert any("2 ranks continue after step 5" in line for line in lines[1]), done
     ends = [lines[rank][-1].partition(": ") for rank in (1, 2)]
     assert [end[0] for end in ends] == [f"rank {n + 1} ends as rank {n} of 2 at step 12" for n in (0, 1)]
     assert ends[0][2] == ends[1][2]

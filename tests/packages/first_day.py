@@ -1,8 +1,8 @@
 """A user's first day in a system with nothing but Python: `first_day.py ROOT` (`make first-day`).
 
 It changes into the system at ROOT and runs what the site's first page prints, with pip and the
-package index. Of torch only the download is spared: it comes out of uv's cache, beside the clock,
-since its gigabytes say nothing of weft.
+package index. Of torch only the download is omitted: it is taken from uv's cache, and not timed,
+since its gigabytes say nothing about weft.
 """
 
 from __future__ import annotations
@@ -73,7 +73,9 @@ def first_job(page: str) -> tuple[list[str], dict[str, str]]:
 
 
 def timed(commands: list[str]) -> str:
-    """A script that runs them and says what each took; torch comes before weft, unclocked."""
+    """Returns a script that runs them and prints their durations; torch is installed before,
+    untimed.
+    """
     lines = []
     for command in commands:
         if command.startswith("pip install"):
@@ -83,7 +85,7 @@ def timed(commands: list[str]) -> str:
 
 
 def _furnish(root: Path, files: dict[str, str]) -> None:
-    """Mounts what a container has, and copies what the user brings: the wheel and the script."""
+    """Mounts a container's file systems, and copies the user's files: the wheel and the script."""
     job = root / "job"
     shutil.rmtree(job, ignore_errors=True)
     job.mkdir()

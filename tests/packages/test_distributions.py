@@ -1,4 +1,6 @@
-"""Tests of what `make wheels` makes: names, symbols, the stable interface, the sdist's contents."""
+"""Tests of the results of `make wheels`: names, symbols, the stable interface, the sdist's
+contents.
+"""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ class Difference:
 
     test: str
     reason: str
-    """Empty if nobody has found it yet."""
+    """Empty if it is unknown."""
 
 
 @dataclasses.dataclass(frozen=True)

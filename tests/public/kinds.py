@@ -136,9 +136,7 @@ _SEVERITY = {SKIPPED: 0, PASSED: 1, FAILED: 2}
 def _output(
     command: Sequence[str], environment: dict[str, str], limit: float | None, log: Path, directory: Path | None = None
 ) -> tuple[int | None, str]:
-    """The exit status, None after the time limit, and what was printed. Ends everything that was
-    started.
-    """
+    """Returns exit status, None after the time limit, and output. Ends all processes."""
     with log.open("w") as output:
         process = subprocess.Popen(
             command, env=environment, cwd=directory, stdout=output, stderr=output, start_new_session=True

@@ -20,7 +20,7 @@ class TestOutcome:
     detail: str
     """Why it was skipped or failed."""
     groups: int
-    """How many times a process asked for a group of the backend."""
+    """The number of groups of the backend that processes requested."""
     seconds: float
 
     def as_row(self) -> dict[str, Any]:

@@ -23,7 +23,7 @@ BACKENDS = ("weft", "gloo")
 
 
 def main() -> int:
-    """Runs what was asked for; the exit code says whether every difference is explained."""
+    """Runs the requested suites; the exit code says whether every difference is explained."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--suites", default="", help="names of suites, with commas between (default: all there are)")
     parser.add_argument("--only", default="", help="regular expression of tests")
@@ -54,7 +54,7 @@ def there() -> list[suites.Suite]:
 
 
 def run(suite: suites.Suite, arguments: argparse.Namespace) -> comparison.ComparedSuite:
-    """Runs a suite with both backends, and says what came of it."""
+    """Runs a suite with both backends, and prints the outcome."""
     rows: dict[str, list[TestOutcome]] = {}
     for backend in BACKENDS:
         directory = (arguments.directory / suite.name / backend).resolve()

@@ -16,7 +16,7 @@ _Run = Callable[[kinds.SuiteRun], list[TestOutcome]]
 
 @dataclasses.dataclass(frozen=True)
 class Suite:
-    """Tests that somebody else wrote."""
+    """A suite of another project."""
 
     name: str
     what: str
@@ -93,7 +93,9 @@ IGNITE_DIRECTORIES: Sequence[str] = ("distributed", "engine", "handlers", "metri
 
 _GLOO = re.compile(r"gloo|common_distributed|common_fsdp|common_dtensor")
 _OTHERS = re.compile(r"nccl|ucc|nvshmem|/rpc/|/elastic/|/launcher/|/bin/|symmetric_memory|distributed_spawn")
-"""Other backends, what makes no process group, and what torch-core runs already."""
+"""Tests of other backends, tests without a process group, and those that torch-core runs
+already.
+"""
 
 
 def _uses_gloo(file: Path) -> bool:

@@ -100,7 +100,7 @@ def devices_refused(rank: int, size: int, *addresses: str) -> None:
 
 
 def devices_taken(rank: int, size: int, *addresses: str) -> None:
-    """Arrays of GPUs whose memory the adapters take: read where it lies, which no processor can.
+    """Arrays of GPUs whose memory the adapters take: read in place, which no processor can.
 
     Between ranks that use no adapter they are staged.
     """

@@ -20,7 +20,7 @@ MEMBER = Path(__file__).with_name("member.py")
 
 
 def free_port() -> int:
-    """A port that nobody listens on now."""
+    """Returns a port without a listener."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         return int(listener.getsockname()[1])
@@ -54,7 +54,7 @@ def check_doctor() -> None:
 
 
 def check_devices(taken: bool) -> None:
-    """Memory of emulated GPUs: sent from where it lies if adapters take it, and staged if not."""
+    """Memory of emulated GPUs: sent in place if adapters take it, and staged if not."""
     check(f"devices_{'taken' if taken else 'refused'}", 2, 300, meetings=2)
     os.environ["WEFT_CUDA_DRIVER"] = str(library())
     text = diagnosis.graphics_processors().text

@@ -42,7 +42,7 @@ def sparse(rank: int) -> Tensor:
 
 @dataclasses.dataclass(frozen=True)
 class Operation:
-    """An operation: its inputs, and what it does with them."""
+    """An operation: its inputs, and its call."""
 
     inputs: Callable[[int, int], Any]
     """By rank and number of ranks."""

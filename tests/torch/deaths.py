@@ -8,7 +8,7 @@ import torch.distributed as dist
 
 
 def let_others_come(rank: int, dying: int, others: Iterable[int], place: str = "there") -> None:
-    """Holds up the rank that is to die until the others, who call this as well, have come so far.
+    """Delays the dying rank until the others, which call this as well, have reached this point.
 
     A collective would not do: it might fail in those that leave it last. Each place has a name of
     its own.

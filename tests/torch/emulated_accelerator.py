@@ -1,10 +1,10 @@
 """Tensors in the memory of an emulated device, and their accelerator as weft's backend asks for it.
 
-torch itself takes them for tensors of the CPU and computes with them at once; weft copies them as
-it would a GPU's. So a test that computes with a result first synchronizes the stream.
+torch itself treats them as tensors of the CPU and computes with them immediately; weft copies them
+as it would a GPU's. So a test that computes with a result first synchronizes the stream.
 
-As a generic accelerator, the device has no driver that weft knows, but what torch has for all: its
-streams execute work immediately, and report its completion a moment later.
+As a generic accelerator, the device has no driver that weft knows, only torch's generic interface:
+its streams execute work immediately, and report its completion a moment later.
 """
 
 from __future__ import annotations
@@ -155,8 +155,8 @@ class GenericEmulatedAccelerator(EmulatedAccelerator):
 def emulated_accelerator(*, waits_for_results: bool = False, generic: bool = False) -> Iterator[EmulatedAccelerator]:
     """Lets weft's backend serve emulated tensors in the block.
 
-    With `waits_for_results`, each wait of a stream for a result is one of the host, too, for who
-    computes with results then. With `generic`, weft has no driver of the device.
+    With `waits_for_results`, each wait of a stream for a result is also one of the host, for
+    programs that compute with results then. With `generic`, weft has no driver of the device.
     """
     os.environ["WEFT_CUDA_DRIVER"] = str(library())
     accelerator = (GenericEmulatedAccelerator if generic else EmulatedAccelerator)()

@@ -189,7 +189,7 @@ def train_with_jax() -> None:
         for _ in range(40):
             loss, slope = gradient(weights)
             losses.append(float(loss))
-            # JAX's arrays do not change: what is reduced in place is a copy.
+            # JAX's arrays do not change: an in-place reduction works on a copy.
             weights -= 0.2 * jnp.asarray(group.all_reduce(np.array(slope), "avg"))
         assert losses[-1] < 0.01 * losses[0], losses
         everybody = np.empty((group.size, FEATURES, 1), np.float32)

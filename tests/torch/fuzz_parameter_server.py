@@ -1,8 +1,8 @@
 """Mutation fuzzing of a parameter server's readers: requests, journals and snapshots.
 
-A target takes one mutated input and returns, or raises what a hostile input brought about that must
-not be: another exception than a refusal, a shard that its files do not give back, or an input that
-was applied behind a damaged one. `make fuzz-servers` runs all; a seed repeats a run.
+A target takes one mutated input and returns, or raises for a forbidden effect of a hostile input:
+another exception than a refusal, a shard that its files do not restore, or an input applied behind
+a damaged one. `make fuzz-servers` runs all; a seed repeats a run.
 """
 
 import argparse
@@ -159,7 +159,7 @@ def mutated_bytes(draw: random.Random, content: bytes) -> bytes:
 
 
 def state(kept: Shard) -> list:
-    """All that a shard holds, to be compared: also what is no number."""
+    """Returns a shard's whole state for comparison, NaNs included."""
     return [(fields, [tensor.numpy().tobytes() for tensor in tensors]) for fields, tensors in kept.to_messages()]
 
 
@@ -183,7 +183,7 @@ class MemoryJournal:
 
 
 class Requests:
-    """Requests to a service, as bytes that came from a worker."""
+    """Requests to a service, as bytes received from a worker."""
 
     def __init__(self) -> None:
         self._begin()
@@ -227,7 +227,7 @@ class Requests:
 
 
 class Records:
-    """Bytes of a journal, up to the typed inputs: what is read of them, without a shard."""
+    """Bytes of a journal, parsed up to the typed inputs, without a shard."""
 
     def __init__(self) -> None:
         draw = random.Random(0)

@@ -1,4 +1,4 @@
-"""Features of training loops: what happens to gradients between backward and step."""
+"""Features of training loops: uses of gradients between backward and step."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def unused_parameters_of_views(setup: Setup, rank: int) -> Result:
 
 @feature
 def unused_parameters_with_kept_gradients(setup: Setup, rank: int) -> Result:
-    """Gradients of before that nobody drops, some of which no rank makes again."""
+    """Earlier gradients that are never dropped, some of which no rank makes again."""
     model, optimizer = setup(branches(rank))
     for inputs, targets in batches(rank):
         mse_loss(model(inputs), targets).backward()
@@ -186,7 +186,7 @@ def several_backward_passes(setup: Setup, rank: int) -> Result:
 
 
 class Hidden:
-    """An output into which nobody can look."""
+    """An output that hides its tensors."""
 
     def __init__(self, values: Tensor) -> None:
         self.values = values

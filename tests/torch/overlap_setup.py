@@ -1,6 +1,7 @@
 """Parts of training loops, overlapped or not: model and optimizer, data, results.
 
-A feature takes what makes model and optimizer, and the rank, trains, and returns what is compared.
+A feature takes the factory of model and optimizer and the rank, trains, and returns the results to
+compare.
 """
 
 from __future__ import annotations

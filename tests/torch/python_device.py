@@ -1,8 +1,8 @@
 """A rank of a job on a device that torch knows by its mechanism for devices written in Python.
 
 Device "memory" has tensors whose elements a CPU tensor keeps. Streams, events, futures and the
-dispatch of operations are torch's own, so what weft asks of torch here is what it asks on XPU.
-Its allocator knows streams, or not, as the last argument says.
+dispatch of operations are torch's own, so weft uses torch here as on XPU. Its allocator knows
+streams, or not, as the last argument says.
 """
 
 import sys

@@ -71,7 +71,7 @@ class Outcome:
 
 
 class Training:
-    """One rank's model, and what changes with it."""
+    """One rank's model, and the state that changes with it."""
 
     def __init__(self, recipe: Recipe) -> None:
         torch.manual_seed(1)
@@ -127,7 +127,9 @@ class Training:
         torch.set_rng_state(state["random"])
 
     def hash(self) -> str:
-        """Of what is the same on all ranks: parameters, and the optimizer's state."""
+        """The hash of the state that is the same on all ranks: parameters, and the optimizer's
+        state.
+        """
         together = hashlib.blake2b(digest_size=8)
         for parameter in self.net.parameters():
             state = self.optimizer.state[parameter]
@@ -200,7 +202,7 @@ def die() -> None:
 
 
 def _die_in_recovery(recovery: weft.torch.Recovery, death: Death) -> None:
-    """Replaces what the recovery calls at a place by death: in its own code there are no hooks."""
+    """Replaces the recovery's call at a place by death: its own code has no hooks."""
     from weft.api.group import Group
     from weft.torch.recovery import recovery as module
 

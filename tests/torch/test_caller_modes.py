@@ -33,7 +33,7 @@ BETWEEN = (
     "torch.utils._contextlib",
     "weft.torch.patches.handles",
 )
-"""Modules between who calls a function of torch and a mode."""
+"""Modules between the caller of a function of torch and a mode."""
 USERS_OWN = ("weft.torch.batch_norm", "weft.api.staging")
 """A layer of the model; and DLPack's questions, which weft's functions for arrays ask a tensor."""
 

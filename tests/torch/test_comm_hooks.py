@@ -153,7 +153,7 @@ HOOKS: dict[str, Callable[..., Future[Tensor]]] = {
 
 
 def compare_job(rank: int, size: int, hook: str) -> None:
-    """Gloo starts what callbacks start in any order, so it gets one bucket."""
+    """Gloo starts the operations of callbacks in any order, so it gets one bucket."""
     several = trained(hook, rank, dist.group.WORLD, SEVERAL_BUCKETS)
     ours = trained(hook, rank, dist.group.WORLD, ONE_BUCKET)
     theirs = trained(hook, rank, dist.new_group(list(range(size)), backend="gloo"), ONE_BUCKET)
@@ -175,7 +175,7 @@ def join_job(rank: int, size: int, hook: str) -> None:
 
 
 class Gate(torch.autograd.Function):
-    """Does not let the backward pass go on before a callback has run."""
+    """Holds the backward pass until a callback has run."""
 
     opened = threading.Event()
     waits = False
@@ -239,7 +239,7 @@ def overlap_job(_rank: int, size: int, kind: str) -> None:
 
 
 def order_job(rank: int, size: int) -> None:
-    """Callbacks are slow on one rank, while its hooks go on: operations meet their own kind."""
+    """Callbacks are slow on one rank, while its hooks continue: operations still match."""
     started: list[int] = []
 
     def hook(_state: None, bucket: dist.GradBucket) -> Future[Tensor]:

@@ -103,7 +103,7 @@ def hook_job(rank: int, size: int, hook: str, static_graph: bool) -> None:
     from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
 
     torch.manual_seed(1)
-    # Several buckets: PowerSGD's callbacks start operations, which must come in the same order on
+    # Several buckets: PowerSGD's callbacks start operations, which must start in the same order on
     # every rank.
     model = DistributedDataParallel(MODELS["mlp"](), bucket_cap_mb=0.02, static_graph=static_graph)
     if hook == "powersgd":

@@ -20,7 +20,7 @@ from weft.torch.lookup import backend_of
 
 
 def close_devices():
-    """Gives back what operations on devices hold, as `destroy_process_group` does."""
+    """Frees the resources of operations on devices, as `destroy_process_group` does."""
     backend_of(None).weft_operations.device_operations.close()
 
 
@@ -66,7 +66,7 @@ def collectives(rank, size, generic):
 
 
 def messages(rank, size, accelerator):
-    """Messages around a ring, and from anybody."""
+    """Messages around a ring, and from any rank."""
     out, into = accelerator.put(torch.full((200_000,), float(rank))), accelerator.put(torch.zeros(200_000))
     sending = dist.isend(out, (rank + 1) % size, tag=3)
     dist.irecv(into, (rank - 1) % size, tag=3).wait()

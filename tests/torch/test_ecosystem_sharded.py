@@ -146,7 +146,7 @@ def operations_of(group: dist.ProcessGroup) -> tuple[int, int]:
 
 
 def wide_network() -> nn.Module:
-    """Layers of which some are of one size, and all too large for what small messages do."""
+    """Layers of which some have one size, and all are too large for the path of small messages."""
     torch.manual_seed(8)
     layers = [nn.Linear(FEATURES, 512)] + [nn.Linear(512, 512) for _ in range(6)] + [nn.Linear(512, 32)]
     return nn.Sequential(*layers, nn.Linear(32, 4))

@@ -1,4 +1,4 @@
-"""Tests of the examples of training that goes on after a failure."""
+"""Tests of the examples of training that continues after a failure."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TRAINING = (str(SCRIPT), "--steps=12", "--batch=4", "--save-every=4", "--report-
 def test_language_model_continues_after_a_failure(tmp_path: Path) -> None:
     killed, whole = tmp_path / "killed.pt", tmp_path / "whole.pt"
     text = torchrun(["--max-restarts=1", *TRAINING, f"--checkpoint={killed}", "--kill-at=10"])
-    assert f"goes on from step 8 of {killed}" in text, text
+    assert f"continues from step 8 of {killed}" in text, text
     assert "step 12: loss" in text and "It writes:" in text, text
     torchrun([*TRAINING, f"--checkpoint={whole}"])
     expected, found = torch.load(whole)["model"], torch.load(killed)["model"]
@@ -30,7 +30,7 @@ def test_language_model_continues_after_a_failure(tmp_path: Path) -> None:
 
 def test_surviving_training_continues_by_itself() -> None:
     text = finished([str(SURVIVING), "--ranks=3", "--steps=20", "--every=4", "--pause=0", "--kill=0", "--kill-at=10"])
-    assert "2 ranks go on after step 8" in text, text
+    assert "2 ranks continue after step 8" in text, text
     check_ends(text, {1: 0, 2: 1})
 
 

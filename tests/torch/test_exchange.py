@@ -94,7 +94,7 @@ def test_anything_else_is_refused(data: bytes, kind: Any) -> None:
 
 
 def test_a_value_of_another_rank_is_not_executed(workers) -> None:
-    """Rank 1 sends what `all_gather_object` would have executed, in the agreement on a model."""
+    """Rank 1 sends a pickle that `all_gather_object` would execute, in the agreement on a model."""
     assert workers.run(2, hostile_job) == ["rank 1 sends what is no", "rank 1 sends what is no"]
 
 

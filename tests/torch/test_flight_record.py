@@ -77,7 +77,7 @@ def odd_call_job(rank: int, size: int) -> str:  # noqa: ARG001
 
 
 def right_calls_job(rank: int, size: int, directory: str) -> None:
-    """All collectives, in groups of different ranks; writes what is recorded."""
+    """All collectives, in groups of different ranks; writes the records."""
     some = dist.new_group([0, 1])
     x = torch.ones(8)
     for _ in range(1000):  # in two groups more than are kept

@@ -1,4 +1,4 @@
-"""Python frames of weft's own in what training loops call most."""
+"""Python frames of weft's own in the most frequent calls of training loops."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ranks that leave, in order or not, while operations are under way that nobody has waited for."""
+"""Ranks that leave, in order or not, while operations are in flight that were never awaited."""
 
 from __future__ import annotations
 

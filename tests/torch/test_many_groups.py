@@ -1,4 +1,4 @@
-"""Tests of many process groups in one process: memory, descriptors, and what becomes of both."""
+"""Tests of many process groups in one process: memory and descriptors, and their release."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ def close(groups: list[dist.ProcessGroup]) -> None:
 
 
 def wait_until_used(expected: int) -> None:
-    """Memory of a group comes back when the others have left it as well."""
+    """Memory of a group is returned when the others have left it as well."""
     until = time.monotonic() + DEADLINE_SECONDS
     while pool_used() > expected and time.monotonic() < until:
         time.sleep(0.01)

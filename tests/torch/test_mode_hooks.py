@@ -154,7 +154,7 @@ def training_job(rank: int, size: int, name: str) -> None:
 
 
 def resume_job(rank: int, size: int, name: str) -> None:
-    """A new model and mode go on from a checkpoint, first with other buckets."""
+    """A new model and mode continue from a checkpoint, first with other buckets."""
     make, _ = TRAINED[name]
     whole = network()
     hook = weft.torch.hooks.register(whole, make())

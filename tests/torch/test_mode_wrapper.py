@@ -28,7 +28,7 @@ from weft.torch.lookup import backend_of
 
 STEPS = 8
 NEW_PLAN, RESUMED = 3, 5
-"""The steps before which buckets are laid out anew, and training goes on from a checkpoint."""
+"""The steps before which buckets are planned anew, and training continues from a checkpoint."""
 LR = 0.01
 
 FEATURES_OF_MODES = ("buffers_averaged", "gradients_are_views", "reading_weights", "two_optimizers")
@@ -96,7 +96,7 @@ def test_refused(workers) -> None:
 
 
 class Given(nn.Module):
-    """Its parameters' gradients are what it is given."""
+    """A model whose parameters' gradients are its inputs."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -114,7 +114,9 @@ class Given(nn.Module):
 
 
 def used(rank: int, step: int) -> Gradients:
-    """Gradients of what a rank uses in a step: not all of it, and "kernel" is nobody's at times."""
+    """Gradients of the parameters that a rank uses in a step: not all, and "kernel" sometimes on no
+    rank.
+    """
     given = gradients(rank, step)
     if step in (2, 4):
         del given["kernel"]
@@ -149,7 +151,7 @@ def expected(rank: int, name: str, layouts: list[list[list[str]]]) -> tuple[list
 
 
 def alone_job(rank: int, size: int, name: str) -> None:
-    """Unused parameters, accumulation, other buckets, a checkpoint, what is left at the end."""
+    """Unused parameters, accumulation, other buckets, a checkpoint, remainders at the end."""
     for overlapped in (False, True):
         model, optimizer = new_training(name, overlapped)
         plans = [model.plan, weft.torch.BucketPlan(model.plan.parameters, tuple(reversed(model.plan.buckets)))]
@@ -213,7 +215,7 @@ def move(weights: Gradients, averages: Gradients) -> None:
 
 
 def overlapped_job(rank: int, _size: int, name: str) -> None:
-    """Communication goes on into the next forward, and nobody looks at gradients."""
+    """Communication continues into the next forward, and gradients are not read."""
     overlapped = Setup(overlapped=True, mode=CASES[name].make)
     found = trained(overlapped, rank)
     assert overlapped.deferred()

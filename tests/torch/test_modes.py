@@ -49,13 +49,13 @@ SPARSE = {"momentum": 0.0, "ratio": 0.1}
 
 @dataclass(frozen=True)
 class Case:
-    """A mode, and what it promises."""
+    """A mode, and its promises."""
 
     make: Callable[[], Mode]
     off: Callable[[], Mode] | None = None
     """The mode without compression: the exact average up to rounding."""
     residuals: Sequence[str] | None = None
-    """Where what was not yet applied is in the state; None: it promises no conservation."""
+    """The keys of unapplied values in the state; None: it promises no conservation."""
     owned: Sequence[str] = ()
     """Residuals of averages, not of contributions."""
     nbytes: Callable[[int, int], list[tuple[str, int]]] | None = None
@@ -202,7 +202,7 @@ def steps(
 
 
 def first_stages_first(buckets: list[Stages]) -> None:
-    """As a backward pass does that goes on while its buckets are under way: see [Note: Stages]."""
+    """As a backward pass that continues while its buckets are in flight: see [Note: Stages]."""
     first = [next(stages, None) for stages in buckets]  # double buffering may have nothing to wait for
     for work, stages in zip(first, buckets, strict=True):
         if work is not None:
@@ -266,7 +266,9 @@ def check_conservation(case: Case, communication: Communication) -> None:
 
 
 def check_state(case: Case, communication: Communication) -> None:
-    """A mode that goes on from a checkpoint delivers the same bits as one that was not stopped."""
+    """A mode that continues from a checkpoint delivers the same bits as one that was not
+    stopped.
+    """
     whole = own_steps(case.make(), communication)
     first = case.make()
     own_steps(first, communication, 0, 3)
@@ -282,7 +284,7 @@ def check_state(case: Case, communication: Communication) -> None:
 
 
 def check_stages(case: Case, communication: Communication) -> None:
-    """The bits do not depend on what other buckets did between two stages."""
+    """The bits do not depend on other buckets' operations between two stages."""
     one_by_one = own_steps(case.make(), communication)
     together = own_steps(case.make(), communication, drive=first_stages_first)
     for expected, averages in zip(one_by_one, together, strict=True):
@@ -310,7 +312,7 @@ def check_not_finite(case: Case, communication: Communication) -> None:
 
 
 class Recorded(GroupCommunication):
-    """Notes what is handed over."""
+    """Records the communicated values."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Tests of what overlapped training does when: order, plans, optimizers, uneven inputs."""
+"""Tests of the timing of overlapped training: order, plans, optimizers, uneven inputs."""
 
 from __future__ import annotations
 

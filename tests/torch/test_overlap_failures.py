@@ -1,4 +1,4 @@
-"""Tests of what overlapped training refuses, and of what it does when something fails or ends."""
+"""Tests of overlapped training's refusals, and of its behaviour at failures and ends."""
 
 from __future__ import annotations
 

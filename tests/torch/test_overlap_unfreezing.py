@@ -125,7 +125,7 @@ def whole_batch_job(rank: int, size: int, options: str, overlapped: bool) -> Non
 
 
 def mode_job(rank: int, _size: int, name: str) -> None:
-    """The bits of the mode without overlap, which all ranks have; and state for what is trained."""
+    """The bits of the mode without overlap, on all ranks; and state for trained parameters."""
     arguments: tuple[Any, ...] = (1,) if name == "PowerSGD" else ()
 
     def trained(setup: Setup) -> Result:

@@ -1,4 +1,4 @@
-"""Tests of what programs do between a step and the next forward: as without overlap, or an error.
+"""Tests of programs' accesses between a step and the next forward: as without overlap, or an error.
 
 Random programs of such actions are run overlapped and not. Each action knows whether it can be put
 in order with the deferred updates; an action that cannot must raise, and none may change a bit.
@@ -59,7 +59,7 @@ def test_parameters_that_share_memory(workers) -> None:
 
 
 class Program:
-    """A training, and what it has kept references to from before it was overlapped or since."""
+    """A training, and its references from before it was overlapped or since."""
 
     def __init__(self, setup: Setup, rank: int, make: Callable[..., torch.optim.Optimizer]) -> None:
         self.inner: torch.optim.Optimizer | None = None
@@ -148,7 +148,7 @@ class Program:
         put_elsewhere(self.saved[2])
 
     def swap_storage_twice(self) -> None:
-        """The second may come where the first has been."""
+        """The second may get the address of the first."""
         put_elsewhere(self.saved[2])
         gc.collect()
         put_elsewhere(self.saved[2])

@@ -74,7 +74,7 @@ def train(worker, number, steps, first=0):
 
 
 def together(*jobs):
-    """Runs functions in threads; what they return. One that fails or hangs fails the test."""
+    """Runs functions in threads; returns their results. One that fails or hangs fails the test."""
     results, errors = [None] * len(jobs), []
 
     def run(place, one):

@@ -73,7 +73,7 @@ BAD_HELLOS = {
 
 @pytest.fixture
 def journalled(tmp_path):
-    """A service with a journal, and what must be true of it in the end."""
+    """A service with a journal, and its final checks."""
     service = Service(journal=Journal(tmp_path / "shard"))
     yield service
     before = fuzz.state(service._shard)
@@ -276,7 +276,7 @@ def test_keys_of_absent_workers_make_few_threads(monkeypatch):
     endpoint.close()
 
 
-# All of it, at random. `make fuzz-servers` goes on.
+# All targets, at random. `make fuzz-servers` runs longer.
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")

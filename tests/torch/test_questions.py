@@ -1,4 +1,4 @@
-"""Tests of what torch asks of a group and its backend: each is answered, or refused by name."""
+"""Tests of torch's queries of a group and its backend: each is answered, or refused by name."""
 
 from __future__ import annotations
 
@@ -50,14 +50,14 @@ SELDOM = {
     "unregister_post_hook": lambda one: one.unregister_post_hook(HOOK),
     "unregister_pre_hook": lambda one: one.unregister_pre_hook(HOOK),
 }
-"""How to ask what takes arguments."""
+"""The arguments of queries that take some."""
 ELSEWHERE = {"abort", "shutdown", "split", "split_group", "allreduce_sparse", "monitored_barrier"}
 """Methods that other tests call: they end the group, make another one, or need sparse tensors."""
 OF_THE_CLASS = {"BackendType", "Options", "unbox", "_register_backend", "_set_default_backend"} | {
     "_set_group_desc",
     "_set_group_name",
 }
-"""How torch makes groups, before anybody may ask them something."""
+"""The steps by which torch makes groups, before they may be queried."""
 
 
 def test_every_question(workers) -> None:
@@ -145,7 +145,7 @@ def death_job(rank: int, _size: int) -> None:
         os._exit(0)
     with pytest.raises(weft.PeerLost):
         dist.all_reduce(torch.ones(3))
-    # The error may have come to this thread before the group's end has been noted.
+    # The error may reach this thread before the group's end has been recorded.
     until(lambda: backend_of(None).get_error() == c10d.ErrorType.REMOTE_ERROR)
 
 

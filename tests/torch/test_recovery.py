@@ -1,4 +1,4 @@
-"""Tests of training that goes on after deaths, against the same training without deaths."""
+"""Tests of training that continues after deaths, against the same training without deaths."""
 
 from __future__ import annotations
 

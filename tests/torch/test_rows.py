@@ -52,7 +52,7 @@ def test_not_finite(workers) -> None:
 
 
 class Text(nn.Module):
-    """Words, a bag of them, and what comes behind."""
+    """Words, a bag of them, and later layers."""
 
     def __init__(self, *, words: int = WORDS, width: int = WIDTH) -> None:
         super().__init__()

@@ -286,7 +286,7 @@ def alone_job(_rank: int, _size: int) -> None:
 
 def detail_job(rank: int, size: int) -> None:
     """Under TORCH_DISTRIBUTED_DEBUG=DETAIL, which from torch 2.14 on wraps the backend and hides
-    what it lends.
+    its symmetric memory.
     """
     dist.set_debug_level(dist.DebugLevel.DETAIL)
     try:

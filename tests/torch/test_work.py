@@ -164,7 +164,7 @@ def hook_job(_rank: int, size: int) -> None:
 
 
 def dropped_job(_rank: int, size: int) -> None:
-    """An operation goes on, and its memory stays, when nobody keeps the handle or the tensor."""
+    """An operation continues, and its memory stays, when handle and tensor are dropped."""
     for _ in range(50):
         dist.all_reduce(torch.ones(5000), async_op=True)
         torch.empty(5000).fill_(float("nan"))

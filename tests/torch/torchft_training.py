@@ -1,4 +1,6 @@
-"""Script of the torchft test: three replicas of one rank each train; one is killed, two go on."""
+"""Script of the torchft test: three replicas of one rank each train; one is killed, two
+continue.
+"""
 
 from __future__ import annotations
 

@@ -39,8 +39,8 @@ class WorkerPool:
     def run(
         self, size: int, job: Callable[..., Any], *arguments: Any, backend: str = "weft", dying: Collection[int] = ()
     ) -> list[Any]:
-        """Runs `job(rank, size, *arguments)` in a process group of `size` ranks; what it returns on
-        each rank.
+        """Runs `job(rank, size, *arguments)` in a process group of `size` ranks; returns its
+        results by rank.
 
         `job` is a function of a test module, and asserts on its own. Ranks that are `dying` are
         expected to end their process, and return nothing; one of them that does not, and another

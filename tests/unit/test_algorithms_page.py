@@ -13,7 +13,7 @@ MINUS = "\N{MINUS SIGN}"
 
 
 def evaluated(formula: str, ranks: int) -> float | None:
-    """The value for a message of 1; None where words say what it depends on."""
+    """The value for a message of 1; None where it is given in words."""
     text = re.sub(r"^(root|rank 0): ", "", formula).replace(MINUS, "-")
     for brackets, function in (("⌊⌋", "floor"), ("⌈⌉", "ceil")):
         text = re.sub(rf"{brackets[0]}log₂ (P|\(.*?\)){brackets[1]}", rf"{function}(\1)", text)

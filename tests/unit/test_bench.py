@@ -195,8 +195,8 @@ def test_wire_format_results_are_judged_by_bound(wire: str, collective: collecti
     expected = collective.expected(0, 2, 64)
     assert expected is not None
     bound = accuracy.error_bound(wire, collective, 2, expected)
-    # One rounding of each contribution, or of what is moved, is within it; a number that was left
-    # out of a sum, or one of the pattern in another's place, is not.
+    # One rounding of each contribution, or of each moved value, is within it; a number that was
+    # left out of a sum, or one of the pattern in another's place, is not.
     assert np.all(accuracy.ROUNDINGS[wire].relative * expected <= bound)
     missed = (
         expected - collectives.pattern(1, 64)[: len(expected)]

@@ -1,4 +1,4 @@
-"""Tests of the compression benchmark: its verdicts, its table, and what it compares with what."""
+"""Tests of the compression benchmark: its verdicts, its table, and its pairs of contenders."""
 
 import pytest
 

@@ -72,7 +72,9 @@ def test_four_priorities_are_urgent_near_the_input(buckets: int) -> None:
 
 
 def test_large_layers_do_not_share_levels() -> None:
-    """As in AlexNet: what is needed first overtakes what came first, layer by layer."""
+    """As in AlexNet: buckets that are needed first overtake those that were ready first, layer by
+    layer.
+    """
     plan = make_plan(infos(34, 614, 885, 1327, 884, 37752, 16781, 4097), PlanOptions("none"))
     by_layer = [bucket.priority for bucket in reversed(plan.buckets)]
     assert by_layer == [3, 3, 3, 3, 3, 2, 1, 0]

@@ -1,4 +1,4 @@
-"""Tests of the check of words: what it finds in pages and in code, and what it leaves alone."""
+"""Tests of the check of words: findings in pages and in code, and text that passes."""
 
 from pathlib import Path
 

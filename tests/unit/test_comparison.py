@@ -1,4 +1,4 @@
-"""The table and picture of `weft demo`, and what it refuses."""
+"""Tests of the table and picture of `weft demo`, and of its refusals."""
 
 import json
 import os

@@ -1,7 +1,7 @@
 """Tests that nothing in the source opens a descriptor that may be a standard stream's (0 to 2).
 
-In Rust, what opens one lies in a call of `Descriptor::make` or behind an `AboveStandardStreams`; in
-Python, in a `with AboveStandardStreams()`. What is opened only to be read within one call needs
+In Rust, code that opens one is in a call of `Descriptor::make` or behind an `AboveStandardStreams`;
+in Python, in a `with AboveStandardStreams()`. A file opened only to be read within one call needs
 neither: nothing can be written there.
 """
 
@@ -32,7 +32,7 @@ RUST_BY_CALLERS = {
     "crates/transport/src/fork.rs": "try_clone_to_owned",  # above_standard_streams
     "crates/flight/src/directory.rs": "OpenOptions::new",  # FlightRecorder::write
 }
-"""Functions that nobody calls but from within `Descriptor::make`, or with it open."""
+"""Functions that are called only from within `Descriptor::make`, or with it open."""
 RUST_APART = re.compile(r"tests?[/.]|testing|fuzz|models|bench")
 
 PYTHON_OPENS = re.compile(

@@ -1,4 +1,4 @@
-"""Tests of the rule for tensors of GPUs, and of what `weft doctor` and `weft plan` say of it."""
+"""Tests of the rule for tensors of GPUs, and of the advice of `weft doctor` and `weft plan`."""
 
 import json
 from pathlib import Path

@@ -20,7 +20,7 @@ several_nodes = pytest.mark.skipif(len(host_nodes()) < 2, reason="one NUMA node 
 
 
 def pages_by_node(address: int) -> dict[int, int]:
-    """How many pages of the mapping that begins at an address lie at each node."""
+    """The number of pages on each node of the mapping that begins at an address."""
     for line in Path("/proc/self/numa_maps").read_text().splitlines():
         if int(line.split()[0], 16) == address:
             return {int(node): int(pages) for node, pages in re.findall(r" N(\d+)=(\d+)", line)}

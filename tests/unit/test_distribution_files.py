@@ -1,4 +1,4 @@
-"""Tests of what the files of the two distributions say of each other."""
+"""Tests of the agreement of the two distributions' files."""
 
 import tomllib
 from pathlib import Path

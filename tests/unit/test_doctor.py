@@ -1,4 +1,4 @@
-"""Tests of what `weft doctor` advises: container, limits, clocks, pinning, other hosts."""
+"""Tests of the advice of `weft doctor`: container, limits, clocks, pinning, other hosts."""
 
 import json
 import socket

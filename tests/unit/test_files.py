@@ -168,7 +168,7 @@ except weft.Aborted as error:
 
 
 def run_rank(shared: Path) -> subprocess.CompletedProcess:
-    """A rank that writes what a rank can, all of it in the shared directory."""
+    """A rank that writes all files that a rank can, all of them in the shared directory."""
     defaults = {name: value for name, value in os.environ.items() if not name.startswith("WEFT_")}
     places = {"TMPDIR": str(shared), "XDG_CONFIG_HOME": str(shared), "WEFT_METRICS": f"{shared}/weft.prom"}
     return subprocess.run(

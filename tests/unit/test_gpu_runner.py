@@ -1,4 +1,4 @@
-"""Tests of what runs the tests on a GPU, without one."""
+"""Tests of the runner of the tests on a GPU, without one."""
 
 import ast
 import zipfile

@@ -1,4 +1,4 @@
-"""Tests of the log: silence by default, WEFT_LOG, what was chosen for a group, and failures."""
+"""Tests of the log: silence by default, WEFT_LOG, the choices for a group, and failures."""
 
 import logging
 import os

@@ -49,14 +49,14 @@ class KeepingStore:
 
 
 class Death:
-    """Ends what a rank is at, which then says no more."""
+    """Ends a rank's activity; it sends no more messages."""
 
     def __init__(self) -> None:
         self.cancelled = False
 
 
 def met(store: KeepingStore, size: int, order: Sequence[int] | None = None) -> int:
-    """The number of a meeting of all ranks, which come in this order."""
+    """Returns the number of a meeting of all ranks, which arrive in this order."""
     with ThreadPoolExecutor(size) as ranks:
         pending = []
         for rank in order or range(size):
@@ -68,7 +68,7 @@ def met(store: KeepingStore, size: int, order: Sequence[int] | None = None) -> i
 
 
 def die_while_meeting(store: KeepingStore, size: int, come: Sequence[int], said: Callable[[int], list[str]]) -> None:
-    """Some ranks come, say what they can, and die."""
+    """Some ranks arrive, publish their values, and die."""
     death = Death()
     opened = int(store.values.get("numbers", b"0")) + (0 in come)
     with ThreadPoolExecutor(size) as ranks:
@@ -119,7 +119,7 @@ def test_ranks_that_do_not_come_are_named(missing: Sequence[int], named: str, mo
     said = [f"2/{rank}" for rank in come if rank != 0] if 0 in come else []
 
     def monotonic() -> float:
-        """Nobody's time is over before all that come have said so."""
+        """No rank times out before all arriving ones have announced themselves."""
         return time.monotonic() if all(key in store.values for key in said) else 0.0
 
     with ThreadPoolExecutor(4) as ranks, monkeypatch.context() as patch:
@@ -127,7 +127,7 @@ def test_ranks_that_do_not_come_are_named(missing: Sequence[int], named: str, mo
         for number in [ranks.submit(agree_on_number, store, rank, 4, 0.3) for rank in come]:
             with pytest.raises(weft.Timeout, match=f"rendezvous timed out after 0.3 s, waiting for {named}"):
                 number.result(SOON_S)
-    # Who comes when it is over is not taken for one that was there.
+    # A rank that arrives after the end is not taken for a participant.
     with pytest.raises(weft.Timeout, match="whose last rendezvous here was over"):
         agree_on_number(store, 1, 4, 0.1)
     assert met(store, 4) == int(store.values["numbers"])

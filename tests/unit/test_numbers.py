@@ -20,7 +20,7 @@ NATIVE_MAX = (1 << 63) - 1
 
 
 def is_numeric(setting: config.Setting) -> bool:
-    """Whether texts of numbers are what it reads."""
+    """Whether it reads texts of numbers."""
     for text in ("1", "1M"):
         with contextlib.suppress(ValueError):
             value = setting.parse(text)
@@ -100,7 +100,7 @@ def test_options_take_only_numbers_that_can_be_used(name: str) -> None:
 
 
 def numbers(value: object) -> Iterator[float]:
-    """All numbers in what an option has read."""
+    """Returns all numbers in an option's value."""
     if isinstance(value, int | float):
         yield value
     elif isinstance(value, list | tuple):

@@ -1,4 +1,4 @@
-"""Tests of pictures: what is coloured, where legends lie, and that every format is written."""
+"""Tests of pictures: colours, places of legends, and every format."""
 
 import dataclasses
 from pathlib import Path

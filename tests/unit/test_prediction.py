@@ -80,7 +80,7 @@ def test_step_time_matches_computation_by_hand(items, operations, expected):
 
 def test_more_cores_are_slowed_less():
     items, operations = [Start(0), Compute(4.0), Wait(0)], [Operation(2.0, 1.0)]
-    # Half a core of four for 2 s takes an eighth from computation, and 2.25 s go on alone.
+    # Half a core of four for 2 s takes an eighth from computation, and 2.25 s continue alone.
     assert seconds(items, operations, 4.0) == (4.25, 0.0)
     # Of half a core communication gets a quarter: it takes 4 s, in which 2 s are computed.
     assert seconds(items, operations, 0.5) == (6.0, 0.0)

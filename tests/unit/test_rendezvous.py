@@ -156,7 +156,7 @@ def test_failure_before_meeting_is_reported_to_waiting_ranks(
         with pytest.raises((weft.Error, TypeError)):
             weft.init(failing, size, transport="loopback", timeout=20, **place, **settings)
 
-    # Rank 2 never comes; rank 0 would stay for it.
+    # Rank 2 never comes; rank 0 would wait for it.
     with ThreadPoolExecutor(2) as ranks:
         waiting = ranks.submit(come, 1 - failing, size, **place)
         started = time.monotonic()

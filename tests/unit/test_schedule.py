@@ -29,7 +29,7 @@ def one_shot(ranks: int) -> Schedule:
 
 
 def broadcast_from_scratch(chunks: int | list[Fraction]) -> Schedule:
-    """The root shows the vector in two parts, everybody copies it from there."""
+    """The root shows the vector in two parts, all ranks copy it from there."""
     builder = Builder("broadcast", ranks=2, chunks=chunks, root=1)
     shown = builder.add_scratch(builder.chunks)
     reader, root = builder.programs

@@ -136,7 +136,9 @@ def test_read_only_memory_is_not_written():
 
 
 class Unchanging:
-    """Memory that never changes; what is not `versioned` cannot say so, as JAX's arrays."""
+    """Memory that never changes; arrays that are not `versioned`, such as JAX's, cannot declare
+    it.
+    """
 
     def __init__(self, values, versioned):
         self.values = np.array(values)

@@ -106,7 +106,7 @@ def test_a_key_is_set_once() -> None:
 
 
 class CountingStore:
-    """A store as torch's are, that counts what it is asked for."""
+    """A store like torch's that counts its requests."""
 
     def __init__(self, *, extended: bool) -> None:
         self._values: dict[str, bytes] = {}

@@ -1,4 +1,6 @@
-"""Tests of conveniences where a machine refuses a look: they warn, and the job goes on."""
+"""Tests of conveniences where files of the machine are unreadable: they warn, and the job
+continues.
+"""
 
 import os
 import warnings

@@ -1,4 +1,4 @@
-"""Tests of `weft report`: what it recognizes, and that its page refers to nothing outside."""
+"""Tests of `weft report`: recognized files, and a page without outside references."""
 
 import base64
 import dataclasses

@@ -1,4 +1,4 @@
-"""Tests of measured windows: what is counted as computation."""
+"""Tests of measured windows: time that counts as computation."""
 
 from __future__ import annotations
 

@@ -95,16 +95,16 @@ class Emulated:
         return float(self._functions["processor_seconds"]())
 
     def engine_seconds(self, device: int, direction: int) -> float:
-        """How long a copy engine was busy, since `configure`."""
+        """Returns the busy time of a copy engine since `configure`."""
         return float(self._functions["engine_seconds"](device, direction))
 
     def delay(self, stream: int, seconds: float) -> None:
-        """Puts a kernel into a stream that takes so long."""
+        """Puts a kernel of this duration into a stream."""
         assert not self._functions["delay"](stream, seconds)
 
     @contextlib.contextmanager
     def held_up(self, stream: int, device: int = 0) -> Iterator[Callable[[], None]]:
-        """Lets a stream of a device wait from here on, until what the block is given is called."""
+        """Holds a stream of a device until the function that the block receives is called."""
         flags = Flags(self.driver, device)
         with self.driver.on(device):
             self.driver.wait_for_value(stream, flags.device_address(1), 1)
@@ -152,7 +152,7 @@ _CUDA = 2
 
 
 class EmulatedArray:
-    """A vector in a device's memory, which speaks DLPack; what writes it is put into `stream`."""
+    """A vector in a device's memory, which speaks DLPack; its writes are put into `stream`."""
 
     def __init__(
         self, driver: Driver, elements: int, dtype: Any = np.int32, *, device: int = 0, stream: int = 0

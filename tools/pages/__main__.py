@@ -9,7 +9,7 @@ from tools.pages import algorithms, commands, configuration, launchers, speedup,
 
 
 def main(directory: Path) -> None:
-    """Writes the pages, and what belongs to them."""
+    """Writes the pages, with their drawings."""
     for name, module in (("commands", commands), ("configuration", configuration), ("torch", torch)):
         (directory / "reference" / f"{name}.md").write_text(module.page(), encoding="utf-8")
     algorithms.write(directory / "explanation")

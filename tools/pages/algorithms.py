@@ -1,7 +1,7 @@
 """docs/explanation/algorithms.md and its drawings.
 
-What it says of an algorithm stands in the algorithm's own file in crates/algorithms; what it counts
-is counted by the verifier, and what it draws is simulated by the simulator.
+Its texts about an algorithm are in the algorithm's own file in crates/algorithms; its counts are
+the verifier's, and its drawings show the simulator's runs.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ wait; arrows are messages.
 
 
 def files() -> Iterator[tuple[str, str]]:
-    """The page and its drawings: paths below docs/explanation, and what they contain."""
+    """Returns the page and its drawings: paths below docs/explanation, with contents."""
     family = algorithms()
     for algorithm in family:
         yield f"{DRAWINGS}/{_file_name(algorithm)}", _drawing(algorithm)
@@ -180,7 +180,7 @@ def _wrapped(text: str) -> str:
 
 
 def _counts(algorithm: Algorithm) -> list[str]:
-    """A table of what the verifier counts."""
+    """Returns a table of the verifier's counts."""
     where = f", `{algorithm.full_name}` on hosts of {RANKS_OF_A_HOST}" if _for_units(algorithm) else ""
     heads = [f"P = {ranks}{where if ranks == COUNTED_RANKS[-1] else ''}" for ranks in COUNTED_RANKS]
     lines = [f"| memory | {' | '.join(heads)} |", "|---" * (len(heads) + 1) + "|"]

@@ -14,7 +14,7 @@ _AS_IT_IS = re.compile(r"(\||#|<|>|    |```|$)")
 
 
 def filled(page: str) -> str:
-    """The page with its paragraphs and items filled; everything else stays as it is."""
+    """The page with its paragraphs and items filled; everything else is unchanged."""
     lines: list[str] = []
     fences = 0
     paragraph: list[str] = []

@@ -18,7 +18,7 @@ LAUNCHERS = {
     "test_containers": ("command of the image", "namespaces like a container's, `/dev/shm` of 64 KiB"),
     "test_jupyter": ("notebook", "a Jupyter kernel"),
 }
-"""Files of tests/launchers: what they start, and where."""
+"""Files of tests/launchers: launchers, and the places where they start."""
 
 RECORD = Path(__file__).with_name("launchers.json")
 """The record of `make test-launchers RECORD=1`: by file, the number of passed tests and the

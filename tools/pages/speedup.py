@@ -38,7 +38,7 @@ class Speedup:
     Attributes:
         setting: Ranks and network.
         network: The model, with its number of parameters.
-        way: What averages the gradients.
+        way: The way of averaging gradients.
         times: The median; more than 1 is faster than Gloo.
         least: The lower end of the interval.
         most: The upper end.

@@ -1,1 +1,1 @@
-"""The documentation site: pages of docs/ and what they link to, built by `make site`."""
+"""The documentation site: pages of docs/ and linked files, built by `make site`."""

@@ -13,12 +13,12 @@ __all__ = ["SECTIONS", "Section", "navigation", "title"]
 
 @dataclass(frozen=True)
 class Section:
-    """Pages that lie together in the navigation.
+    """Pages that are together in the navigation.
 
     Attributes:
-        title: What readers see.
+        title: The displayed title.
         pages: Paths below docs/, in reading order. Those that do not exist are left out.
-        folder: Where further pages come from: those of this folder that no section names, by path.
+        folder: The folder of further pages: those that no section names, by path.
         sections: Sections within this one, behind its pages.
     """
 

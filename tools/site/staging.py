@@ -47,7 +47,7 @@ def loaded_from_elsewhere(site: Path) -> Iterator[str]:
 
 
 def _relinked(text: str, page: Path, root: Path, wanted: Callable[[Path], object]) -> str:
-    """A page with its links out of docs/ led to the copies; `wanted` is given what to copy."""
+    """A page with its links out of docs/ led to the copies; `wanted` receives the files to copy."""
 
     def replaced(link: re.Match[str]) -> str:
         target = link["target"]
@@ -98,6 +98,6 @@ def _within_site(path: Path, root: Path, destination: Path) -> str:
 
 
 def _outside_fences(text: str, change: Callable[[str], str]) -> str:
-    """A page with a change made to what is not in fenced blocks of code."""
+    """Returns a page with a change applied outside fenced blocks of code."""
     parts = re.split(r"(^```.*?^```$)", text, flags=re.MULTILINE | re.DOTALL)
     return "".join(part if part.startswith("```") else change(part) for part in parts)

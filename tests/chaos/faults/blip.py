@@ -19,7 +19,7 @@ RETRIES_OFTEN = tuple(map(int, os.uname().release.split("-")[0].split(".")[:2]))
 
 
 class Blip(Fault):
-    """The network goes away and comes back: that costs time and nothing else."""
+    """The network fails for a moment: that costs time and nothing else."""
 
     name = "blip"
     about = "a line is cut and restored within peer_timeout: nobody fails, no message and no result is lost"
@@ -34,7 +34,7 @@ class Blip(Fault):
         return {"peer_timeout_s": peer_timeout_s, "timeout_s": 60.0, "forks": source.random() < 0.1}
 
     def carry_out(self, trial: Trial) -> None:
-        """Cuts, mends, and lets the work come to its end."""
+        """Cuts, mends, and lets the work end."""
         if not trial.begin():
             return
         host, how = draw_line(trial)

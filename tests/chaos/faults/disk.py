@@ -15,7 +15,7 @@ class FullDisk(Fault):
     needs_root = True
 
     def carry_out(self, trial: Trial) -> None:
-        """Kills, and awaits what a kill must bring."""
+        """Kills, and awaits the errors of a kill."""
         disk = trial.stage.disk
         written = {"flight_dir": str(disk), "metrics": f"{disk}/weft.prom"}
         trial.stage.fill_disk(full=False)

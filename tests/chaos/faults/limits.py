@@ -48,8 +48,8 @@ class _Limit(Fault):
                 trial.complain(f"rank {victim.number} panicked: {words}")
         else:
             trial.expect_errors([victim], _ERRORS, due)
-        # Who cannot even come to the meeting is waited for; nobody else is. Rank 0, which serves
-        # the store, may be the first whose time is over.
+        # Only a rank that cannot even reach the meeting is waited for. Rank 0, which serves the
+        # store, may be the first to time out.
         trial.expect_errors(others, (*_ERRORS, "Timeout"), due, lambda _: [victim.number, 0])
         waited_for = (
             f"waiting for rank {victim.number}",
@@ -65,7 +65,7 @@ class _Limit(Fault):
 
 
 def _waits_for_store(process: RankProcess) -> bool:
-    """Whether a rank came when rank 0 had failed: for all it knows, the store may still come."""
+    """Whether a rank arrived after rank 0's failure: to it, the store may only be late."""
     failed = process.failed()
     return failed is not None and failed["kind"] == "Timeout" and "waiting for rank 0's store" in failed["text"]
 
@@ -78,7 +78,7 @@ class DescriptorLimit(_Limit):
     what = "descriptors"
 
     def left(self, trial: Trial) -> int:
-        """From none to what a group needs."""
+        """From none to the number that a group needs."""
         return trial.draw.randint(0, 24)
 
 

@@ -25,7 +25,7 @@ class SlowLine(Fault):
         return {"peer_timeout_s": 3.0, "timeout_s": 120.0, "forks": source.random() < 0.1}
 
     def carry_out(self, trial: Trial) -> None:
-        """Slows down, waits, speeds up, and lets the work come to its end."""
+        """Slows down, waits, speeds up, and lets the work end."""
         if not trial.begin():
             return
         host = trial.draw.choice(sorted({process.host for process in trial.processes}))

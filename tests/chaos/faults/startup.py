@@ -21,7 +21,7 @@ class StartUp(Fault):
     share = 20
 
     def settings(self, source: random.Random) -> dict[str, Any]:
-        """A meeting has a short deadline: who is missing is missed then."""
+        """A meeting has a short deadline, at which missing ranks are reported."""
         return {"timeout_s": source.uniform(1.5, 3.0), "forks": False}
 
     def carry_out(self, trial: Trial) -> None:

@@ -11,7 +11,7 @@ from faults.fault import Fault
 
 
 class Stop(Fault):
-    """A rank hangs, and goes on when the others have given up."""
+    """A rank hangs, and continues when the others have given up."""
 
     name = "stop"
     about = "SIGSTOP of a rank: the others time out within 1 s of their deadline; then all meet again"

@@ -27,7 +27,7 @@ class _Training(Fault):
         return {"delay_s": source.uniform(0, RUNNING_S_MAX)}
 
     def carry_out(self, trial: Trial) -> None:
-        """Strikes, awaits the error, asks what the survivors have, and lets them go on."""
+        """Strikes, awaits the error, checks the survivors' state, and lets them continue."""
         trial.start("training")
         if not trial.await_event(trial.processes, "ready", None, START_DEADLINE_S):
             return

@@ -38,7 +38,7 @@ class Vanish(Fault):
         trial.afterwards(trial.processes)
 
     def expect(self, trial: Trial, line: tuple[int, str], due: float) -> None:
-        """Nobody can speak across the line: all name ranks on its other side."""
+        """No message crosses the line: all ranks name ranks on its other side."""
         trial.expect_errors(trial.processes, ("PeerLost",), due, lambda p: beyond(trial, p, line[0]))
 
 

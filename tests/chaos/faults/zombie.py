@@ -1,4 +1,4 @@
-"""SIGSTOP of a rank, which is given up and runs again beside the new group of the others."""
+"""SIGSTOP of a rank, which is given up and then runs while the others have a new group."""
 
 import random
 import signal
@@ -28,7 +28,7 @@ class Zombie(Fault):
         return {"ranks": source.randint(3, 6), "timeout_s": 1.0}
 
     def carry_out(self, trial: Trial) -> None:
-        """Stops, perhaps cuts, lets the others meet, and continues the victim beside them."""
+        """Stops, perhaps cuts, lets the others meet, and continues the victim meanwhile."""
         cuts = trial.draw.choice((0, 1, trial.plan.ranks))
         if not trial.begin(timeout_s=MEETING_S, deadline_s=None if cuts else trial.plan.timeout_s):
             return
