@@ -239,7 +239,7 @@ def main() -> int:
     parser.add_argument("--connections", type=int, default=10_000, help="of the flood (default: %(default)s)")
     parser.add_argument("--rate", type=float, default=500.0, help="of the flood, a second (default: %(default)s)")
     parser.add_argument("--cost-max", type=float, help="fail if a flood costs more, in %% of a step without")
-    parser.add_argument("--json", type=Path, help="a file for what came of everything")
+    parser.add_argument("--json", type=Path, help="a file for all outcomes")
     arguments = parser.parse_args()
     result = assault(arguments.only, arguments.connections, arguments.rate)
     if arguments.json:

@@ -73,7 +73,7 @@ def _arguments() -> argparse.Namespace:
         "--where", type=lambda text: text.split(","), default=["one", "hosts"], help="one, hosts (default: one,hosts)"
     )
     parser.add_argument("--seed", type=int, default=0, help="of each kind's first trial (default: %(default)s)")
-    parser.add_argument("--json", type=Path, help="a file for what came of every trial")
+    parser.add_argument("--json", type=Path, help="a file for the outcomes of all trials")
     parser.add_argument("--verbose", action="store_true", help="a line for every trial")
     return parser.parse_args()
 

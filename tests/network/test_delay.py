@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from emulated_hosts import hosts_command, printed, python, run_hosts
 
-# Rank 1 times single bytes there and back, then both ways carry bytes that nobody could guess, at
-# the same time, and each rank reports the data sent and received.
+# Rank 1 times single bytes there and back, then both ways carry random bytes, at the same time, and
+# each rank reports the data sent and received.
 EXCHANGE = """
 import hashlib, os, random, socket, threading, time
 

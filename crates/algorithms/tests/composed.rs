@@ -223,8 +223,8 @@ proptest! {
     }
 }
 
-/// Simulators build single ranks of large groups: that must not take more than what the rank itself
-/// does.
+/// Simulators build single ranks of large groups: that must not take longer than the rank itself
+/// needs.
 #[test]
 fn one_rank_of_a_hundred_thousand() {
     let topology = Topology::hosts(&hosts(100_000, 8));
@@ -275,8 +275,8 @@ fn check_textbook(selection: &Selection, asked: &ScheduleRequest<'_>, even: bool
     let steps = u64::from(report.latency_steps);
     if even {
         assert_eq!((sent, read), (textbook.sent, textbook.read), "{name}");
-        // Ranks that read each other's memory say at last that they are done: that passes beside
-        // the first rounds of what follows.
+        // Ranks that read each other's memory say at last that they are done: that overlaps with
+        // the first rounds of the next part.
         let overlap = ["slice-reduce", "mapped"];
         let overlaps = overlap.iter().any(|part| selection.name().contains(part));
         assert!(

@@ -46,7 +46,7 @@ fn every_algorithm_is_documented() {
     assert_eq!(documented, registered.iter().map(String::as_str).collect());
 }
 
-/// The page's table says of every algorithm what its formulas do.
+/// The page's table agrees with every algorithm's formulas.
 #[test]
 fn the_page_has_the_formulas() {
     for algorithm in registry() {

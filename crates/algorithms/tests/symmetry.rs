@@ -7,8 +7,7 @@ use family::{collectives, flat, programs, request};
 use weft_algorithms::{MemoryClass, Parts, ScheduleRequest, Shifts, Symmetry, Topology, family};
 use weft_schedule::{Buffer, Grid, Rank, Schedule, Slice, Step};
 
-/// A slice without the numbers of its chunks: whose, which buffer, which share of the message in
-/// billionths.
+/// A slice without the numbers of its chunks: rank, buffer, and share of the message in billionths.
 type SliceShape = (Rank, &'static str, Option<Rank>, Option<u32>, u64);
 
 /// A step without the numbers of chunks.
@@ -72,7 +71,7 @@ fn outline(program: &Schedule, rename: &dyn Fn(Rank) -> Rank) -> Vec<Outline> {
     outlines
 }
 
-/// Leaves out what is due to rounding.
+/// Removes differences due to rounding.
 fn round(outline: &mut Outline) {
     let shapes: Vec<&mut SliceShape> = match outline {
         Outline::Copy(dsts, src) => dsts.iter_mut().chain([src]).collect(),

@@ -1,7 +1,6 @@
 //! The table of the textbook: the cost of every algorithm according to its source.
 //!
-//! That the verifier counts the same is checked where it counts: `verified.rs`, and `composed.rs`
-//! for what has parts.
+//! `verified.rs`, and `composed.rs` for compositions, check that the verifier counts the same.
 
 mod family;
 
@@ -83,7 +82,7 @@ fn table() {
 /// Ranks of each host.
 const HOSTS: [&[u32]; 5] = [&[2, 2], &[4, 4, 4], &[8; 4], &[4; 16], &[3, 2, 2]];
 
-/// In ordinary memory, by hosts. Where these differ in size, steps and what is sent most are
+/// In ordinary memory, by hosts. Where these differ in size, steps and the most bytes sent are
 /// bounds.
 #[test]
 fn table_of_composed_algorithms() {

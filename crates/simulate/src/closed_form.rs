@@ -85,7 +85,7 @@ pub fn closed_form(machine: &Machine, job: &Job<'_>) -> Result<f64, SimulationEr
     if tile.crossings > 0.0 {
         tile.chain += (1.0 - tile.crossings).max(0.0) * figures.latency_between();
     }
-    // Nothing comes behind which the last copy could hide.
+    // No later work could hide the last copy.
     tile.chain += last.hidden;
     let paced = (tile.chain + figures.credit()) / f64::from(job.tiles_in_flight);
     let pace = tile.thread.max(tile.wire).max(paced);

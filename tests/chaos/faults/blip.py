@@ -22,7 +22,7 @@ class Blip(Fault):
     """The network fails for a moment: that costs time and nothing else."""
 
     name = "blip"
-    about = "a line is cut and restored within peer_timeout: nobody fails, no message and no result is lost"
+    about = "a line is cut and restored within peer_timeout: no rank fails, no message and no result is lost"
     share = 12
     one_host = False
     needs_root = True

@@ -15,7 +15,7 @@ class SlowLine(Fault):
     """A host's line has a small part of its rate for a while."""
 
     name = "slow-line"
-    about = "a line becomes a hundred times slower, and quick again: nobody fails, nothing is lost"
+    about = "a line becomes a hundred times slower, and fast again: no rank fails, nothing is lost"
     share = 8
     one_host = False
     needs_root = True

@@ -220,8 +220,7 @@ impl Algorithm {
 pub struct InsideComponent {
     /// Its name among an algorithm's components.
     pub name: &'static str,
-    /// The algorithm by which contributions come together at the owners, if the collective
-    /// combines.
+    /// The algorithm that brings contributions to the owners, if the collective combines.
     pub(crate) inward: Option<&'static Algorithm>,
     /// The algorithm by which results spread from the owners, if all ranks get them.
     pub(crate) outward: Option<&'static Algorithm>,

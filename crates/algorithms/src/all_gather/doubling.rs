@@ -60,7 +60,7 @@ fn most_blocks(p: u64) -> u64 {
         return 0;
     }
     let (lower, upper) = (p.div_ceil(2), p / 2);
-    // What a rank sends within its half does not depend on who faces it from the other one.
+    // A rank's sends within its half do not depend on its partner in the other one.
     let first = |half: u64| {
         std::iter::successors(Some(half), |n| Some(n.div_ceil(2)))
             .take_while(|n| *n > 1)

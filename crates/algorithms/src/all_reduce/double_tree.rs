@@ -7,7 +7,7 @@
 //! the order of the tree.
 //!
 //! One rank may be another's child in the one tree and its parent in the other, so each half has
-//! its own place in the receive buffer; what comes down a tree uses the place of the opposite
+//! its own place in the receive buffer; downward data of a tree use the place of the opposite
 //! direction.
 
 use weft_schedule::{Grid, Schedule};

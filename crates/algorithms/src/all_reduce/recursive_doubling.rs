@@ -55,9 +55,9 @@ impl Folding {
         }
     }
 
-    /// Whether what a rank too many hands over can reach another one through all rounds, each of
-    /// which changes one bit of the position: the positions of their neighbours are each other's
-    /// complements.
+    /// Whether the contribution of a surplus rank can reach another surplus rank through all
+    /// rounds, each of which changes one bit of the position: the positions of their neighbours are
+    /// each other's complements.
     fn folds_in_turn(self) -> bool {
         2 * self.too_many > 1 << self.count
     }
@@ -117,8 +117,8 @@ fn formula(request: &ScheduleRequest) -> Formula {
     let rounds = Folding::of(request.ranks);
     let folds = u32::from(rounds.too_many > 0);
     let total = (request.ranks - rounds.too_many) * rounds.count + 2 * rounds.too_many;
-    // Unless there are many, no chain of signals begins with what one hands over and ends with what
-    // another gets.
+    // Unless there are many, no chain of signals begins with a surplus rank's contribution and ends
+    // with another's result.
     Formula::sum(
         FLOOR_LOG + folds + u32::from(rounds.folds_in_turn()),
         FLOOR_LOG + folds,
@@ -167,7 +167,7 @@ fn build(request: &ScheduleRequest) -> Schedule {
     b.build()
 }
 
-/// Combines what came from a peer with this rank's partial result, the lower rank's first.
+/// Combines a peer's partial result with this rank's, the lower rank's first.
 fn combine(b: &mut ProgramBuilder, peer: Rank, receive: Area, last: bool) {
     let vector = b.everything();
     let own = b.output(vector.clone());

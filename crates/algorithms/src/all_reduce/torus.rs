@@ -120,7 +120,7 @@ fn cost(request: &ScheduleRequest) -> Cost {
         [along_row, along_column].map(|messages| crossing::of(request, messages));
     let rounds = rows.max(columns) - 1;
     let others = |ranks: u32| f64::from(ranks - 1) / f64::from(ranks) / 2.0;
-    // What passes along rows and along columns in these rounds, of both halves.
+    // The data along rows and along columns in these rounds, of both halves.
     let phase = |in_row: f64, in_column: f64| Phase {
         crossing: (along_row * in_row + along_column * in_column) / f64::from(rounds),
         ..Phase::exchange(rounds, 2, (in_row + in_column) / f64::from(2 * rounds))

@@ -63,7 +63,7 @@ fn build(request: &ScheduleRequest) -> Schedule {
     });
     b.reduce_final(vec![b.output(own.clone())], srcs);
 
-    // Every peer's contribution has come, so every peer has entered.
+    // Every peer's contribution has arrived, so every peer has entered.
     let peers = b.peers().into_iter();
     let dsts = peers.map(|peer| b.destination(peer, results, own.clone()));
     b.copy(dsts.collect(), b.output(own));

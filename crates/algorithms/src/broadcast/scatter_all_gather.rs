@@ -2,7 +2,7 @@
 //! a ring all-gather of its blocks.
 //!
 //! No rank sends more than twice the message, however many ranks there are. A block leaves a rank
-//! only after it has come there, so nothing is overwritten before it was handed on.
+//! only after it has arrived there, so nothing is overwritten before it was forwarded.
 
 use weft_schedule::{Grid, Schedule};
 

@@ -1,10 +1,10 @@
 //! Collectives in three phases: inside the units of the topology, among owners in different units,
 //! and inside again.
 //!
-//! In every unit each share of the message has one owner. Inside a unit, contributions come
-//! together at the owners; the owners of one share, one of each unit, carry out the collective
-//! among themselves; and inside, results spread from them. What happens among the owners may be
-//! done in the same way over the next level of units.
+//! In every unit each share of the message has one owner. Inside a unit, contributions are combined
+//! at the owners; the owners of one share, one of each unit, carry out the collective among
+//! themselves; and inside, results spread from them. The exchange among the owners may be composed
+//! in the same way over the next level of units.
 //!
 //! Units need not be equal. Where each rank of a unit owns a slice, units of 3 and of 5 ranks have
 //! cuts at thirds and at fifths: every segment between two cuts has one owner in each unit. A rank
@@ -99,7 +99,7 @@ pub(crate) struct HierarchyLevel<'a> {
 /// A phase inside units, before or after the owners' exchange.
 struct InsidePhase {
     own: Option<Schedule>,
-    /// One rank's program for each size of units, for what is the same on all ranks.
+    /// One rank's program for each size of units, for facts that are the same on all ranks.
     of_sizes: Vec<Schedule>,
 }
 
@@ -197,7 +197,7 @@ impl<'a> HierarchyLevel<'a> {
         }
     }
 
-    /// Where the entries of what follows begin.
+    /// The first entry of the next phase.
     pub(crate) fn end(&self) -> Offset {
         let inside = self.outward_at().behind(&self.outward);
         let among = match &self.middle {
@@ -211,8 +211,8 @@ impl<'a> HierarchyLevel<'a> {
         }
     }
 
-    /// The programs of the three phases. `sums` is the scratch entry for what a unit's leader has
-    /// combined, if that has to be kept apart from its own vector.
+    /// The programs of the three phases. `sums` is the scratch entry for the sums of a unit's
+    /// leader, if they must be separate from its own vector.
     pub(crate) fn phases(&self, cuts: &Cuts, sums: Option<u32>) -> [Vec<Step>; 3] {
         let kept = match (self.collective, sums) {
             (Collective::Reduce { root }, Some(entry))
@@ -297,7 +297,7 @@ impl<'a> HierarchyLevel<'a> {
         self.at.behind(&self.inward)
     }
 
-    /// Where a segment's entries begin. Its owners share no pair of ranks with what happens inside
+    /// Where a segment's entries begin. Its owners share no pair of ranks with the phases inside
     /// units, so receive entries serve both. A rank's segments follow each other, and take
     /// different places.
     fn middle_at(&self, segment: usize) -> Offset {
@@ -326,7 +326,7 @@ impl Offset {
     }
 }
 
-/// The memory that parts run on. What a unit's leader combines for another rank's sake is no user
+/// The memory that parts run on. Sums that a unit's leader makes for another rank are not in user
 /// memory, which peers could reach.
 pub(crate) fn memory(request: &ScheduleRequest) -> MemoryClass {
     match request.collective {

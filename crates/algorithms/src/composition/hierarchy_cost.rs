@@ -1,9 +1,9 @@
 //! Cost of a collective in phases: the costs of its components, each at its share of the message.
 //!
 //! Inside a unit, ranks differ: a leader sends where others receive, and units differ in size.
-//! There are few ranks in a unit, so what each of them moves is counted in the components'
-//! programs; per figure, the rank that moves most in all phases together gives the figures of every
-//! phase. Rounds are those of the largest unit.
+//! There are few ranks in a unit, so each rank's traffic is counted in the components' programs;
+//! per figure, the rank that moves most in all phases together gives the figures of every phase.
+//! Rounds are those of the largest unit.
 
 use weft_schedule::{Rank, Schedule};
 
@@ -15,7 +15,7 @@ use crate::cost::{Cost, Phase};
 use crate::patterns::units::Units;
 use crate::{Algorithm, ScheduleRequest, Sizes, Topology};
 
-/// The cost of what [`hierarchy::build`](crate::composition::hierarchy::build) makes.
+/// The cost of the programs of [`hierarchy::build`](crate::composition::hierarchy::build).
 pub(crate) fn cost(request: &ScheduleRequest, scheme: Scheme) -> Cost {
     match request.parts {
         [] => panic!("a composed {} needs components", request.collective),

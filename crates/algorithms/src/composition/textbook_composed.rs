@@ -2,11 +2,11 @@
 //!
 //! [Note: Dimensions] In units of a ranks, of which there are h, a message of n: the inside of
 //! units costs what its component costs for a ranks and n. Where every rank owns a slice (Cho et
-//! al. 2019: "dimensions"), each then takes part in what is between units for h ranks and n / a;
-//! where a leader owns everything (Jia et al. 2018), only leaders do, for h ranks and n. Steps add
-//! up, and so does what all ranks send. With units of several sizes all ranks wait for the largest,
-//! and slices differ in size: the formulas give what all ranks send together, and bound steps and
-//! what one of them sends.
+//! al. 2019: "dimensions"), each then takes part in the exchange between units for h ranks and n /
+//! a; where a leader owns everything (Jia et al. 2018), only leaders do, for h ranks and n. Steps
+//! add up, and so do the bytes that all ranks send. With units of several sizes all ranks wait for
+//! the largest, and slices differ in size: the formulas give the bytes of all ranks together, and
+//! bound steps and the bytes of one of them.
 
 use weft_schedule::Share;
 

@@ -1,4 +1,4 @@
-//! Costs of algorithms: phases, formulas, and what the literature says.
+//! Costs of algorithms: phases, formulas, and the figures of the literature.
 
 pub(crate) mod expression;
 pub(crate) mod formula;

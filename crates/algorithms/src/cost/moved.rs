@@ -25,8 +25,8 @@ impl Moved {
         }
     }
 
-    /// By the ranks of a component's programs. What is copied from the input to the output is
-    /// already there.
+    /// By the ranks of a component's programs. Copies from the input to the output are already
+    /// there.
     pub(crate) fn by_rank(programs: &[Schedule]) -> Vec<Self> {
         let mut moved = vec![Moved::default(); programs.len()];
         for program in programs {

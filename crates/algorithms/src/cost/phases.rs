@@ -5,20 +5,19 @@ use crate::ScheduleRequest;
 /// Equal rounds.
 ///
 /// A *share* is a part of the whole message. Every figure is that of the rank for which it is
-/// greatest over the whole operation, so that the sums over all phases are what the verifier
-/// counts; a root and its leaves may thus stand in one phase. Shares that vary from round to round
-/// are averages.
+/// greatest over the whole operation, so that the sums over all phases equal the verifier's counts;
+/// a root and its leaves may thus stand in one phase. Shares that vary from round to round are
+/// averages.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct Phase {
     /// Latency steps: signals, one waited for after the other.
     pub rounds: u32,
-    /// Messages that a rank sends per round. What it writes to its peers' mapped memory counts as
-    /// well.
+    /// Messages that a rank sends per round. Writes to its peers' mapped memory count as well.
     pub messages: u32,
     /// The share that one of these messages carries.
     pub share: f64,
-    /// The share that a rank receives per round. Links carry both directions at once, so what
-    /// matters is the greater of this and [`Phase::sent`].
+    /// The share that a rank receives per round. Links carry both directions at the same time, so
+    /// the greater of this and [`Phase::sent`] matters.
     pub received: f64,
     /// The share that passes the border of an outermost unit of the topology (a host, say) per
     /// round, sent or read by all its ranks together: of the unit for which that is most, in the
@@ -59,7 +58,7 @@ impl Phase {
             .collect()
     }
 
-    /// This phase and another one at once, in the rounds of this one; there are as many of the
+    /// This phase together with another one, in the rounds of this one; there are as many of the
     /// other.
     pub(crate) fn along_with(&self, other: &Phase) -> Phase {
         let messages = self.messages + other.messages;

@@ -23,7 +23,7 @@ impl ScheduleRequest<'_> {
         self.memory == MemoryClass::Symmetric
     }
 
-    /// This share where what comes from peers is staged, none where it is not.
+    /// This share where data from peers are staged, none where they are not.
     pub(crate) fn staged<T: Default>(&self, share: T) -> T {
         if self.symmetric() {
             T::default()

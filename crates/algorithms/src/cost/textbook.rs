@@ -6,7 +6,7 @@
 //! with symmetric memory a rank may first have to wait for the signal that its peer has entered.
 //!
 //! The figures are those of the algorithm's [`Formula`](crate::Formula). The tests compare them
-//! with what the verifier counts, and print the table of all of them.
+//! with the verifier's counts, and print the table of all of them.
 
 use weft_schedule::Share;
 

@@ -11,8 +11,8 @@ use crate::{MemoryClass, ScheduleRequest};
 
 /// An entry of temporary memory.
 ///
-/// In one as wide as the message chunk 0 lies at the start. In a narrower one it is the chunk that
-/// [`Area::starting_at`] says, or else whichever a slice begins with.
+/// An area as wide as the message begins with chunk 0. A narrower one begins with the chunk given
+/// to [`Area::starting_at`], or else with the first chunk of each slice.
 #[derive(Clone, Copy)]
 pub(crate) struct Area {
     entry: u32,
@@ -20,7 +20,7 @@ pub(crate) struct Area {
 }
 
 impl Area {
-    /// The same entry, where this chunk lies at the start.
+    /// The same entry, beginning with this chunk.
     pub(crate) fn starting_at(self, chunk: u32) -> Area {
         Area {
             base: Some(chunk),
@@ -118,7 +118,7 @@ impl ProgramBuilder {
             .collect()
     }
 
-    /// All other ranks in the order in which their [`ProgramBuilder::peers`] come to this one.
+    /// All other ranks in the order in which their [`ProgramBuilder::peers`] reach this one.
     pub(crate) fn sources(&self) -> Vec<Rank> {
         (1..self.ranks())
             .map(|distance| self.before(distance))
@@ -174,7 +174,7 @@ impl ProgramBuilder {
         }
     }
 
-    /// Adds what [`ProgramBuilder::deliver`] and [`ProgramBuilder::accept`] stage in: `width`
+    /// Adds the staging area of [`ProgramBuilder::deliver`] and [`ProgramBuilder::accept`]: `width`
     /// chunks of a receive buffer, or nothing where peers write into the output itself.
     pub(crate) fn add_staging(&mut self, width: u32) -> Option<Area> {
         (!self.symmetric()).then(|| self.add_receive_buffer(width))
@@ -248,7 +248,7 @@ impl ProgramBuilder {
         self.signal(to);
     }
 
-    /// Takes what a peer delivers to be `chunks` of this rank's output.
+    /// Accepts a peer's data for `chunks` of this rank's output.
     pub(crate) fn accept(&mut self, from: Rank, staging: Option<Area>, chunks: Range<u32>) {
         self.wait(from);
         if let Some(area) = staging {

@@ -85,8 +85,8 @@ pub(crate) fn interleave(programs: Vec<Vec<Step>>) -> Vec<Step> {
 /// most.
 ///
 /// Every rank must have both programs, the same on all but for names, with signals that are awaited
-/// in later rounds, except those that come first; and no pair of ranks may have signals in both. So
-/// no rank waits forever, and no chain of signals gets longer than in the longer program alone.
+/// in later rounds, except the first ones; and no pair of ranks may have signals in both. So no
+/// rank waits forever, and no chain of signals gets longer than in the longer program alone.
 pub(crate) fn side_by_side(one: Vec<Step>, other: Vec<Step>) -> Vec<Step> {
     in_turns([rounds(one), rounds(other)].map(Vec::into_iter))
 }

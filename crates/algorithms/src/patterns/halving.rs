@@ -177,7 +177,7 @@ fn crossings(
 
 /// The longest chain of signals of a recursive halving or doubling: ⌈log2 p⌉, or one less up to
 /// 81/64 of a power of two (counted in the test). Where few ranks take part in the last division,
-/// those who wait for it are not waited for in the one above: they are the last of their halves,
+/// no rank waits in the one above for those that wait in it: they are the last of their halves,
 /// which face ranks that have two partners.
 pub(crate) fn steps(ranks: u32) -> u32 {
     let floor_log = ranks.ilog2();
@@ -188,8 +188,8 @@ pub(crate) fn steps(ranks: u32) -> u32 {
 mod tests {
     use super::{divisions, steps};
 
-    /// By the recursion on the two halves: when a rank has everything, it has its own half's and, a
-    /// step later, what it waits for.
+    /// By the recursion on the two halves: a rank has everything when it has its own half's blocks
+    /// and, a step later, those that it waits for.
     fn chain(ranks: u32) -> Vec<u32> {
         if ranks == 1 {
             return vec![0];

@@ -76,8 +76,8 @@ impl RailCounts {
     }
 }
 
-/// The cost of two phases in which ranks do different things. In a phase that does not take place,
-/// nothing is sent; what is copied and combined there counts in the other one.
+/// The cost of two phases with different work of ranks. In a phase that does not take place,
+/// nothing is sent; its copies and reductions count in the other one.
 pub(crate) fn two_phases(
     request: &ScheduleRequest,
     takes_place: [bool; 2],

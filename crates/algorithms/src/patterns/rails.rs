@@ -1,7 +1,7 @@
 //! Units of a topology for programs that are written for them: the exchanges between ranks of
 //! different units.
 //!
-//! Rank m of a unit meets rank m of every other one, so every rank carries its part of what passes
+//! Rank m of a unit meets rank m of every other one, so every rank carries its part of the data
 //! between units (a "rail"). In a smaller unit, ranks meet several: rank m modulo their number.
 //! Where no unit is known, every rank is one of its own.
 
@@ -99,7 +99,7 @@ pub(crate) fn runs(unit: &[Rank]) -> impl Iterator<Item = Range<Rank>> {
 }
 
 /// Temporary memory for the blocks of any unit: an entry for each run of consecutive ranks, so one
-/// where ranks were given out host by host.
+/// where ranks are numbered host by host.
 pub(crate) struct UnitArea(Vec<Area>);
 
 impl UnitArea {

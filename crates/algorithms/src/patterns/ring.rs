@@ -63,9 +63,9 @@ impl ReceiveWindow {
 
 /// Brings every rank's block to all ranks, once each rank has sent its own to the next one.
 ///
-/// In step k rank r takes block r - 1 - k from rank r - 1 and passes it on, unless it has come all
-/// the way round. `window`, of which these are the last steps, is where the blocks land; there each
-/// is forwarded and copied out in one pass. A block that arrives in the output itself is forwarded
+/// In step k rank r takes block r - 1 - k from rank r - 1 and forwards it, unless it has been all
+/// the way round. Blocks are put into `window`, of which these are the last steps, and each is
+/// forwarded and copied out in one pass. A block that arrives in the output itself is forwarded
 /// from there.
 pub(crate) fn pass_around(b: &mut ProgramBuilder, window: Option<&ReceiveWindow>) {
     let (left, right) = (b.before(1), b.after(1));

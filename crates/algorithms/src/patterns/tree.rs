@@ -7,8 +7,8 @@ use crate::cost::expression::{CEIL_LOG, FLOOR_LOG};
 use crate::cost::formula::Rounds;
 use crate::patterns::crossing;
 
-/// The binomial tree over all ranks, counted from the root: the parent of a rank is what remains
-/// when its lowest bit is cleared.
+/// The binomial tree over all ranks, counted from the root: the parent of a rank is its number with
+/// the lowest bit cleared.
 #[derive(Clone, Copy)]
 pub(crate) struct Binomial {
     pub(crate) ranks: u32,

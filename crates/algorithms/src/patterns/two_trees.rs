@@ -70,9 +70,9 @@ impl Halves {
         below.map(|node| node.map(|node| self.rank(node)))
     }
 
-    /// The trees in the order in which a rank is to go up: first the one in which it is a leaf,
-    /// which has nothing to wait for. Downwards, where a leaf has nothing to hand on, the order is
-    /// the other way round. The root keeps the order of who is a leaf of both.
+    /// The trees in the order of a rank's upward steps: first the one in which it is a leaf, which
+    /// has nothing to wait for. Downwards, where a leaf has nothing to forward, the order is
+    /// reversed. The root uses the order of a leaf of both.
     pub(crate) fn upwards(self, rank: Rank) -> [u32; 2] {
         let inner_of_second = self.root != Some(rank) && self.children(1, rank) != [None, None];
         let inner = u32::from(inner_of_second);
@@ -108,7 +108,7 @@ impl Halves {
     }
 }
 
-/// Combines a half of the message with what comes from below in its tree and sends it up, or
+/// Combines a half of the message with the data from below in its tree and sends it up, or
 /// completes it at the top. Sums go to `partial`, or to the output if there is none.
 pub(crate) fn go_up(
     b: &mut ProgramBuilder,

@@ -3,9 +3,9 @@
 //!
 //! Symmetric memory: each rank writes its slice of the result into the root's output.
 //!
-//! Ordinary memory: each rank first copies what the others will read to its scratch memory, where
-//! its slice of the result appears too; the root collects the slices. A rank ends when all have
-//! signalled that they have read.
+//! Ordinary memory: each rank first copies the slices that the others will read to its scratch
+//! memory, where its slice of the result appears too; the root collects the slices. A rank ends
+//! when all have signalled that they have read.
 
 use weft_schedule::{Grid, Schedule};
 

@@ -18,7 +18,7 @@ pub enum Sizes {
 ///
 /// Invariants: `rank` and the root, if any, are below `ranks`; `collective` is the one that the
 /// algorithm is registered for; `sizes` is [`Sizes::Equal`] unless the algorithm supports per-rank
-/// sizes; `topology` is one of `ranks` ranks; `parts` are what the algorithm takes.
+/// sizes; `topology` is one of `ranks` ranks; `parts` are those of the algorithm.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ScheduleRequest<'a> {
     /// The collective to perform.
@@ -41,8 +41,8 @@ impl ScheduleRequest<'_> {
     /// The root of a rooted collective.
     ///
     /// # Panics
-    /// If the collective has no root, against the invariant that an algorithm is asked only for its
-    /// own collective.
+    /// If the collective has no root, against the invariant that an algorithm is called only for
+    /// its own collective.
     pub(crate) fn root(&self) -> Rank {
         let root = self.collective.root();
         root.unwrap_or_else(|| panic!("{} has no root", self.collective))

@@ -53,7 +53,7 @@ fn cost(request: &ScheduleRequest) -> Cost {
             inside,
         ]
     };
-    // What a member gets counts inside: all have copied their block then.
+    // A member's block counts inside: all have copied their block then.
     let member = Phase {
         received: share,
         copied: share,

@@ -255,7 +255,7 @@ impl Selection {
         tops(self.algorithm.collective).find(|top| *last == Part::Algorithm(top.name))
     }
 
-    /// Asks the algorithm, with what it sees of the topology.
+    /// Calls the algorithm with its view of the topology.
     pub(crate) fn asked<T>(
         &self,
         request: &ScheduleRequest,

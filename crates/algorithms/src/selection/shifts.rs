@@ -1,4 +1,4 @@
-//! Symmetry of ranks: ranks whose programs are equal up to renaming, for the simulation of few
+//! Symmetry of ranks: ranks whose programs are equal up to renaming, for the simulation of a few
 //! ranks in place of all.
 
 use crate::{InsideComponent, Parts, ScheduleRequest, Selection, Symmetry};
