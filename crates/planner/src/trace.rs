@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 use weft_schedule::{Rank, Schedule, Slice, Step, print};
-use weft_simulate::{Activity, TraceSpan};
+use weft_simulate::{SpanKind, TraceSpan};
 
 /// Something that took time.
 #[derive(Clone, PartialEq, Debug, Serialize)]
@@ -63,17 +63,17 @@ fn kind(event: &TraceSpan, step: Option<&Step>, hosts: &[u32]) -> &'static str {
     let host = |rank: Rank| hosts.get(rank as usize);
     let of_peer = |slice: &Slice| slice.rank != event.rank && host(slice.rank) == host(event.rank);
     match event.what {
-        Activity::Copy => match step {
+        SpanKind::Copy => match step {
             Some(Step::Copy { src, .. }) if of_peer(src) => "read",
             Some(Step::Copy { dsts, .. }) if dsts.iter().any(of_peer) => "put",
             _ => "copy",
         },
-        Activity::Reduce => "reduce",
-        Activity::Send => "send",
-        Activity::Transfer => "transfer",
-        Activity::Signal => "signal",
-        Activity::Receive => "receive",
-        Activity::Wait => "wait",
+        SpanKind::Reduce => "reduce",
+        SpanKind::Send => "send",
+        SpanKind::Transfer => "transfer",
+        SpanKind::Signal => "signal",
+        SpanKind::Receive => "receive",
+        SpanKind::Wait => "wait",
     }
 }
 

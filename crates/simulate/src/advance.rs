@@ -3,8 +3,8 @@
 use crate::event_queue::Event;
 use crate::program::{Action, NO_SIGNAL, SimulatedInstruction};
 use crate::simulation::Simulation;
-use crate::thread::{Doing, Note, SimulatedMessage, SimulatedTile, ThreadPhase, flag_value};
-use crate::trace::Activity;
+use crate::thread::{Activity, Note, SimulatedMessage, SimulatedTile, ThreadPhase, flag_value};
+use crate::trace::SpanKind;
 
 /// Puts of up to this many bytes are copied and sent at the end of the thread's pass, as in the TCP
 /// transport.
@@ -25,7 +25,7 @@ impl Simulation<'_> {
     pub(crate) fn advance(&mut self, rank: u32) {
         let thread = &mut self.threads[rank as usize];
         thread.runnable = false;
-        if thread.doing != Doing::Nothing {
+        if thread.activity != Activity::Idle {
             return;
         }
         if thread.phase == ThreadPhase::Asleep {
@@ -56,7 +56,7 @@ impl Simulation<'_> {
             let link = self.network.link(self.is_loopback(pair));
             let overhead = if rides { 0.0 } else { link.receive_overhead_s };
             let seconds = overhead + bytes * link.receive_s_per_byte;
-            self.work(rank, Doing::TakeIn(message), seconds, 0.0);
+            self.work(rank, Activity::Receive(message), seconds, 0.0);
             return true;
         }
         self.start_tiles(rank);
@@ -120,7 +120,7 @@ impl Simulation<'_> {
         let step_s = self.machine.host.step_s;
         match instruction.action {
             Action::Work { seconds, traffic } => {
-                self.work(rank, Doing::Instruction, seconds, traffic);
+                self.work(rank, Activity::Instruction, seconds, traffic);
                 InstructionOutcome::Busy
             }
             Action::Wait { from, id } => {
@@ -141,7 +141,7 @@ impl Simulation<'_> {
                 InstructionOutcome::Blocked
             }
             Action::Signal { .. } => {
-                self.work(rank, Doing::Instruction, step_s, 0.0);
+                self.work(rank, Activity::Instruction, step_s, 0.0);
                 InstructionOutcome::Busy
             }
             Action::Put { to, bytes, .. } => {
@@ -155,7 +155,7 @@ impl Simulation<'_> {
                     }
                     seconds += link.send_overhead_s + bytes * link.send_s_per_byte;
                 }
-                self.work(rank, Doing::Instruction, seconds, 0.0);
+                self.work(rank, Activity::Instruction, seconds, 0.0);
                 InstructionOutcome::Busy
             }
         }
@@ -184,7 +184,7 @@ impl Simulation<'_> {
                     id => Note::Flag(flag_value(index, id)),
                 };
                 if bytes > COPIED_BYTES_MAX {
-                    self.trace_thread(rank, Activity::Send, pairs + to, origin);
+                    self.trace_thread(rank, SpanKind::Send, pairs + to, origin);
                     self.send_queued(rank, pairs + to);
                     let message = self.message(pairs + to, note, bytes, origin);
                     self.hand_over(message);
@@ -238,7 +238,7 @@ impl Simulation<'_> {
             let link = self.network.link(self.is_loopback(pair));
             let overhead = if rides { 0.0 } else { link.send_overhead_s };
             let seconds = overhead + bytes * link.send_s_per_byte;
-            self.work(rank, Doing::Send(message), seconds, 0.0);
+            self.work(rank, Activity::Send(message), seconds, 0.0);
             return true;
         }
         // The caller waits until the last credits have been sent.
@@ -255,9 +255,9 @@ impl Simulation<'_> {
     }
 
     /// Keeps the thread busy for this many seconds, or more if it must share a resource.
-    fn work(&mut self, rank: u32, doing: Doing, seconds: f64, traffic: f64) {
+    fn work(&mut self, rank: u32, activity: Activity, seconds: f64, traffic: f64) {
         let thread = &mut self.threads[rank as usize];
-        thread.doing = doing;
+        thread.activity = activity;
         thread.since = self.now;
         let seconds = seconds * thread.slowdown;
         let owner = self.pairs.len() as u32 + rank;
@@ -275,20 +275,20 @@ impl Simulation<'_> {
 
     /// A thread has finished its activity, or begins.
     pub(crate) fn work_ended(&mut self, rank: u32) {
-        let doing = std::mem::replace(&mut self.threads[rank as usize].doing, Doing::Nothing);
-        match doing {
-            Doing::Elsewhere | Doing::Nothing => {}
-            Doing::Instruction => self.instruction_ended(rank),
-            Doing::TakeIn(message) => {
+        let activity = std::mem::replace(&mut self.threads[rank as usize].activity, Activity::Idle);
+        match activity {
+            Activity::BeforeCall | Activity::Idle => {}
+            Activity::Instruction => self.instruction_ended(rank),
+            Activity::Receive(message) => {
                 let SimulatedMessage { pair, origin, .. } = self.messages[message as usize];
                 if let Some(mirror) = self.pairs[pair as usize].mirror {
-                    self.trace_thread(rank, Activity::Receive, mirror, origin);
+                    self.trace_thread(rank, SpanKind::Receive, mirror, origin);
                 }
                 self.take_note(message);
             }
-            Doing::Send(message) => {
+            Activity::Send(message) => {
                 let SimulatedMessage { pair, origin, .. } = self.messages[message as usize];
-                self.trace_thread(rank, Activity::Send, pair, origin);
+                self.trace_thread(rank, SpanKind::Send, pair, origin);
                 let last = &mut self.pairs[pair as usize].queued;
                 if *last == Some(message) {
                     *last = None;

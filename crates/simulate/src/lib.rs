@@ -109,4 +109,4 @@ pub use error::SimulationError;
 pub use job::{Job, ProgramSource};
 pub use machine::{Host, Machine, NetworkLink, Straggler, Switch, Variation};
 pub use simulation::{Mode, SimulationOptions, SimulationResult, SimulationSymmetry, simulate};
-pub use trace::{Activity, TraceSpan};
+pub use trace::{SpanKind, TraceSpan};

@@ -4,7 +4,7 @@ use crate::event_queue::Event;
 use crate::network::MessagePath;
 use crate::simulation::Simulation;
 use crate::thread::{MessageId, Note, PairId, SimulatedMessage, tile_of};
-use crate::trace::Activity;
+use crate::trace::SpanKind;
 
 impl Simulation<'_> {
     /// Sends something without bytes.
@@ -156,9 +156,9 @@ impl Simulation<'_> {
         // Credits belong to no step, and are of no interest.
         if origin.is_some() {
             let what = if bytes > 0.0 {
-                Activity::Transfer
+                SpanKind::Transfer
             } else {
-                Activity::Signal
+                SpanKind::Signal
             };
             self.trace_transfer(what, pair, start, origin);
         }

@@ -25,11 +25,11 @@ pub(crate) enum ThreadPhase {
 
 /// The activity that takes the thread's time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Doing {
+pub(crate) enum Activity {
     /// It has not made the call yet.
-    Elsewhere,
-    Nothing,
-    TakeIn(MessageId),
+    BeforeCall,
+    Idle,
+    Receive(MessageId),
     Instruction,
     Send(MessageId),
 }
@@ -50,7 +50,7 @@ pub(crate) struct Thread {
     pub(crate) slowdown: f64,
     pub(crate) processor: Option<Processor>,
     pub(crate) phase: ThreadPhase,
-    pub(crate) doing: Doing,
+    pub(crate) activity: Activity,
     /// Since when.
     pub(crate) since: f64,
     /// Whether anything was done in this pass.
@@ -76,7 +76,7 @@ impl Thread {
             slowdown,
             processor: None,
             phase: ThreadPhase::Asleep,
-            doing: Doing::Elsewhere,
+            activity: Activity::BeforeCall,
             since: 0.0,
             progressed: false,
             runnable: false,

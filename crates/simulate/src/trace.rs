@@ -6,7 +6,7 @@ use weft_schedule::Rank;
 /// The activity of a span.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Activity {
+pub enum SpanKind {
     /// The rank's thread copies.
     Copy,
     /// The rank's thread reduces.
@@ -32,7 +32,7 @@ pub struct TraceSpan {
     /// carries several.
     pub step: Option<u32>,
     /// The activity.
-    pub what: Activity,
+    pub what: SpanKind,
     /// When it began, in seconds.
     pub start: f64,
     /// When it ended, in seconds.

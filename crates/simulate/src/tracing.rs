@@ -2,7 +2,7 @@
 
 use crate::simulation::Simulation;
 use crate::thread::PairId;
-use crate::trace::{Activity, TraceSpan};
+use crate::trace::{SpanKind, TraceSpan};
 
 /// Recording of events.
 impl Simulation<'_> {
@@ -11,7 +11,7 @@ impl Simulation<'_> {
         self.write(TraceSpan {
             rank: self.orbits.rank(rank),
             step: Some(step),
-            what: Activity::Wait,
+            what: SpanKind::Wait,
             start,
             end,
             peer: Some(peer),
@@ -22,8 +22,8 @@ impl Simulation<'_> {
     pub(crate) fn trace_work(&mut self, rank: u32, tile: u64, step: u32) {
         let thread = &self.threads[rank as usize];
         let what = match thread.program.reductions.binary_search(&step) {
-            Ok(_) => Activity::Reduce,
-            Err(_) => Activity::Copy,
+            Ok(_) => SpanKind::Reduce,
+            Err(_) => SpanKind::Copy,
         };
         self.write(TraceSpan {
             rank: self.orbits.rank(rank),
@@ -39,11 +39,11 @@ impl Simulation<'_> {
     pub(crate) fn trace_thread(
         &mut self,
         rank: u32,
-        what: Activity,
+        what: SpanKind,
         pair: PairId,
         origin: Option<(u64, u32)>,
     ) {
-        let own = what == Activity::Send;
+        let own = what == SpanKind::Send;
         self.write(TraceSpan {
             rank: self.orbits.rank(rank),
             step: origin.filter(|_| own).map(|(_, step)| step),
@@ -57,7 +57,7 @@ impl Simulation<'_> {
 
     pub(crate) fn trace_transfer(
         &mut self,
-        what: Activity,
+        what: SpanKind,
         pair: PairId,
         start: f64,
         origin: Option<(u64, u32)>,

@@ -3,8 +3,8 @@
 use weft_algorithms::{MemoryClass, ScheduleRequest, Sizes, select};
 use weft_schedule::{Buffer, Collective, Encoding, Grid, Rank, Schedule, Slice, Step, TileLimits};
 use weft_simulate::{
-    Activity, Host, Job, Machine, NetworkLink, ProgramSource, SimulationError, SimulationOptions,
-    SimulationResult, Straggler, Switch, TraceSpan, simulate,
+    Host, Job, Machine, NetworkLink, ProgramSource, SimulationError, SimulationOptions,
+    SimulationResult, SpanKind, Straggler, Switch, TraceSpan, simulate,
 };
 
 const BYTES: u64 = 1_000_000;
@@ -359,10 +359,10 @@ fn slot_is_reused_after_readers_credit() {
         simulated.trace.iter().find(found).unwrap()
     };
     // The second tile has a slot of its own, the third needs that of the first.
-    let ended = find(1, Activity::Copy, 0).end;
-    assert!(find(0, Activity::Send, 1).start < ended);
+    let ended = find(1, SpanKind::Copy, 0).end;
+    assert!(find(0, SpanKind::Send, 1).start < ended);
     let credit = ended + 2e-3 + 1e-3 + 3e-3;
-    assert!((find(0, Activity::Send, 2).start - credit).abs() < 1e-12);
+    assert!((find(0, SpanKind::Send, 2).start - credit).abs() < 1e-12);
 }
 
 #[test]
