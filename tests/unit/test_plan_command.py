@@ -136,7 +136,7 @@ def test_list(capsys: pytest.CaptureFixture[str]) -> None:
         ("binomial --collective reduce --root 4", "root=4: from 0 to 3"),
         ("ring --collective sum", 'collective="sum": one of all-reduce, reduce'),
         ("ring --rank 4", "rank=4: from 0 to 3"),
-        ("ring --sizes per-rank", "all-reduce ring knows blocks of equal size only"),
+        ("ring --sizes per-rank", "all-reduce ring supports blocks of equal size only"),
         ("slice-reduce --memory symmetric --hosts 2", "symmetric memory is shared by the ranks of one host"),
         ("--list --collective sum", "--collective sum: one of all-reduce, reduce"),
     ],

@@ -69,7 +69,7 @@ fn invalid_calls_are_refused() {
         ),
         (
             json!({"sizes": "per-rank"}),
-            "sizes=\"per-rank\": all-reduce ring knows blocks of equal size only",
+            "sizes=\"per-rank\": all-reduce ring supports blocks of equal size only",
         ),
         (
             json!({"count": 1}),

@@ -45,7 +45,7 @@ pub enum Refusal {
     EqualSizes,
     /// Contributions are combined in another order than that of ranks, or by several reductions.
     RankOrder,
-    /// A schedule says itself how elements travel.
+    /// A schedule defines its own encodings.
     WireFormat,
     /// Tiles of a single element do not fit: see [`weft_schedule::TileLimits::fits`].
     TemporaryMemory,
@@ -57,12 +57,12 @@ impl fmt::Display for Refusal {
             Refusal::SymmetricMemory => "needs symmetric memory on every rank, all on one host",
             Refusal::OneHost => "needs all ranks on one host",
             Refusal::MappedUnits => "needs ranks that share memory in every innermost unit",
-            Refusal::EqualSizes => "knows blocks of equal size only",
+            Refusal::EqualSizes => "supports blocks of equal size only",
             Refusal::RankOrder => {
-                "does not combine all contributions of an element in rank order at once"
+                "does not combine all contributions of an element in one reduction in rank order"
             }
             Refusal::WireFormat => {
-                "says itself how elements travel: a wire format is for weft's own algorithms"
+                "defines its own encodings: a wire format is for weft's own algorithms"
             }
             Refusal::TemporaryMemory => "needs more temporary memory than a tile has",
         })

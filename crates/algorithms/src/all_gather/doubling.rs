@@ -17,7 +17,7 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
     summary: "neighbours exchange blocks, then pairs, then fours ...; few steps and bytes, any transport",
     about: About {
         how: "Two neighbours exchange their blocks, two neighbouring pairs exchange theirs, and so on: opposite \
-              ranks of two groups exchange what the groups have. Where a group has one rank more than the \
+              ranks of two groups exchange the groups' blocks. Where a group has one rank more than the \
               other, one of the other's ranks sends twice; up to 81/64 of a power of two that costs no step.",
         wins: "Small and medium messages on many ranks.",
         source: "Thakur, Rabenseifner and Gropp, \"Optimization of collective communication operations in \

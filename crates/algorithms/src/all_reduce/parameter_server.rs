@@ -27,8 +27,7 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
         how: "Some ranks are servers, each for a shard. Every rank pushes each shard to its server, which \
               combines them in one pass in the order of ranks and sends the result back. \
               `parameter-server(k)` has k servers, spread over the units of the topology; without a number \
-              each innermost unit has one. Every rank of an all-reduce contributes, so servers stand apart \
-              from the other ranks only in what they do besides: a server has a vector of its own as well. \
+              each innermost unit has one. Every rank of an all-reduce contributes, so servers differ from the other ranks only by their additional work: a server has a vector of its own as well. \
               With a shard on every rank it is `two-shot`.",
         wins: "Where few ranks have much faster links than the others.",
         source: "Li et al., \"Scaling distributed machine learning with the parameter server\", 2014",

@@ -27,7 +27,7 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
               r − 1 − k to rank r + 1; in the first P − 1 steps it is a partial sum to which the receiver \
               adds its own block, then it is a result. Every rank talks to two others only. Up to eight ranks each \
               block has its own place in the receive buffer, used twice: the second time it carries the block's \
-              result, which was computed from what lay there before. More ranks use eight places in turn, and \
+              result, which was computed from the former content. More ranks use eight places in turn, and \
               a rank notifies its neighbour when four of them are free.",
         wins: "Large messages over a network on few ranks: fewest bytes, no link is shared.",
         source: "Patarasuk and Yuan, \"Bandwidth optimal all-reduce algorithms for clusters of workstations\", \

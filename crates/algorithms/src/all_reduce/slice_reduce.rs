@@ -24,8 +24,7 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
     about: About {
         how: "Rank r reduces slice r of all ranks in a single pass over their memory. With symmetric memory it \
               writes the result into all outputs in the same pass, between two rounds of signals: each byte \
-              is read once and written once. With ordinary memory each rank first copies what the others \
-              will read (all but its own slice) to its scratch memory, and copies the results from there \
+              is read once and written once. With ordinary memory each rank first copies all slices but its own, which the others will read, to its scratch memory, and copies the results from there \
               at the end.",
         wins: "All but the smallest messages on one host.",
         source: "",

@@ -13,8 +13,8 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
     collective: "gather",
     summary: "every rank sends its block to the root; one step, any transport",
     about: About {
-        how: "Every rank sends its block to the root. With symmetric memory they write into the root's output, \
-              all at once.",
+        how: "Every rank sends its block to the root. With symmetric memory they write into the root's output, all \
+              in one step.",
         wins: "Large blocks; with a size per rank.",
         source: "",
         quote: "all to one",

@@ -15,9 +15,9 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
     collective: "reduce",
     summary: "along a binomial tree; fewest steps, any transport",
     about: About {
-        how: "The binomial tree over ranks counted from the root: the parent of a position is what remains when \
-              its lowest bit is cleared. Each inner rank waits for its subtrees and combines them in one \
-              pass with its own vector. Outputs of other ranks than the root stay as they are.",
+        how: "The binomial tree over ranks counted from the root: the parent of a position is the position with the \
+              lowest bit cleared. Each inner rank waits for its subtrees and combines them in one \
+              pass with its own vector. Outputs of other ranks than the root are not changed.",
         wins: "Small and medium messages on any transport.",
         source: "Chan, Heimlich, Purkayastha and van de Geijn, \"Collective communication: theory, practice, \
               and experience\", 2007",

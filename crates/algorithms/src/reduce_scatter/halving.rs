@@ -15,10 +15,11 @@ use crate::{About, Algorithm, Costs, Formula, Requirements, ScheduleRequest, Sym
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
     name: "halving",
     collective: "reduce-scatter",
-    summary: "halves of the ranks exchange what each other needs, then quarters ...; few steps and bytes, any transport",
+    summary: "halves of the ranks exchange the blocks of each other, then quarters ...; few steps and bytes, any \
+              transport",
     about: About {
-        how: "The ranks are divided into two halves; each sends what the other half needs to its opposite there \
-              and reduces what comes; the same within the half. Where a half has one rank more, that rank \
+        how: "The ranks are divided into two halves; each rank sends the other half's blocks to its partner there \
+              and reduces the received ones; then the same within each half. Where a half has one rank more, that rank \
               sends to one that has a partner already; up to 81/64 of a power of two that costs no step.",
         wins: "Small and medium messages on many ranks.",
         source: "Thakur, Rabenseifner and Gropp, \"Optimization of collective communication operations in \

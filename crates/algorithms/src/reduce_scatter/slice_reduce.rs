@@ -18,7 +18,7 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
     summary: "each rank reduces its block straight from its peers' memory; for one host",
     about: About {
         how: "Rank r reduces block r straight from its peers' inputs (symmetric memory), or from their scratch \
-              memory, where they show what others read.",
+              memory, to which they copy the blocks of others.",
         wins: "All but the smallest messages on one host.",
         source: "",
         quote: "one look at all",

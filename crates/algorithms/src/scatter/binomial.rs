@@ -17,8 +17,8 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
     collective: "scatter",
     summary: "blocks are handed down a tree; few messages, any transport, for small blocks",
     about: About {
-        how: "The blocks of all ranks below a rank in a tree, which are its neighbours, come to it as one \
-              message; it hands on all but its own out of the receive buffer. Equal counts.",
+        how: "The blocks of all ranks below a rank in a tree, which are its neighbours, reach it as one message; it \
+              forwards all but its own out of the receive buffer. Equal counts.",
         wins: "Small blocks on many ranks.",
         source: "Chan, Heimlich, Purkayastha and van de Geijn, \"Collective communication: theory, \
               practice, and experience\", 2007",

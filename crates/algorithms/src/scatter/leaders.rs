@@ -13,7 +13,7 @@ use crate::{About, Algorithm, Cost, Costs, Requirements, ScheduleRequest, Symmet
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
     name: "leaders",
     collective: "scatter",
-    summary: "the root sends each unit's leader one message, which hands the blocks on; fewest messages between units",
+    summary: "the root sends each unit's leader one message, which forwards the blocks; fewest messages between units",
     about: About {
         how: "The root sends the leader of each unit (a host, say) the blocks of the unit's ranks, one message \
               where these are consecutive, and the leader sends every rank its own. The root leads its own \

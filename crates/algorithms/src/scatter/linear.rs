@@ -16,8 +16,8 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
     collective: "scatter",
     summary: "the root sends every rank its block; one step, any transport",
     about: About {
-        how: "The root sends every rank its block. With symmetric memory they read from the root's input, all \
-              at once.",
+        how: "The root sends every rank its block. With symmetric memory they read from the root's input, all in one \
+              step.",
         wins: "Large blocks; with a size per rank.",
         source: "",
         quote: "one to all; with symmetric memory all look at one",
