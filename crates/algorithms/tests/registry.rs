@@ -22,7 +22,7 @@ fn names_are_unique_and_found() {
 }
 
 #[test]
-fn every_algorithm_is_documented() {
+fn every_algorithm_has_texts_and_formulas() {
     for algorithm in registry() {
         let about = algorithm.about;
         assert!(
