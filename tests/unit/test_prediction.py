@@ -195,7 +195,7 @@ def _random_cluster(generator: random.Random) -> Cluster:
 
 
 def _bound_s(cluster: Cluster, exchange: Exchange) -> float:
-    """What no algorithm beats: the bytes that must leave some host, and one message between hosts."""
+    """Returns a lower bound: the bytes that must leave some host, and one message between hosts."""
     if exchange.nbytes == 0:
         return 0.0
     crossing = {"all-reduce": 2, "all-gather": 1, "all-to-all": cluster.ranks_per_host}[exchange.collective]
