@@ -132,7 +132,7 @@ def test_page_of_commands_is_current() -> None:
 
 def test_first_day_finds_the_first_page_s_commands() -> None:
     commands, files = first_day.first_job((ROOT / "docs/index.md").read_text())
-    assert [command.split()[0] for command in commands] == ["python3", ".", "pip", "torchrun"]
+    assert [command.split()[0] for command in commands] == ["python3", ".", "pip", "pip", "torchrun"]
     assert list(files) == ["train.py"]
 
 
