@@ -14,9 +14,10 @@ import pytest
 import weft
 from weft import _weft, config
 from weft.cli import main, parser
+from weft.diagnosis.findings import Finding
 from weft.drawing import lanes
 from weft.quantities import parse_sizes, show_bytes
-from weft_lab import console
+from weft_lab import console, record
 from weft_lab.bench import (
     accuracy,
     collectives,
@@ -31,6 +32,7 @@ from weft_lab.bench import (
     table,
 )
 from weft_lab.bench.rows import BenchRow
+from weft_lab.web_report import gather
 
 
 @pytest.mark.parametrize(
@@ -76,6 +78,17 @@ def test_rows_can_be_read_again(tmp_path: Path) -> None:
     path = tmp_path / "rows.json"
     rows.write(path, [ROW])
     assert rows.read(path) == [ROW]
+
+
+def test_record_has_rows_command_and_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/somebody")
+    found = [Finding("profiles", None, "/home/somebody/.cache/weft/profiles: none")]
+    record.write(tmp_path / "record.json", ["weft", "bench", f"{Path.cwd()}/run.json"], [ROW], found)
+    written = json.loads((tmp_path / "record.json").read_text())
+    assert written["command"] == "weft bench run.json" and written["processor"]
+    assert written["machine"] == [{**found[0]._asdict(), "text": "~/.cache/weft/profiles: none"}]
+    assert written["rows"] == [dataclasses.asdict(ROW)]
+    assert gather([tmp_path / "record.json"]).benches == [("record.json", [ROW])]
 
 
 def test_summary_is_of_the_rounds() -> None:

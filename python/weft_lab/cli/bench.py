@@ -11,7 +11,7 @@ from weft.output import files
 from weft.processes.local_ranks import RanksError
 from weft.processes.ports import free_ports
 from weft.quantities import show_bytes
-from weft_lab import console
+from weft_lab import console, record
 from weft_lab.bench import collectives, elements, launch, one_sided, peers, pipeline, rows, stages, table
 from weft_lab.bench.coordinator import BenchCoordinator
 from weft_lab.bench.peers.install import install
@@ -89,6 +89,7 @@ examples:
   weft bench allreduce -b 8 -e 64M --place both --peers openmpi,mpich
   weft bench allgather -m 1K:1M -i 200 -x 20 --csv
   weft bench all-reduce --ranks 2 --floors
+  weft bench all-reduce --ranks 2,4 --peers gloo --record one-host.json
   weft bench --install-peers
   weft bench all-reduce --ranks 2 --memory ordinary,symmetric --peers openmpi,intel-mpi
   weft bench all-reduce --through torch --ranks 2,4 --sizes 4:64M --peers gloo
@@ -121,6 +122,9 @@ def _run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         rows.write(arguments.json, found)
         print(f"rows: {arguments.json}", file=about)
+    if arguments.record:
+        record.write(arguments.record, ["weft", *sys.argv[1:]], found)
+        print(f"record, to send: {arguments.record}", file=about)
     if arguments.plot:
         from weft_lab.bench import plot
 

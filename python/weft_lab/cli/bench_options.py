@@ -61,6 +61,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--json", type=values.output_file(values.DATA), metavar="FILE", help="write the rows as JSON (.json)"
     )
+    parser.add_argument(
+        "--record",
+        type=values.output_file(values.DATA),
+        metavar="FILE",
+        help="write one file to send: rows, command, and what `weft doctor` finds here (.json)",
+    )
     add_plot(parser)
     parser.add_argument(
         "--stages",

@@ -12,7 +12,7 @@ from weft.errors import ArgumentError
 from weft.output import files
 
 DESCRIPTION = """\
-Makes one HTML file of the rows that `weft bench --json` wrote, of flight records (files, or directories of them; see
+Makes one HTML file of what `weft bench --json` or --record wrote, of flight records (files, or directories of them; see
 `weft trace`), and of training reports: json.dumps(model.report().to_dict()). The kind of each file is recognized by its
 content. The page contains its pictures and style, runs no script, and works without a network.
 """

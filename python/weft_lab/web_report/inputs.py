@@ -10,12 +10,14 @@ from typing import Any
 
 from weft.errors import ArgumentError
 from weft.tracing import Job, jobs, read
+from weft_lab import record
 from weft_lab.bench.rows import BenchRow
 
 __all__ = ["ReportInputs", "gather"]
 
 _EXPECTED = (
-    "expected rows of `weft bench --json`, flight records, or a training report (json.dumps(model.report().to_dict()))"
+    "expected what `weft bench --json` or --record wrote, flight records, or a training report "
+    "(json.dumps(model.report().to_dict()))"
 )
 
 
@@ -43,6 +45,8 @@ def gather(paths: Sequence[Path]) -> ReportInputs:
             raise ArgumentError(f"{path} cannot be read as JSON: {error}") from None
         if _are_rows(value):
             found.benches.append((path.name, _rows(path, value)))
+        elif isinstance(value, dict) and value.get("kind") == record.KIND:
+            found.benches.append((path.name, _rows(path, value["rows"])))
         elif isinstance(value, dict) and "weft" in value:
             records.append(read(path))
         elif isinstance(value, dict) and {"plan", "buckets", "steps"} <= set(value):
