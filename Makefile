@@ -143,7 +143,7 @@ $(FIRST_DAY)/usr/bin/python3: | system-packages-wheels
 	mkdir -p $(FIRST_DAY)
 	debootstrap --variant=minbase --include=python3-venv,ca-certificates bookworm $(FIRST_DAY) >/dev/null
 
-first-day: $(VENV)/.dependencies $(FIRST_DAY)/usr/bin/python3 ## a system with nothing but Python does what the site's first page prints, with the wheel of build/dist: under two minutes without torch's download (root)
+first-day: $(VENV)/.dependencies $(FIRST_DAY)/usr/bin/python3 ## a system with nothing but Python does what the site's first page prints, with the wheel of build/dist, and records it in build/first-day: under two minutes without torch's download (root)
 	unshare --mount --pid --fork --kill-child $(BIN)/python tests/packages/first_day.py $(FIRST_DAY)
 
 test-torch-2.11: wheel ## the torch tests with the oldest torch that weft supports, in build/venv-torch-2.11

@@ -136,6 +136,15 @@ def test_first_day_finds_the_first_page_s_commands() -> None:
     assert list(files) == ["train.py"]
 
 
+def test_first_day_records_the_time_of_each_command() -> None:
+    record = first_day.recorded("0.1 s: . env/bin/activate\nrank 0 of 2: loss 1.0\n4.5 s: torchrun train.py\n")
+    assert record["steps"] == [
+        {"command": ". env/bin/activate", "seconds": 0.1},
+        {"command": "torchrun train.py", "seconds": 4.5},
+    ]
+    assert "rank 0 of 2: loss 1.0" in record["output"]
+
+
 def test_table_of_launchers_is_current() -> None:
     page = (ROOT / "docs/launchers/README.md").read_text()
     assert page == launchers.page(page), "run `make docs`"
