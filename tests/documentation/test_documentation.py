@@ -21,7 +21,7 @@ import first_day
 import pytest
 from example_ranks import run_example
 
-from tools.pages import algorithms, commands, launchers, speedup
+from tools.pages import algorithms, commands, figures, launchers, speedup
 from weft import errors
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -154,6 +154,27 @@ def test_table_of_launchers_is_current() -> None:
 
 def test_chart_of_training_is_current() -> None:
     assert (ROOT / "docs/assets/training.svg").read_text() == speedup.drawing(speedup.recorded()), "run `make docs`"
+
+
+def test_figures_are_current() -> None:
+    assert (ROOT / "docs/reference/figures.md").read_text() == figures.page(), "run `make docs`"
+    for path, root in figures.SUMMARIES.items():
+        page = (ROOT / path).read_text()
+        assert page.count("<!-- table: make docs -->\n\n| setting |") == 1, path
+        assert page == figures.with_summary(page, root), f"{path}: run `make docs`"
+
+
+def test_every_table_of_figures_has_its_record() -> None:
+    page = (ROOT / "docs/reference/figures.md").read_text()
+    tables = re.findall(r"(?:^\|[^\n]*\n)+(.*?)(?=^\||^## |\Z)", page, re.MULTILINE | re.DOTALL)
+    assert len(tables) >= 7
+    for behind in tables:
+        assert re.search(r"^Record: \[[\w-]+\]\(\.\./\.\./benches/runs/", behind, re.MULTILINE), behind
+    for path in figures.SUMMARIES:
+        rows = re.search(r"<!-- table: make docs -->\n\n.*\n.*\n((?:\|.*\n)+)", (ROOT / path).read_text())
+        assert rows
+        for row in rows[1].splitlines():
+            assert not re.search(r"\d\.\d\d", row) or "benches/runs/" in row, row
 
 
 def test_page_and_drawings_of_algorithms_are_current() -> None:

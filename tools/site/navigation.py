@@ -43,12 +43,14 @@ SECTIONS = (
     Section(
         "How-to guides",
         (
+            "how-to/choosing.md",
             "how-to/training.md",
             "how-to/frameworks.md",
             "how-to/compression.md",
             "how-to/wire.md",
             "how-to/recovery.md",
             "how-to/performance.md",
+            "how-to/measuring.md",
             "how-to/tuning.md",
             "how-to/one-sided.md",
             "how-to/parameter-server.md",
@@ -56,6 +58,7 @@ SECTIONS = (
             "how-to/tracing.md",
             "how-to/operations.md",
             "how-to/rdma.md",
+            "how-to/questions.md",
         ),
         "how-to",
         (
@@ -82,6 +85,7 @@ SECTIONS = (
             "reference/commands.md",
             "reference/configuration.md",
             "reference/errors.md",
+            "reference/figures.md",
             "reference/torch.md",
             "reference/one-sided.md",
             "reference/glossary.md",
