@@ -145,6 +145,13 @@ def test_first_day_records_the_time_of_each_command() -> None:
     assert "rank 0 of 2: loss 1.0" in record["output"]
 
 
+@pytest.mark.parametrize("framework", ["Lightning", "Accelerate", "Transformers", "Ray", "torchft", "DeepSpeed", "JAX"])
+def test_page_of_frameworks_says_how_to_start_each(framework: str) -> None:
+    page = (ROOT / "docs/how-to/frameworks.md").read_text()
+    section = re.search(rf"^##+ {framework}\n(.*?)^##", page, re.MULTILINE | re.DOTALL)
+    assert section and re.search(r"^```console\n\$ .*(?:torchrun|python) ", section[1], re.MULTILINE | re.DOTALL)
+
+
 def test_table_of_launchers_is_current() -> None:
     page = (ROOT / "docs/launchers/README.md").read_text()
     assert page == launchers.page(page), "run `make docs`"
