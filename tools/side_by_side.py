@@ -59,15 +59,15 @@ def run(series: Sequence[Sequence[str]], command: Callable[[str], Sequence[str]]
         # A job in the background of a shell ignores interrupts, and so would all that it starts.
         signal.signal(signal.SIGINT, signal.default_int_handler)
     running = _RunningTargets()
-    ended: queue.Queue[EndedTarget | None] = queue.Queue()
-    threads = [threading.Thread(target=_run_one_series, args=(one, command, running, ended)) for one in series]
+    results: queue.Queue[EndedTarget | None] = queue.Queue()
+    threads = [threading.Thread(target=_run_one_series, args=(one, command, running, results)) for one in series]
     for thread in threads:
         thread.start()
     ended: list[EndedTarget] = []
     try:
         left = len(threads)
         while left > 0:
-            target = ended.get()
+            target = results.get()
             if target is None:
                 left -= 1
                 continue
@@ -98,7 +98,7 @@ def _run_one_series(
     series: Sequence[str],
     command: Callable[[str], Sequence[str]],
     running: _RunningTargets,
-    ended: queue.Queue[EndedTarget | None],
+    results: queue.Queue[EndedTarget | None],
 ) -> None:
     for name in series:
         began = time.monotonic()
@@ -110,10 +110,10 @@ def _run_one_series(
             status = process.wait()
             seconds = time.monotonic() - began
             output.seek(0)
-            ended.put(EndedTarget(name, status, seconds, output.read().decode(errors="replace")))
+            results.put(EndedTarget(name, status, seconds, output.read().decode(errors="replace")))
         if status != 0:
             return
-    ended.put(None)
+    results.put(None)
 
 
 def _print(target: EndedTarget) -> None:

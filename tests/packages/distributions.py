@@ -49,9 +49,9 @@ def interpreters() -> dict[str, str]:
     found: dict[str, str] = {f"3.{sys.version_info.minor}": sys.executable}
     for candidate in filter(None, candidates):
         asked = [candidate, "-c", "import sys, venv; print(*sys.version_info[:2])"]
-        version = subprocess.run(asked, capture_output=True, text=True, check=False).stdout.split()
-        if version and (int(version[0]), int(version[1])) >= (3, 11):
-            found.setdefault(".".join(version), candidate)
+        numbers = subprocess.run(asked, capture_output=True, text=True, check=False).stdout.split()
+        if numbers and (int(numbers[0]), int(numbers[1])) >= (3, 11):
+            found.setdefault(".".join(numbers), candidate)
     return found
 
 

@@ -135,7 +135,7 @@ def refusals(_, size):
     """Unsupported calls are refused before anything has started."""
     with emulated_accelerator() as accelerator:
         tensor = accelerator.put(torch.ones(6))
-        messages = []
+        texts = []
         accelerator.emulated.capture(accelerator.stream, True)
         for call in (
             lambda: dist.all_reduce(tensor),
@@ -144,13 +144,13 @@ def refusals(_, size):
             try:
                 call()
             except Exception as error:
-                messages.append(str(error))
+                texts.append(str(error))
         accelerator.emulated.capture(accelerator.stream, False)
         dist.all_reduce(tensor)
         accelerator.synchronize()
         assert (tensor == size).all()
         close_devices()
-        return messages
+        return texts
 
 
 def wrong_arguments(rank, size, generic):
@@ -268,10 +268,10 @@ def test_wrong_arguments(workers, generic):
 
 
 def test_unsupported_tensors_are_refused(workers):
-    for messages in workers.run(2, refusals):
-        assert len(messages) == 2
-        assert "is being captured into a CUDA graph" in messages[0]
-        assert "some tensors of the call lie on the CPU and some on a device" in messages[1]
+    for texts in workers.run(2, refusals):
+        assert len(texts) == 2
+        assert "is being captured into a CUDA graph" in texts[0]
+        assert "some tensors of the call lie on the CPU and some on a device" in texts[1]
 
 
 @BOTH_WAYS
