@@ -111,7 +111,7 @@ class BuildContender:
             native = _first_of(group, "native", "_native")
             # Builds before 0.1.0's `Operation` name the collective in the request.
             of = getattr(weft._weft, "Operation", None)
-            kind = (of("all-reduce", "float32", 4),) if of else ("all-reduce", "float32", 4)
+            kind: tuple[Any, ...] = (of("all-reduce", "float32", 4),) if of else ("all-reduce", "float32", 4)
             return timed.group(native, weft._weft.Request(*kind, count, pointer, pointer), array)
         call: Callable[[], object] = lambda: group.all_reduce(array)  # noqa: E731
         if level == "torch":

@@ -35,7 +35,7 @@ def gate() -> list[dict[str, Any]]:
 
 
 def study(run: str) -> Iterator[dict[str, Any]]:
-    """What a run of `weft experiment overlap` recorded: one for each model and network."""
+    """Yields the records of a run of `weft experiment overlap`: one for each model and network."""
     for path in sorted((RUNS / run).glob("*.json")):
         yield json.loads(path.read_text(encoding="utf-8"))
 
