@@ -28,7 +28,7 @@ IS_ROOT := $(filter 0,$(shell id -u))
 
 export PYO3_PYTHON := $(CURDIR)/$(BIN)/python
 
-# Every target is a task; what they make is not named after them.
+# Every target is a task: no file has its name.
 .PHONY: $(sort $(shell sed -nE 's/^([a-z0-9.-]+):( .*)?$$/\1/p' $(MAKEFILE_LIST)))
 
 help: ## list the targets
@@ -55,7 +55,7 @@ wheels: $(RELEASE)/.dependencies ## wheels for x86-64 and aarch64 (manylinux 2.2
 	tools/make/wheels.sh
 
 FOR ?= tests
-system-packages: ## installs what tests need of the system (Debian's, root), and says what; FOR="launchers wheels rdma aarch64": what their targets need
+system-packages: ## installs and lists the system packages that tests need (Debian's, root); FOR="launchers wheels rdma aarch64": those of their targets
 	tools/make/system_packages.sh $(FOR)
 
 # What a target needs that `make system-packages FOR=...` has not installed ends it with the names.
@@ -82,7 +82,7 @@ lint: extension ## clippy, ruff, mypy, the stubs, layers of Python packages, the
 test: ## everything that CI checks, some of it side by side; without system packages some tests are skipped, and counted
 	@python3 tools/supervise.py $(MAKE) --no-print-directory test-side-by-side
 
-# Tests that are about time run beside what only computes and gives way to them (`nice`); the others wait for processes
+# Tests that are about time run beside jobs that only compute, at lower priority (`nice`); the others wait for processes
 # most of the time, and run side by side.
 test-side-by-side: setup
 	$(SIDE_BY_SIDE) "fmt-check lint build-tests test-loom site" "test-chaos test-multiprocess test-network"
@@ -125,7 +125,7 @@ test-chaos: extension ## short forms of chaos, soak and attack, and the quick ro
 test-environments: extension ## two ranks under odd limits, namespaces, users, sandboxes, names and settings; some rows need root
 	ENVIRONMENTS=all $(BIN)/pytest tests/environments
 
-test-wheel: wheel ## what the wheel holds, and the demo from it in an empty directory
+test-wheel: wheel ## the contents of the wheel, and the demo from it in an empty directory
 	$(BIN)/pytest tests/wheel
 
 # Interpreters of Debian's for aarch64, which an emulator runs, and the newest.
@@ -143,7 +143,7 @@ $(FIRST_DAY)/usr/bin/python3: | system-packages-wheels
 	mkdir -p $(FIRST_DAY)
 	debootstrap --variant=minbase --include=python3-venv,ca-certificates bookworm $(FIRST_DAY) >/dev/null
 
-first-day: $(VENV)/.dependencies $(FIRST_DAY)/usr/bin/python3 ## a system with nothing but Python does what the site's first page prints, with the wheel of build/dist, and records it in build/first-day: under two minutes without torch's download (root)
+first-day: $(VENV)/.dependencies $(FIRST_DAY)/usr/bin/python3 ## a system with nothing but Python runs the commands of the site's first page, with the wheel of build/dist, and records it in build/first-day: under two minutes without torch's download (root)
 	unshare --mount --pid --fork --kill-child $(BIN)/python tests/packages/first_day.py $(FIRST_DAY)
 
 test-torch-2.11: wheel ## the torch tests with the oldest torch that weft supports, in build/venv-torch-2.11
@@ -159,10 +159,10 @@ endif
 test-rdma: extension system-packages-rdma ## over RDMA, in a virtual machine with two Soft-RoCE devices (root): 15 minutes
 	tests/rdma/run.sh $(BIN)/python
 
-test-numa: extension system-packages-rdma ## where memory near a GPU lies, in a virtual machine with two NUMA nodes (root): a minute
+test-numa: extension system-packages-rdma ## the placement of memory near a GPU, in a virtual machine with two NUMA nodes (root): a minute
 	VM_NODES=2 tests/rdma/vm.sh $(BIN)/python -m pytest -q tests/unit/test_device_placement.py
 
-# Frameworks, launchers and what makes releases have environments of their own, which see the packages of .venv behind
+# Frameworks, launchers and the tools for releases have environments of their own, which see the packages of .venv behind
 # theirs.
 build/%/.dependencies: requirements-%.lock $(VENV)/.dependencies
 	tools/make/environment.sh build/$*
@@ -249,13 +249,13 @@ experiment-lenet: setup ## strong scaling of LeNet by put and signal beside Open
 	$(BIN)/weft bench --install-peers --peers openmpi
 	$(BIN)/weft experiment lenet $(if $(QUICK),--quick) --out build/experiment/lenet
 
-simulate-large: ## simulates every algorithm on 10,000 and 100,000 ranks, tells time and memory: half an hour
+simulate-large: ## simulates every algorithm on 10,000 and 100,000 ranks, with times and memory: half an hour
 	$(CARGO) run --release --locked --quiet --package weft-simulate --example large
 
 start-at-scale: setup ## 256 ranks of this host meet and sum within 30 s, or RANKS: time of each phase, processor, descriptors, memory
 	$(BIN)/python -m benches.start --ranks $(or $(RANKS),256) --output build/start-at-scale
 
-count-rendezvous: ## what ranks and the store say to each other when up to 10,000 ranks meet: half a minute
+count-rendezvous: ## counts messages between ranks and the store when up to 10,000 ranks meet: half a minute
 	$(CARGO) test --package weft-bootstrap --release --lib --locked --quiet -- --ignored --nocapture table_of_meetings
 
 validate-model: setup ## the simulator's predictions against this machine, all-reduce (needs root)
@@ -272,7 +272,7 @@ chaos: setup ## 2,000 faults of 16 kinds, or TRIALS, for at most DURATION; on em
 soak: setup ## a job that is disturbed again and again, for DURATION (1h): every result, and growth of memory
 	TORCH_CPP_LOG_LEVEL=ERROR $(BIN)/python tests/chaos/soak.py --for $(or $(DURATION),1h) --json build/soak.json
 
-attack: setup ## strangers at a job that trains: what they get, and what a flood of 10,000 connections costs (root: replays)
+attack: setup ## attacks by strangers on a job that trains, and the cost of a flood of 10,000 connections (root: replays)
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 TORCH_CPP_LOG_LEVEL=ERROR $(BIN)/python tests/attack/run.py --json build/attack.json
 
 nightly:

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # Installs the system's packages that tests and tools need (Debian's names, as root), and says which:
-#   tools/make/system_packages.sh [PURPOSE ...]            installs what is missing (default: tests)
+#   tools/make/system_packages.sh [PURPOSE ...]            installs missing ones (default: tests)
 #   tools/make/system_packages.sh --check PURPOSE ...      fails if something is missing, and names it
 set -euo pipefail
 
-# Purpose, package, and what is there if it is installed: a command, a file, or a library.
+# Purpose, package, and the evidence of its installation: a command, a file, or a library.
 table="
 tests iproute2 ip
 tests libseccomp2 lib:libseccomp.so.2
