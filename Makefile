@@ -322,5 +322,8 @@ $(SITE)/.dependencies: requirements-site.lock $(VENV)/.dependencies
 site: $(SITE)/.dependencies ## the documentation site in build/site/html; a broken link, anchor or name is an error
 	$(BIN)/python -m tools.site $(abspath $(SITE))/bin/zensical
 
+check-site: site ## every page of the site in chromium without a window, at the widths of a desktop and a phone, and the search; pictures in build/site/screenshots: two minutes
+	$(BIN)/python -m tools.site.look
+
 clean: ## removes everything that was built
 	rm -rf $(VENV) target build .mypy_cache .ruff_cache .pytest_cache python/weft/*.so

@@ -1,10 +1,12 @@
 """Tests of the documentation site's navigation and sources. `make site` builds it."""
 
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tools.site import browser, look
 from tools.site.navigation import SECTIONS, navigation, title
 from tools.site.staging import loaded_from_elsewhere, stage
 
@@ -60,6 +62,14 @@ def test_links_out_of_docs_lead_to_copies(root: Path) -> None:
     assert "print(1)" in (staged / "repository/examples/train.py.md").read_text()
 
 
+def test_option_id_in_a_heading_is_no_attribute(root: Path) -> None:
+    (root / "docs/how-to/a.md").write_text("## `WEFT_JOB_ID`, `weft.init(job_id=...)`\n\n## `WEFT_LOG`\n")
+    stage(root, root / "staged")
+    first, _, second = (root / "staged/how-to/a.md").read_text().splitlines()
+    assert first == "## `WEFT_JOB_ID`, `weft.init(job_id\u200b=...)`"
+    assert second == "## `WEFT_LOG`"
+
+
 def test_copies_lead_back_into_docs_or_nowhere(root: Path) -> None:
     staged = root / "staged"
     stage(root, staged)
@@ -71,3 +81,26 @@ def test_resources_from_other_sites_are_found(tmp_path: Path) -> None:
         '<a href="https://example.org">x</a><script src="https://example.org/x.js"></script>'
     )
     assert list(loaded_from_elsewhere(tmp_path)) == ["a.html: https://example.org/x.js"]
+
+
+def test_without_a_browser_the_look_is_left_out_with_the_reason(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(browser, "program", lambda: None)
+    assert look.main() == 0
+    assert "left out: chromium is not installed" in capsys.readouterr().out
+
+
+@pytest.mark.skipif(browser.program() is None, reason="needs chromium (make system-packages FOR=site)")
+def test_a_wide_page_a_lost_picture_and_an_error_are_found(tmp_path: Path) -> None:
+    page = '<!doctype html><meta name="viewport" content="width=device-width">'
+    (tmp_path / "index.html").write_text(
+        f'{page}<div style="width: 800px">x</div><img src="lost.png"><script>nonsense()</script>'
+    )
+    (tmp_path / "good.html").write_text(f"{page}<p>x</p>")
+    found = "\n".join(look.problems(str(browser.program()), tmp_path, tmp_path / "pictures"))
+    assert re.search("^index.html, phone: 8\\d\\d pixels wide on a screen of ", found, re.MULTILINE), found
+    assert "index.html, desktop: ReferenceError: nonsense is not defined" in found
+    assert "lost.png" in found and "there is no search" in found
+    assert "good.html" not in found and "desktop: 8" not in found
+    assert (tmp_path / "pictures" / "index-phone.png").stat().st_size > 100

@@ -54,7 +54,7 @@ def test_target_installs_every_package_tests_need() -> None:
     assert [package for package in signs if f"\ntests {package} " not in table] == []
 
 
-@pytest.mark.parametrize("purpose", ["tests", "launchers", "wheels", "aarch64", "rdma"])
+@pytest.mark.parametrize("purpose", ["tests", "launchers", "wheels", "aarch64", "rdma", "site"])
 def test_check_names_missing_package_and_its_installation(purpose: str, tmp_path: Path) -> None:
     for program in ("bash", "grep", "awk", "sort", "xargs", "ldconfig"):
         for folder in ("/usr/bin", "/usr/sbin", "/bin", "/sbin"):

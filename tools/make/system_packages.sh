@@ -23,6 +23,7 @@ wheels qemu-user qemu-aarch64
 aarch64 gcc-aarch64-linux-gnu aarch64-linux-gnu-gcc
 aarch64 libc6-dev-arm64-cross /usr/aarch64-linux-gnu/include/stdlib.h
 aarch64 qemu-user qemu-aarch64
+site chromium chromium
 rdma busybox-static busybox
 rdma cpio cpio
 rdma ibverbs-providers /etc/libibverbs.d

@@ -33,7 +33,8 @@ def stage(root: Path, destination: Path) -> dict[str, str]:
     texts = {}
     for name, path in pages.items():
         texts[name] = path.read_text(encoding="utf-8")
-        path.write_text(_relinked(texts[name], Path("docs") / name, root, outside.add), encoding="utf-8")
+        relinked = _relinked(texts[name], Path("docs") / name, root, outside.add)
+        path.write_text(_outside_fences(relinked, _guarded), encoding="utf-8")
     for source in sorted(outside):
         _copy_outside(source, root, destination)
     return texts
@@ -44,6 +45,15 @@ def loaded_from_elsewhere(site: Path) -> Iterator[str]:
     for page in sorted(site.rglob("*.html")):
         for address in _LOADED.findall(page.read_text(encoding="utf-8")):
             yield f"{page.relative_to(site)}: {address}"
+
+
+def _guarded(prose: str) -> str:
+    """Prose with a space of no width before the `=` of `id=` in headings.
+
+    The generator takes `id=...` for an attribute in its table of contents, and cuts it out with the
+    tag behind it, which breaks the page.
+    """
+    return re.sub(r"^#.*id=.*$", lambda heading: heading[0].replace("id=", "id\u200b="), prose, flags=re.MULTILINE)
 
 
 def _relinked(text: str, page: Path, root: Path, wanted: Callable[[Path], object]) -> str:
