@@ -70,7 +70,7 @@ def main() -> int:
 
 
 def problems(path: str, site: Path, pictures: Path) -> Iterator[str]:
-    """What is wrong with the pages of a site; pictures of some are written."""
+    """Yields the faults of a site's pages, and writes pictures of some."""
     pages = sorted({str(page.relative_to(site)) for page in site.rglob("*.html")} - {_OF_SERVERS})
     with browser.opened(path) as window:
         for name, size in SIZES.items():
