@@ -28,6 +28,9 @@ use registrations::StrictRegistrations;
 static LISTENERS: Listeners<Participant> = Listeners::new();
 
 /// The transports of an endpoint that has only this one, in the form that its options take.
+///
+/// # Errors
+/// None.
 pub fn strict(local: &Local) -> Result<Vec<Arc<dyn Transport>>, LinkError> {
     Ok(vec![Arc::new(StrictTransport::new(local.clone()))])
 }

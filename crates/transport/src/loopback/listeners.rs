@@ -33,6 +33,9 @@ impl<P: AsRef<Local> + Clone + Send + 'static> Listeners<P> {
 
     /// Connects an endpoint to a peer, by both ends of a link that `pair` makes of the two. See
     /// [`Transport::connect`](crate::Transport::connect).
+    ///
+    /// # Errors
+    /// The peer does not listen in this process, its address has another token, or `pair` fails.
     pub fn connect(
         &'static self,
         here: &P,

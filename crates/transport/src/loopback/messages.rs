@@ -60,7 +60,10 @@ impl MessageQueue {
         matches!(self.writer.load(Ordering::Acquire), LEFT | GONE)
     }
 
-    /// An error if the link that fills it has ended.
+    /// Checks whether the link that fills it has ended.
+    ///
+    /// # Errors
+    /// The link has ended; the error says how.
     pub fn check(&self) -> Result<(), LinkError> {
         match self.writer.load(Ordering::Acquire) {
             OPEN => Ok(()),
@@ -72,7 +75,10 @@ impl MessageQueue {
         }
     }
 
-    /// Takes all messages, then returns an error if the link that fills it has ended.
+    /// Takes all messages, then checks whether the link that fills it has ended.
+    ///
+    /// # Errors
+    /// The link has ended.
     pub fn take(&self, inbox: &mut dyn Inbox) -> Result<(), LinkError> {
         // Checked first: messages sent before the end are then in the queue.
         let ended = self.check();
