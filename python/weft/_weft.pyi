@@ -556,6 +556,8 @@ class Group:
 
         Whether the group is good.
         """
+    def count_step(self) -> None:
+        """Counts a step of training, for those who watch the job with `weft top`."""
     def close(self) -> None:
         """Leaves the group."""
 

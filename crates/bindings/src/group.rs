@@ -604,6 +604,11 @@ impl PyGroup {
         Ok(py.detach(|| self.inner.broken()).is_none())
     }
 
+    /// Counts a step of training, for those who watch the job.
+    fn count_step(&self) {
+        self.inner.count_step();
+    }
+
     /// Leaves the group.
     fn close(&self, py: Python<'_>) {
         py.detach(|| self.inner.close());

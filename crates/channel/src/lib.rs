@@ -7,6 +7,7 @@ mod layout;
 mod message;
 mod one_sided;
 mod parts;
+mod status;
 
 pub use connections::{Channel, Connections, Remote, control_neighbours};
 pub use formats::formats;
@@ -15,3 +16,4 @@ pub use message::{ControlMessage, ENVELOPE_BYTES, GrantedPart, SplitCall};
 pub use one_sided::CellOp;
 pub use one_sided::{CellUpdate, OneSidedWord};
 pub use parts::{ChannelPart, LANES, PartSet, Place};
+pub use status::*;

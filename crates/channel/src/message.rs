@@ -6,6 +6,7 @@ use weft_call::Error;
 use weft_call::Fingerprint;
 
 use super::one_sided::OneSidedWord;
+use super::status::RankStatus;
 
 /// An upper bound of the messages for point-to-point messages and one-sided operations: a number
 /// for the kind, and five others.
@@ -198,6 +199,25 @@ pub enum ControlMessage {
         /// The message.
         word: ShrinkMessage,
     },
+    /// Somebody watches the job: asks for the status of the receiver and of those that it asks in
+    /// turn. See [Note: Inquiries] in `runtime/src/status`.
+    Inquire {
+        /// The group's identity.
+        group: u64,
+        /// The inquiry, by a number that is random.
+        inquiry: u64,
+        /// Whether a rank began it by itself, which waits for long, and prints the verdict.
+        is_watchdog: bool,
+    },
+    /// A rank's status, on its way to the rank that has begun the inquiry.
+    Status {
+        /// The group's identity.
+        group: u64,
+        /// The inquiry.
+        inquiry: u64,
+        /// The status.
+        status: Box<RankStatus>,
+    },
     /// A one-sided operation on symmetric memory of the receiver, or its answer.
     OneSided {
         /// The group's identity.
@@ -249,6 +269,8 @@ impl ControlMessage {
             | ControlMessage::Symmetric { group, .. }
             | ControlMessage::SymmetricFailed { group, .. }
             | ControlMessage::Shrink { group, .. }
+            | ControlMessage::Inquire { group, .. }
+            | ControlMessage::Status { group, .. }
             | ControlMessage::OneSided { group, .. } => *group,
         }
     }

@@ -6,10 +6,11 @@
 //! others, and links are not followed. Everything inside is accessed through the descriptor of the
 //! checked directory, so that it cannot be exchanged afterwards.
 
-use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
 use std::io::{self, ErrorKind, Write};
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
@@ -77,6 +78,25 @@ impl PrivateDirectory {
             .and_then(|mut file| file.write_all(content.as_bytes()))
             .and_then(|()| fs::rename(&draft, self.pinned(name)));
         written.inspect_err(|_| _ = fs::remove_file(&draft))
+    }
+
+    /// Listens at a socket of this name, in the place of one that nobody listens at any more.
+    pub(super) fn listen(&self, name: &str) -> io::Result<UnixListener> {
+        let pinned = self.pinned(name);
+        self.remove(name);
+        let listener = UnixListener::bind(&pinned)?;
+        fs::set_permissions(&pinned, Permissions::from_mode(FILE_MODE))?;
+        Ok(listener)
+    }
+
+    /// Removes a file, if it is there.
+    pub(super) fn remove(&self, name: &str) {
+        let _ = fs::remove_file(self.pinned(name));
+    }
+
+    /// Removes this directory if nothing is in it.
+    pub(super) fn remove_if_empty(&self) {
+        let _ = fs::remove_dir(&self.path);
     }
 
     /// Removes the subdirectories with the oldest writes until neither limit is exceeded. Removals

@@ -208,10 +208,7 @@ fn entry(
     let completed = record.ended != 0 && !record.failed;
     let at = |ticks: u64| (ticks != 0).then(|| timeline.realtime_ns(ticks));
     let [input, output] = sizes(record, group);
-    let dtype = DType::ALL
-        .get(usize::from(what.dtype))
-        .copied()
-        .unwrap_or(DType::U8);
+    let dtype = dtype(record);
     WrittenEntry {
         record_id: record.number,
         pg_id: record.group,
@@ -238,6 +235,12 @@ fn entry(
         frames: [],
         weft: details(record, group, process, dtype),
     }
+}
+
+/// The type of an operation's elements.
+pub(super) fn dtype(record: &Record) -> DType {
+    let found = DType::ALL.get(usize::from(record.entry.dtype));
+    found.copied().unwrap_or(DType::U8)
 }
 
 fn details(record: &Record, group: &KnownGroup, process: &ProcessInfo, dtype: DType) -> Details {
@@ -271,7 +274,7 @@ fn collective(kind: Kind) -> Option<&'static str> {
 }
 
 /// The operation's name in PyTorch's form, "all_reduce" or "send 0->1", also for one-sided ones.
-fn operation(record: &Record, group: &KnownGroup) -> String {
+pub(super) fn operation(record: &Record, group: &KnownGroup) -> String {
     let (me, peer) = (group.info.rank, record.entry.rank);
     if let Some(kind) = record.entry.kind.as_one_sided() {
         let name = kind.name().replace('-', "_");

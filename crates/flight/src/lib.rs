@@ -7,21 +7,25 @@
 //! and when it ends. There is no lock and no allocation, and nothing is formatted before a reader
 //! asks for it.
 
+mod activity;
 mod directory;
 mod group;
 mod known;
 mod layout;
+mod local_socket;
 mod recorder;
 mod ring;
 mod stages;
 #[cfg(test)]
 mod tests;
 
+pub use activity::{Activity, GroupActivity, RecordedOperation};
 pub use recorder::records;
 pub use stages::{Stage, StageOf, StageSpan};
 
 pub use group::{GroupFlight, Recorded};
 pub use known::{GroupInfo, ProcessInfo};
+pub use local_socket::LocalSocket;
 pub use recorder::{FlightRecorder, write_on_signal};
 pub use ring::{Entry, Kind, NO_RANK, OneSidedKind, short_plan};
 pub use stages::{OpenStage, StageTrace};

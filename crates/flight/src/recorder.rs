@@ -14,6 +14,7 @@ use weft_transport::{Moment, PerProcess, TickClock, Timeline, on_posix_signal};
 use super::directory::PrivateDirectory;
 use super::known::{Failure, GroupInfo, KnownGroup, ProcessInfo, RecordedJob, RecorderState};
 use super::layout;
+use super::local_socket::LocalSocket;
 use super::ring::RecordRing;
 
 /// The most closed groups; beyond it, those without records are removed.
@@ -57,6 +58,8 @@ pub struct FlightRecorder {
     known: Mutex<RecorderState>,
     /// The number of failures whose records should be written, and of those already reported.
     failures: AtomicU64,
+    /// Steps of training, where the program counts them.
+    steps: AtomicU64,
     reported: AtomicU64,
     writing: Mutex<Writing>,
     written: Condvar,
@@ -77,6 +80,7 @@ impl FlightRecorder {
             own: Arc::default(),
             known: Mutex::default(),
             failures: AtomicU64::new(0),
+            steps: AtomicU64::new(0),
             reported: AtomicU64::new(0),
             writing: Mutex::default(),
             written: Condvar::new(),
@@ -266,6 +270,46 @@ impl FlightRecorder {
         report(format_args!("cannot be written below {place}: {error}"));
     }
 
+    /// Counts a step of training.
+    pub fn count_step(&self) {
+        self.steps.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// The steps that were counted.
+    pub fn steps(&self) -> u64 {
+        self.steps.load(Ordering::Relaxed)
+    }
+
+    /// The monotonic clock of this host, in microseconds.
+    pub fn monotonic_us(&self) -> u64 {
+        self.clock.moment().monotonic_ns / 1000
+    }
+
+    pub(super) fn timeline(&self) -> Timeline {
+        Timeline::new(self.made, self.clock.moment())
+    }
+
+    pub(super) fn with_known<T>(&self, read: impl FnOnce(&RecorderState) -> T) -> T {
+        read(&lock(&self.known))
+    }
+
+    /// Listens for local programs of this user at a socket in the job's directory of records; None
+    /// where no records are written. Making the directory may take as long as the disk does.
+    ///
+    /// # Errors
+    ///
+    /// The directory or the socket cannot be made.
+    pub fn listen(&self) -> io::Result<Option<LocalSocket>> {
+        let (Some(base), Some(job)) = (&self.base, lock(&self.known).job) else {
+            return Ok(None);
+        };
+        let _above = AboveStandardStreams::new()?;
+        let own = user_directory(base)?;
+        own.sweep(JOBS_MAX, AGE_MAX)?;
+        let directory = own.subdirectory(&job.directory())?;
+        LocalSocket::listen(directory, &format!("rank{}.sock", job.rank)).map(Some)
+    }
+
     #[cfg(test)]
     pub(super) fn groups_known(&self) -> usize {
         lock(&self.known).groups.len()
@@ -274,7 +318,7 @@ impl FlightRecorder {
     /// The records as the content of a file.
     pub(super) fn json(&self, occasion: &str) -> String {
         let records = self.ring.records();
-        let timeline = Timeline::new(self.made, self.clock.moment());
+        let timeline = self.timeline();
         let known = lock(&self.known);
         layout::json(&records, &known, &self.process, &timeline, occasion)
     }

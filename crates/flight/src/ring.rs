@@ -293,6 +293,11 @@ impl RecordRing {
         (slot.stamp.load(Ordering::Relaxed) == number + 1).then_some(slot)
     }
 
+    /// How many operations were issued.
+    pub(super) fn issued(&self) -> u64 {
+        self.next.load(Ordering::Relaxed)
+    }
+
     /// The records, in the order of issue, without those that are being written.
     pub(super) fn records(&self) -> Vec<Record> {
         let next = self.next.load(Ordering::Acquire);

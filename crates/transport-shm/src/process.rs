@@ -10,8 +10,6 @@ use std::time::Duration;
 
 use weft_transport::fork::Descriptor;
 
-use crate::socket;
-
 /// Linux 6.5; not yet in libc.
 const SO_PEERPIDFD: i32 = 77;
 
@@ -27,7 +25,7 @@ pub(crate) struct PeerProcess {
 impl PeerProcess {
     /// The process that has made the other end of a socket.
     pub(crate) fn behind(socket: BorrowedFd<'_>) -> io::Result<PeerProcess> {
-        let number = socket::peer_credentials(socket)?.pid;
+        let number = weft_transport::peer_credentials(socket)?.pid;
         let handles = Descriptor::make_all(|| {
             let handle = handle_of(socket).or_else(|| handle_by_number(socket, number));
             Ok(handle.into_iter().collect())

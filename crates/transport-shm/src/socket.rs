@@ -59,23 +59,6 @@ pub(crate) fn accept(listener: BorrowedFd<'_>) -> io::Result<Descriptor> {
     })
 }
 
-/// The process and the user at the other end.
-pub(crate) fn peer_credentials(socket: BorrowedFd<'_>) -> io::Result<libc::ucred> {
-    let mut credentials = libc::ucred {
-        pid: 0,
-        uid: 0,
-        gid: 0,
-    };
-    let mut len = size_of::<libc::ucred>() as libc::socklen_t;
-    let (level, option) = (libc::SOL_SOCKET, libc::SO_PEERCRED);
-    let place = (&raw mut credentials).cast();
-    // SAFETY: the place is writable, and `len` says how long it is.
-    checked("getsockopt(SO_PEERCRED)", unsafe {
-        libc::getsockopt(socket.as_raw_fd(), level, option, place, &mut len)
-    })?;
-    Ok(credentials)
-}
-
 /// Sends one packet, all of it or nothing.
 pub(crate) fn send(
     socket: BorrowedFd<'_>,

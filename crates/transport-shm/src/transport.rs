@@ -129,7 +129,7 @@ impl Transport for ShmTransport {
         let local = &self.shared.local;
         let (own, theirs) = (
             effective_user(),
-            socket::peer_credentials(socket.as_fd())?.uid,
+            weft_transport::peer_credentials(socket.as_fd())?.uid,
         );
         let other_user = || {
             LinkError::OtherUser(format!(

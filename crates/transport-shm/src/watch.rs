@@ -425,7 +425,8 @@ impl<C: Watched> ConnectionWatcher<C> {
 /// token decides; this check avoids reading from strangers.
 fn same_user(socket: &Descriptor) -> bool {
     let own = effective_user();
-    socket::peer_credentials(socket.as_fd()).is_ok_and(|peer| peer.uid == own || peer.uid == 0)
+    weft_transport::peer_credentials(socket.as_fd())
+        .is_ok_and(|peer| peer.uid == own || peer.uid == 0)
 }
 
 /// Whether a caller waits to be accepted.

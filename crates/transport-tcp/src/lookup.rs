@@ -44,8 +44,8 @@ impl Lookup {
     ///
     /// # Errors
     ///
-    /// `TimedOut` if the name service has not answered at `deadline`, or when `cancel` becomes true:
-    /// call again to wait longer. Its failures otherwise; the next call asks it again.
+    /// `TimedOut` if the name service has not answered at `deadline`, or when `cancel` becomes
+    /// true: call again to wait longer. Its failures otherwise; the next call asks it again.
     pub fn wait(&mut self, deadline: Instant, cancel: &AtomicBool) -> io::Result<Vec<SocketAddr>> {
         if let Ok(ip) = self.host.parse::<IpAddr>() {
             return Ok(vec![SocketAddr::new(ip, self.port)]);

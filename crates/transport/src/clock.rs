@@ -74,6 +74,11 @@ pub fn thread_time() -> Duration {
     Duration::from_nanos(system_ns(libc::CLOCK_THREAD_CPUTIME_ID))
 }
 
+/// The processor time that this process has taken.
+pub fn process_time() -> Duration {
+    Duration::from_nanos(system_ns(libc::CLOCK_PROCESS_CPUTIME_ID))
+}
+
 fn system_ns(clock: libc::clockid_t) -> u64 {
     let mut time = libc::timespec {
         tv_sec: 0,

@@ -67,7 +67,7 @@ pub use flag::{flag_value, has_reached};
 
 #[cfg(not(loom))]
 pub use {
-    clock::{Moment, TickClock, Timeline, thread_time},
+    clock::{Moment, TickClock, Timeline, process_time, thread_time},
     doorbell::{Doorbell, POOL_HEADER, POOL_LABEL, PeerDoorbell, Sleep},
     error::{LinkError, Shortage, is_own_limit},
     link::{
@@ -87,6 +87,6 @@ pub use {
     regions::{Grants, RegionKey, Regions, RegistrationKey},
     segment::Segment,
     system_call::{checked, failed, last_failure, os_code},
-    user::effective_user,
+    user::{effective_user, peer_credentials},
     watch::WatchedDescriptors,
 };

@@ -30,6 +30,7 @@ COMMANDS = {
     "report": "make a web page of benchmarks, flight records and training reports",
     "server": "keep a shard of a model for workers that come and go",
     "simulate": "predict times on other machines",
+    "top": "show what every rank of a running job does, and which one the others wait for",
     "trace": "find in flight records which ranks waited for which others, and why",
     "tune": "choose algorithms for a group by measurement, and store the choice",
     "verify": "check a schedule in text form",

@@ -16,6 +16,7 @@ from weft.torch.registration import autoload
 
 if TYPE_CHECKING:
     from weft.torch.batch_norm import SyncBatchNorm, convert_sync_batchnorm
+    from weft.torch.debug_page import DebugPage
     from weft.torch.description import describe
     from weft.torch.parallel.data_parallel import DataParallel
     from weft.torch.parallel.overlapped import Overlapped
@@ -34,6 +35,7 @@ __all__ = [
     "BACKEND_NAME",
     "BucketPlan",
     "DataParallel",
+    "DebugPage",
     "Overlapped",
     "Recovery",
     "SymmetricTensor",
@@ -59,6 +61,7 @@ __all__ = [
 _MODULES = {
     "BucketPlan": "weft.torch.parallel.plan",
     "DataParallel": "weft.torch.parallel.data_parallel",
+    "DebugPage": "weft.torch.debug_page",
     "Overlapped": "weft.torch.parallel.overlapped",
     "Recovery": "weft.torch.recovery",
     "SymmetricTensor": "weft.torch.symmetric_tensor",

@@ -32,7 +32,7 @@ _DETAILS = (
 )
 """What is called the same in the file and in `Operation`."""
 
-_USERS, _JOBS, _RANKS = "weft-flight-*", "job-*", "rank*.json"
+USERS, JOBS, _RANKS = "weft-flight-*", "job-*", "rank*.json"
 """The directories of users below WEFT_FLIGHT_DIR, those of jobs in them, and the files there."""
 
 
@@ -184,7 +184,7 @@ def record_files(paths: Iterable[Path]) -> list[Path]:
         ArgumentError: A path does not exist.
     """
     files: list[Path] = []
-    patterns = (_RANKS, f"{_JOBS}/{_RANKS}", f"{_USERS}/{_JOBS}/{_RANKS}")
+    patterns = (_RANKS, f"{JOBS}/{_RANKS}", f"{USERS}/{JOBS}/{_RANKS}")
     for path in paths:
         if path.is_dir():
             files += next(filter(None, (sorted(path.glob(pattern)) for pattern in patterns)), [])
@@ -202,13 +202,18 @@ def newest_job(base: Path) -> tuple[list[Path], int]:
     one job may have written to two directories, where they made the user's together.
     """
     by_name: dict[str, list[Path]] = {}
-    for own in filter(is_private, base.glob(_USERS)):
-        for job in own.glob(_JOBS):
+    for own in filter(is_private, base.glob(USERS)):
+        # A job that runs has a directory before it has records.
+        for job in filter(_has_records, own.glob(JOBS)):
             by_name.setdefault(job.name, []).append(job)
     if not by_name:
         return [], 0
     newest = max(by_name.values(), key=lambda places: max(place.stat().st_mtime_ns for place in places))
     return newest, len(by_name) - 1
+
+
+def _has_records(job: Path) -> bool:
+    return next(job.glob(_RANKS), None) is not None
 
 
 def _operation(entry: dict[str, Any], ahead: int) -> Operation:

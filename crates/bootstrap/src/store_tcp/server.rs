@@ -78,8 +78,8 @@ impl Refusals {
         let before = seen.map_or(0, |(count, _)| count);
         *seen = Some((before + 1, address));
         if before == 0 {
-            // The process that was refused cannot prove that its failure is this job's, so the ranks
-            // wait for it until their timeout: the user reads the reason now. A failed write to the
+            // The refused process cannot prove that its failure is this job's, so the ranks wait
+            // for it until their timeout: the user reads the reason now. A failed write to the
             // standard error ends nothing.
             let _ = writeln!(
                 io::stderr(),

@@ -35,6 +35,11 @@ pub(crate) enum Blocked {
 }
 
 impl Blocked {
+    /// Whether the link to the rank takes no more bytes.
+    pub(crate) fn is_link(self) -> bool {
+        matches!(self, Blocked::Link { .. })
+    }
+
     /// The rank that it waits for.
     pub(crate) fn rank(self) -> u32 {
         match self {

@@ -168,6 +168,7 @@ impl Group {
         })?;
         let calling_thread = state.executor.calling_thread.clone();
         engine.with(|s, finished| s.add_group(state, finished));
+        engine.serve_status();
         Ok(Arc::new(Group {
             engine,
             meeting,

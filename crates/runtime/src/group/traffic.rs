@@ -27,6 +27,11 @@ impl Group {
         self.counters.get_or_init(Arc::default).clone()
     }
 
+    /// Counts a step of training, for those who watch the job.
+    pub fn count_step(&self) {
+        self.engine.endpoint().flight().count_step();
+    }
+
     /// The traffic over the links to this group's other ranks, where their transport counts it.
     ///
     /// # Errors

@@ -16,6 +16,9 @@ impl ProgressState {
         if let ControlMessage::Shrink { word, .. } = &received.message {
             return self.on_shrink_message(id, received.from, word, finished);
         }
+        if let ControlMessage::Inquire { .. } | ControlMessage::Status { .. } = &received.message {
+            return self.on_status_message(received.from, received.message);
+        }
         let Some(group) = self.groups.get(&id) else {
             return self.keep_early(received, finished);
         };

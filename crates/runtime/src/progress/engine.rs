@@ -10,7 +10,7 @@
 //! completion. See [Note: Handing over].
 
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use weft_bootstrap::Endpoint;
@@ -20,6 +20,7 @@ use weft_transport::{Sleep, Woken, fork};
 use super::hand_over::{HandOver, Wake};
 use super::poller::Poller;
 use super::state::ProgressState;
+use super::status::{StatusServer, WaitTime};
 use crate::Error;
 use crate::execution::SpinPolicy;
 
@@ -59,6 +60,9 @@ pub(crate) struct Engine {
     /// The most ranks of any group that share this machine.
     local_ranks: AtomicUsize,
     cores: usize,
+    wait_time: Arc<WaitTime>,
+    /// Once there is a group.
+    pub(super) status: OnceLock<Option<StatusServer>>,
     generation: u64,
 }
 
@@ -66,8 +70,10 @@ impl Engine {
     /// Starts progress for an endpoint.
     pub(crate) fn start(endpoint: Arc<Endpoint>) -> Result<Arc<Engine>, Error> {
         let poller = Poller::new().map_err(|e| Error::refused_here("watch its connections", &e))?;
+        let state = ProgressState::new(endpoint.clone(), poller.clone());
         let engine = Arc::new(Engine {
-            state: Mutex::new(ProgressState::new(endpoint.clone(), poller.clone())),
+            wait_time: state.wait_time.clone(),
+            state: Mutex::new(state),
             endpoint,
             contenders: AtomicUsize::new(0),
             hand_over: HandOver::new(),
@@ -75,6 +81,7 @@ impl Engine {
             local_ranks: AtomicUsize::new(1),
             // Counts affinity and the cgroup's quota.
             cores: std::thread::available_parallelism().map_or(1, usize::from),
+            status: OnceLock::new(),
             generation: fork::generation(),
         });
         let (ready_links, poller) = (engine.lock().ready_links.clone(), engine.poller.clone());
@@ -149,6 +156,7 @@ impl Engine {
         if completion.is_over() {
             return Waited::Done;
         }
+        let _counted = self.wait_time.enter();
         let mut watch = WaitConditions::new(deadline, interrupted);
         while !completion.is_over() {
             let waited = self.hand_over.drive_or_park(

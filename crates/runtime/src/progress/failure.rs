@@ -247,6 +247,7 @@ impl ProgressState {
             group.give_up_quiet_operations(now, finished);
             group.query_stalled_peers(now);
         }
+        self.watch_waits(now);
     }
 
     /// Reads all pending messages of the links to those ranks of a group that `from` selects.

@@ -20,6 +20,7 @@ mod split_calls;
 mod splits;
 mod stalls;
 mod state;
+mod status;
 mod suspicion;
 mod wind_down;
 

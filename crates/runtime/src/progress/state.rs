@@ -14,6 +14,7 @@ use super::early_messages::EarlyMessages;
 use super::group_state::GroupState;
 use super::poller::Poller;
 use super::shrink_state::Shrinking;
+use super::status::{Inquiries, WaitTime, Watchdog};
 use crate::execution::{Budget, GroupFailure, Operation};
 use crate::point_to_point::Route;
 
@@ -76,6 +77,9 @@ pub(crate) struct ProgressState {
     pub(crate) unproven_ends: Vec<Arc<dyn Link>>,
     /// Groups that were closed here recently.
     pub(crate) closed: VecDeque<u64>,
+    pub(crate) inquiries: Inquiries,
+    pub(crate) wait_time: Arc<WaitTime>,
+    pub(super) watchdog: Watchdog,
     budget: Budget,
     now: Instant,
     polled: Instant,
@@ -101,6 +105,9 @@ impl ProgressState {
             ended_processes: HashMap::new(),
             unproven_ends: Vec::new(),
             closed: VecDeque::new(),
+            inquiries: Inquiries::default(),
+            wait_time: Arc::default(),
+            watchdog: Watchdog::default(),
             budget: Budget {
                 bytes: 0,
                 addresses: Vec::new(),

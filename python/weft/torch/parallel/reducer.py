@@ -411,6 +411,7 @@ class Reducer:
             for slot in self.slots:
                 slot.expected = max(slot.expected, slot.fired)
             self._learned = True
+            self.communication.native.count_step()
         self._in_backward = False
         self.observer.end_backward(averages)
         if not self.defers or self._told_late:

@@ -1,0 +1,133 @@
+//! The status of a job as its watchers get it: JSON.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, channel};
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+use weft_channel::RankStatus;
+
+use super::super::engine::Engine;
+use super::super::group_state::GroupState;
+use super::super::state::ProgressState;
+use super::server::StatusServer;
+use super::verdict::{SilentRank, Verdict, verdict};
+
+/// The version of the layout.
+const VERSION: u32 = 1;
+/// How long statuses are waited for: where a rank is stopped, as long as this.
+const ANSWER_TIME_MAX: Duration = Duration::from_secs(1);
+
+/// What a job does.
+#[derive(Serialize)]
+struct Report {
+    version: u32,
+    /// The group that was asked, by name.
+    group: String,
+    size: u32,
+    /// How long it took to ask, in microseconds.
+    took_us: u64,
+    ranks: Vec<RankStatus>,
+    silent: Vec<SilentRank>,
+    verdict: Verdict,
+}
+
+/// The group that is asked, and its members.
+struct Asked {
+    id: u64,
+    name: String,
+    members: Vec<SilentRank>,
+}
+
+impl Engine {
+    /// Answers programs that watch the job, from its first group on.
+    pub(crate) fn serve_status(self: &Arc<Self>) {
+        let (engine, flight) = (Arc::downgrade(self), self.endpoint().flight().clone());
+        let report = move || Some(Report::of_job(&*engine.upgrade()?).to_json());
+        (self.status).get_or_init(|| StatusServer::start(move || flight.listen().ok()?, report));
+    }
+}
+
+impl Report {
+    /// Asks all ranks of the job.
+    fn of_job(engine: &Engine) -> Report {
+        let (begun, (sender, receiver)) = (Instant::now(), channel());
+        let asked = engine.with(|state, _| {
+            let asked = widest_group(state)?;
+            // Without an inquiry nobody answers, which the report says.
+            let _ = state.begin_inquiry(asked.id, sender, false);
+            Some(asked)
+        });
+        let Some(asked) = asked else {
+            return Report::empty();
+        };
+        let (ranks, silent) = collect(&receiver, &asked.members);
+        Report {
+            version: VERSION,
+            group: asked.name,
+            size: asked.members.len() as u32,
+            took_us: begun.elapsed().as_micros() as u64,
+            verdict: verdict(&ranks, &silent),
+            ranks,
+            silent,
+        }
+    }
+
+    /// Of a process whose groups are closed.
+    fn empty() -> Report {
+        Report {
+            version: VERSION,
+            group: String::new(),
+            size: 0,
+            took_us: 0,
+            ranks: Vec::new(),
+            silent: Vec::new(),
+            verdict: verdict(&[], &[]),
+        }
+    }
+
+    fn to_json(&self) -> String {
+        serde_json::to_string(self).unwrap_or_else(|error| format!("{{\"error\": \"{error}\"}}"))
+    }
+}
+
+/// The statuses that come within a second, by rank, and the members that did not answer.
+pub(super) fn collect(
+    receiver: &Receiver<RankStatus>,
+    members: &[SilentRank],
+) -> (Vec<RankStatus>, Vec<SilentRank>) {
+    let until = Instant::now() + ANSWER_TIME_MAX;
+    let mut answers: BTreeMap<u32, RankStatus> = BTreeMap::new();
+    while answers.len() < members.len() {
+        let left = until.saturating_duration_since(Instant::now());
+        let Ok(status) = receiver.recv_timeout(left) else {
+            break;
+        };
+        answers.insert(status.rank, status);
+    }
+    let silent = (members.iter()).filter(|member| !answers.contains_key(&member.rank));
+    let silent = silent.cloned().collect();
+    (answers.into_values().collect(), silent)
+}
+
+/// The open group with the most ranks; of several, one that is not broken.
+fn widest_group(state: &ProgressState) -> Option<Asked> {
+    let open = state.groups.values().filter(|group| !group.closed);
+    let group = open.max_by_key(|group| (group.broken.is_none(), group.size(), !group.id))?;
+    Some(Asked {
+        id: group.id,
+        name: group.name.to_string(),
+        members: members(group),
+    })
+}
+
+/// The ranks of a group, of which no answer is here yet.
+pub(super) fn members(group: &GroupState) -> Vec<SilentRank> {
+    let members = (0..group.size()).map(|rank| SilentRank {
+        rank,
+        global_rank: group.name.rank(rank),
+        host: group.connections.host_name(rank).into(),
+    });
+    members.collect()
+}

@@ -1,0 +1,109 @@
+//! The thread that answers programs of this user on this host.
+
+use std::io::{self, Read, Write};
+use std::os::fd::AsRawFd;
+use std::os::unix::net::UnixStream;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use weft_flight::LocalSocket;
+use weft_transport::fork::{self, Descriptor};
+use weft_transport_tcp::{poll, poll_entry};
+
+/// What a caller sends.
+const QUESTION: &[u8; 7] = b"status\n";
+/// How long a question is waited for.
+const READ_TIMEOUT: Duration = Duration::from_millis(500);
+/// A caller that does not take its answer for this long gets none.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(2);
+/// How long to wait at most before looking again; an event ends the wait.
+const LOOK: Duration = Duration::from_secs(60);
+/// After a failure, as without descriptors.
+const PAUSE: Duration = Duration::from_millis(200);
+
+/// Serves the status of the job until it is dropped.
+pub(crate) struct StatusServer {
+    /// Its end is the thread's.
+    lifeline: Option<Descriptor<UnixStream>>,
+    thread: Option<JoinHandle<()>>,
+    generation: u64,
+}
+
+impl StatusServer {
+    /// Starts a thread, which first makes its socket by `listen` and answers by `report`; None
+    /// where the system refuses what it needs, since nobody's training depends on it.
+    pub(super) fn start(
+        listen: impl FnOnce() -> Option<LocalSocket> + Send + 'static,
+        report: impl Fn() -> Option<String> + Send + 'static,
+    ) -> Option<StatusServer> {
+        let [lifeline, watched] = Descriptor::pair().ok()?;
+        let thread = std::thread::Builder::new().name("weft-status".into());
+        let thread = thread
+            .spawn(move || {
+                if let Some(socket) = listen() {
+                    serve(&socket, &report, &watched);
+                }
+            })
+            .ok()?;
+        Some(StatusServer {
+            lifeline: Some(lifeline),
+            thread: Some(thread),
+            generation: fork::generation(),
+        })
+    }
+}
+
+impl Drop for StatusServer {
+    fn drop(&mut self) {
+        drop(self.lifeline.take());
+        // The thread itself drops the last reference to the engine where that ends under it.
+        let other = |thread: &JoinHandle<()>| thread.thread().id() != std::thread::current().id();
+        if let Some(thread) = self.thread.take().filter(other)
+            && self.generation == fork::generation()
+        {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn serve(
+    socket: &LocalSocket,
+    report: &dyn Fn() -> Option<String>,
+    lifeline: &Descriptor<UnixStream>,
+) {
+    loop {
+        let mut events = [
+            poll_entry(lifeline.as_raw_fd(), libc::POLLIN),
+            poll_entry(socket.as_raw_fd(), libc::POLLIN),
+        ];
+        let polled = poll(&mut events, LOOK);
+        if events[0].revents != 0 {
+            return;
+        }
+        let answered = match polled {
+            Ok(_) if events[1].revents == 0 => Ok(()),
+            Ok(_) => answer(socket, report),
+            Err(error) => Err(error),
+        };
+        if answered.is_err() {
+            std::thread::sleep(PAUSE);
+        }
+    }
+}
+
+fn answer(socket: &LocalSocket, report: &dyn Fn() -> Option<String>) -> io::Result<()> {
+    let Some(stream) = socket.accept()? else {
+        return Ok(());
+    };
+    stream.set_read_timeout(Some(READ_TIMEOUT))?;
+    stream.set_write_timeout(Some(WRITE_TIMEOUT))?;
+    let mut question = [0; QUESTION.len()];
+    // Callers that only look who listens ask nothing, and those that have gone need no answer.
+    if (&*stream).read_exact(&mut question).is_ok()
+        && question == *QUESTION
+        && let Some(report) = report()
+    {
+        let _ = (&*stream).write_all(report.as_bytes());
+    }
+    Ok(())
+}

@@ -1,0 +1,146 @@
+"""The status of jobs of this user that run on this host: found, asked, and as rates.
+
+Every rank listens at a socket in its job's directory of flight records. The rank that is asked
+gathers the status of all ranks over its group's links, so one rank of a job is enough.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import socket
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from weft.errors import Error
+from weft.tracing.record import JOBS, USERS, is_private
+
+__all__ = ["LiveJob", "RankRates", "ask", "rates", "running_jobs"]
+
+_SOCKETS = "rank*.sock"
+_QUESTION = b"status\n"
+_RANKS_ASKED_MAX = 4
+_NEXT_RANK_AFTER_S = 0.3
+"""A rank that is stopped takes questions and does not answer: then another is asked as well."""
+_ANSWER_TIMEOUT_S = 4.0
+
+
+@dataclass(frozen=True)
+class LiveJob:
+    """A job with processes on this host."""
+
+    name: str
+    sockets: tuple[Path, ...]
+    """Of its ranks on this host, by rank."""
+
+
+@dataclass(frozen=True)
+class RankRates:
+    """What a rank has done between two reports, per second."""
+
+    steps: float
+    operations: float
+    waiting: float
+    """The share of the time in which a thread waited for operations."""
+    cores: float
+    """Processor time."""
+    sent_bytes: float
+    received_bytes: float
+    retransmissions: float
+
+
+def running_jobs(base: Path) -> list[LiveJob]:
+    """The jobs that answer, the one that began last first."""
+    found: dict[str, list[Path]] = {}
+    for own in filter(is_private, base.glob(USERS)):
+        for directory in own.glob(JOBS):
+            sockets = [path for path in directory.glob(_SOCKETS) if _listens(path)]
+            found.setdefault(directory.name, []).extend(sockets)
+    jobs = [LiveJob(name, tuple(sorted(paths, key=_rank))) for name, paths in found.items() if paths]
+    return sorted(jobs, key=lambda job: -max(path.stat().st_mtime for path in job.sockets))
+
+
+def ask(job: LiveJob) -> dict[str, Any]:
+    """The job's status: `ranks`, `silent` (ranks that did not answer), `verdict` and others.
+
+    Raises:
+        Error: No rank on this host answers.
+    """
+    with contextlib.ExitStack() as connections:
+        asked: list[socket.socket] = []
+        answers: dict[socket.socket, bytes] = {}
+        paths, deadline = iter(job.sockets[:_RANKS_ASKED_MAX]), time.monotonic() + _ANSWER_TIMEOUT_S
+        while (now := time.monotonic()) < deadline:
+            for path in paths:
+                with contextlib.suppress(OSError):
+                    connection = connections.enter_context(_connected(path))
+                    connection.sendall(_QUESTION)
+                    asked.append(connection)
+                    break
+            if not asked:
+                break
+            ready, _, _ = select.select(asked, [], [], min(_NEXT_RANK_AFTER_S, deadline - now))
+            for connection in ready:
+                part = connection.recv(1 << 16)
+                answers[connection] = answers.get(connection, b"") + part
+                if part:
+                    continue
+                asked.remove(connection)
+                with contextlib.suppress(ValueError):
+                    report: dict[str, Any] = json.loads(answers[connection])
+                    return report
+    raise Error(f"no rank of {job.name} on this host answers within {_ANSWER_TIMEOUT_S:g} s")
+
+
+def rates(before: dict[str, Any], after: dict[str, Any]) -> dict[int, RankRates]:
+    """What ranks have done between two reports, by global rank."""
+    earlier = {status["global_rank"]: status for status in before["ranks"]}
+    found = {}
+    for status in after["ranks"]:
+        former = earlier.get(status["global_rank"])
+        if former is None or former["pid"] != status["pid"] or status["at_us"] <= former["at_us"]:
+            continue
+        seconds = (status["at_us"] - former["at_us"]) / 1e6
+        links = [
+            sum(link[what] for link in status["links"]) - sum(link[what] for link in former["links"])
+            for what in ("sent_bytes", "received_bytes", "retransmissions")
+        ]
+        found[status["global_rank"]] = RankRates(
+            (status["steps"] - former["steps"]) / seconds,
+            (status["operations"] - former["operations"]) / seconds,
+            min((status["waited_us"] - former["waited_us"]) / 1e6 / seconds, 1.0),
+            (status["processor_us"] - former["processor_us"]) / 1e6 / seconds,
+            *(max(count, 0) / seconds for count in links),
+        )
+    return found
+
+
+def _connected(path: Path) -> socket.socket:
+    # Addresses of sockets are short: by way of the directory's descriptor any path fits.
+    directory = os.open(path.parent, os.O_PATH | os.O_DIRECTORY)
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        connection.settimeout(1.0)
+        connection.connect(f"/proc/self/fd/{directory}/{path.name}")
+    except OSError:
+        connection.close()
+        raise
+    finally:
+        os.close(directory)
+    return connection
+
+
+def _listens(path: Path) -> bool:
+    """Whether a process listens there: the file of a process that was killed stays."""
+    with contextlib.suppress(OSError), _connected(path):
+        return True
+    return False
+
+
+def _rank(path: Path) -> int:
+    digits = path.stem.removeprefix("rank")
+    return int(digits) if digits.isdigit() else 0

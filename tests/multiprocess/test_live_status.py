@@ -1,0 +1,150 @@
+"""Tests of `weft top`: ranks that are stuck are named, by ranks whose Python may be stuck, too."""
+
+import json
+import os
+import signal
+import stat
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import tasks_status as tasks
+from team import Team
+
+from weft import cli
+from weft.observability import live_status, live_view
+from weft.processes.ports import free_ports
+
+on_every_transport = pytest.mark.parametrize("transport", ["shm", "tcp"])
+RANKS = 4
+
+
+@pytest.fixture
+def own_team(transport, tmp_path):
+    """A team with a directory of flight records of its own."""
+    team = Team(RANKS, transport, {"WEFT_FLIGHT_DIR": str(tmp_path)})
+    yield team
+    team.kill()
+
+
+def the_job(directory: Path) -> live_status.LiveJob:
+    """The one job that runs, once all of its ranks listen."""
+    ends = time.monotonic() + 30
+    while time.monotonic() < ends:
+        found = live_status.running_jobs(directory)
+        if found and len(found[0].sockets) == RANKS:
+            return found[0]
+        time.sleep(0.02)
+    raise AssertionError(list(directory.rglob("*")))
+
+
+def verdict_with_culprits(job: live_status.LiveJob) -> dict:
+    """The first report that blames a rank."""
+    ends = time.monotonic() + 30
+    while time.monotonic() < ends:
+        report = live_status.ask(job)
+        if report["verdict"]["culprits"]:
+            return report
+        time.sleep(0.05)
+    raise AssertionError("nobody is blamed")
+
+
+@on_every_transport
+def test_running_job_has_rates_and_no_culprit(own_team, tmp_path):
+    own_team.start(tasks.sum_for, 1.5)
+    job = the_job(tmp_path)
+    before = live_status.ask(job)
+    time.sleep(0.4)
+    after = live_status.ask(job)
+    assert [status["rank"] for status in after["ranks"]] == list(range(RANKS))
+    assert after["silent"] == []
+    assert after["verdict"]["culprits"] == []
+    found = live_status.rates(before, after)
+    assert set(found) == set(range(RANKS))
+    assert all(of_rank.operations > 1 for of_rank in found.values())
+    text = live_view.text(after, found)
+    assert f"all {RANKS} ranks make progress" in text
+    own_team.collect()
+
+
+@on_every_transport
+def test_stopped_rank_is_named(own_team, tmp_path):
+    own_team.start(tasks.sum_for, 4.0)
+    job = the_job(tmp_path)
+    own_team.signal(2, signal.SIGSTOP)
+    try:
+        report = verdict_with_culprits(job)
+        ends = time.monotonic() + 20
+        while not report["verdict"]["waiting"] and time.monotonic() < ends:
+            report = live_status.ask(job)
+    finally:
+        own_team.signal(2, signal.SIGCONT)
+    assert [silent["global_rank"] for silent in report["silent"]] == [2]
+    assert report["verdict"]["culprits"] == [2]
+    assert "rank 2 on" in report["verdict"]["text"]
+    assert "did not answer" in report["verdict"]["text"]
+    own_team.collect()
+
+
+@on_every_transport
+def test_rank_that_holds_the_interpreter_lock_is_named(own_team, tmp_path):
+    own_team.start(tasks.sum_without, 3, 2.5)
+    report = verdict_with_culprits(the_job(tmp_path))
+    assert report["verdict"]["culprits"] == [3], report
+    assert "outside of weft" in report["verdict"]["text"]
+    assert "all_reduce" in report["verdict"]["text"]
+    assert report["silent"] == []
+    own_team.collect()
+
+
+@pytest.mark.parametrize("transport", ["shm"])
+def test_command_prints_json_and_text(own_team, tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("WEFT_FLIGHT_DIR", str(tmp_path))
+    job = the_job(tmp_path)
+    assert cli.main(["top", "--once", "--json", "--interval", "0.2"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert shown["job"] == job.name
+    assert set(shown["rates"]) == {str(rank) for rank in range(RANKS)}
+    assert cli.main(["top", job.name, "--once", "--interval", "0.2", "--ranks", "2"]) == 0
+    assert "2 more ranks" in capsys.readouterr().out
+    own_team.stop()
+    assert cli.main(["top", "--once"]) == 2
+    assert "expected one that runs now" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("transport", ["shm"])
+def test_only_this_user_reaches_the_sockets(own_team, tmp_path):
+    for path in the_job(tmp_path).sockets:
+        mode = path.stat()
+        assert stat.S_IMODE(mode.st_mode) == 0o600
+        assert mode.st_uid == os.geteuid()
+    directories = [path for path in tmp_path.rglob("*") if path.is_dir()]
+    assert {stat.S_IMODE(path.stat().st_mode) for path in directories} == {0o700}
+    own_team.stop()
+    assert list(tmp_path.rglob("*.sock")) == []
+
+
+LATE = """
+import sys, time
+import numpy as np
+import weft
+
+group = weft.init(int(sys.argv[1]), 2, address=sys.argv[2], timeout=20)
+if group.rank == 1:
+    time.sleep(4)
+group.all_reduce(np.ones(10))
+group.close()
+"""
+
+
+def test_waiting_rank_prints_one_verdict():
+    address = f"127.0.0.1:{free_ports(1)[0]}"
+    command = [sys.executable, "-c", LATE]
+    started = [subprocess.Popen([*command, str(rank), address], stderr=subprocess.PIPE, text=True) for rank in range(2)]
+    said = [process.communicate(timeout=60)[1] for process in started]
+    assert [process.returncode for process in started] == [0, 0], said
+    assert said[0].count("did not call it") == 1, said
+    assert "rank 1 on" in said[0]
+    assert said[1] == ""
