@@ -1,4 +1,5 @@
 //! Bootstrap: stores, the rendezvous of a new group's ranks, endpoints, and the parts of a host.
+#![warn(clippy::missing_errors_doc)]
 
 mod domains;
 mod endpoint;
@@ -14,7 +15,9 @@ mod sync;
 mod tls;
 
 pub use domains::{Domain, HostParts};
-pub use endpoint::{Endpoint, EndpointAddress, EndpointOptions, TransportAddress, TransportChoice};
+pub use endpoint::{
+    Endpoint, EndpointAddress, EndpointOptions, MakeTransports, TransportAddress, TransportChoice,
+};
 pub use group_terms::{
     Formats, GroupTerms, JobIdentity, Policy, Profile, ProfileRow, ProfileTable, Schedules,
 };

@@ -47,8 +47,11 @@ pub enum TransportChoice {
     /// Within one process only: for tests.
     Loopback,
     /// The transports that this function makes, the best first.
-    Custom(fn(&Local) -> Result<Vec<Arc<dyn Transport>>, LinkError>),
+    Custom(MakeTransports),
 }
+
+/// Makes the transports of an endpoint, the best first.
+pub type MakeTransports = fn(&Local) -> Result<Vec<Arc<dyn Transport>>, LinkError>;
 
 /// The settings of an endpoint.
 #[derive(Clone, Debug)]
