@@ -108,7 +108,7 @@ def test_records_of_others_name_killed_rank(own_team, tmp_path, capsys):
     for error in errors:
         assert f"flight records: {directory}" in error
     # They are written before any rank is notified.
-    assert sorted(path.name for path in directory.iterdir()) == ["rank0.json", "rank1.json"]
+    assert sorted(path.name for path in directory.glob("*.json")) == ["rank0.json", "rank1.json"]
     found = findings_by_kind(tmp_path)
     (missing,) = found["missing"]
     assert missing.ranks == (victim,)
