@@ -375,9 +375,6 @@ mod tests {
         let registration = registrar.register(memory(8000, 1000), OF);
         let outcome = settled(&registration, memory(8000, 1000));
         assert!(matches!(outcome, RegistrationOutcome::Refused));
-        assert_eq!(
-            registrar.refusal(),
-            Some("the transport has no more memory")
-        );
+        assert_eq!(registrar.refusal(), Some("no more memory"));
     }
 }
