@@ -63,7 +63,7 @@ impl ProgressState {
         let same =
             |other: &Arc<dyn Link>| other.peer() == link.peer() && other.kind() == link.kind();
         match error {
-            // Both processes connected at the same moment: the second link remains.
+            // Both processes connected at the same moment: the other link remains.
             LinkError::Left if self.links.values().any(|watched| same(&watched.link)) => {}
             LinkError::Left => self.on_goodbye(link),
             error => self.on_broken_link(link, &error, finished),
