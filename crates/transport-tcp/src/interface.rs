@@ -8,7 +8,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use weft_transport::fork::{AboveStandardStreams, Descriptor};
-use weft_transport::{LinkError, checked, failed, last_failure};
+use weft_transport::{LinkError, checked, failed, is_own_limit, last_failure};
 
 use crate::lookup::{Lookup, without_brackets};
 
@@ -75,9 +75,9 @@ fn towards(target: &str) -> Result<Vec<IpAddr>, LinkError> {
     let deadline = Instant::now() + LOOKUP_TIMEOUT;
     let found = Lookup::new(target).and_then(|mut lookup| lookup.wait(deadline, &NEVER));
     let targets = found.map_err(|error| {
-        LinkError::Setup(format!(
-            "the rendezvous address {target:?} cannot be resolved as host:port ({error})"
-        ))
+        unless_own_limit(error, |error| {
+            format!("the rendezvous address {target:?} cannot be resolved as host:port ({error})")
+        })
     })?;
     let mut first = Err(io::Error::other("it has no address"));
     for target in targets {
@@ -87,9 +87,9 @@ fn towards(target: &str) -> Result<Vec<IpAddr>, LinkError> {
         }
     }
     let first = first.map_err(|error| {
-        LinkError::Setup(format!(
-            "there is no route to the rendezvous {target:?} ({error})"
-        ))
+        unless_own_limit(error, |error| {
+            format!("there is no route to the rendezvous {target:?} ({error})")
+        })
     })?;
     if let Some(scope) = scope_of(first) {
         return beside_link_local(first, scope);
@@ -103,6 +103,15 @@ fn towards(target: &str) -> Result<Vec<IpAddr>, LinkError> {
         addresses.push(outward.ip());
     }
     Ok(addresses)
+}
+
+/// A failure of the setup, unless a limit of this process is the reason: it keeps its number, by
+/// which the error says what to raise.
+fn unless_own_limit(error: io::Error, text: impl FnOnce(&io::Error) -> String) -> LinkError {
+    match is_own_limit(&error) {
+        true => LinkError::Io(error),
+        false => LinkError::Setup(text(&error)),
+    }
 }
 
 /// The interface of a link-local IPv6 address.
