@@ -214,7 +214,8 @@ def _as_root() -> list[Condition]:
         ),
         Condition(
             "no processes left",
-            (on(1, steps.limited(resource.RLIMIT_NPROC, 1), steps.user(43210)),),
+            # Of one user, whose processes are counted together.
+            (steps.user(43210), on(1, steps.limited(resource.RLIMIT_NPROC, 1))),
             fails_alone("thread", "limits"),
         ),
         Condition("user namespaces", (steps.user_namespace(1000),)),
