@@ -1,5 +1,6 @@
 //! Agreement of a group's ranks on its survivors (Paxos): a deterministic state machine without
 //! links, clocks or threads.
+#![warn(clippy::missing_errors_doc)]
 #![forbid(unsafe_code)]
 
 mod agreement;

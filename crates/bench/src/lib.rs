@@ -5,6 +5,7 @@
 //! the times of all ranks. Only the [`TimedOperation`] runs between the barrier and the reading of
 //! the clock: a call of weft's runtime, of a C function of another library, or a floor. The loop
 //! does not depend on the library.
+#![warn(clippy::missing_errors_doc)]
 
 mod control_block;
 mod floors;

@@ -1,4 +1,5 @@
 //! Calls: arguments, order, fingerprints, tiling, deadlines, completion and errors.
+#![warn(clippy::missing_errors_doc)]
 
 mod arguments;
 mod completion;

@@ -6,6 +6,7 @@
 //! operation takes the next record, stores its description, and reads the clock when it is issued
 //! and when it ends. There is no lock and no allocation, and nothing is formatted before a reader
 //! asks for it.
+#![warn(clippy::missing_errors_doc)]
 
 mod activity;
 mod directory;

@@ -3,6 +3,7 @@
 //! `cargo test` runs each on the corpus and on inputs near it; `make fuzz` runs each under
 //! libFuzzer, by the binaries in `fuzz/`. A new reader of untrusted bytes gets a line in
 //! [`TARGETS`].
+#![warn(clippy::missing_errors_doc)]
 #![forbid(unsafe_code)]
 
 use weft_runtime::fuzzing as runtime;

@@ -1,4 +1,5 @@
 //! Memory: the pool, registered and symmetric memory, and all access to message memory.
+#![warn(clippy::missing_errors_doc)]
 
 pub mod access;
 mod bases;

@@ -1,4 +1,5 @@
 //! Programs: schedules compiled for the links of a group, and the positions of their operands.
+#![warn(clippy::missing_errors_doc)]
 
 mod arrivals;
 mod compile;

@@ -3,6 +3,7 @@
 //! Folders are layers, from the public calls down: `group`, `progress`,
 //! `execution`, `point_to_point` and `one_sided`, `selection`. Each imports
 //! only those below it; `tests/unit/test_layers.py` checks that. Below them are crates.
+#![warn(clippy::missing_errors_doc)]
 
 mod execution;
 #[cfg(feature = "fuzzing")]
