@@ -3,7 +3,9 @@
 use crate::event_queue::Event;
 use crate::program::{Action, NO_SIGNAL, SimulatedInstruction};
 use crate::simulation::Simulation;
-use crate::thread::{Activity, Note, SimulatedMessage, SimulatedTile, ThreadPhase, flag_value};
+use crate::thread::{
+    Note, SimulatedMessage, SimulatedTile, ThreadActivity, ThreadPhase, flag_value,
+};
 use crate::trace::SpanKind;
 
 /// Puts of up to this many bytes are copied and sent at the end of the thread's pass, as in the TCP
@@ -25,7 +27,7 @@ impl Simulation<'_> {
     pub(crate) fn advance(&mut self, rank: u32) {
         let thread = &mut self.threads[rank as usize];
         thread.runnable = false;
-        if thread.activity != Activity::Idle {
+        if thread.activity != ThreadActivity::Idle {
             return;
         }
         if thread.phase == ThreadPhase::Asleep {
@@ -56,7 +58,7 @@ impl Simulation<'_> {
             let link = self.network.link(self.is_loopback(pair));
             let overhead = if rides { 0.0 } else { link.receive_overhead_s };
             let seconds = overhead + bytes * link.receive_s_per_byte;
-            self.work(rank, Activity::Receive(message), seconds, 0.0);
+            self.work(rank, ThreadActivity::Receive(message), seconds, 0.0);
             return true;
         }
         self.start_tiles(rank);
@@ -120,7 +122,7 @@ impl Simulation<'_> {
         let step_s = self.machine.host.step_s;
         match instruction.action {
             Action::Work { seconds, traffic } => {
-                self.work(rank, Activity::Instruction, seconds, traffic);
+                self.work(rank, ThreadActivity::Instruction, seconds, traffic);
                 InstructionOutcome::Busy
             }
             Action::Wait { from, id } => {
@@ -141,7 +143,7 @@ impl Simulation<'_> {
                 InstructionOutcome::Blocked
             }
             Action::Signal { .. } => {
-                self.work(rank, Activity::Instruction, step_s, 0.0);
+                self.work(rank, ThreadActivity::Instruction, step_s, 0.0);
                 InstructionOutcome::Busy
             }
             Action::Put { to, bytes, .. } => {
@@ -155,7 +157,7 @@ impl Simulation<'_> {
                     }
                     seconds += link.send_overhead_s + bytes * link.send_s_per_byte;
                 }
-                self.work(rank, Activity::Instruction, seconds, 0.0);
+                self.work(rank, ThreadActivity::Instruction, seconds, 0.0);
                 InstructionOutcome::Busy
             }
         }
@@ -238,7 +240,7 @@ impl Simulation<'_> {
             let link = self.network.link(self.is_loopback(pair));
             let overhead = if rides { 0.0 } else { link.send_overhead_s };
             let seconds = overhead + bytes * link.send_s_per_byte;
-            self.work(rank, Activity::Send(message), seconds, 0.0);
+            self.work(rank, ThreadActivity::Send(message), seconds, 0.0);
             return true;
         }
         // The caller waits until the last credits have been sent.
@@ -255,7 +257,7 @@ impl Simulation<'_> {
     }
 
     /// Keeps the thread busy for this many seconds, or more if it must share a resource.
-    fn work(&mut self, rank: u32, activity: Activity, seconds: f64, traffic: f64) {
+    fn work(&mut self, rank: u32, activity: ThreadActivity, seconds: f64, traffic: f64) {
         let thread = &mut self.threads[rank as usize];
         thread.activity = activity;
         thread.since = self.now;
@@ -275,18 +277,21 @@ impl Simulation<'_> {
 
     /// A thread has finished its activity, or begins.
     pub(crate) fn work_ended(&mut self, rank: u32) {
-        let activity = std::mem::replace(&mut self.threads[rank as usize].activity, Activity::Idle);
+        let activity = std::mem::replace(
+            &mut self.threads[rank as usize].activity,
+            ThreadActivity::Idle,
+        );
         match activity {
-            Activity::BeforeCall | Activity::Idle => {}
-            Activity::Instruction => self.instruction_ended(rank),
-            Activity::Receive(message) => {
+            ThreadActivity::BeforeCall | ThreadActivity::Idle => {}
+            ThreadActivity::Instruction => self.instruction_ended(rank),
+            ThreadActivity::Receive(message) => {
                 let SimulatedMessage { pair, origin, .. } = self.messages[message as usize];
                 if let Some(mirror) = self.pairs[pair as usize].mirror {
                     self.trace_thread(rank, SpanKind::Receive, mirror, origin);
                 }
                 self.take_note(message);
             }
-            Activity::Send(message) => {
+            ThreadActivity::Send(message) => {
                 let SimulatedMessage { pair, origin, .. } = self.messages[message as usize];
                 self.trace_thread(rank, SpanKind::Send, pair, origin);
                 let last = &mut self.pairs[pair as usize].queued;

@@ -25,7 +25,7 @@ pub(crate) enum ThreadPhase {
 
 /// The activity that takes the thread's time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Activity {
+pub(crate) enum ThreadActivity {
     /// It has not made the call yet.
     BeforeCall,
     Idle,
@@ -50,7 +50,7 @@ pub(crate) struct Thread {
     pub(crate) slowdown: f64,
     pub(crate) processor: Option<Processor>,
     pub(crate) phase: ThreadPhase,
-    pub(crate) activity: Activity,
+    pub(crate) activity: ThreadActivity,
     /// Since when.
     pub(crate) since: f64,
     /// Whether anything was done in this pass.
@@ -76,7 +76,7 @@ impl Thread {
             slowdown,
             processor: None,
             phase: ThreadPhase::Asleep,
-            activity: Activity::BeforeCall,
+            activity: ThreadActivity::BeforeCall,
             since: 0.0,
             progressed: false,
             runnable: false,
