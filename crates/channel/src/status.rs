@@ -7,7 +7,7 @@ pub const STATUS_LINKS_MAX: usize = 64;
 /// The most groups that a rank reports.
 pub const STATUS_GROUPS_MAX: usize = 32;
 
-/// What a rank does, and what it has done so far.
+/// A rank's present operations, and its counts so far.
 #[derive(Clone, Default, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct RankStatus {
     /// Its number in the group that was asked.
@@ -64,11 +64,11 @@ pub struct OngoingOperation {
     pub text: String,
     /// The time since the call, in microseconds.
     pub age_us: u64,
-    /// What keeps it from going on, where that is known.
+    /// The peer that it waits for, where that is known.
     pub waits_for: Option<AwaitedPeer>,
 }
 
-/// What an operation waits for.
+/// A peer that an operation waits for.
 #[derive(Clone, Default, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct AwaitedPeer {
     /// The other rank, by its number in the world.

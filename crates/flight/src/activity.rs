@@ -10,7 +10,7 @@ use super::layout;
 use super::recorder::FlightRecorder;
 use super::ring::Record;
 
-/// What an endpoint does.
+/// The present operations of an endpoint.
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
 pub struct Activity {
     /// Operations that it has called.
@@ -50,7 +50,7 @@ pub struct RecordedOperation {
 }
 
 impl FlightRecorder {
-    /// What the endpoint does now, as far as its records go back.
+    /// Returns the endpoint's present operations, as far as its records go back.
     pub fn activity(&self) -> Activity {
         let records = self.ring.records();
         let timeline = self.timeline();

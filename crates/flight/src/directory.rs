@@ -80,7 +80,7 @@ impl PrivateDirectory {
         written.inspect_err(|_| _ = fs::remove_file(&draft))
     }
 
-    /// Listens at a socket of this name, in the place of one that nobody listens at any more.
+    /// Listens at a socket of this name, in place of one without a listener.
     pub(super) fn listen(&self, name: &str) -> io::Result<UnixListener> {
         let pinned = self.pinned(name);
         self.remove(name);

@@ -19,7 +19,7 @@ const VERSION: u32 = 1;
 /// How long statuses are waited for: where a rank is stopped, as long as this.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(1);
 
-/// What a job does.
+/// The status of a job.
 #[derive(Serialize)]
 struct Report {
     version: u32,

@@ -10,9 +10,9 @@ use weft_flight::LocalSocket;
 use weft_transport::fork::{self, Descriptor};
 use weft_transport_tcp::{poll, poll_entry};
 
-/// What a caller sends.
+/// The request of a caller.
 const QUESTION: &[u8; 7] = b"status\n";
-/// How long a question is waited for.
+/// The time to wait for a request.
 const READ_TIMEOUT: Duration = Duration::from_millis(500);
 /// A caller that does not take its answer for this long gets none.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(2);

@@ -11,7 +11,7 @@ use super::super::group_state::GroupState;
 use super::super::state::ProgressState;
 
 impl ProgressState {
-    /// What this rank of a group does now.
+    /// Returns the present status of this rank of a group.
     pub(super) fn status(&self, group: &GroupState) -> RankStatus {
         let flight = self.endpoint.flight();
         let activity = flight.activity();

@@ -36,7 +36,7 @@ impl Verdict {
     }
 }
 
-/// What keeps a job from going on, if anything does.
+/// Returns the cause that blocks a job, if there is one.
 pub(super) fn verdict(ranks: &[RankStatus], silent: &[SilentRank]) -> Verdict {
     let stuck = Stuck::find(ranks);
     if !silent.is_empty() {
