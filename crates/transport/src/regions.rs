@@ -20,8 +20,8 @@ impl RegionKey {
     pub const POOL: RegionKey = RegionKey(0);
 }
 
-/// Names memory that was [registered](crate::MemoryRegistration::register) separately. A key that has ended
-/// is never reused.
+/// Names memory that was [registered](crate::MemoryRegistration::register) separately. A key that
+/// has ended is never reused.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct RegistrationKey(pub u64);
 

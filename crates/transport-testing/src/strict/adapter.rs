@@ -4,7 +4,7 @@
 use std::sync::{Arc, Condvar, Mutex, Once, PoisonError};
 use std::thread;
 
-use super::locked;
+use super::lock::locked;
 
 /// A queue of work that is executed in its own order.
 pub(super) trait WorkQueue: Send + Sync {

@@ -12,9 +12,10 @@ use weft_transport::{
     RemoteAtomics, RemoteReads, Segment, Signal, Stream, Submission, Ticket, TransportKind,
 };
 
+use super::lock::locked;
+use super::participant::Participant;
 use super::queue::{Payload, SendQueue, WorkRequest, invalid};
 use super::registrations::StrictRegistrations;
-use super::{Participant, locked};
 
 /// One end of a link.
 pub(super) struct StrictLink {

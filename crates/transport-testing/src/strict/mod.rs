@@ -9,11 +9,13 @@
 
 mod adapter;
 mod link;
+mod lock;
+mod participant;
 mod queue;
 mod registrations;
 
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use weft_transport::loopback::{Listeners, MessageQueue};
@@ -23,7 +25,7 @@ use weft_transport::{
 };
 
 use link::StrictLink;
-use registrations::StrictRegistrations;
+use participant::Participant;
 
 static LISTENERS: Listeners<Participant> = Listeners::new();
 
@@ -37,20 +39,6 @@ pub fn strict(local: &Local) -> Result<Vec<Arc<dyn Transport>>, LinkError> {
 
 /// Joins endpoints of one process by strict links.
 pub struct StrictTransport(Participant);
-
-/// One endpoint of this process, and the memory that it has exposed and registered.
-#[derive(Clone)]
-struct Participant {
-    local: Local,
-    regions: Arc<Regions>,
-    registrations: Arc<StrictRegistrations>,
-}
-
-impl AsRef<Local> for Participant {
-    fn as_ref(&self) -> &Local {
-        &self.local
-    }
-}
 
 impl StrictTransport {
     /// A transport for this endpoint.
@@ -135,9 +123,4 @@ impl Drop for StrictTransport {
     fn drop(&mut self) {
         self.close();
     }
-}
-
-/// Nothing here is left half-done by a panic, so a poisoned lock is as good as any.
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -12,7 +12,7 @@ use weft_transport::{
 };
 
 use super::adapter::{self, WorkQueue};
-use super::locked;
+use super::lock::locked;
 use super::registrations::StrictRegistrations;
 
 /// The number of operations with tickets that can be under way: small, so that callers meet a full

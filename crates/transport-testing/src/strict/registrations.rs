@@ -7,7 +7,7 @@ use std::sync::Mutex;
 use weft_transport::fork::Descriptor;
 use weft_transport::{DmaBuf, Iovec, LinkError, RegistrationKey, Segment};
 
-use super::locked;
+use super::lock::locked;
 
 /// The current registrations.
 #[derive(Default)]
