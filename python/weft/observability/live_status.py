@@ -40,7 +40,7 @@ class LiveJob:
 
 @dataclass(frozen=True)
 class RankRates:
-    """What a rank has done between two reports, per second."""
+    """The rates of a rank between two reports, per second."""
 
     steps: float
     operations: float
@@ -97,7 +97,7 @@ def ask(job: LiveJob) -> dict[str, Any]:
 
 
 def rates(before: dict[str, Any], after: dict[str, Any]) -> dict[int, RankRates]:
-    """What ranks have done between two reports, by global rank."""
+    """Returns the rates of ranks between two reports, by global rank."""
     earlier = {status["global_rank"]: status for status in before["ranks"]}
     found = {}
     for status in after["ranks"]:

@@ -19,7 +19,7 @@ _LARGE_ELEMENTS = 16 << 10
 
 
 class Brings(enum.Enum):
-    """What a parameter brings to an average for which its backward makes no gradient."""
+    """The contribution of a parameter to an average if its backward makes no gradient."""
 
     NOTHING = enum.auto()
     """Its gradient, if it has one, is of an earlier step or the user's."""
