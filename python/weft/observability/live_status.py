@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from weft.errors import Error
-from weft.tracing.record import JOBS, USERS, is_private
+from weft.output.files import is_private
+from weft.tracing.record import JOBS, USERS
 
 __all__ = ["LiveJob", "RankRates", "ask", "rates", "running_jobs"]
 

@@ -23,6 +23,7 @@ from weft.torch.parallel.buckets import parameter_info
 from weft.torch.parallel.communication import Communication
 from weft.torch.parallel.first_use import FirstUse
 from weft.torch.parallel.fusion import PlanOptions
+from weft.torch.parallel.gradient_state import Brings
 from weft.torch.parallel.joining import ShadowTraining
 from weft.torch.parallel.mode_averaging import ModeAveraging, check_algorithms_of_mode, check_mode
 from weft.torch.parallel.models import for_device, tensors_in
@@ -32,7 +33,6 @@ from weft.torch.parallel.plan import BucketPlan
 from weft.torch.parallel.planner import Planner
 from weft.torch.parallel.reducer import Reducer
 from weft.torch.parallel.rows import EmbeddingPolicy, RowAveraging, Rows, bytes_of_rows, check_rows, exchanged_by_rows
-from weft.torch.parallel.slot import Brings
 from weft.torch.parallel.trained import TrainedParameters
 from weft.torch.patches.autograd import in_backward
 from weft.torch.patches.modes import outside_of_modes

@@ -25,7 +25,7 @@ from weft.errors import UnsupportedError
 from weft.torch.patches.modes import outside_of_modes
 
 if TYPE_CHECKING:
-    from weft.torch.parallel.slot import Slot
+    from weft.torch.parallel.buckets import Slot
 
 __all__ = ["Noted", "share_memory"]
 

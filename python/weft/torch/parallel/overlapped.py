@@ -13,11 +13,10 @@ import torch
 from torch.optim import Optimizer
 
 from weft.errors import ArgumentError, UnsupportedError
-from weft.torch.parallel.buckets import Bucket
+from weft.torch.parallel.buckets import Bucket, Slot
 from weft.torch.parallel.data_parallel import DataParallel
 from weft.torch.parallel.gradient import raw_gradient
 from weft.torch.parallel.partial_step import PartialStep, StepSettings
-from weft.torch.parallel.slot import Slot
 from weft.torch.parallel.watched_groups import plain_groups, watch_groups
 from weft.torch.patches.modes import outside_of_modes
 from weft.torch.patches.optimizers import begin_as_wrapper, call_step_pre_hooks, has_step_post_hooks

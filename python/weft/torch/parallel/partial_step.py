@@ -16,10 +16,10 @@ from typing import Any
 import torch
 from torch.optim import Optimizer
 
+from weft.torch.parallel.buckets import Slot
 from weft.torch.parallel.context import outside_of_everything
 from weft.torch.parallel.gradient import raw_gradient, set_raw_gradient
 from weft.torch.parallel.late_changes import Noted
-from weft.torch.parallel.slot import Slot
 from weft.torch.parallel.watched_groups import plain_groups
 from weft.torch.patches.optimizers import without_step_hooks
 

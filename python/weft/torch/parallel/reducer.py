@@ -24,13 +24,13 @@ from torch import Tensor, nn
 
 from weft.errors import Error, UnsupportedError
 from weft.torch.parallel.averaging import Averaging
-from weft.torch.parallel.buckets import Bucket, make_buckets
+from weft.torch.parallel.buckets import Bucket, Slot, make_buckets
 from weft.torch.parallel.communication import Communication
 from weft.torch.parallel.gradient import guard, raw_gradient, set_raw_gradient, unguard
+from weft.torch.parallel.gradient_state import Brings
 from weft.torch.parallel.late_changes import share_memory
 from weft.torch.parallel.observer import Observer
 from weft.torch.parallel.plan import BucketPlan
-from weft.torch.parallel.slot import Brings, Slot
 from weft.torch.patches.autograd import at_end_of_backward, in_backward
 from weft.torch.patches.modes import in_dispatch_mode, in_function_mode, no_modes, outside_of_modes
 
