@@ -112,7 +112,8 @@ class BuildContender:
             # Builds before 0.1.0's `Operation` name the collective in the request.
             of = getattr(weft._weft, "Operation", None)
             kind: tuple[Any, ...] = (of("all-reduce", "float32", 4),) if of else ("all-reduce", "float32", 4)
-            return timed.group(native, weft._weft.Request(*kind, count, pointer, pointer), array)
+            request: Any = weft._weft.Request
+            return timed.group(native, request(*kind, count, pointer, pointer), array)
         call: Callable[[], object] = lambda: group.all_reduce(array)  # noqa: E731
         if level == "torch":
             call = lambda: dist.all_reduce(tensor)  # noqa: E731
