@@ -1,5 +1,6 @@
 //! Channels: the memory that ranks of a group grant each other, its layout, and the control
 //! messages between the ranks.
+#![warn(clippy::missing_errors_doc)]
 
 mod connections;
 mod formats;

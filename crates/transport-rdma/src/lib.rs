@@ -4,6 +4,7 @@
 //! keys and detect each other's end; and of one queue pair or several (*rails*), which carry all
 //! else. libibverbs is loaded on first use: weft builds and runs without it, and [`ports`] returns
 //! what is missing.
+#![warn(clippy::missing_errors_doc)]
 
 mod closing;
 mod control;

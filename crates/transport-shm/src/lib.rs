@@ -9,6 +9,7 @@
 //! # Architecture invariant
 //! Nothing has a name in any file system: the socket's name is in the abstract namespace, the
 //! memory has none. So nothing is left behind when a process dies in any way.
+#![warn(clippy::missing_errors_doc)]
 
 mod accept_queue;
 mod address;

@@ -4,6 +4,7 @@
 //! with a handshake that proves that the caller got the address from the rendezvous; then it
 //! carries frames, in encrypted records if links are encrypted. The receiver trusts nothing: it
 //! writes only to ranges of regions that this peer was granted.
+#![warn(clippy::missing_errors_doc)]
 
 mod address;
 mod carrier;

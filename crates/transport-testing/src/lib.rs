@@ -1,6 +1,7 @@
 //! Tests and doubles of transports: the conformance suite, the strict loopback, device memory.
 //!
 //! Crates use it as a dev-dependency only.
+#![warn(clippy::missing_errors_doc)]
 
 pub mod conformance;
 mod device;

@@ -247,6 +247,7 @@ impl<T: AsFd> Drop for Descriptor<T> {
         shielded(|| {
             // First the registration: once the number is free for others, it must not be registered
             // any more.
+            // SAFETY: dropped here and nowhere else, and not used afterwards.
             unsafe { ManuallyDrop::drop(&mut self.registration) };
             // SAFETY: as above.
             unsafe { ManuallyDrop::drop(&mut self.owned) };

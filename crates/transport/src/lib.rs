@@ -8,6 +8,7 @@
 //!
 //! # Architecture invariant
 //! A transport knows nothing of collectives, groups or algorithms.
+#![warn(clippy::missing_errors_doc)]
 
 // Under loom only the protocols are compiled: the models check those.
 #[cfg_attr(loom, allow(dead_code, unreachable_pub))]

@@ -74,6 +74,7 @@ fn children_hold_nothing_of_their_parents() {
     a_child_can_handle_the_signal_that_its_parent_handles();
 
     // A child that lives on does not keep the connection open.
+    // SAFETY: the child only waits for its signal.
     let child = unsafe { libc::fork() };
     if child == 0 {
         // SAFETY: limits the child's life if its parent dies.

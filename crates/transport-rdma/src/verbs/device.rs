@@ -44,6 +44,7 @@ impl OpenDevice {
         let attributes = unsafe { attributes(verbs, context.raw()) }?;
         let reads = attributes.max_reads.min(attributes.max_peer_reads);
         // Last: earlier failures leave no domain behind.
+        // SAFETY: the context is open.
         let domain = made("ibv_alloc_pd", unsafe {
             (verbs.ibv_alloc_pd)(context.raw())
         })?;

@@ -104,6 +104,7 @@ impl Verbs {
         if !forks_copy(library) {
             // So that registered private memory keeps its pages when the process forks: the child
             // does not inherit them. An error means that memory is registered already.
+            // SAFETY: plain call.
             unsafe { (verbs.ibv_fork_init)() };
         }
         Ok(verbs)
