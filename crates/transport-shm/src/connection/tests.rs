@@ -82,6 +82,6 @@ fn region_without_a_key_ends_the_link() {
         Writer::default().divert(&peer.outgoing);
         socket::send(socket.as_fd(), [&[TAG_REGION], key], &[]).unwrap();
         let named = breach(connection.receive(&mut MessageCount(0)));
-        assert!(named.contains("without a key"), "{named}");
+        assert!(named.contains("without a valid key"), "{named}");
     }
 }
