@@ -1,8 +1,9 @@
-"""Check of words in pages and code: those that readers stumble over, with what to say instead.
+"""Check of words that readers stumble over, with replacements: `python -m tools.check_words`.
 
-The project speaks the field's language, which docs/reference/glossary.md lists. Checked are
-Markdown pages, and comments, names and messages in the files or folders of code on the command
-line. A line of code that needs such a word as data ends with `words: data` in a comment.
+The project speaks the field's language, which docs/reference/glossary.md lists. The check covers
+Markdown pages, comments, names and messages in code, and subjects of commits since the rule was
+made; with arguments, of code these files and folders only. A line of code that needs such a word as
+data ends with `words: data` in a comment.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-__all__ = ["INSTEAD", "in_code", "in_page"]
+__all__ = ["INSTEAD", "in_code", "in_page", "in_subject"]
 
 INSTEAD = {
     r"told|tells?|telling": "reported, notified or informed; or: says, returns",
@@ -51,7 +52,8 @@ _QUESTIONS = {
 }
 """Patterns of questions at the beginning of documentation comments and of names."""
 
-_CODE = (".rs", ".py", ".pyi", ".c", ".cpp", ".h", ".sh")
+_CODE = (".rs", ".py", ".pyi", ".c", ".cpp", ".h", ".sh", ".toml", ".yml", "Makefile")
+"""Endings of the names of files of code."""
 _LEFT_OUT = ("docs/notebook/", "benches/runs/", "tools/check_words.py", "tests/unit/test_check_words.py")
 """Notebook and recorded runs stay as they were written; the check and its tests list the words."""
 _PAGE_OF_COMMANDS = Path("docs/reference/commands.md")
@@ -60,10 +62,10 @@ _WORDS = re.compile(rf"\b(?:{'|'.join(f'({pattern})' for pattern in INSTEAD)})\b
 
 
 def main(code: list[str]) -> int:
-    """Prints the words that are found in all pages and in files or folders of code."""
+    """Prints the words that are found in pages, in code, and in subjects of commits."""
     problems = [problem for path in _listed("*.md") for problem in in_page(path, with_help=path == _PAGE_OF_COMMANDS)]
-    if code:
-        problems += [problem for path in _listed(*code) if path.suffix in _CODE for problem in in_code(path)]
+    problems += [problem for path in _listed(*code) if path.name.endswith(_CODE) for problem in in_code(path)]
+    problems += [f"commit {commit}" for subject in _subjects() for commit in in_subject(subject)]
     for problem in problems:
         print(problem, file=sys.stderr)
     return 1 if problems else 0
@@ -92,6 +94,13 @@ def in_code(path: Path) -> Iterator[str]:
             yield f"{path}:{line}: {word!r}: say {instead}"
 
 
+def in_subject(commit: str) -> Iterator[str]:
+    """Yields what to change in the subject of a commit, which follows its hash."""
+    name, _, subject = commit.partition(" ")
+    for _, word, instead in _words(re.sub(r"`[^`]*`|\"[^\"]*\"", "", subject)):
+        yield f"{name}: {word!r}: say {instead}"
+
+
 def _words(text: str) -> Iterator[tuple[int, str, str]]:
     instead = list(INSTEAD.values())
     for match in _WORDS.finditer(text.lower()):
@@ -111,8 +120,17 @@ def _line(match: re.Match[str]) -> int:
 
 
 def _listed(*patterns: str) -> list[Path]:
-    listed = subprocess.run(["git", "ls-files", *patterns], capture_output=True, text=True, check=True).stdout
-    return [Path(line) for line in listed.splitlines() if not line.startswith(_LEFT_OUT)]
+    return [Path(line) for line in _git("ls-files", *patterns) if not line.startswith(_LEFT_OUT)]
+
+
+def _subjects() -> list[str]:
+    """Hash and subject of each commit after the one that made the rule by `in_subject`."""
+    made = _git("log", "--format=%H", "-Sdef in_subject", "--", "tools/check_words.py")
+    return _git("log", "--no-merges", "--format=%h %s", f"{made[-1]}..HEAD") if made else []
+
+
+def _git(*arguments: str) -> list[str]:
+    return subprocess.run(["git", *arguments], capture_output=True, text=True, check=True).stdout.splitlines()
 
 
 if __name__ == "__main__":

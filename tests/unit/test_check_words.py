@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tools.check_words import in_code, in_page
+from tools.check_words import in_code, in_page, in_subject
 
 
 def check_page(tmp_path: Path, text: str, problems: int) -> None:
@@ -87,3 +87,11 @@ def test_unknown_words_in_code_are_found(tmp_path: Path, text: str, places: list
 )
 def test_data_and_other_words_in_code_pass(tmp_path: Path, text: str) -> None:
     check_code(tmp_path, text, [])
+
+
+@pytest.mark.parametrize(
+    ("subject", "problems"),
+    [("runtime: tell whoever waits", 2), ("transport: name ends instead of `fate`", 0), ("docs: format", 0)],
+)
+def test_unknown_words_in_subjects_are_found(subject: str, problems: int) -> None:
+    assert len(list(in_subject(f"0123abc {subject}"))) == problems
