@@ -88,4 +88,6 @@ def test_gain_on_hosts_is_skipped_without_root(
 ) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     demo._show_gain()
-    assert capsys.readouterr().out == "\ngain on 4 emulated hosts: left out, emulated hosts need root\n"
+    assert capsys.readouterr().out == (
+        "\ngain on 4 emulated hosts: left out, not available, not needed: `weft hosts` needs root\n"
+    )

@@ -1,6 +1,8 @@
 """Tests of the advice of `weft doctor`: container, limits, clocks, pinning, other hosts."""
 
+import importlib.metadata
 import json
+import os
 import socket
 import threading
 import types
@@ -8,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from weft import machine
+from weft import _weft, machine
 from weft.cli import main
-from weft.diagnosis import host_checks, reachability
+from weft.diagnosis import findings, host_checks, reachability
+from weft.diagnosis.host_checks import Finding
 from weft.processes.ports import free_ports
 
 
@@ -77,6 +80,62 @@ def test_pinning(nodes, node, caches, cache, usable, advice) -> None:
     found = types.SimpleNamespace(nodes=[[]] * nodes, node=node, caches=caches, cache=cache)
     finding = host_checks.pinning(found, usable)
     assert advice in finding.advice and bool(advice) == bool(finding.advice)
+
+
+def test_faults_come_first_with_their_remedy(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = [
+        Finding("weft", None, "0.1.0"),
+        Finding("clocks", None, "hpet", "run chrony"),
+        Finding("transport shm", True, "3 us"),
+        Finding("transport tcp", False, "connection refused", "ip link set lo up"),
+    ]
+    monkeypatch.setattr("weft.cli.doctor.findings", lambda: iter(found))
+    assert main(["doctor"]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "1 thing does not work; 1 suggestion"
+    assert lines[2:5] == [
+        "wrong:",
+        "NO  transport tcp           connection refused",
+        "                            -> ip link set lo up",
+    ]
+    assert lines.index("could be better:") < lines.index("as it should be:")
+    found.pop()
+    assert main(["doctor"]) == 0
+    assert capsys.readouterr().out.startswith("everything that jobs need works; 1 suggestion\n")
+
+
+@pytest.mark.parametrize(
+    ("ports", "works", "good", "text"),
+    [
+        ([], False, None, "not available, not needed: no device"),
+        ([("mlx5_0:1", "no link", False)], False, None, "not available, not needed: no device"),
+        ([("mlx5_0:1", "10.0.0.1", True)], False, False, "no device"),
+        ([("mlx5_0:1", "10.0.0.1", True)], True, True, "no device"),
+    ],
+)
+def test_rdma_is_needed_only_with_usable_port(
+    ports: list[tuple[str, str, bool]], works: bool, good: bool | None, text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_weft, "rdma_ports", lambda: ports)
+    monkeypatch.setattr(findings, "_probed", lambda _: (works, "no device"))
+    transport, *rest = findings.rdma()
+    assert (transport.good, transport.text) == (good, text)
+    assert bool(transport.advice) == (good is False)
+    assert all(finding.good is not False for finding in rest)
+
+
+def test_absent_optional_parts_are_no_faults(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    monkeypatch.setenv("WEFT_CUDA_DRIVER", "libnone.so.7")
+
+    def absent(name: str) -> str:
+        raise importlib.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(importlib.metadata, "version", absent)
+    for finding in (findings.emulated_hosts(), findings.graphics_processors(), findings._torch()):
+        assert finding.good is None and finding.text.startswith("not available, not needed: ")
 
 
 def test_ports_that_are_checked(tmp_path: Path) -> None:

@@ -80,6 +80,6 @@ def test_flight_records_need_a_directory(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_doctor_names_unreadable_files(monkeypatch: pytest.MonkeyPatch) -> None:
     for look in ("_cores", "_memory", "_profiles", "_torch", "_congestion_control", "graphics_processors"):
         monkeypatch.setattr(diagnosis, look, refuse)
-    monkeypatch.setattr(diagnosis, "_transport", lambda name: Finding(name, True, ""))
+    monkeypatch.setattr(diagnosis, "_probed", lambda _: (True, ""))
     found = {finding.subject: finding.text for finding in diagnosis.findings()}
     assert found["cores"] == found["profiles"] == "unknown: [Errno 1] Operation not permitted"

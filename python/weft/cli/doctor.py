@@ -5,18 +5,21 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+import time
+from collections.abc import Iterator, Sequence
 
 from weft.cli import values
 from weft.cli.command import Command, UsageError
 from weft.diagnosis import reachability
 from weft.diagnosis.findings import Finding, findings
-from weft.output.plain_text import Table, show
+from weft.output.plain_text import FIRST_SHOWN_S, Table, show
 
 DESCRIPTION = """\
 Reports what weft finds on this machine: cores, caches, NUMA nodes and memory as limits allow, container, clocks, which
-transports work (each is tried by an all-reduce of two processes) and why others do not, the torch that is installed,
-and whether hosts can be emulated. Below each thing that should be changed, it prints how. Ends with status 1 if two
-processes cannot communicate at all.
+transports work (each is tried by an all-reduce of two processes), the torch that is installed, and whether hosts can be
+emulated. What does not work comes first, with the command that mends it, then what could be better, then everything
+else. Optional parts that are absent (RDMA devices, GPUs, torch, emulated hosts) are "not available, not needed". Ends
+with status 1 if something that jobs need does not work, else with 0.
 
 With --hosts, it checks instead whether these hosts can be reached from here: by name, and by TCP to the port of the
 rendezvous and to some of the ports that ranks listen on. It distinguishes a firewall that drops packets from a port on
@@ -69,25 +72,52 @@ def _run(arguments: argparse.Namespace) -> int:
     if arguments.listen:
         return _listen(arguments)
     ports = reachability.checked_ports(arguments.port)
-    found: list[Finding] = []
-    for finding in reachability.hosts(arguments.hosts, ports) if arguments.hosts else findings():
-        found.append(finding)
-        if not arguments.json:
-            _show(finding)
+    looks = reachability.hosts(arguments.hosts, ports) if arguments.hosts else findings()
+    found = list(_with_progress(looks))
     if arguments.json:
         print(json.dumps([finding._asdict() for finding in found], indent=1))
-    if arguments.hosts:
-        return 1 if any(finding.good is False for finding in found) else 0
-    transports = [finding for finding in found if finding.subject.startswith("transport ")]
-    return 0 if any(finding.good for finding in transports) else 1
+    else:
+        show(*report(found))
+    return 1 if any(finding.good is False for finding in found) else 0
 
 
-def _show(finding: Finding) -> None:
+def _with_progress(looks: Iterator[Finding]) -> Iterator[Finding]:
+    """The findings, with a line on standard error while they take long."""
+    begin = time.monotonic()
+    said = False
+    for finding in looks:
+        if not said and time.monotonic() - begin > FIRST_SHOWN_S:
+            print("weft doctor: trying transports", file=sys.stderr, flush=True)
+            said = True
+        yield finding
+
+
+def report(found: Sequence[Finding]) -> list[Table | str]:
+    """Findings as tables: what is wrong, what could be better, the rest."""
+    wrong = [finding for finding in found if finding.good is False]
+    better = [finding for finding in found if finding.good is not False and finding.advice]
+    rest = [finding for finding in found if finding not in wrong and finding not in better]
+    parts: list[Table | str] = [_verdict(wrong, better)]
+    for title, members in (("wrong:", wrong), ("could be better:", better), ("as it should be:", rest)):
+        if members:
+            parts += [f"\n{title}", _table(members)]
+    return parts
+
+
+def _verdict(wrong: Sequence[Finding], better: Sequence[Finding]) -> str:
+    suggestions = f"; {len(better)} suggestion{'s' * (len(better) > 1)}" if better else ""
+    if not wrong:
+        return f"everything that jobs need works{suggestions}"
+    return f"{len(wrong)} thing{'s do' if len(wrong) > 1 else ' does'} not work{suggestions}"
+
+
+def _table(found: Sequence[Finding]) -> Table:
     table = Table("", "", "", header=False, widths_min=(2, 22))
-    table.add_row(_MARKS[finding.good], finding.subject, finding.text)
-    if finding.advice:
-        table.add_row("", "", f"-> {finding.advice}")
-    show(table)
+    for finding in found:
+        table.add_row(_MARKS[finding.good], finding.subject, finding.text)
+        if finding.advice:
+            table.add_row("", "", f"-> {finding.advice}")
+    return table
 
 
 def _listen(arguments: argparse.Namespace) -> int:

@@ -20,6 +20,14 @@ __all__ = ["Finding", "emulated_hosts", "findings", "graphics_processors", "rdma
 
 _PROBED_TRANSPORTS = ("shm", "tcp")
 _PROBE_DEADLINE_S = 60.0
+_OPTIONAL = "not available, not needed"
+"""The verdict on what a job can do without."""
+_REMEDIES = {
+    "shm": "until then `export WEFT_TRANSPORT=tcp` on every rank: this host's ranks connect by TCP, more slowly",
+    "tcp": "let this user connect to 127.0.0.1: `ip link set lo up` where the loopback interface is down",
+    "rdma": "until then `export WEFT_RDMA_DEVICES=none` on every rank: hosts connect by TCP",
+}
+"""What to do about a transport that fails, besides what its error says."""
 
 
 def findings() -> Iterator[Finding]:
@@ -75,28 +83,37 @@ def _gigabytes(count: int) -> str:
 
 
 def _transport(transport: str) -> Finding:
-    """Two processes, one all-reduce. What fails says itself why."""
+    """An all-reduce of two processes. Its error is the reason of a failure."""
+    works, text = _probed(transport)
+    return Finding(f"transport {transport}", works, text, "" if works else _REMEDIES[transport])
+
+
+def _probed(transport: str) -> tuple[bool, str]:
     probe = [sys.executable, "-m", "weft.diagnosis.probe", transport]
     try:
         done = subprocess.run(probe, capture_output=True, text=True, timeout=_PROBE_DEADLINE_S, check=False)
     except subprocess.TimeoutExpired:
-        return Finding(f"transport {transport}", False, f"no answer within {_PROBE_DEADLINE_S:g} s")
+        return False, f"no answer within {_PROBE_DEADLINE_S:g} s"
     lines = (done.stdout if done.returncode == 0 else done.stderr).strip().splitlines()
-    return Finding(f"transport {transport}", done.returncode == 0, lines[-1] if lines else "no reason given")
+    return done.returncode == 0, lines[-1] if lines else "no reason given"
 
 
 def rdma() -> Iterator[Finding]:
     """Whether RDMA works, and the ports of its devices, which `WEFT_RDMA_DEVICES` can name.
 
-    Why there are none, if so, the transport's test has said.
+    A host without a usable port has no fault: its ranks connect by TCP.
     """
-    yield _transport("rdma")
     try:
         ports = _weft.rdma_ports()
     except Error:
-        return
-    for name, text, usable in ports:
-        yield Finding(f"RDMA port {name}", usable, text)
+        ports = []
+    works, text = _probed("rdma")
+    if works or any(usable for _, _, usable in ports):
+        yield Finding("transport rdma", works, text, "" if works else _REMEDIES["rdma"])
+    else:
+        yield Finding("transport rdma", None, f"{_OPTIONAL}: {text}")
+    for name, about, usable in ports:
+        yield Finding(f"RDMA port {name}", True if usable else None, about if usable else f"{_OPTIONAL}: {about}")
 
 
 def _congestion_control() -> Finding:
@@ -121,7 +138,8 @@ def _torch() -> Finding:
     try:
         version = importlib.metadata.version("torch")
     except importlib.metadata.PackageNotFoundError:
-        return Finding("torch", None, 'not installed (backend "weft" needs it, NumPy arrays do not)')
+        needed = 'NumPy arrays do without it; for PyTorch with backend "weft": pip install torch'
+        return Finding("torch", None, f"{_OPTIONAL}: {needed}")
     return Finding("torch", None, version)
 
 
@@ -135,7 +153,7 @@ def graphics_processors() -> Finding:
     try:
         found = driver()
     except UnsupportedError as error:
-        return Finding("GPUs", None, str(error))
+        return Finding("GPUs", None, f"{_OPTIONAL}: {error}")
     backend, why = backend_for(found.devices, reach_each_other(found), machine.usable_cores())
     nodes = [node_of(found, device) for device in range(found.devices)]
     places = ["" if node is None else f" at NUMA node {node}" for node in nodes]
@@ -163,7 +181,7 @@ def emulated_hosts() -> Finding:
     """Whether this process may emulate hosts, and what it lacks."""
     missing = [program for program in ("ip", "tc") if shutil.which(program) is None]
     if os.geteuid() != 0:
-        return Finding("emulated hosts", False, "need root")
+        return Finding("emulated hosts", None, f"{_OPTIONAL}: `weft hosts` needs root")
     if missing:
-        return Finding("emulated hosts", False, f"need {' and '.join(missing)} (package iproute2)")
+        return Finding("emulated hosts", None, f"{_OPTIONAL}: need {' and '.join(missing)} (package iproute2)")
     return Finding("emulated hosts", True, "weft hosts")

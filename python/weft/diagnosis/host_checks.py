@@ -27,7 +27,7 @@ class Finding(NamedTuple):
 
     subject: str
     good: bool | None
-    """Whether it works; None where that is no question."""
+    """False: something that jobs need does not work. None: it does not have to work."""
     text: str
     advice: str = ""
     """What to change, if anything."""

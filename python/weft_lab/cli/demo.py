@@ -106,7 +106,7 @@ def _show_gain() -> None:
     print()
     found = diagnosis.emulated_hosts()
     if not found.good:
-        print(f"gain on 4 emulated hosts: left out, emulated hosts {found.text}")
+        print(f"gain on 4 emulated hosts: left out, {found.text}")
         return
     from weft_lab.experiment import gain  # it loads torch
 
