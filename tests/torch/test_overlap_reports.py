@@ -34,9 +34,18 @@ def test_timeline(workers, tmp_path: Path) -> None:
         assert sum(event["cat"] == "average" for event in slices) == 2 * 6
         assert all(event["dur"] >= 0 and event["pid"] == rank for event in slices)
         names = {event["args"]["name"] for event in events if event["name"] == "thread_name"}
-        assert {"computation", "communication"} <= names
+        assert {"computation", "communication", "updates"} <= names
     picture = xml.etree.ElementTree.fromstring((tmp_path / "picture.svg").read_text())
-    assert len(picture) > 20
+    assert texts(picture, "name") == ["computation", "communication", "updates"]
+    tips = [title.text or "" for title in picture.iter("{http://www.w3.org/2000/svg}title")]
+    for bucket in range(6):
+        assert sum(tip.startswith(f"bucket {bucket}: ") for tip in tips) == 1
+        assert sum(tip.startswith(f"update {bucket}, ") for tip in tips) == 1
+
+
+def texts(picture: xml.etree.ElementTree.Element, kind: str) -> list[str | None]:
+    found = picture.iter("{http://www.w3.org/2000/svg}text")
+    return [text.text for text in found if text.get("class") == kind]
 
 
 def report_job(rank: int, _size: int) -> None:
@@ -98,5 +107,6 @@ def timeline_job(rank: int, _size: int, directory: str) -> None:
     for name in ("one.json", "picture.svg"):
         with weft.torch.timeline(f"{directory}/{name}"):
             train(model, optimizer, rank, 1)
+            model.flush()
     with pytest.raises(weft.ArgumentError, match=r"step\.txt"), weft.torch.timeline("step.txt"):
         torch.ones(1)

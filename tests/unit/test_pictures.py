@@ -1,11 +1,13 @@
 """Tests of pictures: colours, places of legends, and every format."""
 
 import dataclasses
+import re
 from pathlib import Path
 
 import pytest
 from matplotlib import pyplot
 
+from weft.drawing import lanes
 from weft.simulation import Crossover, SimulatedRow
 from weft_lab import simulation_plot
 from weft_lab.bench import plot
@@ -56,6 +58,31 @@ def test_every_library_has_a_colour_of_its_own() -> None:
     colours = [plot.colour(dataclasses.replace(ROW, library=name, kind="peer")) for name in names]
     assert len(set(colours)) == len(names)
     assert plot.colour(ROW) == plot.COLOURS["weft"]
+
+
+def test_overlapping_bars_divide_their_row() -> None:
+    averages = [lanes.Bar("average", "bucket 10", "", at, at + 3.0, "10") for at in (0.0, 1.0, 4.0)]
+    waits = [lanes.Bar("wait", "wait 3", "", 0.0, 0.01, "3"), lanes.Bar("forward", "forward", "", 0.0, 7.0)]
+    picture = lanes.draw("steps", [lanes.Lane("communication", averages, divided=True), lanes.Lane("forward", waits)])
+    boxes = re.findall(r'class="average" x="([\d.]+)" y="([\d.]+)" width="([\d.]+)" height="([\d.]+)"', picture)
+    tops = [float(y) for _, y, _, _ in boxes[1:]]  # the first is in the legend
+    assert tops == [lanes.HEAD + 1, lanes.HEAD + 1, lanes.HEAD + lanes.LINE + 1]
+    assert picture.count(">communication</text>") == 1 and picture.count(">bucket 10</text>") == 3
+    assert "wait 3</text>" not in picture and ">3</text>" not in picture
+
+
+def test_narrow_bar_shows_its_short_label() -> None:
+    bars = [lanes.Bar("average", "bucket 1", "", 0.0, 0.02, "1"), lanes.Bar("average", "bucket 2", "", 0.1, 1.0, "2")]
+    picture = lanes.draw("steps", [lanes.Lane("communication", bars)])
+    assert 'text-anchor="middle">1</text>' in picture and ">bucket 2</text>" in picture
+
+
+def test_label_is_where_no_bar_covers_it() -> None:
+    bars = [lanes.Bar("forward", "forward", "", 0.0, 1.0), lanes.Bar("wait", "wait 0", "", 0.3, 0.6)]
+    picture = lanes.draw("steps", [lanes.Lane("computation", bars)])
+    (x,) = re.findall(r'<text class="label" x="([\d.]+)"[^>]*>forward<', picture)
+    width = 1200 - lanes.MARGIN_LEFT - lanes.MARGIN_RIGHT
+    assert float(x) == pytest.approx(lanes.MARGIN_LEFT + 0.8 * width, abs=1)
 
 
 def _simulated(name: str, *times_s: float) -> SimulatedRow:

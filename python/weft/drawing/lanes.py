@@ -45,7 +45,8 @@ KINDS = {
 """What a bar can be, in the order of the legend."""
 
 MARGIN_LEFT, MARGIN_RIGHT, HEAD, FOOT = 128, 24, 62, 34
-ROW, GAP = 22, 6
+ROW, LINE, GAP = 22, 15, 6
+"""Heights of a row, of a line of a divided row, and of what is between rows."""
 WIDTH_OF_CHARACTER = 6.0
 
 
@@ -59,6 +60,8 @@ class Bar:
     tip: str
     start: float
     end: float
+    short: str = ""
+    """The label where the bar is too narrow for the whole one."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,18 +70,51 @@ class Lane:
 
     name: str
     bars: Sequence[Bar]
+    divided: bool = False
+    """Whether the row is divided into lines where bars overlap, so that none covers another."""
 
 
 def stacked(name: str, bars: Sequence[Bar]) -> list[Lane]:
     """As many lanes as it takes for bars not to overlap."""
-    lanes: list[list[Bar]] = []
+    return [
+        Lane(name if number == 0 else f"{name} ({number + 1})", line)
+        for number, line in enumerate(_without_overlap(bars))
+    ]
+
+
+def _without_overlap(bars: Sequence[Bar]) -> list[list[Bar]]:
+    """The bars in as few lines as it takes for them not to overlap."""
+    lines: list[list[Bar]] = []
     for bar in sorted(bars, key=lambda bar: (bar.start, bar.end)):
-        free = next((lane for lane in lanes if lane[-1].end <= bar.start), None)
+        free = next((line for line in lines if line[-1].end <= bar.start), None)
         if free is None:
-            lanes.append([bar])
+            lines.append([bar])
         else:
             free.append(bar)
-    return [Lane(name if number == 0 else f"{name} ({number + 1})", lane) for number, lane in enumerate(lanes)]
+    return lines
+
+
+@dataclasses.dataclass(frozen=True)
+class _Row:
+    """A lane as it is drawn: its lines from the top down, and how high each of them is."""
+
+    name: str
+    lines: Sequence[Sequence[Bar]]
+    top: float
+    line_height: float
+
+    @property
+    def height(self) -> float:
+        return self.line_height * len(self.lines)
+
+
+def _rows(lanes: Sequence[Lane]) -> list[_Row]:
+    rows: list[_Row] = []
+    for lane in lanes:
+        lines = _without_overlap(lane.bars) if lane.divided else [lane.bars]
+        top = rows[-1].top + rows[-1].height + GAP if rows else HEAD
+        rows.append(_Row(lane.name, lines, top, ROW if len(lines) == 1 else LINE))
+    return rows
 
 
 def draw(title: str, lanes: Sequence[Lane], width: int = 1200) -> str:
@@ -87,20 +123,32 @@ def draw(title: str, lanes: Sequence[Lane], width: int = 1200) -> str:
     seconds = max((bar.end for lane in lanes for bar in lane.bars), default=begin) - begin
     seconds = max(seconds, 1e-9)
     scale = (width - MARGIN_LEFT - MARGIN_RIGHT) / seconds
-    bottom = HEAD + len(lanes) * (ROW + GAP)
+    rows = _rows(lanes)
+    bottom = rows[-1].top + rows[-1].height + GAP if rows else HEAD
     canvas = Canvas(width, bottom + FOOT, STYLE)
     canvas.text("title", MARGIN_LEFT, 22, title)
     _legend(canvas, [kind for kind in KINDS if any(bar.kind == kind for lane in lanes for bar in lane.bars)])
-    for number, lane in enumerate(lanes):
-        top = HEAD + number * (ROW + GAP)
-        canvas.rect("row", MARGIN_LEFT, top, width - MARGIN_LEFT - MARGIN_RIGHT, ROW)
-        canvas.text("name", MARGIN_LEFT - 8, top + ROW / 2 + 4, lane.name, anchor="end")
+    for row in rows:
+        canvas.rect("row", MARGIN_LEFT, row.top, width - MARGIN_LEFT - MARGIN_RIGHT, row.height)
+        canvas.text("name", MARGIN_LEFT - 8, row.top + row.height / 2 + 4, row.name, anchor="end")
     _axis(canvas, seconds, scale, bottom)
-    for number, lane in enumerate(lanes):
-        # Waits and updates are parts of forward: what takes longer is drawn first.
-        for bar in sorted(lane.bars, key=lambda bar: bar.start - bar.end):
-            _bar(canvas, bar, MARGIN_LEFT + (bar.start - begin) * scale, HEAD + number * (ROW + GAP), scale)
+    for row in rows:
+        for number, line in enumerate(row.lines):
+            top = row.top + number * row.line_height
+            # Waits are parts of forward: what takes longer is drawn first.
+            for bar in sorted(line, key=lambda bar: bar.start - bar.end):
+                label_at = [MARGIN_LEFT + (time - begin) * scale for time in _uncovered(bar, line)]
+                _bar(canvas, bar, MARGIN_LEFT + (bar.start - begin) * scale, top, row.line_height, scale, label_at)
     return canvas.finish()
+
+
+def _uncovered(bar: Bar, line: Sequence[Bar]) -> tuple[float, float]:
+    """The longest part of a bar that no shorter bar of its line lies on."""
+    length = bar.end - bar.start
+    above = sorted((o.start, o.end) for o in line if o.end - o.start < length and bar.start <= o.start < bar.end)
+    edges = [bar.start, *(edge for span in above for edge in span), bar.end]
+    gaps = zip(edges[::2], edges[1::2], strict=True)
+    return max(gaps, key=lambda gap: gap[1] - gap[0])
 
 
 def _legend(canvas: Canvas, kinds: Sequence[str]) -> None:
@@ -119,9 +167,14 @@ def _axis(canvas: Canvas, seconds: float, scale: float, bottom: float) -> None:
     canvas.text("axis", MARGIN_LEFT + seconds / 2 * scale, bottom + 27, "ms", anchor="middle")
 
 
-def _bar(canvas: Canvas, bar: Bar, x: float, top: float, scale: float) -> None:
+def _bar(
+    canvas: Canvas, bar: Bar, x: float, top: float, height: float, scale: float, label_at: Sequence[float]
+) -> None:
     width = max((bar.end - bar.start) * scale, 0.5)
     milliseconds = (bar.end - bar.start) * 1e3
-    canvas.rect(bar.kind, x, top + 1, width, ROW - 2, f"{bar.tip}\n{milliseconds:.4g} ms")
-    if width > WIDTH_OF_CHARACTER * len(bar.label) + 4:
-        canvas.text("label", x + width / 2, top + ROW / 2 + 3.5, bar.label, anchor="middle")
+    canvas.rect(bar.kind, x, top + 1, width, height - 2, f"{bar.tip}\n{milliseconds:.4g} ms")
+    left, right = label_at
+    free = right - left
+    label = next((one for one in (bar.label, bar.short) if one and free > WIDTH_OF_CHARACTER * len(one) + 1), "")
+    if label:
+        canvas.text("label", left + free / 2, top + height / 2 + 3.5, label, anchor="middle")

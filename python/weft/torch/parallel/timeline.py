@@ -24,7 +24,10 @@ _SUFFIXES = (".json", ".svg")
 
 @contextlib.contextmanager
 def timeline(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Writes what the models of this process do within the block: computation and communication.
+    """Writes what the models of this process do within the block.
+
+    There is a row each for computation, with the waits in it, for the averages of buckets, and for
+    updates of parameters.
 
     A path that ends in `.json` gets a trace for https://ui.perfetto.dev, one in `.svg` a picture.
     `{rank}` in it becomes the rank; without it, only rank 0 writes. About 8,000 spans and 1,000
@@ -49,10 +52,11 @@ def timeline(path: str | os.PathLike[str]) -> Iterator[None]:
 
 
 def _lanes(model: DataParallel, begin: int, end: int) -> list[Lane]:
-    """One of what the training thread does, and those of the operations under way."""
+    """Computation, communication and updates of a model, as far as there are any."""
     reducer = model._reducer
     spans = [span for span in list(reducer.observer.spans) if begin <= span.start_ns and span.end_ns <= end]
-    computation = [_bar(span, begin) for span in spans if span.kind in ("forward", "backward", "wait", "update")]
+    computation = [_bar(span, begin) for span in spans if span.kind in ("forward", "backward", "wait")]
+    updates = [_bar(span, begin) for span in spans if span.kind == "update"]
     communication = [
         Bar(
             "average",
@@ -61,23 +65,30 @@ def _lanes(model: DataParallel, begin: int, end: int) -> list[Lane]:
             f"{average.algorithm}, step {average.step}",
             (average.begun_ns - begin) * 1e-9,
             (average.ended_ns - begin) * 1e-9,
+            str(average.bucket),
         )
         for average in averages(reducer)
         if begin <= average.issued_ns and average.ended_ns <= end
     ]
-    return [Lane("computation", computation), *stacked("communication", communication)]
+    lanes = (
+        Lane("computation", computation),
+        Lane("communication", communication, divided=True),
+        Lane("updates", updates),
+    )
+    return [lane for lane in lanes if lane.bars]
 
 
 def _bar(span: Span, begin: int) -> Bar:
-    label = span.kind if span.bucket is None else f"{span.kind} {span.bucket}"
+    label, short = (span.kind, "") if span.bucket is None else (f"{span.kind} {span.bucket}", str(span.bucket))
     tip = f"{label}, step {span.step}"
-    return Bar(span.kind, label, tip, (span.start_ns - begin) * 1e-9, (span.end_ns - begin) * 1e-9)
+    return Bar(span.kind, label, tip, (span.start_ns - begin) * 1e-9, (span.end_ns - begin) * 1e-9, short)
 
 
 def _trace(lanes: list[Lane], rank: int) -> dict[str, Any]:
-    """The Trace Event Format: a track for each lane."""
+    """The Trace Event Format: a track for each lane, several where its bars overlap."""
     events: list[dict[str, Any]] = [_named("process_name", rank, 0, f"rank {rank}")]
-    for track, lane in enumerate(lanes, 1):
+    tracks = [track for lane in lanes for track in (stacked(lane.name, lane.bars) if lane.divided else [lane])]
+    for track, lane in enumerate(tracks, 1):
         events.append(_named("thread_name", rank, track, lane.name))
         events += [
             {
