@@ -19,7 +19,6 @@ __all__ = ["COLOURED", "best_few", "draw"]
 
 COLOURED = 6
 """So many algorithms are told apart; the others are grey."""
-_COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
 _GREY = "#bbbbbb"
 
 Scaling = Sequence[tuple[int, Mapping[str, float]]]
@@ -84,7 +83,13 @@ def _curves(panel: Axes, curves: Mapping[str, Sequence[tuple[int, float]]], few:
         look: dict[str, Any] = {"color": _GREY, "linewidth": 0.8, "zorder": 1}
         if name in few:
             place = few.index(name)
-            look = {"color": _COLOURS[place], "linewidth": 1.8, "marker": "o", "markersize": 3, "zorder": 9 - place}
+            look = {
+                "color": plots.COLOURS[place],
+                "linewidth": 1.8,
+                "marker": "o",
+                "markersize": 3,
+                "zorder": 9 - place,
+            }
         panel.plot(x, [time * 1e6 for time in times_s], label=name if name in few else None, **look)
 
 

@@ -1,15 +1,17 @@
 """Tests of pictures: colours, places of legends, and every format."""
 
 import dataclasses
+import itertools
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 from matplotlib import pyplot
 
 from weft.drawing import lanes
 from weft.simulation import Crossover, SimulatedRow
-from weft_lab import simulation_plot
+from weft_lab import plots, simulation_plot
 from weft_lab.bench import plot
 from weft_lab.bench.peers import PEERS
 from weft_lab.bench.rows import BenchRow
@@ -58,6 +60,46 @@ def test_every_library_has_a_colour_of_its_own() -> None:
     colours = [plot.colour(dataclasses.replace(ROW, library=name, kind="peer")) for name in names]
     assert len(set(colours)) == len(names)
     assert plot.colour(ROW) == plot.COLOURS["weft"]
+
+
+_SEEN = {
+    "by all cones": np.eye(3),
+    "without long": [[0.152, 1.053, -0.205], [0.115, 0.786, 0.099], [-0.004, -0.048, 1.052]],
+    "without medium": [[0.367, 0.861, -0.228], [0.280, 0.673, 0.047], [-0.012, 0.043, 0.969]],
+    "without short": [[1.256, -0.077, -0.179], [-0.078, 0.931, 0.148], [0.005, 0.691, 0.304]],
+}
+"""How linear colours are seen: Machado, Oliveira and Fernandes 2009, severity 1."""
+_XYZ = np.array([[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]])
+
+
+def _lab(colour: str, seen: object) -> np.ndarray:
+    """A colour in CIELAB, whose distances are those that people see."""
+    parts = np.array([int(colour[at : at + 2], 16) for at in (1, 3, 5)]) / 255
+    linear = np.where(parts <= 0.04045, parts / 12.92, ((parts + 0.055) / 1.055) ** 2.4)
+    white = np.clip(np.asarray(seen) @ linear, 0, 1) @ _XYZ.T / [0.9505, 1.0, 1.0888]
+    x, y, z = np.where(white > 0.008856, np.cbrt(white), 7.787 * white + 16 / 116)
+    return np.array([116 * y - 16, 500 * (x - y), 200 * (y - z)])
+
+
+@pytest.mark.parametrize("seen", list(_SEEN.values()), ids=list(_SEEN))
+def test_colours_of_lines_differ_for_all_eyes(seen: object) -> None:
+    labs = [_lab(colour, seen) for colour in plots.COLOURS]
+    assert len(labs) == 8
+    assert min(np.linalg.norm(one - other) for one, other in itertools.combinations(labs, 2)) > 15
+
+
+@pytest.mark.parametrize(
+    ("wanted", "expected"),
+    [
+        ([0.1, 0.5], [0.1, 0.5]),
+        ([0.5, 0.5], [0.45, 0.55]),
+        ([0.0, 0.02, 0.9], [0.0, 0.1, 0.9]),
+        ([0.98, 0.99, 1.0], [0.8, 0.9, 1.0]),
+        ([], []),
+    ],
+)
+def test_labels_are_moved_apart_within_bounds(wanted: list[float], expected: list[float]) -> None:
+    assert plots.spread(wanted, 0.1, 0.0, 1.0) == pytest.approx(expected)
 
 
 def test_overlapping_bars_divide_their_row() -> None:

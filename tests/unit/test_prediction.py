@@ -1,6 +1,7 @@
 """Tests of `weft predict`: timelines computed by hand, prices, files, and real profiles."""
 
 import dataclasses
+import itertools
 import json
 import math
 import random
@@ -9,6 +10,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from matplotlib import pyplot
+from matplotlib.text import Text
 
 from weft import cli
 from weft.errors import ArgumentError
@@ -260,13 +263,28 @@ def test_invalid_profile_is_reported(tmp_path, text):
         TrainingProfile.load(tmp_path / "profile.json")
 
 
-def test_table_and_picture_name_every_way(tmp_path):
+def test_table_names_every_way():
     predictions = predict_scaling(PROFILE, Cluster(8, 2, gbps=10.0))
     text = "\n".join(map(console.rendered, report.table(PROFILE, predictions)))
     for expected in (*WAYS, "16 ranks on 8 hosts, 10 Gbit/s and 20 us", "computation 360.0 ms"):
         assert expected in text, (expected, text)
-    report.draw(PROFILE, predictions, tmp_path / "prediction.svg")
+
+
+def test_lines_differ_and_labels_do_not_overlap(tmp_path, monkeypatch):
+    figures = []
+    monkeypatch.setattr(pyplot, "close", figures.append)
+    report.draw(PROFILE, predict_scaling(PROFILE, Cluster(5, 2, gbps=10.0)), tmp_path / "prediction.svg")
     assert (tmp_path / "prediction.svg").stat().st_size > 1000
+    (figure,) = figures
+    assert not figure.legends
+    for panel, names in zip(figure.axes, ([*WAYS, "computation"], WAYS), strict=True):
+        assert {text.get_text() for text in panel.texts} == set(names)
+        looks = [(line.get_color(), line.get_linestyle()) for line in panel.lines]
+        assert len(set(looks)) == len(looks) == len(names)
+        boxes = [Text.get_window_extent(text) for text in panel.texts]  # without the lines to the ends
+        heights = sorted((box.y0, box.y1) for box in boxes)
+        assert all(one[1] <= other[0] for one, other in itertools.pairwise(heights)), heights
+        assert [tick.get_text() for tick in panel.get_xticklabels()] == ["1", "2", "4", "5"]
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,12 +15,16 @@ from weft_lab.prediction.profile import TrainingProfile
 from weft_lab.prediction.ways import WAYS
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
     from rich.table import Table
 
 __all__ = ["draw", "table"]
 
 _SHOWN = ("after", "ddp-gloo", "ddp-weft", "automatic")
 """The ways of the table by hosts."""
+_COMPUTATION = "#666666"
+_TICKS_RATIO_MIN = 1.2
 
 
 def table(profile: TrainingProfile, predictions: Sequence[Prediction]) -> list[Table | str]:
@@ -69,23 +74,58 @@ def draw(profile: TrainingProfile, predictions: Sequence[Prediction], path: Path
 
     figure, (steps, efficiency) = pyplot.subplots(1, 2, figsize=(13, 5), layout="constrained")
     hosts = [prediction.cluster.hosts for prediction in predictions]
-    for name in (step.way for step in predictions[-1].steps):
+    ends: dict[Axes, dict[str, tuple[float, float, str]]] = {steps: {}, efficiency: {}}
+    for name, (colour, dashes) in _looks(predictions[-1]).items():
         found = [prediction.step(name) for prediction in predictions]
-        dashes = "--" if name in COMPRESSIONS else "-"
-        steps.plot(hosts, [1e3 * step.step_s for step in found], dashes, marker="o", markersize=3, label=name)
-        efficiency.plot(hosts, [100 * step.efficiency for step in found], dashes, marker="o", markersize=3)
-    steps.axhline(1e3 * predictions[-1].compute_s, color="k", linestyle=":", linewidth=1, label="computation")
+        lines = (
+            (steps, [1e3 * step.step_s for step in found]),
+            (efficiency, [100 * step.efficiency for step in found]),
+        )
+        for panel, values in lines:
+            panel.plot(hosts, values, color=colour, linestyle=dashes, marker="o", markersize=3)
+            ends[panel][name] = hosts[-1], values[-1], colour
+    compute_ms = 1e3 * predictions[-1].compute_s
+    steps.axhline(compute_ms, color=_COMPUTATION, linestyle=":", linewidth=1)
+    ends[steps]["computation"] = hosts[-1], compute_ms, _COMPUTATION
     cluster = predictions[-1].cluster
     title = f"{profile.what}, {cluster.ranks_per_host} ranks per host"
-    steps.set(ylabel="ms of a step", title=title, ylim=(0, None))
-    efficiency.set(ylabel="scaling efficiency in %", title="computation, by the step", ylim=(0, 105))
+    steps.set(ylabel="ms of a step", title=title)
+    efficiency.set(ylabel="scaling efficiency in %", title="computation, by the step")
     for panel in (steps, efficiency):
         panel.set_xscale("log", base=2)
-        panel.set_xticks(hosts, [str(number) for number in hosts])
-        panel.set_xlabel("hosts")
+        panel.set_xticks(_apart(hosts), map(str, _apart(hosts)))
+        panel.minorticks_off()
+        panel.set_xlabel("hosts; dashed: compression")
         panel.grid(alpha=0.3)
-    figure.legend(loc="outside right upper", fontsize="small")
+        panel.margins(x=0.02)
+    _label(figure, ends)
     path.parent.mkdir(parents=True, exist_ok=True)
     with files.replacing(path) as file:
         figure.savefig(file, dpi=130, format=path.suffix[1:])
     pyplot.close(figure)
+
+
+def _looks(prediction: Prediction) -> dict[str, tuple[str, str]]:
+    """Colour and dashes of each way's line. No two ways have both in common."""
+    names = [step.way for step in prediction.steps]
+    # Of one list: there are more ways than colours, and the first ones come again with dashes.
+    ordered = sorted(names, key=lambda name: name in COMPRESSIONS)
+    return {
+        name: (plots.COLOURS[place % len(plots.COLOURS)], "--" if name in COMPRESSIONS else "-")
+        for place, name in enumerate(ordered)
+    }
+
+
+def _apart(hosts: Sequence[int]) -> list[int]:
+    """Those that are far enough from the next on the axis for their numbers not to touch."""
+    return [one for one, more in itertools.pairwise(hosts) if more / one > _TICKS_RATIO_MIN] + [hosts[-1]]
+
+
+def _label(figure: Figure, ends: Mapping[Axes, Mapping[str, tuple[float, float, str]]]) -> None:
+    """Labels the lines: the first time to make room for them, then at their places in that room."""
+    for _ in range(2):
+        for panel, found in ends.items():
+            for text in list(panel.texts):
+                text.remove()
+            plots.label_ends(panel, found)
+        figure.canvas.draw()
