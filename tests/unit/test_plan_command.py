@@ -88,11 +88,11 @@ def test_domains_inside_hosts(capsys: pytest.CaptureFixture[str]) -> None:
     name = "multi-rail(slice-reduce, slice-reduce)"
     assert main(["plan", name, "--ranks", "5", "--domains", "2,3", "--memory", "symmetric"]) == 0
     assert "verified" in capsys.readouterr().out
-    assert main(["plan", "--explain", "--ranks", "8", "--hosts", "2", "--domains", "2"]) == 0
+    assert main(["plan", "--explain", "--ranks", "8", "--hosts", "2", "--domains", "2", "--all"]) == 0
     output = capsys.readouterr().out
     assert "domains inside hosts: 2 in each" in output
     assert "multi-rail(slice-reduce, slice-reduce, ring)" in output
-    assert main(["plan", "--explain", "--ranks", "8", "--hosts", "2"]) == 0
+    assert main(["plan", "--explain", "--ranks", "8", "--hosts", "2", "--all"]) == 0
     assert "multi-rail(slice-reduce, slice-reduce, ring)" not in capsys.readouterr().out
 
 
@@ -138,6 +138,7 @@ def test_list(capsys: pytest.CaptureFixture[str]) -> None:
         ("ring --rank 4", "rank=4: from 0 to 3"),
         ("ring --sizes per-rank", "all-reduce ring supports blocks of equal size only"),
         ("slice-reduce --memory symmetric --hosts 2", "symmetric memory is shared by the ranks of one host"),
+        ("ring --all", "--all is for --explain: weft plan --explain --all"),
         ("--list --collective sum", "--collective sum: one of all-reduce, reduce"),
     ],
 )

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import re
 import xml.etree.ElementTree
 from pathlib import Path
 from typing import Any
@@ -206,7 +207,17 @@ def test_explanation(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["plan", "ring", "--explain", "--ranks", "8", "--hosts", "2", "--size", "4M"]) == 0
     printed = capsys.readouterr().out
     assert "\n> ring " in printed
+    assert "slice-reduce needs ranks" not in printed
+    number = len(usable)
+    assert len([line for line in printed.splitlines() if re.match(r"[> ] \S.* \d+\.\d\d", line)]) in (10, 11)
+    refused = len(found) - number
+    assert re.search(
+        rf"^1[01] of {number} algorithms; --all shows all, and why {refused} cannot be used$", printed, re.M
+    )
+    assert main(["plan", "ring", "--explain", "--ranks", "8", "--hosts", "2", "--size", "4M", "--all"]) == 0
+    printed = capsys.readouterr().out
     assert "slice-reduce needs ranks that all share memory, but there are 2 hosts" in printed
+    assert all(f" {candidate.algorithm} " in printed for candidate in found) and "--all" not in printed
     assert main(["plan", "--explain", "--ranks", "8", "--hosts", "2", "--json"]) == 0
     answer = json.loads(capsys.readouterr().out)
     assert set(answer) == {"call", "bytes", "profile", "chosen", "candidates"}

@@ -7,7 +7,7 @@ import dataclasses
 import itertools
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,13 +26,16 @@ from weft.quantities import show_bytes, show_time
 from weft.schedule import Algorithm, CallShape, Planned, Schedule, algorithms, plan
 from weft.simulation import PricedCandidate, candidates, gantt, own_candidates
 
+_ROWS_SHOWN = 10
+"""Of an explanation, unless all are asked for."""
 _COPY_LATENCY_S = 10e-6
 """What a copy of a GPU takes besides its bytes."""
 
 DESCRIPTION = """\
 Shows the schedule that an algorithm makes for a group, in text form, with its costs: steps, bytes, order of reduction,
 and whether the verifier accepts it. `weft verify` reads this output. With --draw, draws it as it would run on a
-machine; with --explain, shows how long every algorithm would take there, and why some cannot be used. User schedules
+machine; with --explain, shows how long the fastest algorithms would take there, and which one a group takes; with
+--all too, how long every algorithm would take, and why some cannot be used. User schedules
 (--schedule, WEFT_SCHEDULES, those of the profile) are listed and explained with them.
 """
 
@@ -75,7 +78,12 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="draw the schedule as a Gantt picture (.svg)",
     )
-    parser.add_argument("--explain", action="store_true", help="compare how long all algorithms would take")
+    parser.add_argument("--explain", action="store_true", help="compare how long algorithms would take")
+    parser.add_argument(
+        "--all",
+        action="store_true",
+        help=f"with --explain: not the {_ROWS_SHOWN} fastest alone, but all, and why others cannot be used",
+    )
     parser.add_argument(
         "--size", type=values.size, default="64K", metavar="BYTES", help="size of the message (default: %(default)s)"
     )
@@ -102,8 +110,9 @@ def _run(arguments: argparse.Namespace) -> int:
             return _list(arguments)
         if arguments.explain:
             return _explain(arguments)
-        if arguments.gpu:
-            raise ArgumentError("--gpu is for --explain: weft plan --explain --gpu")
+        for option in ("gpu", "all"):
+            if getattr(arguments, option):
+                raise ArgumentError(f"--{option} is for --explain: weft plan --explain --{option}")
         if arguments.algorithm is None:
             raise ArgumentError("name an algorithm, or give --list to see all, or --explain to compare them")
         return _show(arguments)
@@ -226,11 +235,14 @@ def _explain(arguments: argparse.Namespace) -> int:
         print("a machine as the options say or as by default; `weft tune` measures yours")
     else:
         print(f"this machine, {profile[1].measured}: {profile[0]}")
+    notes: dict[str, str] = {}
     if row is not None:
         print(f"a group with this profile takes {row.algorithm}")
+        notes[row.algorithm] = "by the profile"
     if arguments.domains is not None:
         print(f"domains inside hosts: {show_domains(arguments.domains)}; the model takes their ranks to be as close")
-    show(*explanation(found, arguments.size, named))
+    wanted = [*notes, *own, *([] if named is None else [named])]
+    show(*explanation(found, arguments.size, named, notes, None if arguments.all else wanted))
     return 0
 
 
@@ -300,21 +312,41 @@ def show_domains(domains: int | Sequence[int]) -> str:
     return f"{domains} in each" if isinstance(domains, int) else f"of {', '.join(map(str, domains))} ranks"
 
 
-def explanation(found: Sequence[PricedCandidate], size: int, named: str | None) -> list[Table | str]:
-    """Candidates as a table: the fastest first, below those that cannot be taken, with reasons."""
+def explanation(
+    found: Sequence[PricedCandidate],
+    size: int,
+    named: str | None,
+    notes: Mapping[str, str],
+    wanted: Collection[str] | None,
+) -> list[Table | str]:
+    """Candidates as a table: the fastest first, below those that cannot be used, with reasons.
+
+    `notes` are about some of them. Besides the fastest, those that are `wanted` are shown; all, if
+    it is None.
+    """
     usable = [candidate for candidate in found if candidate.time_s is not None]
     refused = [candidate for candidate in found if candidate.time_s is None]
+    usable.sort(key=lambda candidate: candidate.time_s or 0.0)
     head = f"{show_bytes(size)}, by closed form (user schedules: as simulated)"
-    table = Table("  algorithm", ">time", ">latency", "times the fastest")
+    table = Table("  algorithm", ">time", ">latency", "times the fastest", "")
     fastest_s = min((candidate.time_s or 0.0 for candidate in usable), default=0.0) or 1.0
-    for candidate in sorted(usable, key=lambda candidate: candidate.time_s or 0.0):
+    shown = 0
+    for place, candidate in enumerate(usable):
+        if wanted is not None and place >= _ROWS_SHOWN and candidate.algorithm not in wanted:
+            continue
         is_named = candidate.algorithm == named
         times = (show_time(candidate.time_s or 0.0), show_time(candidate.latency_s or 0.0))
         ratio = f"{(candidate.time_s or 0.0) / fastest_s:.2f}"
-        table.add_row(f"{'>' if is_named else ' '} {candidate.algorithm}", *times, ratio)
+        note = notes.get(candidate.algorithm, "")
+        table.add_row(f"{'>' if is_named else ' '} {candidate.algorithm}", *times, ratio, note)
+        shown += 1
     parts: list[Table | str] = [f"{head}; latency is what would be left without bytes\n", table]
-    if refused:
-        parts += ["\ncannot be taken:", *(f"  {refusal.algorithm} {refusal.refusal}" for refusal in refused)]
+    reasons = [f"  {one.algorithm} {one.refusal}" for one in refused if wanted is None or one.algorithm in wanted]
+    if reasons:
+        parts += ["\ncannot be used:", *reasons]
+    if wanted is not None and (shown < len(usable) or refused):
+        others = f", and why {len(refused)} cannot be used" * bool(refused)
+        parts.append(f"\n{shown} of {len(usable)} algorithms; --all shows all{others}")
     return parts
 
 
