@@ -8,7 +8,7 @@ import dataclasses
 import warnings
 import weakref
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal, Unpack, cast
 
 import torch
 from torch import Tensor, nn
@@ -21,6 +21,7 @@ from weft.torch.parallel import agreement
 from weft.torch.parallel.averaging import Averaging, ExactAveraging
 from weft.torch.parallel.buckets import parameter_info
 from weft.torch.parallel.communication import Communication
+from weft.torch.parallel.ddp_keywords import DDPKeywords, check_ddp_keywords
 from weft.torch.parallel.first_use import FirstUse
 from weft.torch.parallel.fusion import PlanOptions
 from weft.torch.parallel.gradient_state import Brings
@@ -76,6 +77,7 @@ class DataParallel(nn.Module, Joinable):
         replan_after: int = 10,
         replan_every: int | None = None,
         init_sync: bool = True,
+        **ddp: Unpack[DDPKeywords],
     ) -> None:
         """Wraps a model. Every rank calls it with the same model and options.
 
@@ -103,6 +105,8 @@ class DataParallel(nn.Module, Joinable):
             init_sync: False: parameters and buffers are the same on all ranks already, and are not
                 sent.
             replan_every: And again each time so many steps have passed. Never, if not given.
+            ddp: Keywords of `DistributedDataParallel`, such as `device_ids`: accepted where they
+                make no difference here, else refused with what to drop.
 
         Raises:
             weft.ConfigError: There is no process group, or ranks differ in their models or options.
@@ -111,6 +115,7 @@ class DataParallel(nn.Module, Joinable):
                 on one GPU; or, on a GPU, `mode` or embeddings by rows are asked for.
         """
         super().__init__()
+        check_ddp_keywords(ddp, module, process_group)
         if gradients not in ("copy", "view"):
             raise ArgumentError(f"gradients={gradients!r}: expected 'copy' or 'view'")
         parameters = TrainedParameters(module)
