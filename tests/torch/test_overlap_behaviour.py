@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import copy
 import gc
+import warnings
 import weakref
 from typing import Any
 
 import pytest
 import torch
 import torch.distributed as dist
-from overlap_setup import INPUTS, OUTPUTS, SAMPLES, Setup, mlp, result, step_after_rank_0, train
+from overlap_setup import INPUTS, OUTPUTS, SAMPLES, Setup, batches, mlp, result, step_after_rank_0, train
 from torch import Tensor, nn
 from torch.nn.functional import mse_loss
 from torch.nn.parallel import DistributedDataParallel
@@ -68,8 +69,29 @@ def test_optimizer_with_state_in_its_groups(workers) -> None:
     workers.run(2, counting_job)
 
 
+def test_clipping_in_every_step_warns_once(workers) -> None:
+    workers.run(2, clipping_job)
+
+
 def test_uneven_inputs(workers) -> None:
     workers.run(3, uneven_job)
+
+
+def clipping_job(rank: int, _size: int) -> None:
+    for clips, expected in ((lambda step: step % 2, 0), (lambda step: step > 2, 1)):
+        model, optimizer = Setup(overlapped=True)(mlp(rank))
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            for step, (inputs, targets) in enumerate(batches(rank, 8)):
+                optimizer.zero_grad()
+                mse_loss(model(inputs), targets).backward()
+                if clips(step):
+                    torch.nn.utils.clip_grad_norm_(model.parameters(), 0.5)
+                optimizer.step()
+        found = [str(warning.message) for warning in caught if "clip_grad_norm_" in str(warning.message)]
+        assert len(found) == expected, found
+        assert all("does not overlap" in text and "register_hook" in text for text in found)
+        model.unwrap()
 
 
 def late_job(rank: int, _size: int) -> None:

@@ -407,7 +407,7 @@ class DataParallel(nn.Module, Joinable):
         elif self._first_use.compiled_whole:
             warnings.warn(
                 "the model is compiled as a whole, so all of its parameters are needed when forward begins, and "
-                "communication does not overlap with it: compile its blocks one by one",
+                "communication does not overlap with it: compile its blocks one by one (`block.compile()`)",
                 stacklevel=3,
             )
 

@@ -39,6 +39,15 @@ _COUPLED = {
 }
 """Optimizers that cannot update one layer without the others, and why."""
 
+_ALL_READ = (
+    "every step reads all gradients before it, as torch.nn.utils.clip_grad_norm_ does, and so waits for all averages: "
+    "communication does not overlap with the next forward. Clip each rank's own gradients in hooks of the parameters "
+    "(Tensor.register_hook), let a fused=True optimizer unscale them, or make the wait shorter by "
+    "mode=weft.torch.modes.Wire('bf16')"
+)
+_READ_STEPS_MIN = 2
+"""One after the other: a look at the gradients now and then costs little."""
+
 
 class Overlapped(Optimizer):
     """An optimizer whose `step` returns before the gradients have been averaged.
@@ -75,6 +84,7 @@ class Overlapped(Optimizer):
         self._reducer = model._reducer
         self._defer = defer
         self._first = True
+        self._read_steps = 0
         begin_as_wrapper(self)
         self._reducer.defer_updates()
         watch_groups(optimizer, self._reducer)
@@ -128,6 +138,9 @@ class Overlapped(Optimizer):
         self.flush()
         if self._first or not self._defer or self._model.is_alone or self._step_hooks():
             return self._step_as_a_whole()
+        self._read_steps = self._read_steps + 1 if self._reducer.all_read_early else 0
+        if self._read_steps == _READ_STEPS_MIN:
+            self._say_once(_ALL_READ)
         call_step_pre_hooks(self._inner)
         watch_groups(self._inner, self._reducer)  # load_state_dict and others put new ones there
         settings = StepSettings(self._inner, StepSettings.handed_to(self))

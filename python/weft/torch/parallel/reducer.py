@@ -74,6 +74,8 @@ class Reducer:
         self._share_memory = False
         """Whether an update of one parameter may look like a change of another."""
         self._hooks: list[Any] = []
+        self._read_early: set[int] = set()
+        """Buckets whose gradients were read after this backward, before a step took them."""
         self.use_parameters(parameters, plan)
         communication.call_before_shutdown(self.finish)
         atexit.register(_finish_at_exit, weakref.ref(self))
@@ -160,6 +162,7 @@ class Reducer:
         self.flush()
         self.wait()
         self._next = 0
+        self._read_early.clear()
         for bucket in self.buckets:
             bucket.begin()
         self.observer.begin_backward()
@@ -305,6 +308,11 @@ class Reducer:
             unguard(slot.parameter)
 
     @property
+    def all_read_early(self) -> bool:
+        """Whether reads of gradients have waited for all averages of the last backward."""
+        return len(self._read_early) == len(self.buckets)
+
+    @property
     def failed(self) -> bool:
         """Whether parameters are incomplete."""
         return self._failure is not None or (self._in_backward and not in_backward())
@@ -335,6 +343,8 @@ class Reducer:
             return
         if slot.is_taken and self._updater == threading.get_ident():  # the update itself reads
             return
+        if slot.bucket.handle is not None and not slot.is_taken:
+            self._read_early.add(slot.bucket.number)
         self.update(slot.bucket)
         self._wait(slot.bucket)
 
