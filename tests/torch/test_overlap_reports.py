@@ -74,9 +74,17 @@ def report_job(rank: int, _size: int) -> None:
         assert 0 <= bucket.exposed_s < report.forward_s + report.backward_s + 1
     read = json.loads(json.dumps(report.to_dict()))
     assert read["exposed_s"] == pytest.approx(sum(bucket["exposed_s"] for bucket in read["buckets"]))
+    assert read["verdict"] == list(report.verdict) and "full" not in read
+    assert 0 < report.exposed_s < report.step_s * 1.5 and 0 <= report.hidden_s <= report.communication_s
+    time = r" +[\d.]+ [mu]?s"
     lines = str(report).splitlines()
-    assert len(lines) == 2 + len(report.buckets)
-    assert re.fullmatch(r" +0 +8 +12 +ring +0 +[\d.]+ ms +[\d.]+ ms +[\d.]+ ms +4\.bias", lines[2])
+    assert re.match(rf"step{time}: waits for communication{time} \(\d+%\), hides{time}", lines[0])
+    assert re.match(r"longest wait: bucket \d \(\d\.(weight|bias)\), ", lines[1])
+    assert any(re.fullmatch(rf" +0 +8 +12({time}){{3}}  ring +4\.bias", line) for line in lines), lines
+    assert any(line.startswith("sent: the gradients' bytes and a flag") for line in lines)
+    assert all(len(line) <= 100 for line in lines)
+    full = str(model.report(full=True)).splitlines()
+    assert any(re.fullmatch(rf" +0 +8 +12({time}){{3}} +0  ring +4\.bias", line) for line in full), full
 
 
 def layers_job(rank: int, _size: int) -> None:
@@ -94,7 +102,10 @@ def layers_job(rank: int, _size: int) -> None:
     assert [layer.first_of for layer in report.layers] == [(0,), (), ()]
     exposed = [layer.exposed_s for layer in report.layers]
     assert exposed == [report.exposed_s, 0, 0]
-    assert len(str(report).splitlines()) == 2 + 1 + 1 + 1 + 3
+    lines = str(report).splitlines()
+    first = next(number for number, line in enumerate(lines) if line.endswith("  layer"))
+    assert [line.split()[-1] for line in lines[first + 1 : first + 4]] == ["0", "2", "4"]
+    assert all(len(line) <= 100 for line in lines)
     assert json.loads(json.dumps(report.to_dict()))["layers"][2]["layer"] == "4"
 
 

@@ -31,6 +31,7 @@ def section(name: str, report: Mapping[str, Any]) -> tuple[str, list[Markup]]:
         f"Buckets take {report['memory_bytes']} bytes."
     )
     parts = [
+        *(element("p", {}, line) for line in report.get("verdict", ())),
         element("p", {}, about),
         _bars(report["buckets"]),
         table(_BUCKETS, [_bucket(bucket) for bucket in report["buckets"]]),

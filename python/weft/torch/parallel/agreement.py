@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import torch
 
+from weft.datatypes.ops import Op
 from weft.errors import ConfigError
 from weft.torch.parallel.communication import Communication
 from weft.torch.parallel.costs import CostModel, StepProfile
@@ -56,9 +57,12 @@ def check_algorithms(plan: BucketPlan, communication: Communication) -> None:
         communication.all_reduce(tensor, algorithm=algorithm).wait()
 
 
-def agreed_costs(communication: Communication) -> CostModel:
-    """What all-reduces take in this group, as rank 0 has measured it now."""
-    own = CostModel.measured(lambda nbytes: _seconds(communication, nbytes))
+def agreed_costs(communication: Communication, wire: str | None = None) -> CostModel:
+    """What all-reduces take in this group, as rank 0 has measured it now.
+
+    `wire` is a format for elements of float32, whose bytes at full precision count.
+    """
+    own = CostModel.measured(lambda nbytes: _seconds(communication, nbytes, wire))
     costs: CostModel = communication.gather(own, CostModel)[0]
     return costs
 
@@ -69,14 +73,16 @@ def agreed_profile(profile: StepProfile | None, communication: Communication) ->
     return agreed
 
 
-def _seconds(communication: Communication, nbytes: int) -> float:
+def _seconds(communication: Communication, nbytes: int, wire: str | None) -> float:
     """The least of some repetitions."""
-    tensor = communication.memory(nbytes, torch.empty(0, dtype=torch.uint8, device="cpu"))
+    like = torch.empty(0, dtype=torch.uint8 if wire is None else torch.float32, device="cpu")
+    op: Op = "max" if wire is None else "avg"
+    tensor = communication.memory(nbytes // like.itemsize, like)
     times = []
     for _ in range(_REPETITIONS):
         communication.group.barrier()
         start = time.perf_counter()
-        communication.all_reduce(tensor, "max").wait()
+        communication.all_reduce(tensor, op, wire=wire).wait()
         times.append(time.perf_counter() - start)
     return min(times)
 

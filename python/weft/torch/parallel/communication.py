@@ -69,6 +69,11 @@ class Communication:
         return self.native.size
 
     @property
+    def hosts(self) -> int:
+        """The number of hosts that the ranks are on."""
+        return len(set(self.native.hosts()))
+
+    @property
     def group(self) -> Group:
         """The group as programs on arrays use it."""
         return Group(self.native)

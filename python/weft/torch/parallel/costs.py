@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from weft.torch.parallel.plan import BucketPlan, PlannedBucket
 
-__all__ = ["CostModel", "Exposure", "StepProfile", "exposure", "order_of_use", "price"]
+__all__ = ["CostModel", "Exposure", "StepProfile", "communication_seconds", "exposure", "order_of_use", "price"]
 
 _SMALL_BYTES, _LARGE_BYTES = 4 << 10, 2 << 20
 _SPEEDS = (0.5, 1.0, 2.0)
@@ -96,7 +96,7 @@ def exposure(plan: BucketPlan, profile: StepProfile, costs: CostModel) -> Exposu
     for bucket in plan.buckets:
         ready = max(min(profile.ready_s[index], profile.backward_s) for index in bucket.parameters)
         issued.append(max(ready, issued[-1] if issued else 0.0))
-    seconds = [costs.seconds(_averaged_bytes(plan, bucket, profile)) for bucket in plan.buckets]
+    seconds = _seconds(plan, profile, costs)
     ended = _ended(issued, seconds, [bucket.priority for bucket in plan.buckets])
     waited = [0.0] * len(plan.buckets)
     delay = delays = 0.0
@@ -109,6 +109,11 @@ def exposure(plan: BucketPlan, profile: StepProfile, costs: CostModel) -> Exposu
         delay += waited[number] + plan.nbytes(bucket) * profile.update_s_per_byte
         delays += delay * len(bucket.parameters)
     return Exposure(tuple(issued), tuple(ended), tuple(waited), delays / max(len(plan.parameters), 1))
+
+
+def communication_seconds(plan: BucketPlan, profile: StepProfile, costs: CostModel) -> float:
+    """What all averages of a step take alone, one after the other: no step is shorter."""
+    return sum(_seconds(plan, profile, costs))
 
 
 def order_of_use(buckets: Sequence[PlannedBucket], use_s: Sequence[float]) -> list[int]:
@@ -129,6 +134,11 @@ def price(plan: BucketPlan, profile: StepProfile, costs: CostModel) -> float:
         found = exposure(plan, profile, costs.at_speed(speed))
         total += found.total_s + _DELAY_SHARE * found.delayed_s
     return round(total / len(_SPEEDS), 6)
+
+
+def _seconds(plan: BucketPlan, profile: StepProfile, costs: CostModel) -> list[float]:
+    """By bucket."""
+    return [costs.seconds(_averaged_bytes(plan, bucket, profile)) for bucket in plan.buckets]
 
 
 def _averaged_bytes(plan: BucketPlan, bucket: PlannedBucket, profile: StepProfile) -> float:

@@ -266,19 +266,26 @@ class DataParallel(nn.Module, Joinable):
         """The buckets as they are now."""
         return self._reducer.plan
 
-    def report(self) -> Report:
+    def report(self, *, full: bool = False) -> Report:
         """What communication has taken since the last plan, and what of it was waited for.
 
-        Print it, or take its `to_dict()`.
+        Print it, or take its `to_dict()`. Its text begins with a verdict, and has 100 columns at
+        most.
+
+        Args:
+            full: Its text has all buckets, layers and names, in lines as long as they are.
 
         Raises:
             weft.UnsupportedError: The model is on a GPU, where only a profiler sees who waits.
         """
         if self._on_device:
-            raise UnsupportedError("report() tells of models on the CPU: for one on a GPU, use torch.profiler")
+            raise UnsupportedError("report() is for models on the CPU: for one on a GPU, use torch.profiler")
         from weft.torch.parallel.report import report_of
 
-        return report_of(self._reducer, self._mode, self._planner.profile)
+        planner, reducer = self._planner, self._reducer
+        deferred = reducer.defers and not reducer.all_read_early
+        known = planner.expectations(reducer.plan, deferred=deferred, exact=self._mode is None)
+        return report_of(reducer, self._mode, planner.profile, known, full=full)
 
     # What must see all updates.
 

@@ -12,6 +12,7 @@ from weft.torch.parallel.costs import CostModel, StepProfile
 from weft.torch.parallel.fusion import PlanOptions, make_plan
 from weft.torch.parallel.observer import Observer
 from weft.torch.parallel.plan import BucketPlan, ParameterInfo
+from weft.torch.parallel.verdict import Expectations
 
 __all__ = ["Planner"]
 
@@ -43,6 +44,8 @@ class Planner:
         self._replan_after = replan_after
         self._replan_every = replan_every
         self._costs: CostModel | None = None
+        self._costs_16_bit: CostModel | None = None
+        self._measured: StepProfile | None = None
         self.profile: StepProfile | None = None
         """What the last plan was made by, if by anything."""
 
@@ -55,6 +58,8 @@ class Planner:
         if plan is None:
             if self._options.fusion == "automatic" and self._communication.size > 1:
                 self._costs = agreement.agreed_costs(self._communication)
+                if self._communication.hosts > 1 and all(one.dtype == "float32" for one in self._parameters):
+                    self._costs_16_bit = agreement.agreed_costs(self._communication, "bf16")
             plan = make_plan(self._parameters, self._options, self._costs, rows=self._rows)
         plan.check_parameters(self._parameters)
         agreement.check_plan(plan, self._communication)
@@ -66,7 +71,7 @@ class Planner:
 
         Where a plan was given, which is not for these, nothing is learned either.
         """
-        self._parameters, self._rows, self.profile = parameters, rows, None
+        self._parameters, self._rows, self.profile, self._measured = parameters, rows, None, None
         observer.profile()
         if self._options.learns and not self._given:
             self._next_plan = observer.steps + self._replan_after
@@ -93,7 +98,21 @@ class Planner:
         profile = agreement.agreed_profile(measured, self._communication)
         if profile is None:
             return None
+        self._measured = profile
         self.profile = profile if deferred else profile.not_deferred()
         plan = make_plan(self._parameters, self._options, self._costs, self.profile, self._rows)
         agreement.check_plan(plan, self._communication)
         return plan
+
+    def expectations(self, plan: BucketPlan, *, deferred: bool, exact: bool) -> Expectations | None:
+        """What is known of steps with this plan; None where nothing was measured."""
+        if self._measured is None or self._costs is None:
+            return None
+        return Expectations(
+            plan,
+            lambda costs, profile: make_plan(self._parameters, self._options, costs, profile, self._rows),
+            self._measured,
+            self._costs,
+            self._costs_16_bit if exact else None,
+            deferred,
+        )

@@ -1,75 +1,53 @@
-"""Report of a model's communication: what each bucket's window hides, and what is left."""
+"""Report of a model's communication: a verdict, and the windows and waits of its buckets."""
 
 from __future__ import annotations
 
 import dataclasses
+import itertools
+import statistics
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from weft.quantities import about_bytes, show_time
 from weft.torch.modes import Mode
 from weft.torch.parallel.costs import StepProfile
 from weft.torch.parallel.layers import LayerWindow, layer_windows
 from weft.torch.parallel.observer import Span
-from weft.torch.parallel.operations import averages
+from weft.torch.parallel.operations import Average, averages
 from weft.torch.parallel.reducer import Reducer
+from weft.torch.parallel.report_rows import BucketReport, LayerReport
+from weft.torch.parallel.report_text import lines
+from weft.torch.parallel.verdict import Expectations, MeasuredStep, verdict
 
 __all__ = ["BucketReport", "LayerReport", "Report", "report_of"]
-
-_BUCKETS = ("bucket", "bytes", "sent", "algorithm", "priority", "window", "communication", "exposed", "parameters")
-_LAYERS = ("bytes", "buckets", "algorithm", "window", "communication", "exposed", "layer")
-
-
-@dataclasses.dataclass(frozen=True)
-class BucketReport:
-    """One bucket, as the mean of the last steps. Times are in seconds."""
-
-    bucket: int
-    parameters: tuple[str, ...]
-    nbytes: int
-    """Of its gradients."""
-    sent_bytes: int
-    """What this rank has handed over for its last average, with flags of unused parameters."""
-    algorithm: str
-    """What averaged it, or the mode that did; `not recorded` if no operation is on record."""
-    priority: int
-    window_s: float | None
-    """From the start of its average until somebody needed it; None if nobody has."""
-    communication_s: float | None
-    """From the beginning of its operation to the end; None if none is on record."""
-    exposed_s: float | None
-    """How long the training waited for it; None if nobody has waited yet."""
-
-
-@dataclasses.dataclass(frozen=True)
-class LayerReport(LayerWindow):
-    """A layer's window, and what its buckets take as the mean of the last steps."""
-
-    algorithms: tuple[str, ...]
-    """What averages its buckets."""
-    communication_s: float
-    """What their operations take, with what else is in them."""
-    exposed_s: float
-    """How long forward waits for it."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Report:
-    """What a model's communication takes, and what of it the training waits for, on this rank."""
+    """The communication of a model's steps on this rank, and how long training waits for it."""
 
+    verdict: tuple[str, ...]
+    """In words: a step, its longest wait, and what to try."""
     plan: str
     """The hash of the plan."""
     mode: str
     """`exact`, or the communication mode with its options."""
     steps: int
     """How many steps are in the means."""
+    step_s: float | None
+    """From one backward to the next, the median; None if there were no two steps."""
     forward_s: float
     """The mean time of forward, with what it waited and updated."""
     backward_s: float
+    hidden_s: float
+    """How long a step's averages were under way while it computed."""
     memory_bytes: int
     """What all buckets take: gradients once, which are parts of them, and a flag per parameter."""
     buckets: tuple[BucketReport, ...]
     layers: tuple[LayerReport, ...]
     """In the order of their use; empty until steps have been measured for a plan."""
+    full: bool = False
+    """Whether its text has all rows, names and columns."""
 
     @property
     def communication_s(self) -> float:
@@ -83,25 +61,27 @@ class Report:
 
     def to_dict(self) -> dict[str, Any]:
         """The same for `json.dumps`."""
-        return {
-            **dataclasses.asdict(self),
-            "communication_s": self.communication_s,
-            "exposed_s": self.exposed_s,
-        }
+        fields = dataclasses.asdict(self)
+        del fields["full"]
+        return {**fields, "communication_s": self.communication_s, "exposed_s": self.exposed_s}
 
     def __str__(self) -> str:
-        total = (
-            f"plan {self.plan}, mode {self.mode}, {self.steps} steps: forward {_ms(self.forward_s)}, "
-            f"backward {_ms(self.backward_s)}, communication {_ms(self.communication_s)}, "
-            f"exposed {_ms(self.exposed_s)}; buckets take {self.memory_bytes} bytes"
-        )
-        return "\n".join([total, *_table(_BUCKETS, map(_row, self.buckets)), *_layer_lines(self.layers)])
+        about = f"{self.steps} steps, plan {self.plan}, {self.mode}; buckets take {about_bytes(self.memory_bytes)}"
+        exact = self.mode == "exact"
+        return "\n".join(lines(self.verdict, self.buckets, self.layers, about, exact=exact, full=self.full))
 
 
-def report_of(reducer: Reducer, mode: Mode | None, profile: StepProfile | None) -> Report:
+def report_of(
+    reducer: Reducer,
+    mode: Mode | None,
+    profile: StepProfile | None,
+    known: Expectations | None,
+    *,
+    full: bool = False,
+) -> Report:
     """The report of the steps since the last plan, as far as they are kept.
 
-    `profile` is what the plan was made by.
+    `profile` is what the plan was made by, `known` what the planner expects by.
     """
     spans = list(reducer.observer.spans)
     recorded = averages(reducer)
@@ -128,16 +108,64 @@ def report_of(reducer: Reducer, mode: Mode | None, profile: StepProfile | None) 
     backwards = _durations(spans, "backward")
     forward_s, backward_s = _mean_s(_durations(spans, "forward")) or 0.0, _mean_s(backwards) or 0.0
     memory_bytes = sum(bucket.memory.nbytes for bucket in reducer.buckets)
+    step_s = _step_s(spans)
+    hidden_s = max(_under_way_s(recorded) - sum(row.exposed_s or 0.0 for row in rows), 0.0)
     return Report(
+        tuple(_verdict(rows, reducer, step_s, hidden_s, known)),
         reducer.plan.hash,
         "exact" if mode is None else repr(mode),
         len(backwards),
+        step_s,
         forward_s,
         backward_s,
+        hidden_s,
         memory_bytes,
         tuple(rows),
         () if profile is None else tuple(_layer(layer, rows) for layer in layer_windows(reducer.plan, profile)),
+        full,
     )
+
+
+def _verdict(
+    rows: Sequence[BucketReport],
+    reducer: Reducer,
+    step_s: float | None,
+    hidden_s: float,
+    known: Expectations | None,
+) -> list[str]:
+    if step_s is None:
+        return ["no two steps have been measured since the last plan"]
+    if reducer.communication.size == 1:
+        return [f"step {show_time(step_s)}: one rank has nothing to communicate"]
+    longest = max(rows, key=lambda row: row.exposed_s or 0.0)
+    name = ""
+    if longest.exposed_s:
+        parameters = {one.name: one.nbytes for one in reducer.plan.parameters}
+        largest = max(longest.parameters, key=lambda parameter: parameters[parameter])
+        name = f"bucket {longest.bucket} ({largest}), {show_time(longest.exposed_s)}"
+    exposed_s = sum(row.exposed_s or 0.0 for row in rows)
+    return verdict(MeasuredStep(step_s, exposed_s, hidden_s, name), known, read_early=reducer.all_read_early)
+
+
+def _step_s(spans: Iterable[Span]) -> float | None:
+    """From a step's first backward to the next's: the median, since a checkpoint takes long."""
+    first: dict[int, int] = {}
+    for span in spans:
+        if span.kind == "backward":
+            first.setdefault(span.step, span.start_ns)
+    begun = sorted(first.values())
+    times = [later - earlier for earlier, later in itertools.pairwise(begun)]
+    return statistics.median(times) * 1e-9 if times else None
+
+
+def _under_way_s(recorded: Sequence[Average]) -> float:
+    """For how long a step has at least one average under way, as the mean of those on record."""
+    total_ns = ended_ns = 0
+    for average in sorted(recorded, key=lambda average: average.begun_ns):
+        total_ns += max(average.ended_ns - max(average.begun_ns, ended_ns), 0)
+        ended_ns = max(ended_ns, average.ended_ns)
+    steps = len({average.step for average in recorded})
+    return total_ns * 1e-9 / steps if steps else 0.0
 
 
 def _layer(layer: LayerWindow, buckets: Sequence[BucketReport]) -> LayerReport:
@@ -156,46 +184,3 @@ def _durations(spans: Iterable[Span], kind: str) -> list[int]:
 
 def _mean_s(nanoseconds: Sequence[int]) -> float | None:
     return sum(nanoseconds) / len(nanoseconds) * 1e-9 if nanoseconds else None
-
-
-def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    """Lines of cells, all columns but the last to the right."""
-    lines = [head, *rows]
-    widths = [max(len(line[column]) for line in lines) for column in range(len(head) - 1)]
-    return ["  ".join([*(cell.rjust(w) for cell, w in zip(line, widths, strict=False)), line[-1]]) for line in lines]
-
-
-def _layer_lines(layers: Sequence[LayerReport]) -> list[str]:
-    if not layers:
-        return []
-    rows = (
-        (
-            str(layer.nbytes),
-            ", ".join(map(str, layer.buckets)),
-            ", ".join(layer.algorithms),
-            _ms(layer.window_s),
-            _ms(layer.communication_s),
-            _ms(layer.exposed_s),
-            layer.layer,
-        )
-        for layer in layers
-    )
-    return ["", *_table(_LAYERS, rows)]
-
-
-def _row(bucket: BucketReport) -> tuple[str, ...]:
-    return (
-        str(bucket.bucket),
-        str(bucket.nbytes),
-        str(bucket.sent_bytes),
-        bucket.algorithm,
-        str(bucket.priority),
-        _ms(bucket.window_s),
-        _ms(bucket.communication_s),
-        _ms(bucket.exposed_s),
-        ", ".join(bucket.parameters),
-    )
-
-
-def _ms(seconds: float | None) -> str:
-    return "-" if seconds is None else f"{seconds * 1e3:.3f} ms"
