@@ -14,6 +14,8 @@ from overlap_setup import Setup, mlp, train
 import weft
 import weft.torch
 
+METRICS = ("step_ms", "waiting_ms", "waiting_share", "update_ms", "sent_bytes")
+
 
 def test_report(workers) -> None:
     workers.run(2, report_job)
@@ -46,6 +48,27 @@ def test_timeline(workers, tmp_path: Path) -> None:
 def texts(picture: xml.etree.ElementTree.Element, kind: str) -> list[str | None]:
     found = picture.iter("{http://www.w3.org/2000/svg}text")
     return [text.text for text in found if text.get("class") == kind]
+
+
+@pytest.mark.parametrize("overlapped", [True, False])
+def test_step_metrics(workers, overlapped: bool) -> None:
+    workers.run(2, metrics_job, overlapped)
+
+
+def metrics_job(rank: int, _size: int, overlapped: bool) -> None:
+    assert weft.torch.step_metrics() == {}
+    model, optimizer = Setup(overlapped=overlapped)(mlp(rank), fusion="none")
+    train(model, optimizer, rank, 1)
+    assert weft.torch.step_metrics() == {}
+    train(model, optimizer, rank, 3)
+    metrics = weft.torch.step_metrics()
+    assert set(metrics) == {f"weft/{name}" for name in METRICS}
+    assert 0 <= metrics["weft/waiting_ms"] < metrics["weft/step_ms"]
+    assert metrics["weft/waiting_share"] == pytest.approx(metrics["weft/waiting_ms"] / metrics["weft/step_ms"])
+    assert (metrics["weft/update_ms"] > 0) == overlapped
+    assert metrics["weft/sent_bytes"] == sum(4 * (parameter.numel() + 1) for parameter in model.parameters())
+    model.unwrap()
+    assert weft.torch.step_metrics() == {}
 
 
 def report_job(rank: int, _size: int) -> None:

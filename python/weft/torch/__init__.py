@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from weft.torch.parallel.data_parallel import DataParallel
     from weft.torch.parallel.overlapped import Overlapped
     from weft.torch.parallel.plan import BucketPlan
+    from weft.torch.parallel.step_metrics import step_metrics
     from weft.torch.parallel.timeline import timeline
     from weft.torch.parameters import broadcast_parameters
     from weft.torch.priorities import priority, set_priority
@@ -51,6 +52,7 @@ __all__ = [
     "set_launch_variables",
     "set_priority",
     "shrink",
+    "step_metrics",
     "symmetric_operations",
     "timeline",
     "wire_format",
@@ -75,6 +77,7 @@ _MODULES = {
     "register": "weft.torch.registered",
     "set_priority": "weft.torch.priorities",
     "shrink": "weft.torch.shrinking",
+    "step_metrics": "weft.torch.parallel.step_metrics",
     "symmetric_operations": "weft.torch.symmetric",
     "timeline": "weft.torch.parallel.timeline",
     "wire_format": "weft.torch.wire",
