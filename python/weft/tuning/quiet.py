@@ -12,7 +12,7 @@ import numpy as np
 from weft.api.group import Group
 from weft.tuning.stopwatch import Measurement
 
-__all__ = ["Conditions", "busy_seconds", "load", "spread"]
+__all__ = ["Conditions", "busy_cores", "busy_seconds", "load", "spread"]
 
 BUSY_CORES_MAX = 0.2
 """Of each host, used by others while all ranks sleep."""
@@ -49,10 +49,14 @@ class Conditions:
 def load(group: Group, seconds: float = _LOOK_S) -> float:
     """The cores that others use on the busiest host. Every rank calls it, and sleeps meanwhile."""
     group.barrier()
+    return float(group.all_reduce(np.array([busy_cores(seconds)]), "max")[0])
+
+
+def busy_cores(seconds: float) -> float:
+    """The cores of this host that others use while this thread sleeps."""
     begin, cores = time.monotonic(), busy_seconds()
     time.sleep(seconds)
-    used = (busy_seconds() - cores) / (time.monotonic() - begin)
-    return float(group.all_reduce(np.array([used]), "max")[0])
+    return (busy_seconds() - cores) / (time.monotonic() - begin)
 
 
 def busy_seconds(root: Path = Path("/")) -> float:

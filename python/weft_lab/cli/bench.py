@@ -18,6 +18,7 @@ from weft_lab.bench.peers.install import install
 from weft_lab.bench.rows import BenchRow
 from weft_lab.bench.spec import POOL, Spec
 from weft_lab.cli import bench_options
+from weft_lab.cli.busy import warn_if_busy
 
 DESCRIPTION = """\
 Starts its own ranks and measures a collective on them, or a round trip of a message: weft, other libraries and
@@ -28,7 +29,7 @@ whole input. One loop in Rust times all of them; weft is called through its Rust
 At each size the libraries take turns in rounds, while all others sleep. The table shows the median of the rounds'
 medians, and how far the most distant round differs from it. Every size is verified once, element by element: "#wrong"
 is the number of wrong elements in the results of all ranks. Compare libraries within one run, not across runs: the
-speed of a machine changes from one second to the next.
+speed of a machine changes from one second to the next. Where others use its cores at the beginning, a warning says so.
 
 Processor time is measured after the samples of a turn, over 0.1 s or more of back-to-back calls, without barriers and
 without rewriting of inputs: the cost to a user, background threads included. "cpu ms" is the user and system time of
@@ -112,6 +113,7 @@ def _run(arguments: argparse.Namespace) -> int:
             install(asked, lambda line: print(line, flush=True))
         if arguments.collective is None:
             return 0
+        warn_if_busy("bench")
         runs = {pipeline.NAME: _experiment, one_sided.NAME: _one_sided}
         found = runs.get(arguments.collective, _measure)(arguments)
     except RanksError as error:

@@ -14,6 +14,7 @@ from weft.errors import ConfigError
 from weft.processes.local_ranks import RanksError
 from weft_lab import console
 from weft_lab.cli import emulated_options, experiment_lenet, experiment_servers
+from weft_lab.cli.busy import warn_if_busy
 from weft_lab.emulation import EmulationError, require_root
 from weft_lab.experiment import lenet
 from weft_lab.experiment.server_contenders import SERVER_CONTENDERS
@@ -56,6 +57,8 @@ MPI and OpenSHMEM. Without `weft bench --install-peers`, openmpi is left out. Ne
 rdma: what the published set-ups with RDMA take by the simulator, beside the published figures: a pipelined ring
 all-reduce over InfiniBand FDR, and parameter servers over RoCE and TCP at 10 to 100 Gbit/s. Nothing is measured; what
 the simulator was given, and was not published, is printed too.
+
+Where others use this host's cores at the beginning of a measurement, it warns.
 """
 
 EPILOG = """\
@@ -174,6 +177,8 @@ def _run(arguments: argparse.Namespace) -> int:
     if arguments.name == "rdma":
         return _simulate(arguments)
     rounds, steps = (experiment_lenet.ROUNDS, experiment_lenet.STEPS) if arguments.name == "lenet" else _BLOCKS
+    if _place() is None or config.place().rank == 0:
+        warn_if_busy("experiment")
     arguments.rounds = 1 if arguments.quick else arguments.rounds or rounds
     arguments.steps = 1 if arguments.quick else arguments.steps or steps
     try:
