@@ -32,7 +32,7 @@ class Looked(Exception):
     """Stops a command where it looks at the machine."""
 
 
-@pytest.mark.parametrize("command", ["bench all-reduce", "experiment overlap", "experiment lenet"])
+@pytest.mark.parametrize("command", ["bench all-reduce", "experiment overlap", "experiment lenet", "demo"])
 def test_measuring_commands_look_before_they_begin(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def look(_: float) -> float:
         raise Looked

@@ -1,12 +1,13 @@
 """Tests of the table and picture of `weft demo`, and of its refusals."""
 
+import dataclasses
 import json
 import os
 from pathlib import Path
 
 import pytest
 
-from weft.cli import command, main
+from weft.cli import command, main, parser
 from weft_lab import console
 from weft_lab.cli import demo
 from weft_lab.demo import comparison
@@ -81,6 +82,19 @@ def test_emulated_hosts_need_root_and_equal_ranks(
     assert main(["demo", "--hosts", "2", "--ranks", str(ranks)]) == (1 if user else 2)
     error = capsys.readouterr().err
     assert error.startswith("weft demo: ") and message in error
+
+
+@pytest.mark.parametrize(
+    ("options", "accuracy", "status"),
+    [("", 0.98, 0), ("", 0.5, 1), ("--epochs 20", 0.5, 0), ("--ranks 2", 0.5, 0), (f"--script {__file__}", 0.5, 0)],
+)
+def test_only_the_own_training_fails_by_accuracy(
+    options: str, accuracy: float, status: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = dataclasses.replace(record(tmp_path / "weft.json", "weft", [1.0]), test_accuracy=accuracy)
+    arguments = parser().parse_args(["demo", *options.split()])
+    assert demo._judged([run], arguments) == status
+    assert ("weft's test accuracy of 50.00% is below 97%" in capsys.readouterr().err) == bool(status)
 
 
 def test_gain_on_hosts_is_skipped_without_root(

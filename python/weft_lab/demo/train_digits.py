@@ -2,15 +2,18 @@
 
     torchrun --standalone --nproc-per-node 4 -m weft_lab.demo.train_digits --backend weft
 
-The change from Gloo is one word: the backend's name. With --out, the run's losses, throughput,
-time in communication and final parameters are written as JSON.
+The change from Gloo is one word: the backend's name. Several (`--backend weft,gloo`) train in
+turns, epoch by epoch, in the same processes and from the same seeds. With --out, losses,
+throughput, time in communication and final parameters are written as JSON.
 """
 
 import argparse
 import json
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -62,10 +65,11 @@ def shifted(images: Tensor) -> Tensor:
 
 
 def timed_all_reduce(
-    seconds: list[float],
+    state: tuple[dist.ProcessGroup, list[float]],
     bucket: dist.GradBucket,  # type: ignore[name-defined]  # torch's stubs do not export it
 ) -> torch.futures.Future[Tensor]:
     """What DDP does by itself, the averaging of gradients, and a note of how long each took."""
+    group, seconds = state
     started = time.perf_counter()
     gradients = bucket.buffer().div_(dist.get_world_size())
 
@@ -73,94 +77,129 @@ def timed_all_reduce(
         seconds.append(time.perf_counter() - started)
         return future.value()[0]
 
-    return dist.all_reduce(gradients, async_op=True).get_future().then(finished)
+    return dist.all_reduce(gradients, group=group, async_op=True).get_future().then(finished)
 
 
-def mean_of_ranks(values: list[float]) -> list[float]:
-    """Every value averaged over the ranks."""
-    sums = torch.tensor(values)
-    dist.all_reduce(sums)
-    return (sums / dist.get_world_size()).tolist()
+class Training:
+    """The training of a network over one backend."""
+
+    def __init__(self, backend: str, group: dist.ProcessGroup, options: argparse.Namespace) -> None:
+        self.backend = backend
+        self.group = group
+        self.losses: list[float] = []
+        self.seconds = 0.0
+        self._options = options
+        self._all_reduce_seconds: list[float] = []
+        self._train_data, self._test_data = load_data()
+        torch.manual_seed(options.seed)
+        self._model = DistributedDataParallel(LeNet5(), process_group=group)
+        self._model.register_comm_hook((group, self._all_reduce_seconds), timed_all_reduce)
+        self._optimizer = torch.optim.SGD(
+            self._model.parameters(), options.learning_rate, momentum=0.9, weight_decay=1e-4
+        )
+        self._schedule = torch.optim.lr_scheduler.CosineAnnealingLR(self._optimizer, options.epochs)
+        self._sampler: DistributedSampler[tuple[Tensor, ...]] = DistributedSampler(self._train_data, seed=options.seed)
+        self._loader = DataLoader(self._train_data, options.batch, sampler=self._sampler, drop_last=True)
+        self._random = torch.Generator().manual_seed(options.seed * dist.get_world_size() + dist.get_rank()).get_state()
+
+    def epoch(self, number: int) -> None:
+        """Trains with all data once. The random numbers are this training's own."""
+        torch.set_rng_state(self._random)
+        self._sampler.set_epoch(number)
+        losses = []
+        dist.barrier(group=self.group)
+        started = time.perf_counter()
+        for images, labels in self._loader:
+            loss = F.cross_entropy(self._model(shifted(images)), labels)
+            self._optimizer.zero_grad()
+            loss.backward()  # type: ignore[no-untyped-call]
+            self._optimizer.step()
+            losses.append(loss.item())
+        self._schedule.step()
+        self.losses += self._mean_of_ranks(losses)
+        self.seconds += time.perf_counter() - started
+        self._random = torch.get_rng_state()
+
+    @property
+    def samples_per_second(self) -> float:
+        """Of all ranks together."""
+        return float(len(self.losses) * self._options.batch * dist.get_world_size() / self.seconds)
+
+    def state(self) -> str:
+        """How far it is, for people."""
+        steps = len(self._loader)
+        return f"{self.backend} loss {sum(self.losses[-steps:]) / steps:.4f}  {self.samples_per_second:,.0f} samples/s"
+
+    def record(self) -> dict[str, object]:
+        """What it has found."""
+        with torch.no_grad():
+            images, labels = self._test_data.tensors
+            test_accuracy = (self._model.module(images).argmax(1) == labels).float().mean().item()
+        return {
+            "backend": self.backend,
+            "ranks": dist.get_world_size(),
+            "test_accuracy": test_accuracy,
+            "samples_per_second": self.samples_per_second,
+            "train_seconds": self.seconds,
+            "communication_seconds": self._mean_of_ranks([sum(self._all_reduce_seconds)])[0],
+            "losses": self.losses,
+            "parameters": {name: value.tolist() for name, value in self._model.module.state_dict().items()},
+        }
+
+    def _mean_of_ranks(self, values: list[float]) -> list[float]:
+        """Every value averaged over the ranks."""
+        sums = torch.tensor(values)
+        dist.all_reduce(sums, group=self.group)
+        return (sums / dist.get_world_size()).tolist()
 
 
-def show_progress(backend: str, epoch: int, epochs: int, text: str) -> None:
+def show_progress(epoch: int, epochs: int, text: str) -> None:
     """One line on a terminal, written over after every epoch; elsewhere one after every fifth."""
     if sys.stdout.isatty():
         bar = "#" * (20 * epoch // epochs)
-        print(f"\r{backend:>6} [{bar:-<20}] epoch {epoch:>2}/{epochs}  {text} {ERASE}", end="", flush=True)
+        print(f"\r[{bar:-<20}] epoch {epoch:>2}/{epochs}  {text} {ERASE}", end="", flush=True)
     elif epoch % 5 == 0 or epoch == epochs:
-        print(f"{backend:>6} epoch {epoch}/{epochs}  {text}", flush=True)
+        print(f"epoch {epoch}/{epochs}  {text}", flush=True)
 
 
-def train(options: argparse.Namespace) -> dict[str, object]:
-    """The whole run; its record."""
-    rank, ranks = dist.get_rank(), dist.get_world_size()
-    train_data, test_data = load_data()
-    torch.manual_seed(options.seed)
-    model = DistributedDataParallel(LeNet5())
-    all_reduce_seconds: list[float] = []
-    model.register_comm_hook(all_reduce_seconds, timed_all_reduce)
-    optimizer = torch.optim.SGD(model.parameters(), options.learning_rate, momentum=0.9, weight_decay=1e-4)
-    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, options.epochs)
-    sampler: DistributedSampler[tuple[Tensor, ...]] = DistributedSampler(train_data, seed=options.seed)
-    loader = DataLoader(train_data, options.batch, sampler=sampler, drop_last=True)
-    torch.manual_seed(options.seed * ranks + rank)
-
-    losses: list[float] = []
-    dist.barrier()
-    started = time.perf_counter()
-    for epoch in range(options.epochs):
-        sampler.set_epoch(epoch)
-        epoch_losses = []
-        for images, labels in loader:
-            loss = F.cross_entropy(model(shifted(images)), labels)
-            optimizer.zero_grad()
-            loss.backward()  # type: ignore[no-untyped-call]
-            optimizer.step()
-            epoch_losses.append(loss.item())
-        schedule.step()
-        losses += mean_of_ranks(epoch_losses)
-        seconds = time.perf_counter() - started
-        samples_per_second = len(losses) * options.batch * ranks / seconds
-        if rank == 0:
-            left_s = seconds / (epoch + 1) * (options.epochs - epoch - 1)
-            text = f"loss {sum(losses[-len(loader) :]) / len(loader):.4f}  {samples_per_second:,.0f} samples/s"
-            text += f", about {left_s:.0f} s left" if left_s >= 1 else ""
-            show_progress(options.backend, epoch + 1, options.epochs, text)
-
-    with torch.no_grad():
-        test_images, test_labels = test_data.tensors
-        test_accuracy = (model.module(test_images).argmax(1) == test_labels).float().mean().item()
-    return {
-        "backend": options.backend,
-        "ranks": ranks,
-        "test_accuracy": test_accuracy,
-        "samples_per_second": samples_per_second,
-        "train_seconds": seconds,
-        "communication_seconds": mean_of_ranks([sum(all_reduce_seconds)])[0],
-        "losses": losses,
-        "parameters": {name: value.tolist() for name, value in model.module.state_dict().items()},
-    }
+def train(trainings: Sequence[Training], epochs: int) -> None:
+    """All epochs; the trainings take turns, and another one begins each time."""
+    for epoch in range(epochs):
+        first = epoch % len(trainings)
+        for training in [*trainings[first:], *trainings[:first]]:
+            training.epoch(epoch)
+        if dist.get_rank() == 0:
+            left_s = sum(training.seconds for training in trainings) / (epoch + 1) * (epochs - epoch - 1)
+            text = "  ".join(training.state() for training in trainings)
+            show_progress(epoch + 1, epochs, text + (f", about {left_s:.0f} s left" if left_s >= 1 else ""))
 
 
 def main() -> None:
-    """Trains with the backend that the command line names."""
+    """Trains with the backends that the command line names."""
     parser = argparse.ArgumentParser(description="Trains LeNet-5 on handwritten digits, data-parallel.")
-    parser.add_argument("--backend", default="weft", help="weft, gloo, ... (default: weft)")
+    parser.add_argument("--backend", default="weft", help="weft, gloo, or several: weft,gloo (default: weft)")
     parser.add_argument("--epochs", type=int, default=20)
     parser.add_argument("--batch", type=int, default=16, help="samples per rank and step (default: 16)")
     parser.add_argument("--learning-rate", type=float, default=0.1)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--out", type=Path, help="where to write the run's record as JSON")
+    parser.add_argument("--out", help="where to write the record as JSON; {backend} in it becomes the backend's name")
     options = parser.parse_args()
-    dist.init_process_group(options.backend)
-    record = train(options)
+    first, *others = options.backend.split(",")
+    dist.init_process_group(first)
+    groups: dict[str, Any] = {first: dist.group.WORLD}
+    groups |= {backend: dist.new_group(backend=backend) for backend in others}
+    trainings = [Training(backend, group, options) for backend, group in groups.items()]
+    train(trainings, options.epochs)
+    records = [training.record() for training in trainings]
     if dist.get_rank() == 0:
-        ending = "\n" if sys.stdout.isatty() else ""
-        print(f"{ending}{options.backend:>6} test accuracy {record['test_accuracy']:.2%}", flush=True)
-        if options.out:
-            options.out.parent.mkdir(parents=True, exist_ok=True)
-            files.write(options.out, json.dumps(record))
+        print(end="\n" if sys.stdout.isatty() else "")
+        for record in records:
+            print(f"{record['backend']:>6} test accuracy {record['test_accuracy']:.2%}", flush=True)
+            if options.out:
+                path = Path(options.out.replace("{backend}", str(record["backend"])))
+                path.parent.mkdir(parents=True, exist_ok=True)
+                files.write(path, json.dumps(record))
+    del trainings, groups  # Gloo's threads can abort a process that still has its group
     dist.destroy_process_group()
 
 
