@@ -27,7 +27,7 @@ _REMEDIES = {
     "tcp": "let this user connect to 127.0.0.1: `ip link set lo up` where the loopback interface is down",
     "rdma": "until then `export WEFT_RDMA_DEVICES=none` on every rank: hosts connect by TCP",
 }
-"""What to do about a transport that fails, besides what its error says."""
+"""The remedy for a transport that fails, besides the text of its error."""
 
 
 def findings() -> Iterator[Finding]:

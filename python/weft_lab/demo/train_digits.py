@@ -131,7 +131,7 @@ class Training:
         return f"{self.backend} loss {sum(self.losses[-steps:]) / steps:.4f}  {self.samples_per_second:,.0f} samples/s"
 
     def record(self) -> dict[str, object]:
-        """What it has found."""
+        """The record of the whole training."""
         with torch.no_grad():
             images, labels = self._test_data.tensors
             test_accuracy = (self._model.module(images).argmax(1) == labels).float().mean().item()

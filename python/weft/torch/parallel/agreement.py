@@ -58,7 +58,7 @@ def check_algorithms(plan: BucketPlan, communication: Communication) -> None:
 
 
 def agreed_costs(communication: Communication, wire: str | None = None) -> CostModel:
-    """What all-reduces take in this group, as rank 0 has measured it now.
+    """The costs of all-reduces in this group, as rank 0 has measured them now.
 
     `wire` is a format for elements of float32, whose bytes at full precision count.
     """

@@ -112,7 +112,7 @@ def exposure(plan: BucketPlan, profile: StepProfile, costs: CostModel) -> Exposu
 
 
 def communication_seconds(plan: BucketPlan, profile: StepProfile, costs: CostModel) -> float:
-    """What all averages of a step take alone, one after the other: no step is shorter."""
+    """The time of all averages of a step, one after the other: no step is shorter."""
     return sum(_seconds(plan, profile, costs))
 
 

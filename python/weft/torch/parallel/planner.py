@@ -105,7 +105,7 @@ class Planner:
         return plan
 
     def expectations(self, plan: BucketPlan, *, deferred: bool, exact: bool) -> Expectations | None:
-        """What is known of steps with this plan; None where nothing was measured."""
+        """The measurements of steps with this plan; None where there are none."""
         if self._measured is None or self._costs is None:
             return None
         return Expectations(

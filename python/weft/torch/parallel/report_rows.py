@@ -18,9 +18,9 @@ class BucketReport:
     nbytes: int
     """Of its gradients."""
     sent_bytes: int
-    """What this rank has handed over for its last average, with flags of unused parameters."""
+    """The bytes that this rank has sent for its last average, with flags of unused parameters."""
     algorithm: str
-    """What averaged it, or the mode that did; `not recorded` if no operation is on record."""
+    """The algorithm or mode that averaged it; `not recorded` if no operation is on record."""
     priority: int
     window_s: float | None
     """From the start of its average until somebody needed it; None if nobody has."""
@@ -35,8 +35,8 @@ class LayerReport(LayerWindow):
     """A layer's window, and what its buckets take as the mean of the last steps."""
 
     algorithms: tuple[str, ...]
-    """What averages its buckets."""
+    """The algorithms that average its buckets."""
     communication_s: float
-    """What their operations take, with what else is in them."""
+    """The time of their operations, which may carry other layers too."""
     exposed_s: float
     """How long forward waits for it."""

@@ -40,7 +40,7 @@ class MeasuredStep:
 
 @dataclasses.dataclass(frozen=True)
 class Expectations:
-    """What the planner needs for its expectations, as far as it was measured."""
+    """The planner's inputs for its expectations, as far as they were measured."""
 
     plan: BucketPlan
     """The plan by which steps were measured."""
