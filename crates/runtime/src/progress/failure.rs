@@ -18,8 +18,8 @@
 //!   fail. A later group connects again.
 //! - The peer's process has ended, as its kernel reports: `on_process_end`. All groups with that
 //!   process fail, also those that are made later.
-//! - An operation cannot continue, as a send or the system fails: `fail`. It fails together with all
-//!   later operations.
+//! - An operation cannot continue, as a send or the system fails: `fail`. It fails together with
+//!   all later operations.
 //! - A deadline passes, or ranks made different calls (desync): `housekeep`, with the checks in
 //!   `stalls.rs`. The group fails.
 //! - A member reports that the group is broken: `GroupState::break_as_reported`. The group fails
