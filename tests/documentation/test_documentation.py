@@ -1,7 +1,7 @@
 """Tests of the documentation: commands and examples, and currency of generated pages.
 
 - A `console` block's lines that begin with `$ ` are run by bash in the repository; each must
-succeed.
+succeed. Lines behind a command are its output, which is compared (shown_output.py).
 - A `python` block is run as a program on two ranks.
 - A `python` block behind the comment `<!-- saved as: NAME -->` is a file that a command of its page
 runs. Such commands run in a directory with the files of the page only, as a reader has them.
@@ -20,6 +20,7 @@ from pathlib import Path
 import first_day
 import pytest
 from example_ranks import run_example
+from shown_output import difference, steps
 
 from tools.pages import algorithms, commands, figures, launchers, speedup
 from weft import errors
@@ -50,7 +51,7 @@ class FencedBlock:
 
     @property
     def commands(self) -> list[str]:
-        return [line.removeprefix("$ ") for line in self.text.splitlines() if line.startswith("$ ")]
+        return [step.command for step in steps(self.text)]
 
 
 def blocks() -> list[FencedBlock]:
@@ -75,9 +76,9 @@ def test_commands_succeed(block: FencedBlock, tmp_path: Path) -> None:
     saved = {other.name: other.text for other in blocks() if other.page == block.page and other.name}
     for name, text in saved.items():
         (tmp_path / name).write_text(text)
-    for command in block.commands:
+    for step in steps(block.text):
         done = subprocess.run(
-            ["bash", "-c", command],
+            ["bash", "-c", step.command],
             cwd=tmp_path if saved else ROOT,
             env=environment(),
             capture_output=True,
@@ -85,7 +86,10 @@ def test_commands_succeed(block: FencedBlock, tmp_path: Path) -> None:
             timeout=DEADLINE_S,
             check=False,
         )
-        assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
+        assert done.returncode == 0, f"{step.command}\n{done.stdout}\n{done.stderr}"
+        if any(line.strip() for line in step.shown):
+            wrong = difference(step.shown, done.stdout)
+            assert wrong is None, f"{step.command}\n{wrong}\n{done.stdout}"
 
 
 @pytest.mark.parametrize("block", [b for b in blocks() if b.kind == "python" and b.runs and not b.name], ids=str)
