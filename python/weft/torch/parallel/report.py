@@ -66,7 +66,8 @@ class Report:
         return {**fields, "communication_s": self.communication_s, "exposed_s": self.exposed_s}
 
     def __str__(self) -> str:
-        about = f"{self.steps} steps, plan {self.plan}, {self.mode}; buckets take {about_bytes(self.memory_bytes)}"
+        memory = about_bytes(self.memory_bytes)
+        about = [f"{self.steps} steps, plan {self.plan}; buckets take {memory}", f"mode {self.mode}"]
         exact = self.mode == "exact"
         return "\n".join(lines(self.verdict, self.buckets, self.layers, about, exact=exact, full=self.full))
 

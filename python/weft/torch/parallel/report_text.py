@@ -27,7 +27,7 @@ def lines(
     verdict: Sequence[str],
     buckets: Sequence[BucketReport],
     layers: Sequence[LayerReport],
-    about: str,
+    about: Sequence[str],
     *,
     exact: bool,
     full: bool,
@@ -41,7 +41,7 @@ def lines(
         shown.append(_SENT)
     if layers:
         shown += ["", *_layers(layers if full else _longest_waits(layers), full=full)]
-    shown += ["", *_wrapped(about)]
+    shown += ["", *about]
     if full:
         return shown
     omitted = _omitted(len(buckets), "buckets") + _omitted(len(layers), "layers")
