@@ -209,7 +209,7 @@ def _broadcast(call: _Call) -> tuple[weft.Work | None, Check]:
 def _all_gather(call: _Call) -> tuple[weft.Work | None, Check]:
     group, block = call.group, call.elements // call.group.size
     whole, mine = np.zeros(call.elements, call.dtype), call.brought(call.group.rank, block)
-    work = group.all_gather_into(whole, mine) if call.blocking else group.all_gather_into_async(whole, mine)
+    work = group.all_gather(mine, whole) if call.blocking else group.all_gather_async(mine, whole)
     return _maybe(work), lambda: _equal(
         whole, np.concatenate([call.brought(rank, block) for rank in range(group.size)])
     )
@@ -218,7 +218,7 @@ def _all_gather(call: _Call) -> tuple[weft.Work | None, Check]:
 def _reduce_scatter(call: _Call) -> tuple[weft.Work | None, Check]:
     group, block = call.group, call.elements // call.group.size
     out, x = np.zeros(block, call.dtype), call.own()
-    work = group.reduce_scatter(out, x, call.op) if call.blocking else group.reduce_scatter_async(out, x, call.op)
+    work = group.reduce_scatter(x, call.op, out) if call.blocking else group.reduce_scatter_async(x, call.op, out)
     mine = slice(group.rank * block, (group.rank + 1) * block)
     return _maybe(work), lambda: call.differs(out, call.reduced()[mine], mine)
 
@@ -226,7 +226,7 @@ def _reduce_scatter(call: _Call) -> tuple[weft.Work | None, Check]:
 def _all_to_all(call: _Call) -> tuple[weft.Work | None, Check]:
     group, block = call.group, call.elements // call.group.size
     out, x = np.zeros(call.elements, call.dtype), call.own()
-    work = group.all_to_all(out, x) if call.blocking else group.all_to_all_async(out, x)
+    work = group.all_to_all(x, out=out) if call.blocking else group.all_to_all_async(x, out=out)
     mine = slice(group.rank * block, (group.rank + 1) * block)
     return _maybe(work), lambda: _equal(out, np.concatenate([call.brought(rank)[mine] for rank in range(group.size)]))
 
@@ -243,7 +243,7 @@ def _gather(call: _Call) -> tuple[weft.Work | None, Check]:
 def _scatter(call: _Call) -> tuple[weft.Work | None, Check]:
     group, block = call.group, call.elements // call.group.size
     out = np.zeros(block, call.dtype)
-    group.scatter(out, call.brought(call.root) if group.rank == call.root else None, call.root)
+    group.scatter(call.brought(call.root) if group.rank == call.root else None, call.root, out)
     begin = group.rank * block
     return None, lambda: _equal(out, call.brought(call.root)[begin : begin + block])
 

@@ -94,7 +94,7 @@ def arrays(rank: int, size: int) -> None:
     assert (group.all_reduce(later(1000), out=out) == total).all()
     assert (group.broadcast(later(1000), 1) == 2).all()
     assert group.all_gather(later(3))[:, 0].tolist() == list(range(1, size + 1))
-    assert (group.reduce_scatter(out, later(1000 * size)) == total).all()
+    assert (group.reduce_scatter(later(1000 * size), out=out) == total).all()
     sending = group.send_async(later(1000), (rank + 1) % size)
     assert group.recv(out) == (rank - 1) % size
     sending.wait()

@@ -111,18 +111,18 @@ def broadcast(group, seed, counts, how):
     return check.shared
 
 
-def all_gather_into(group, seed, counts, how):
+def all_gather_to_array(group, seed, counts, how):
     check = ResultChecker(group, seed, how)
     for dtype, count in check.moves(counts):
         inputs = check.inputs(dtype, count)
         mine, out = GuardedArray.holding(inputs[check.rank]), GuardedArray.poisoned(dtype, count * check.size)
-        group.all_gather_into(out.array, mine.array, **how)
+        group.all_gather(mine.array, out.array, **how)
         check.unchanged(mine, inputs[check.rank])
         check.expect(out, np.concatenate(inputs))
         out.array[...] = np.zeros((), dtype)
         own = out.array[check.rank * count :][:count]
         own[...] = inputs[check.rank]
-        group.all_gather_into(out.array, own, **how)
+        group.all_gather(own, out.array, **how)
         check.expect(out, np.concatenate(inputs))
     return check.shared
 
@@ -133,7 +133,7 @@ def all_gather_v(group, seed, counts, how):
         blocks = check.uneven(count)
         inputs = check.inputs(dtype, blocks)
         mine, out = GuardedArray.holding(inputs[check.rank]), GuardedArray.poisoned(dtype, sum(blocks))
-        group.all_gather_v(out.array, mine.array, blocks, **how)
+        group.all_gather_v(mine.array, blocks, out.array, **how)
         check.expect(out, np.concatenate(inputs))
     return check.shared
 
@@ -144,11 +144,11 @@ def reduce_scatter(group, seed, counts, how):
         inputs = check.inputs(dtype, count * check.size, op)
         expected, bound = _part(*reduced(inputs, op), check.rank * count, count)
         mine, out = GuardedArray.holding(inputs[check.rank]), GuardedArray.poisoned(dtype, count)
-        group.reduce_scatter(out.array, mine.array, op, **how)
+        group.reduce_scatter(mine.array, op, out.array, **how)
         check.unchanged(mine, inputs[check.rank])
         check.expect(out, expected, bound, shared=False)
         own = mine.array[check.rank * count :][:count]
-        group.reduce_scatter(own, mine.array, op, **how)
+        group.reduce_scatter(mine.array, op, own, **how)
         check_close(check.what, own, expected, bound)
     return check.shared
 
@@ -161,7 +161,7 @@ def reduce_scatter_v(group, seed, counts, how):
         before = sum(blocks[: check.rank])
         expected, bound = _part(*reduced(inputs, op), before, blocks[check.rank])
         mine, out = GuardedArray.holding(inputs[check.rank]), GuardedArray.poisoned(dtype, blocks[check.rank])
-        group.reduce_scatter_v(out.array, mine.array, blocks, op, **how)
+        group.reduce_scatter_v(mine.array, blocks, op, out.array, **how)
         check.unchanged(mine, inputs[check.rank])
         check.expect(out, expected, bound, shared=False)
     return check.shared
@@ -172,7 +172,7 @@ def all_to_all(group, seed, counts, how):
     for dtype, count in check.moves(counts):
         inputs = check.inputs(dtype, count * check.size)
         mine, out = GuardedArray.holding(inputs[check.rank]), GuardedArray.poisoned(dtype, count * check.size)
-        group.all_to_all(out.array, mine.array, **how)
+        group.all_to_all(mine.array, out=out.array, **how)
         check.unchanged(mine, inputs[check.rank])
         check.expect(out, np.concatenate([x[check.rank * count :][:count] for x in inputs]), shared=False)
     return check.shared
@@ -188,7 +188,7 @@ def all_to_all_v(group, seed, counts, how):
         blocks = [x[starts[r, check.rank] :][: pairs[r, check.rank]] for r, x in enumerate(inputs)]
         mine = GuardedArray.holding(inputs[check.rank])
         out = GuardedArray.poisoned(dtype, int(pairs[:, check.rank].sum()))
-        group.all_to_all(out.array, mine.array, pairs[check.rank], pairs[:, check.rank], **how)
+        group.all_to_all(mine.array, pairs[check.rank], pairs[:, check.rank], out.array, **how)
         check.unchanged(mine, inputs[check.rank])
         check.expect(out, np.concatenate(blocks), shared=False)
     return check.shared
@@ -226,7 +226,7 @@ def scatter(group, seed, counts, how):
         root = check.root()
         mine = GuardedArray.holding(whole)
         out = GuardedArray.poisoned(dtype, count)
-        group.scatter(out.array, mine.array if check.rank == root else None, root, **how)
+        group.scatter(mine.array if check.rank == root else None, root, out.array, **how)
         check.unchanged(mine, whole)
         check.expect(out, whole[check.rank * count :][:count], shared=False)
     return check.shared
@@ -240,7 +240,7 @@ def scatter_v(group, seed, counts, how):
         root = check.root()
         out = GuardedArray.poisoned(dtype, blocks[check.rank])
         source = whole[: sum(blocks)] if check.rank == root else None
-        group.scatter_v(out.array, source, blocks, root, **how)
+        group.scatter_v(source, blocks, root, out.array, **how)
         check.expect(out, whole[sum(blocks[: check.rank]) :][: blocks[check.rank]], shared=False)
     return check.shared
 

@@ -309,19 +309,19 @@ def dlpack_staged(group):
     group.reduce(x, 1)
     is_(x, total if group.rank == 1 else group.rank + 1)
     out = later(70 * size, 0)
-    group.all_gather_into(out, later(70))
+    group.all_gather(later(70), out)
     is_(out, *each)
     out = later(70, 0)
-    group.reduce_scatter_async(out, later(70 * size)).wait()
+    group.reduce_scatter_async(later(70 * size), out=out).wait()
     is_(out, total)
     out = later(70 * size, 0)
-    group.all_to_all(out, later(70 * size))
+    group.all_to_all(later(70 * size), out=out)
     is_(out, *each)
     out = later(70 * size, 0)
     group.gather(later(70), 1, out if group.rank == 1 else None)
     is_(out, *(each if group.rank == 1 else [0]))
     out = later(70, 0)
-    group.scatter(out, later(70 * size) if group.rank == 1 else None, 1)
+    group.scatter(later(70 * size) if group.rank == 1 else None, 1, out)
     is_(out, 2)
     into, source = later(9000, 0), later(9000)
     with group.register(source):  # it makes no difference without an adapter
@@ -353,7 +353,7 @@ def other_collectives(group):
             self.work.wait()
 
     def begin(sources, targets):
-        work = group.all_gather_into_async(targets[0].view(np.int32), sources[0].view(np.int32))
+        work = group.all_gather_async(sources[0].view(np.int32), targets[0].view(np.int32))
         return Waited(work)
 
     for _ in range(70):  # more than may be under way

@@ -193,7 +193,7 @@ def train_with_jax() -> None:
             weights -= 0.2 * jnp.asarray(group.all_reduce(np.array(slope), "avg"))
         assert losses[-1] < 0.01 * losses[0], losses
         everybody = np.empty((group.size, FEATURES, 1), np.float32)
-        group.all_gather_into(everybody, weights)  # which are read as they are
+        group.all_gather(weights, everybody)  # which are read as they are
         assert (everybody == everybody[0]).all()
 
 

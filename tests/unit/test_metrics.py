@@ -60,7 +60,7 @@ def test_calls_are_counted_once_requested():
         collector.watch(group.native)
         for _ in range(3):
             group.all_reduce(np.ones(1000, np.float32))
-        group.all_gather_into(np.empty(10), np.ones(10))
+        group.all_gather(np.ones(10), np.empty(10))
         group.all_reduce_async(np.ones(1000, np.float32)).wait()
         samples = collected(collector)
     labels = {"rank": "0", "group": "one"}

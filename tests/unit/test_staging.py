@@ -124,7 +124,9 @@ def test_refusals_name_allowed_values():
     check_refused(UnsupportedError, "dtype('>f4'): expected numbers in this machine's byte order", np.ones(2, ">f4"))
     check_refused(UnsupportedError, "dtype('O')", np.array([object()]))
     check_refused(UnsupportedError, "detach", torch.ones(2, requires_grad=True))
-    check_refused(UnsupportedError, "gradient (Tensor) does not give its memory away", torch.ones(2, device="meta"))
+    check_refused(
+        UnsupportedError, "gradient (Tensor) does not export its memory by DLPack", torch.ones(2, device="meta")
+    )
 
 
 def test_read_only_memory_is_not_written():

@@ -67,7 +67,7 @@ def test_unknown_keywords_are_refused():
             with pytest.raises(TypeError, match='unexpected keyword argument "async_op": expected priority, timeout'):
                 call(x, async_op=True)
         with pytest.raises(TypeError, match=r"reduce_scatter\(\) got .* call reduce_scatter_async"):
-            group.reduce_scatter(x, x.copy(), async_op=True)
+            group.reduce_scatter(x, "sum", x.copy(), async_op=True)
         assert group.all_reduce(x, priority=1, timeout=3.0, tile_bytes=64, tiles_in_flight=1) is x
 
 

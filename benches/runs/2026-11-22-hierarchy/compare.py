@@ -36,11 +36,11 @@ def call(group: weft.Group, collective: str, size: int):
     return {
         "broadcast": lambda **how: group.broadcast(whole, root=ROOT, **how),
         "reduce": lambda **how: group.reduce(whole, root=ROOT, **how),
-        "all-gather": lambda **how: group.all_gather_into(whole, part, **how),
-        "reduce-scatter": lambda **how: group.reduce_scatter(part, whole, **how),
-        "all-to-all": lambda **how: group.all_to_all(other, whole, **how),
+        "all-gather": lambda **how: group.all_gather(part, whole, **how),
+        "reduce-scatter": lambda **how: group.reduce_scatter(whole, out=part, **how),
+        "all-to-all": lambda **how: group.all_to_all(whole, out=other, **how),
         "gather": lambda **how: group.gather(part, root=ROOT, **how),
-        "scatter": lambda **how: group.scatter(part, whole if group.rank == ROOT else None, root=ROOT, **how),
+        "scatter": lambda **how: group.scatter(whole if group.rank == ROOT else None, ROOT, part, **how),
     }[collective]
 
 

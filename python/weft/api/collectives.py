@@ -1,9 +1,13 @@
 """The collective operations of a group.
 
-Every operation has a blocking form and an `_async` form, which returns a handle at once. Arrays are
-NumPy arrays or CPU tensors that speak DLPack (torch tensors, for one), contiguous or not, or
+Every operation has a blocking form and an `_async` form, which returns a handle immediately.
+Arguments come in one order: the input `x`, counts, `root`, `op`, the output `out`, keywords. Arrays
+are NumPy arrays or CPU tensors that speak DLPack (torch tensors, for one), contiguous or not, or
 contiguous arrays of CUDA devices (docs/how-to/cuda.md). See `CallKeywords` for the keywords that
 all of them take.
+
+A call that raises `weft.ArgumentError` or `weft.UnsupportedError` has not begun, and the group
+stays as it was. After the other errors the group is broken (docs/reference/errors.md).
 """
 
 from __future__ import annotations
@@ -35,8 +39,8 @@ class CallKeywords(TypedDict, total=False):
     """The keywords that every collective operation takes."""
 
     priority: int
-    """Operations with a higher priority go first, also past ones that are under way. 0 by default;
-    the same on every rank.
+    """Operations with a higher priority go first and overtake those under way. 0 by default; the
+    same on every rank.
     """
     timeout: float | None
     """Seconds after which the operation fails; the group's timeout by default."""
@@ -60,21 +64,22 @@ class CallKeywords(TypedDict, total=False):
 
 
 class Collectives:
-    """What all ranks of a group do together."""
+    """The collective operations of a group: every rank makes the same calls in the same order."""
 
     _member: RankInGroup
 
     _run_plain: Callable[[str, int, object, object | None, object | None], bool]
-    """Carries out a blocking call on plain arrays (collective, root, op, source, target), and tells
-    whether they were.
+    """Carries out a blocking call on plain arrays and returns whether they were plain.
 
-    That is the short way, which makes no objects: they would take longer than a small message does.
-    Everything else, also every mistake, goes by way of a `PreparedCall`.
+    Its arguments are collective, root, op, source and target.
+
+    This short way makes no objects, which would take longer than a small message does. Everything
+    else, also every mistake, becomes a `PreparedCall`.
     """
 
     @abstractmethod
     def _on_devices(self) -> DeviceArrays:
-        """What carries out calls on arrays of devices, made at the first of them."""
+        """The executor of calls on arrays of devices, made at the first such call."""
 
     @abstractmethod
     def _run(self, call: PreparedCall, **how: Unpack[CallKeywords]) -> Any:
@@ -85,16 +90,31 @@ class Collectives:
         """Starts a call."""
 
     def all_reduce(self, x: A, op: Op | PremulSum = "sum", out: A | None = None, **how: Unpack[CallKeywords]) -> A:
-        """Every rank gets the reduction of all ranks' `x`.
-
-        In `out`, or in `x` itself if there is no `out`. Returns it.
+        """Gives every rank the reduction of all ranks' `x`, in place unless there is an `out`.
 
         Args:
-            x: The contribution; the same shape and element type on every rank.
+            x: The contribution: the same shape and element type on every rank. The element type is
+                a float of 16, 32 or 64 bits, `bfloat16`, an integer, or `bool`.
             op: `sum`, `avg`, `product`, `min`, `max`, `band`, `bor`, `bxor` or
                 `weft.PremulSum(factor)`: see `weft.PremulSum` about sums, averages and overflow.
-            out: Where the result goes, if `x` must not change.
+            out: The array for the result, of the shape and type of `x`; `x` itself by default.
             how: See `CallKeywords`.
+
+        Returns:
+            `out`, or `x`.
+
+        Raises:
+            weft.ArgumentError: A shape, a type or `op` is wrong, or the output is read-only.
+            weft.UnsupportedError: `op` is not defined for the element type.
+            weft.ConfigError: `algorithm` or `wire` names nothing that this call can use.
+            weft.Desync: Another rank made a different call.
+            weft.PeerLost: A rank ended or cannot be reached.
+            weft.Timeout: A rank did not make the call in time.
+            weft.Aborted: The group was aborted.
+
+        Examples:
+            >>> x = np.full(4, 2.0)
+            >>> assert (group.all_reduce(x) == 2.0 * group.size).all()
         """
         source, target = (None, x) if out is None else (x, out)
         if not how and self._run_plain("all-reduce", 0, op, source, target):
@@ -107,7 +127,7 @@ class Collectives:
     def all_reduce_async(
         self, x: A, op: Op | PremulSum = "sum", out: A | None = None, **how: Unpack[CallKeywords]
     ) -> Work[A]:
-        """As `all_reduce`, returning at once; it is the returned handle that waits."""
+        """Starts `all_reduce` and returns a handle, whose `wait` returns its result."""
         if out is None and (device := cuda_device_of(x)) is not None:
             return Work(self._on_devices().all_reduce(x, device, op, how), lambda _: x)
         return self._issue(calls.all_reduce(x, op, out), **how)
@@ -115,9 +135,32 @@ class Collectives:
     def reduce(
         self, x: A, root: int = 0, op: Op | PremulSum = "sum", out: A | None = None, **how: Unpack[CallKeywords]
     ) -> A | None:
-        """The root gets the reduction of all ranks' `x`.
+        """Gives the root the reduction of all ranks' `x`, in place unless there is an `out`.
 
-        In `out`, or in `x` itself. Returns that, None elsewhere.
+        Args:
+            x: The contribution: the same shape and element type on every rank. It changes on the
+                root only, if that passes no `out`.
+            root: The rank that gets the result.
+            op: See `all_reduce`, also about element types.
+            out: On the root, the array for the result; `x` itself by default.
+            how: See `CallKeywords`.
+
+        Returns:
+            `out`, or `x`, on the root; None on the other ranks.
+
+        Raises:
+            weft.ArgumentError: A shape, a type, `root` or `op` is wrong, or the output is
+                read-only.
+            weft.UnsupportedError: `op` is not defined for the element type.
+            weft.ConfigError: `algorithm` or `wire` names nothing that this call can use.
+            weft.Desync: Another rank made a different call.
+            weft.PeerLost: A rank ended or cannot be reached.
+            weft.Timeout: A rank did not make the call in time.
+            weft.Aborted: The group was aborted.
+
+        Examples:
+            >>> total = group.reduce(np.ones(4), root=0)
+            >>> assert (total is None) == (group.rank != 0)
         """
         if not how and out is None and self._run_plain("reduce", root, op, None, x):
             return x if self._member.rank == root else None
@@ -126,126 +169,304 @@ class Collectives:
     def reduce_async(
         self, x: A, root: int = 0, op: Op | PremulSum = "sum", out: A | None = None, **how: Unpack[CallKeywords]
     ) -> Work[A | None]:
-        """As `reduce`, returning at once; it is the returned handle that waits."""
+        """Starts `reduce` and returns a handle, whose `wait` returns its result."""
         return self._issue(calls.reduce(self._member, x, root, op, out), **how)
 
     def broadcast(self, x: A, root: int = 0, **how: Unpack[CallKeywords]) -> A:
-        """Every rank gets the root's `x`, in `x`. Returns it."""
+        """Gives every rank the root's `x`, in place.
+
+        Args:
+            x: The array to send, on the root; the array to receive into, on the others. The same
+                shape and element type on every rank; any type whose elements have a fixed size.
+            root: The rank that sends.
+            how: See `CallKeywords`.
+
+        Returns:
+            `x`.
+
+        Raises:
+            weft.ArgumentError: `root` is wrong, or `x` is read-only on another rank.
+            weft.ConfigError: `algorithm` or `wire` names nothing that this call can use.
+            weft.Desync: Another rank made a different call.
+            weft.PeerLost: A rank ended or cannot be reached.
+            weft.Timeout: A rank did not make the call in time.
+            weft.Aborted: The group was aborted.
+
+        Examples:
+            >>> x = group.broadcast(np.full(4, group.rank), root=0)
+            >>> assert (x == 0).all()
+        """
         if not how and self._run_plain("broadcast", root, "sum", None, x):
             return x
         return self._run(calls.broadcast(self._member, x, root), **how)  # type: ignore[no-any-return]
 
     def broadcast_async(self, x: A, root: int = 0, **how: Unpack[CallKeywords]) -> Work[A]:
-        """As `broadcast`, returning at once; it is the returned handle that waits."""
+        """Starts `broadcast` and returns a handle, whose `wait` returns its result."""
         return self._issue(calls.broadcast(self._member, x, root), **how)
 
     @overload
-    def all_gather(self, x: Arrays[E], **how: Unpack[CallKeywords]) -> Arrays[E]: ...
+    def all_gather(self, x: Arrays[E], out: Arrays[E] | None = None, **how: Unpack[CallKeywords]) -> Arrays[E]: ...
     @overload
-    def all_gather(self, x: A, **how: Unpack[CallKeywords]) -> A: ...
-    def all_gather(self, x: Any, **how: Unpack[CallKeywords]) -> Any:
-        """Every rank gets every rank's `x`. Returns a new array whose entry r is rank r's."""
-        return self._run(calls.all_gather(self._member, x), **how)
-
-    @overload
-    def all_gather_async(self, x: Arrays[E], **how: Unpack[CallKeywords]) -> Work[Arrays[E]]: ...
-    @overload
-    def all_gather_async(self, x: A, **how: Unpack[CallKeywords]) -> Work[A]: ...
-    def all_gather_async(self, x: Any, **how: Unpack[CallKeywords]) -> Work[Any]:
-        """As `all_gather`, returning at once; it is the returned handle that waits."""
-        return self._issue(calls.all_gather(self._member, x), **how)
-
-    def all_gather_into(self, out: A, x: A, **how: Unpack[CallKeywords]) -> A:
-        """Every rank gets every rank's `x`, one behind the other, in `out`. Returns it."""
-        if not how and self._run_plain("all-gather", 0, "sum", x, out):
-            return out
-        return self._run(calls.all_gather_into(self._member, out, x), **how)  # type: ignore[no-any-return]
-
-    def all_gather_into_async(self, out: A, x: A, **how: Unpack[CallKeywords]) -> Work[A]:
-        """As `all_gather_into`, returning at once; it is the returned handle that waits."""
-        return self._issue(calls.all_gather_into(self._member, out, x), **how)
-
-    def all_gather_v(self, out: A, x: A, counts: Sequence[int], **how: Unpack[CallKeywords]) -> A:
-        """As `all_gather_into`, with `x` of another length on each rank.
+    def all_gather(self, x: A, out: A | None = None, **how: Unpack[CallKeywords]) -> A: ...
+    def all_gather(self, x: Any, out: Any = None, **how: Unpack[CallKeywords]) -> Any:
+        """Gives every rank every rank's `x`, in the order of ranks.
 
         Args:
-            out: Where the ranks' arrays go, one behind the other.
-            x: This rank's contribution.
-            counts: For every rank, the length of the first dimension of its `x`.
+            x: The contribution: the same shape and element type on every rank; any type whose
+                elements have a fixed size.
+            out: The array for the result, of `size` times the elements of `x`, in any shape; by
+                default a new array of shape `(size, *x.shape)`.
             how: See `CallKeywords`.
+
+        Returns:
+            `out`, or the new array, whose entry r is rank r's `x`.
+
+        Raises:
+            weft.ArgumentError: The size or type of `out` is wrong, or it is read-only.
+            weft.ConfigError: `algorithm` or `wire` names nothing that this call can use.
+            weft.Desync: Another rank made a different call.
+            weft.PeerLost: A rank ended or cannot be reached.
+            weft.Timeout: A rank did not make the call in time.
+            weft.Aborted: The group was aborted.
+
+        Examples:
+            >>> every = group.all_gather(np.array([group.rank]))
+            >>> assert every[:, 0].tolist() == list(range(group.size))
         """
-        return self._run(calls.all_gather_v(self._member, out, x, counts), **how)  # type: ignore[no-any-return]
-
-    def all_gather_v_async(self, out: A, x: A, counts: Sequence[int], **how: Unpack[CallKeywords]) -> Work[A]:
-        """As `all_gather_v`, returning at once; it is the returned handle that waits."""
-        return self._issue(calls.all_gather_v(self._member, out, x, counts), **how)
-
-    def reduce_scatter(self, out: A, x: A, op: Op | PremulSum = "sum", **how: Unpack[CallKeywords]) -> A:
-        """Rank r gets the reduction of the r-th of equal shares of all ranks' `x`, in `out`.
-
-        Returns it.
-        """
-        if not how and self._run_plain("reduce-scatter", 0, op, x, out):
+        if out is not None and not how and self._run_plain("all-gather", 0, "sum", x, out):
             return out
-        return self._run(calls.reduce_scatter(self._member, out, x, op), **how)  # type: ignore[no-any-return]
+        return self._run(calls.all_gather(self._member, x, out), **how)
 
-    def reduce_scatter_async(self, out: A, x: A, op: Op | PremulSum = "sum", **how: Unpack[CallKeywords]) -> Work[A]:
-        """As `reduce_scatter`, returning at once; it is the returned handle that waits."""
-        return self._issue(calls.reduce_scatter(self._member, out, x, op), **how)
+    @overload
+    def all_gather_async(
+        self, x: Arrays[E], out: Arrays[E] | None = None, **how: Unpack[CallKeywords]
+    ) -> Work[Arrays[E]]: ...
+    @overload
+    def all_gather_async(self, x: A, out: A | None = None, **how: Unpack[CallKeywords]) -> Work[A]: ...
+    def all_gather_async(self, x: Any, out: Any = None, **how: Unpack[CallKeywords]) -> Work[Any]:
+        """Starts `all_gather` and returns a handle, whose `wait` returns its result."""
+        return self._issue(calls.all_gather(self._member, x, out), **how)
+
+    def all_gather_v(self, x: A, counts: Sequence[int], out: A | None = None, **how: Unpack[CallKeywords]) -> A:
+        """Gives every rank every rank's `x`, whose first dimension may differ between ranks.
+
+        Args:
+            x: The contribution; the same element type and the same other dimensions on every rank.
+            counts: For every rank, the length of the first dimension of its `x`; the same list on
+                every rank.
+            out: The array for the result, with `sum(counts)` rows; a new array by default.
+            how: See `CallKeywords`.
+
+        Returns:
+            `out`, or the new array: the ranks' arrays one after the other.
+
+        Raises:
+            weft.ArgumentError: A shape, a type or `counts` is wrong, or `out` is read-only.
+            weft.ConfigError: `algorithm` or `wire` names nothing that this call can use.
+            weft.Desync: Another rank made a different call.
+            weft.PeerLost: A rank ended or cannot be reached.
+            weft.Timeout: A rank did not make the call in time.
+            weft.Aborted: The group was aborted.
+
+        Examples:
+            >>> counts = [rank + 1 for rank in range(group.size)]
+            >>> assert len(group.all_gather_v(np.ones(group.rank + 1), counts)) == sum(counts)
+        """
+        return self._run(calls.all_gather_v(self._member, x, counts, out), **how)  # type: ignore[no-any-return]
+
+    def all_gather_v_async(
+        self, x: A, counts: Sequence[int], out: A | None = None, **how: Unpack[CallKeywords]
+    ) -> Work[A]:
+        """Starts `all_gather_v` and returns a handle, whose `wait` returns its result."""
+        return self._issue(calls.all_gather_v(self._member, x, counts, out), **how)
+
+    @overload
+    def reduce_scatter(
+        self, x: Arrays[E], op: Op | PremulSum = "sum", out: Arrays[E] | None = None, **how: Unpack[CallKeywords]
+    ) -> Arrays[E]: ...
+    @overload
+    def reduce_scatter(
+        self, x: A, op: Op | PremulSum = "sum", out: A | None = None, **how: Unpack[CallKeywords]
+    ) -> A: ...
+    def reduce_scatter(self, x: Any, op: Op | PremulSum = "sum", out: Any = None, **how: Unpack[CallKeywords]) -> Any:
+        """Gives rank r the reduction of the r-th of equal shares of all ranks' `x`.
+
+        Args:
+            x: The contribution to all shares: `size` times the elements of `out`; the same shape
+                and element type on every rank.
+            op: See `all_reduce`, also about element types.
+            out: The array for this rank's share of the result, in any shape; by default a new array
+                with `1 / size` of the rows of `x`.
+            how: See `CallKeywords`.
+
+        Returns:
+            `out`, or the new array.
+
+        Raises:
+            weft.ArgumentError: A size, a type or `op` is wrong, or `out` is read-only.
+            weft.UnsupportedError: `op` is not defined for the element type.
+            weft.ConfigError: `algorithm` or `wire` names nothing that this call can use.
+            weft.Desync: Another rank made a different call.
+            weft.PeerLost: A rank ended or cannot be reached.
+            weft.Timeout: A rank did not make the call in time.
+            weft.Aborted: The group was aborted.
+
+        Examples:
+            >>> x = np.ones((group.size, 3))
+            >>> assert (group.reduce_scatter(x, "sum") == group.size).all()
+        """
+        if out is not None and not how and self._run_plain("reduce-scatter", 0, op, x, out):
+            return out
+        return self._run(calls.reduce_scatter(self._member, x, op, out), **how)
+
+    @overload
+    def reduce_scatter_async(
+        self, x: Arrays[E], op: Op | PremulSum = "sum", out: Arrays[E] | None = None, **how: Unpack[CallKeywords]
+    ) -> Work[Arrays[E]]: ...
+    @overload
+    def reduce_scatter_async(
+        self, x: A, op: Op | PremulSum = "sum", out: A | None = None, **how: Unpack[CallKeywords]
+    ) -> Work[A]: ...
+    def reduce_scatter_async(
+        self, x: Any, op: Op | PremulSum = "sum", out: Any = None, **how: Unpack[CallKeywords]
+    ) -> Work[Any]:
+        """Starts `reduce_scatter` and returns a handle, whose `wait` returns its result."""
+        return self._issue(calls.reduce_scatter(self._member, x, op, out), **how)
 
     def reduce_scatter_v(
-        self, out: A, x: A, counts: Sequence[int], op: Op | PremulSum = "sum", **how: Unpack[CallKeywords]
+        self,
+        x: A,
+        counts: Sequence[int],
+        op: Op | PremulSum = "sum",
+        out: A | None = None,
+        **how: Unpack[CallKeywords],
     ) -> A:
-        """As `reduce_scatter`, with shares of different lengths.
+        """Gives rank r the reduction of the r-th share of all ranks' `x`; lengths may differ.
 
         Args:
-            out: Where this rank's share of the result goes.
-            x: The contribution to all shares, one behind the other.
-            counts: For every rank, the length of the first dimension of its share.
-            op: See `all_reduce`.
+            x: The contribution to all shares, one after the other: `sum(counts)` rows.
+            counts: For every rank, the length of the first dimension of its share; the same list on
+                every rank.
+            op: See `all_reduce`, also about element types.
+            out: The array for this rank's share of the result; a new array by default.
             how: See `CallKeywords`.
+
+        Returns:
+            `out`, or the new array.
+
+        Raises:
+            weft.ArgumentError: A shape, a type, `counts` or `op` is wrong, or `out` is read-only.
+            weft.UnsupportedError: `op` is not defined for the element type.
+            weft.ConfigError: `algorithm` or `wire` names nothing that this call can use.
+            weft.Desync: Another rank made a different call.
+            weft.PeerLost: A rank ended or cannot be reached.
+            weft.Timeout: A rank did not make the call in time.
+            weft.Aborted: The group was aborted.
+
+        Examples:
+            >>> counts = [rank + 1 for rank in range(group.size)]
+            >>> assert len(group.reduce_scatter_v(np.ones(sum(counts)), counts)) == group.rank + 1
         """
-        return self._run(calls.reduce_scatter_v(self._member, out, x, counts, op), **how)  # type: ignore[no-any-return]
+        return self._run(calls.reduce_scatter_v(self._member, x, counts, op, out), **how)  # type: ignore[no-any-return]
 
     def reduce_scatter_v_async(
-        self, out: A, x: A, counts: Sequence[int], op: Op | PremulSum = "sum", **how: Unpack[CallKeywords]
+        self,
+        x: A,
+        counts: Sequence[int],
+        op: Op | PremulSum = "sum",
+        out: A | None = None,
+        **how: Unpack[CallKeywords],
     ) -> Work[A]:
-        """As `reduce_scatter_v`, returning at once; it is the returned handle that waits."""
-        return self._issue(calls.reduce_scatter_v(self._member, out, x, counts, op), **how)
+        """Starts `reduce_scatter_v` and returns a handle, whose `wait` returns its result."""
+        return self._issue(calls.reduce_scatter_v(self._member, x, counts, op, out), **how)
 
+    @overload
     def all_to_all(
         self,
-        out: A,
+        x: Arrays[E],
+        send_counts: Sequence[int] | None = None,
+        receive_counts: Sequence[int] | None = None,
+        out: Arrays[E] | None = None,
+        **how: Unpack[CallKeywords],
+    ) -> Arrays[E]: ...
+    @overload
+    def all_to_all(
+        self,
         x: A,
         send_counts: Sequence[int] | None = None,
         receive_counts: Sequence[int] | None = None,
+        out: A | None = None,
         **how: Unpack[CallKeywords],
-    ) -> A:
-        """Rank j gets the j-th share of every rank's `x`, ordered by rank, in `out`. Returns it.
+    ) -> A: ...
+    def all_to_all(
+        self,
+        x: Any,
+        send_counts: Sequence[int] | None = None,
+        receive_counts: Sequence[int] | None = None,
+        out: Any = None,
+        **how: Unpack[CallKeywords],
+    ) -> Any:
+        """Gives rank j the j-th share of every rank's `x`, in the order of ranks.
 
         Args:
-            out: Where the shares from all ranks go, one behind the other.
-            x: The shares for all ranks, one behind the other; must not be `out`.
-            send_counts: For every rank, the length of the first dimension of what it is sent; equal
-                shares by default.
-            receive_counts: For every rank, the length of the first dimension of what it sends here.
+            x: The shares for all ranks, one after the other; any type whose elements have a fixed
+                size.
+            send_counts: For every rank, the length of the first dimension of the share for it;
+                equal shares by default.
+            receive_counts: For every rank, the length of the first dimension of the share from it;
+                given if and only if `send_counts` is.
+            out: The array for the shares from all ranks, one after the other; a new array by
+                default. It must not be `x`.
             how: See `CallKeywords`.
+
+        Returns:
+            `out`, or the new array.
+
+        Raises:
+            weft.ArgumentError: A size, a type or the counts are wrong, or `out` is read-only.
+            weft.ConfigError: `algorithm` or `wire` names nothing that this call can use.
+            weft.Desync: Another rank made a different call.
+            weft.PeerLost: A rank ended or cannot be reached.
+            weft.Timeout: A rank did not make the call in time.
+            weft.Aborted: The group was aborted.
+
+        Examples:
+            >>> x = np.full(group.size, group.rank)
+            >>> assert group.all_to_all(x).tolist() == list(range(group.size))
         """
-        plain = not how and send_counts is None and receive_counts is None
+        plain = out is not None and not how and send_counts is None and receive_counts is None
         if plain and self._run_plain("all-to-all", 0, "sum", x, out):
             return out
-        return self._run(calls.all_to_all(self._member, out, x, send_counts, receive_counts), **how)  # type: ignore[no-any-return]
+        return self._run(calls.all_to_all(self._member, x, send_counts, receive_counts, out), **how)
 
+    @overload
     def all_to_all_async(
         self,
-        out: A,
+        x: Arrays[E],
+        send_counts: Sequence[int] | None = None,
+        receive_counts: Sequence[int] | None = None,
+        out: Arrays[E] | None = None,
+        **how: Unpack[CallKeywords],
+    ) -> Work[Arrays[E]]: ...
+    @overload
+    def all_to_all_async(
+        self,
         x: A,
         send_counts: Sequence[int] | None = None,
         receive_counts: Sequence[int] | None = None,
+        out: A | None = None,
         **how: Unpack[CallKeywords],
-    ) -> Work[A]:
-        """As `all_to_all`, returning at once; it is the returned handle that waits."""
-        return self._issue(calls.all_to_all(self._member, out, x, send_counts, receive_counts), **how)
+    ) -> Work[A]: ...
+    def all_to_all_async(
+        self,
+        x: Any,
+        send_counts: Sequence[int] | None = None,
+        receive_counts: Sequence[int] | None = None,
+        out: Any = None,
+        **how: Unpack[CallKeywords],
+    ) -> Work[Any]:
+        """Starts `all_to_all` and returns a handle, whose `wait` returns its result."""
+        return self._issue(calls.all_to_all(self._member, x, send_counts, receive_counts, out), **how)
 
     @overload
     def gather(
@@ -254,9 +475,31 @@ class Collectives:
     @overload
     def gather(self, x: A, root: int = 0, out: A | None = None, **how: Unpack[CallKeywords]) -> A | None: ...
     def gather(self, x: Any, root: int = 0, out: Any = None, **how: Unpack[CallKeywords]) -> Any:
-        """The root gets every rank's `x`, in `out` or a new array, one entry each.
+        """Gives the root every rank's `x`, in the order of ranks.
 
-        Returns that, None elsewhere.
+        Args:
+            x: The contribution: the same shape and element type on every rank; any type whose
+                elements have a fixed size.
+            root: The rank that gets the result.
+            out: On the root, the array for the result, of `size` times the elements of `x`, in any
+                shape; by default a new array of shape `(size, *x.shape)`.
+            how: See `CallKeywords`.
+
+        Returns:
+            `out`, or the new array, whose entry r is rank r's `x`; None on the other ranks.
+
+        Raises:
+            weft.ArgumentError: `root`, or the size or type of `out`, is wrong, or `out` is
+                read-only.
+            weft.ConfigError: `algorithm` or `wire` names nothing that this call can use.
+            weft.Desync: Another rank made a different call.
+            weft.PeerLost: A rank ended or cannot be reached.
+            weft.Timeout: A rank did not make the call in time.
+            weft.Aborted: The group was aborted.
+
+        Examples:
+            >>> every = group.gather(np.array([group.rank]), root=0)
+            >>> assert every is None or every[:, 0].tolist() == list(range(group.size))
         """
         return self._run(calls.gather(self._member, x, root, out), **how)
 
@@ -269,38 +512,134 @@ class Collectives:
         self, x: A, root: int = 0, out: A | None = None, **how: Unpack[CallKeywords]
     ) -> Work[A | None]: ...
     def gather_async(self, x: Any, root: int = 0, out: Any = None, **how: Unpack[CallKeywords]) -> Work[Any]:
-        """As `gather`, returning at once; it is the returned handle that waits."""
+        """Starts `gather` and returns a handle, whose `wait` returns its result."""
         return self._issue(calls.gather(self._member, x, root, out), **how)
 
     def gather_v(
         self, x: A, counts: Sequence[int], root: int = 0, out: A | None = None, **how: Unpack[CallKeywords]
     ) -> A | None:
-        """As `gather`, with `x` of another length on each rank; `counts` as in `all_gather_v`."""
+        """Gives the root every rank's `x`, whose first dimension may differ between ranks.
+
+        Args:
+            x: The contribution; the same element type and the same other dimensions on every rank.
+            counts: For every rank, the length of the first dimension of its `x`; the same list on
+                every rank.
+            root: The rank that gets the result.
+            out: On the root, the array for the result, with `sum(counts)` rows; a new array by
+                default.
+            how: See `CallKeywords`.
+
+        Returns:
+            `out`, or the new array: the ranks' arrays one after the other; None on the other ranks.
+
+        Raises:
+            weft.ArgumentError: A shape, a type, `counts` or `root` is wrong, or `out` is read-only.
+            weft.ConfigError: `algorithm` or `wire` names nothing that this call can use.
+            weft.Desync: Another rank made a different call.
+            weft.PeerLost: A rank ended or cannot be reached.
+            weft.Timeout: A rank did not make the call in time.
+            weft.Aborted: The group was aborted.
+
+        Examples:
+            >>> counts = [rank + 1 for rank in range(group.size)]
+            >>> every = group.gather_v(np.ones(group.rank + 1), counts, root=0)
+        """
         return self._run(calls.gather_v(self._member, x, counts, root, out), **how)  # type: ignore[no-any-return]
 
     def gather_v_async(
         self, x: A, counts: Sequence[int], root: int = 0, out: A | None = None, **how: Unpack[CallKeywords]
     ) -> Work[A | None]:
-        """As `gather_v`, returning at once; it is the returned handle that waits."""
+        """Starts `gather_v` and returns a handle, whose `wait` returns its result."""
         return self._issue(calls.gather_v(self._member, x, counts, root, out), **how)
 
-    def scatter(self, out: A, x: A | None = None, root: int = 0, **how: Unpack[CallKeywords]) -> A:
-        """Rank r gets the r-th of equal shares of the root's `x`, in `out`.
+    @overload
+    def scatter(self, x: A | None, root: int, out: A, **how: Unpack[CallKeywords]) -> A: ...
+    @overload
+    def scatter(self, x: A | None, root: int = 0, *, out: A, **how: Unpack[CallKeywords]) -> A: ...
+    def scatter(self, x: Any, root: int = 0, out: Any = None, **how: Unpack[CallKeywords]) -> Any:
+        """Gives rank r the r-th of equal shares of the root's `x`.
 
-        Returns it. Only the root passes `x`.
+        Args:
+            x: On the root, the shares for all ranks, one after the other: `size` times the elements
+                of `out`, of any type whose elements have a fixed size; None on the other ranks.
+            root: The rank that sends.
+            out: The array for this rank's share: the same size and element type on every rank.
+            how: See `CallKeywords`.
+
+        Returns:
+            `out`.
+
+        Raises:
+            weft.ArgumentError: `root`, a size or a type is wrong, `x` is None at the root, or
+                `out` is missing or read-only.
+            weft.ConfigError: `algorithm` or `wire` names nothing that this call can use.
+            weft.Desync: Another rank made a different call.
+            weft.PeerLost: A rank ended or cannot be reached.
+            weft.Timeout: A rank did not make the call in time.
+            weft.Aborted: The group was aborted.
+
+        Examples:
+            >>> x = np.arange(2 * group.size) if group.rank == 0 else None
+            >>> assert group.scatter(x, root=0, out=np.empty(2, int))[0] == 2 * group.rank
         """
-        return self._run(calls.scatter(self._member, out, x, root), **how)  # type: ignore[no-any-return]
+        return self._run(calls.scatter(self._member, x, root, out), **how)
 
-    def scatter_async(self, out: A, x: A | None = None, root: int = 0, **how: Unpack[CallKeywords]) -> Work[A]:
-        """As `scatter`, returning at once; it is the returned handle that waits."""
-        return self._issue(calls.scatter(self._member, out, x, root), **how)
+    @overload
+    def scatter_async(self, x: A | None, root: int, out: A, **how: Unpack[CallKeywords]) -> Work[A]: ...
+    @overload
+    def scatter_async(self, x: A | None, root: int = 0, *, out: A, **how: Unpack[CallKeywords]) -> Work[A]: ...
+    def scatter_async(self, x: Any, root: int = 0, out: Any = None, **how: Unpack[CallKeywords]) -> Work[Any]:
+        """Starts `scatter` and returns a handle, whose `wait` returns its result."""
+        return self._issue(calls.scatter(self._member, x, root, out), **how)
 
-    def scatter_v(self, out: A, x: A | None, counts: Sequence[int], root: int = 0, **how: Unpack[CallKeywords]) -> A:
-        """As `scatter`, with shares of different lengths; `counts` as in `reduce_scatter_v`."""
-        return self._run(calls.scatter_v(self._member, out, x, counts, root), **how)  # type: ignore[no-any-return]
+    @overload
+    def scatter_v(self, x: A | None, counts: Sequence[int], root: int, out: A, **how: Unpack[CallKeywords]) -> A: ...
+    @overload
+    def scatter_v(
+        self, x: A | None, counts: Sequence[int], root: int = 0, *, out: A, **how: Unpack[CallKeywords]
+    ) -> A: ...
+    def scatter_v(
+        self, x: Any, counts: Sequence[int], root: int = 0, out: Any = None, **how: Unpack[CallKeywords]
+    ) -> Any:
+        """Gives rank r the r-th share of the root's `x`; shares may differ in length.
 
+        Args:
+            x: On the root, the shares for all ranks, one after the other: `sum(counts)` rows; None
+                on the other ranks.
+            counts: For every rank, the length of the first dimension of its share; the same list on
+                every rank.
+            root: The rank that sends.
+            out: The array for this rank's share.
+            how: See `CallKeywords`.
+
+        Returns:
+            `out`.
+
+        Raises:
+            weft.ArgumentError: `counts`, `root`, a shape or a type is wrong, `x` is None at the
+                root, or `out` is missing or read-only.
+            weft.ConfigError: `algorithm` or `wire` names nothing that this call can use.
+            weft.Desync: Another rank made a different call.
+            weft.PeerLost: A rank ended or cannot be reached.
+            weft.Timeout: A rank did not make the call in time.
+            weft.Aborted: The group was aborted.
+
+        Examples:
+            >>> counts, out = [rank + 1 for rank in range(group.size)], np.empty(group.rank + 1)
+            >>> assert (group.scatter_v(np.ones(sum(counts)), counts, out=out) == 1).all()
+        """
+        return self._run(calls.scatter_v(self._member, x, counts, root, out), **how)
+
+    @overload
     def scatter_v_async(
-        self, out: A, x: A | None, counts: Sequence[int], root: int = 0, **how: Unpack[CallKeywords]
-    ) -> Work[A]:
-        """As `scatter_v`, returning at once; it is the returned handle that waits."""
-        return self._issue(calls.scatter_v(self._member, out, x, counts, root), **how)
+        self, x: A | None, counts: Sequence[int], root: int, out: A, **how: Unpack[CallKeywords]
+    ) -> Work[A]: ...
+    @overload
+    def scatter_v_async(
+        self, x: A | None, counts: Sequence[int], root: int = 0, *, out: A, **how: Unpack[CallKeywords]
+    ) -> Work[A]: ...
+    def scatter_v_async(
+        self, x: Any, counts: Sequence[int], root: int = 0, out: Any = None, **how: Unpack[CallKeywords]
+    ) -> Work[Any]:
+        """Starts `scatter_v` and returns a handle, whose `wait` returns its result."""
+        return self._issue(calls.scatter_v(self._member, x, counts, root, out), **how)

@@ -30,7 +30,7 @@ class ChildGroup(RankGroup, Protocol):
 
 
 class DeviceArrays:
-    """What a group does with arrays on devices, in a child that nobody else uses."""
+    """The all-reduce of arrays on devices, in a child group that is used for nothing else."""
 
     def __init__(self, child: ChildGroup) -> None:
         """`child` has the same ranks; it is closed with this."""
@@ -39,7 +39,7 @@ class DeviceArrays:
         self._refusal: Error | None = None
 
     def all_reduce(self, x: Any, device: int, op: Op | PremulSum, how: Mapping[str, Any]) -> DeviceOperation:
-        """Starts an all-reduce in place of `x`, on a device, which begins after what `x` waits for.
+        """Starts an in-place all-reduce of `x`, on a device, after the work that `x` waits for.
 
         Raises:
             weft.ArgumentError: `x` is read-only.
@@ -67,7 +67,7 @@ class DeviceArrays:
         self._child.abort(reason)
 
     def close(self) -> None:
-        """Ends what is under way, and leaves the child."""
+        """Ends the operations under way, and leaves the child."""
         if self._pipeline is not None:
             self._pipeline.close()
         else:

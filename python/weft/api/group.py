@@ -36,8 +36,8 @@ class Group(Collectives, Messages):
     """Ranks that communicate with each other.
 
     All ranks of a group make the same calls in the same order. Threads that cannot keep an order
-    use groups of their own (`new_group`). A group that failed stays broken; `close` it, and make a
-    new one from the ranks that are left.
+    use a group each (`new_group`). A group that failed stays broken; `close` it, and make a new one
+    of the surviving ranks (`shrink`).
     """
 
     def __init__(self, native: _weft.Group) -> None:
@@ -49,7 +49,7 @@ class Group(Collectives, Messages):
 
     @property
     def rank(self) -> int:
-        """This process's number in the group, from 0."""
+        """This process's rank in the group, from 0."""
         return self._member.rank
 
     @property
@@ -59,24 +59,23 @@ class Group(Collectives, Messages):
 
     @property
     def name(self) -> str:
-        """What errors call the group."""
+        """The name of the group in errors."""
         return self._native.name
 
     @property
     def hosts(self) -> list[int]:
         """For every rank, the lowest rank that shares memory with it.
 
-        Equal numbers mean the same host.
+        Ranks with equal numbers are on one host.
         """
         return self._native.hosts()
 
     @property
     def domains(self) -> list[list[int]]:
-        """Levels of parts inside hosts, innermost first.
+        """The levels of domains inside hosts, innermost first.
 
-        For every rank, the lowest rank of its domain.
-
-        Empty where hosts are not divided. See the setting WEFT_DOMAINS.
+        Each level has, for every rank, the lowest rank of its domain. Empty if hosts are not
+        divided. See the setting WEFT_DOMAINS.
         """
         return self._native.domains()
 
@@ -86,7 +85,7 @@ class Group(Collectives, Messages):
         return self._native
 
     def describe(self) -> str:
-        """How this rank reaches the others, for people to read."""
+        """Describes for people by which transport this rank reaches each of the others."""
         names = self._native.host_names()
         peers: dict[str, list[str]] = {}
         for rank in range(self.size):
@@ -107,13 +106,27 @@ class Group(Collectives, Messages):
         return "\n".join(lines)
 
     def barrier(self, *, timeout: float | None = None) -> None:
-        """Returns once every rank has called it."""
+        """Returns once every rank has called it.
+
+        Args:
+            timeout: Seconds that it may take; the group's timeout by default.
+
+        Raises:
+            weft.Desync: Another rank made a different call.
+            weft.PeerLost: A rank ended or cannot be reached.
+            weft.Timeout: A rank did not make the call in time.
+            weft.Aborted: The group was aborted.
+
+        Examples:
+            >>> group.barrier()
+            >>> work = group.barrier_async()  # `work.wait()` returns once every rank has called it
+        """
         if timeout is None and self._native.run_plain("barrier", 0, "sum", None, None):
             return
         self._run(calls.barrier(), timeout=timeout)
 
     def barrier_async(self, *, timeout: float | None = None) -> Work[None]:
-        """As `barrier`, returning at once; it is the returned handle that waits."""
+        """Starts `barrier` and returns a handle."""
         return self._issue(calls.barrier(), timeout=timeout)
 
     def new_group(
@@ -123,19 +136,32 @@ class Group(Collectives, Messages):
         name: str = "",
         **options: Unpack[GroupOptions],
     ) -> Group | None:
-        """A group of some of the ranks, in the order given; None on ranks that are not in it.
+        """Makes a group of some of the ranks, in the order given.
 
-        Every rank of this group calls it with the same arguments; members that are given different
-        lists get a `ConfigError`, here or when they use the group. The new group shares connections
-        and memory with this one. Its name is the one given, or this group's, and a number.
+        Every rank of this group calls it with the same arguments. The new group shares connections
+        and memory with this one.
 
         Args:
-            ranks: Its members.
-            name: What errors call it.
-            options: See `weft.config.GroupOptions`; what is not given is as in this group. Of
-                `schedules`, those are kept that are right for the new one; without the others, what
-                of `algorithm` names them is left out as well. Every rank reads the `profile`.
-                `topology` and `domains` are of the new group's ranks.
+            ranks: The members of the new group, as ranks of this group.
+            name: The name in errors, to which a number is added; this group's name by default.
+            options: See `weft.config.GroupOptions`; by default those of this group. Of its
+                `schedules`, those that are valid for the new group are kept, and `algorithm` loses
+                the names of the others. Every rank reads the `profile`. `topology` and `domains`
+                count the new group's ranks.
+
+        Returns:
+            The new group; None on ranks that are not in it.
+
+        Raises:
+            weft.ArgumentError: `ranks` has a number twice, or one that is no rank of this group.
+            weft.ConfigError: An option is wrong, or members passed different lists. The latter may
+                be raised by the first call of the new group instead.
+            weft.PeerLost: A member ended or cannot be reached.
+            weft.Timeout: A member did not make the call in time.
+
+        Examples:
+            >>> first = group.new_group([0], name="first")
+            >>> assert (first is None) == (group.rank != 0)
         """
         members = [self._member.peer(int(rank), "ranks") for rank in ranks]
         if len(set(members)) != len(members):
@@ -146,13 +172,25 @@ class Group(Collectives, Messages):
     def split(self, color: int | None, key: int = 0, *, timeout: float | None = None) -> Group | None:
         """Divides the group: the ranks that pass the same color make a new group.
 
-        Every rank of this group calls it. Within a new group, ranks are ordered by `key`, then by
-        their rank here.
+        Every rank of this group calls it. Ranks of a new group are ordered by `key`, then by their
+        rank here.
 
         Args:
             color: Any number of at least 0; None: this rank is in no new group.
-            key: Where this rank goes in the order of the new group.
+            key: The place of this rank in the order of the new group.
             timeout: Seconds that the division, and later each operation of the new group, may take.
+
+        Returns:
+            This rank's new group, or None.
+
+        Raises:
+            weft.ArgumentError: `color` is negative.
+            weft.PeerLost: A rank ended or cannot be reached.
+            weft.Timeout: A rank did not make the call in time.
+
+        Examples:
+            >>> half = group.split(color=group.rank % 2)
+            >>> assert half.size == (group.size + 1 - group.rank % 2) // 2
         """
         if color is not None and color < 0:
             raise ArgumentError(f"color={color} is not allowed: expected a number of at least 0, or None")
@@ -163,25 +201,28 @@ class Group(Collectives, Messages):
         return self._split([] if color is None else members, self._child_name(self.name), timeout=timeout)
 
     def shrink(self, *, timeout: float | None = None, name: str = "") -> Group:
-        """A group of the ranks that are left, in the order of their ranks here.
+        """Makes a group of the surviving ranks, in the order of their ranks here.
 
-        For a group that broke because a rank was lost; every rank that lives calls it, after the
-        error or before. It needs no store. Ranks whose process has ended are left out at once;
-        ranks that live, as far as is known, are waited for during half of `timeout`, and those that
-        cannot be reached for WEFT_PEER_TIMEOUT. This group stays broken; close it when nothing of
-        it is needed any more.
+        For a group that broke because a rank was lost. Every surviving rank calls it, before or
+        after the error. It needs no store. A rank whose process has ended is left out immediately.
+        A rank that seems to live is waited for during half of `timeout`, and one that cannot be
+        reached for WEFT_PEER_TIMEOUT. This group stays broken; close it when it is not needed any
+        more.
 
-        More than half of the ranks must be left, or half of them with rank 0, unless all others are
-        proven to have ended: so of a group that the network has cut in two, one part goes on.
+        More than half of the ranks must survive, or half of them with rank 0, unless all others are
+        proven to have ended. So if the network has split the group in two, one part continues.
 
         Args:
-            timeout: Seconds that all of it may take; as this group's operations if not given.
-            name: What errors call the new group. It is the name given, or this group's, and a
-                number. Its other options are those of this group.
+            timeout: Seconds that all of it may take; this group's timeout by default.
+            name: The name in errors, to which a number is added; this group's name by default. The
+                other options are those of this group.
+
+        Returns:
+            The new group.
 
         Raises:
-            weft.Timeout: Too few ranks are left, or did not agree in time.
-            weft.Aborted: The others have gone on without this rank, which they had not heard of.
+            weft.Timeout: Too few ranks survive, or they did not agree in time.
+            weft.Aborted: The others have continued without this rank, which did not call in time.
             weft.ConfigError: The group was shrunk before.
         """
         native = self._native.shrink(self._child_name(name or self.name), timeout)
@@ -189,27 +230,38 @@ class Group(Collectives, Messages):
         return Group(native)
 
     def ranks_of(self, other: Group) -> list[int]:
-        """The numbers that the ranks of another group have in this one, in their order.
-
-        Of a group that was made from this one: who of this group's ranks is in it.
-        """
+        """Returns the ranks in this group of the members of a group that was made from it."""
         return self._native.ranks_of(other.native)
 
     def symmetric(
         self, shape: int | Sequence[int], dtype: Any = np.float32, *, signals: int = 64, name: str = ""
     ) -> SymmetricArray:
-        """A new array in memory that the other ranks of the same host reach directly.
+        """Makes an array in memory that the other ranks of the same host reach directly.
 
         Every rank calls it with the same arguments. Operations on such arrays make no staging
-        copies. All ranks of the group, on other hosts too, reach it by the array's one-sided
+        copies. All ranks of the group, also those on other hosts, reach it by the array's one-sided
         operations (see `SymmetricArray`). The elements and signals are zero at first. The memory is
-        given back when the group is closed and no array uses it any more.
+        freed when the group is closed and no array uses it any more.
 
         Args:
             shape: The shape of each rank's part.
             dtype: The type of its elements.
-            signals: How many signals `put_signal` and `wait_signal` of the array have.
-            name: What errors of one-sided operations call it; its number in the group if not given.
+            signals: The number of signals for `put_signal` and `wait_signal` of the array.
+            name: The name in errors of one-sided operations; its number in the group by default.
+
+        Returns:
+            This rank's part.
+
+        Raises:
+            weft.ArgumentError: `signals` is out of range.
+            weft.UnsupportedError: The elements are not plain numbers.
+            weft.ConfigError: The ranks ask for different sizes, or there is not enough memory.
+            weft.PeerLost: A rank ended or cannot be reached.
+            weft.Timeout: A rank did not make the call in time.
+
+        Examples:
+            >>> halo = group.symmetric((2, 100), np.float32, name="halo")
+            >>> halo.put(right, np.ones(100, np.float32), at=(1,))  # into row 1 of that rank
         """
         dtype = np.dtype(dtype)
         shape = (shape,) if isinstance(shape, int) else tuple(shape)
@@ -220,24 +272,34 @@ class Group(Collectives, Messages):
         return SymmetricArray.of(native, self._member, shape, dtype)
 
     def register(self, x: Any) -> Registration:
-        """Lets RDMA adapters read an array where it lies, until the handle is deregistered.
+        """Lets RDMA adapters read an array in place, until the handle is deregistered.
 
-        Over RDMA, what collectives, messages and one-sided puts send from `x`, or from contiguous
-        views of it, is then not copied into the pool first; what they receive is copied out of it
-        as before. Between ranks that are joined by shared memory or TCP only, it costs nothing and
-        changes nothing (`Registration.transports` tells). It concerns this process alone, and all
-        of its groups: other ranks need not call it.
+        Over RDMA, collectives, messages and one-sided puts then send from `x`, or from a contiguous
+        view of it, without a copy into the pool; received data is copied out of the pool as before.
+        Between ranks that are joined by shared memory or TCP only, it costs nothing and changes
+        nothing (see `Registration.transports`). It applies to all groups of this process, and other
+        ranks need not call it.
 
-        The memory is locked, as `ulimit -l` allows. It must stay where it is: an array must not be
-        resized, nor a tensor's storage replaced, while it is registered.
+        The memory is locked, as `ulimit -l` allows. It must not move: do not resize an array, or
+        replace a tensor's storage, while it is registered.
 
         Args:
             x: A contiguous NumPy array, or array or tensor of the CPU or of a CUDA device that
-                speaks DLPack; it may be read-only. Of a device, messages and puts are read where
-                they lie, if adapters take its memory (`Registration.refusal`).
+                speaks DLPack; it may be read-only. On a device, messages and puts are read in
+                place if adapters take its memory (`Registration.refusal`).
+
+        Returns:
+            The handle, which is also a context manager.
 
         Raises:
-            weft.ConfigError: The memory cannot be registered, such as for a limit of locked memory.
+            weft.ArgumentError: `x` is not contiguous.
+            weft.ConfigError: The memory cannot be registered, for instance because of the limit of
+                locked memory.
+
+        Examples:
+            >>> with group.register(np.ones(1000)) as registration:
+            ...     print(registration.transports)  # ["rdma"], or none without RDMA
+            []
         """
         return Registration(self._native, x)
 
@@ -245,13 +307,12 @@ class Group(Collectives, Messages):
     def staged_bytes(self) -> int:
         """How many bytes this rank has copied into the pool because adapters could not read them.
 
-        Those of operations on symmetric and on registered arrays are none of them, and neither is
-        anything that is sent over shared memory or TCP.
+        Operations on symmetric or registered arrays, and over shared memory or TCP, add nothing.
         """
         return self._native.staged_bytes
 
     def plan(self, collective: str, nbytes: int, dtype: Any = np.float32, *, symmetric: bool = False) -> Plan:
-        """What a collective would run by at a size, and why.
+        """Returns the algorithm and tiling of a collective at a size, and the reasons for them.
 
         Args:
             collective: Its name, such as `all-reduce`.
@@ -266,28 +327,27 @@ class Group(Collectives, Messages):
     def use_schedule(self, name: str, schedule: Schedule | str) -> None:
         """Lets calls name a user schedule as their `algorithm`.
 
-        It is verified for the ranks of this group and the memory that they share, and refused with
-        `weft.ConfigError` if it is wrong. Every rank calls it with the same schedule: different
-        ones under one name are told as `weft.Desync`. To force it for all calls of a group, give it
-        to `weft.init` or `new_group`.
+        It is verified for the ranks of this group and the memory that they share. Every rank calls
+        it with the same schedule: a call under one name with different schedules raises
+        `weft.Desync`. To use it for all calls of a group, give it to `weft.init` or `new_group`.
 
-        One that reaches the input or output of other ranks runs on `symmetric` memory only; the
-        ranks must be on one host. With `reproducible`, those are allowed that combine all
-        contributions at once, in the order of ranks.
+        A schedule that reaches the input or output of other ranks runs on `symmetric` memory only,
+        with all ranks on one host. With `reproducible`, a schedule is allowed if it combines all
+        contributions in one step, in the order of ranks.
 
         Args:
-            name: How calls name it: letters, digits, - _ and dots. Neither the name of one of
-                weft's algorithms, nor of another schedule of this group.
+            name: The name that calls use: letters, digits, - _ and dots. It must not be the name of
+                one of weft's algorithms, or of another schedule of this group.
             schedule: The programs of all ranks, as a `weft.schedule.Schedule` or its text form.
+
+        Raises:
+            weft.ConfigError: The schedule or its name is wrong.
         """
         self._native.add_schedule(name, schedule if isinstance(schedule, str) else schedule.text)
 
     @property
     def schedules(self) -> dict[str, Schedule]:
-        """The user schedules that calls may name.
-
-        From options, from the profile, and from `use_schedule`.
-        """
+        """The user schedules of the group: from options, the profile, and `use_schedule`."""
         from weft.schedule.schedule import Schedule
 
         return {own.name: Schedule(own.text) for own in self._native.schedules()}
@@ -296,16 +356,18 @@ class Group(Collectives, Messages):
     def symmetric_operations(self) -> int:
         """How many operations ran on `symmetric` memory without staging copies.
 
-        On all ranks the same number.
-
-        Operations of a few KiB run as on any other memory, and are not counted.
+        The number is the same on all ranks. Operations of a few KiB run as on any other memory and
+        are not counted.
         """
         return self._native.symmetric_operations
 
     def abort(self, reason: str) -> None:
         """Ends every pending operation of the group, on all ranks, with `weft.Aborted`.
 
-        From any thread.
+        It may be called from any thread, and returns immediately. The group stays broken.
+
+        Args:
+            reason: Text for the errors on all ranks.
         """
         if self._device_arrays is not None:
             self._device_arrays.abort(reason)
@@ -314,8 +376,8 @@ class Group(Collectives, Messages):
     def close(self) -> None:
         """Leaves the group in order.
 
-        Operations that were issued are carried out first, each within its timeout, except for
-        receives for which no message has come.
+        Operations that were issued are completed first, each within its timeout, except receives
+        for which no message has arrived.
         """
         if self._device_arrays is not None:
             self._device_arrays.close()
@@ -332,7 +394,7 @@ class Group(Collectives, Messages):
     ) -> None:
         if error is None:
             self.close()
-        else:  # nothing is carried out, and the others need not wait
+        else:  # pending operations are dropped, so that the other ranks need not wait
             self._native.close()
 
     def __repr__(self) -> str:

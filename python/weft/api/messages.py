@@ -14,22 +14,38 @@ __all__ = ["Messages"]
 
 
 class Messages:
-    """What groups do between two ranks."""
+    """Messages from one rank of a group to another."""
 
     _native: _weft.Group
     _member: RankInGroup
 
     def send(self, x: Any, to: int, tag: int = 0, *, timeout: float | None = None) -> None:
-        """Sends `x` to rank `to`, which receives it with the same tag.
+        """Sends `x` to a rank, which receives it with the same tag.
 
         Returns once `x` may be changed again.
+
+        Args:
+            x: An array of any shape and element type.
+            to: The rank that receives.
+            tag: A number from 0 to 2**64 - 1 that tells messages between the same ranks apart.
+            timeout: Seconds that it may take; the group's timeout by default.
+
+        Raises:
+            weft.ArgumentError: `to` is no rank of the group, or `tag` is out of range.
+            weft.PeerLost: A rank ended or cannot be reached.
+            weft.Timeout: The other rank did not make the matching call in time.
+            weft.Aborted: The group was aborted.
+
+        Examples:
+            >>> work = group.send_async(np.arange(3), right, tag=5)
+            >>> sender = group.recv(np.empty(3, int), tag=5)
         """
         if timeout is None and self._native.send_plain(x, to, tag):
             return
         self._send(x, to, tag, timeout, background=False).wait()
 
     def send_async(self, x: Any, to: int, tag: int = 0, *, timeout: float | None = None) -> Work[None]:
-        """As `send`, returning at once; it is the returned handle that waits."""
+        """Starts `send` and returns a handle."""
         return self._send(x, to, tag, timeout, background=True)
 
     def _send(self, x: Any, to: int, tag: int, timeout: float | None, *, background: bool) -> Work[None]:
@@ -43,20 +59,35 @@ class Messages:
         return Work(work, lambda _: None)
 
     def recv(self, x: Any, source: int | None = None, tag: int = 0, *, timeout: float | None = None) -> int:
-        """Receives into `x` what a rank has sent with this tag; returns that rank.
+        """Receives into `x` what a rank sends with this tag.
 
         Args:
-            x: Where to receive; as many bytes as were sent.
+            x: The array to receive into, with as many bytes as are sent.
             source: The rank that sends; None: any rank.
-            tag: Tells messages of the same two ranks apart.
-            timeout: Seconds that it may take.
+            tag: The sender's tag.
+            timeout: Seconds that it may take; the group's timeout by default.
+
+        Returns:
+            The rank that has sent.
+
+        Raises:
+            weft.ArgumentError: `x` is read-only, `source` is no rank of the group, or `tag` is out
+                of range.
+            weft.ConfigError: `x` has another size than the message.
+            weft.PeerLost: A rank ended or cannot be reached.
+            weft.Timeout: The other rank did not make the matching call in time.
+            weft.Aborted: The group was aborted.
+
+        Examples:
+            >>> work = group.send_async(np.arange(3), right, tag=6)
+            >>> sender = group.recv(np.empty(3, int), tag=6)
         """
         if timeout is None and (rank := self._native.receive_plain(x, source, tag)) is not None:
             return rank
         return self._recv(x, source, tag, timeout, background=False).wait()
 
     def recv_async(self, x: Any, source: int | None = None, tag: int = 0, *, timeout: float | None = None) -> Work[int]:
-        """As `recv`, returning at once; it is the returned handle that waits."""
+        """Starts `recv` and returns a handle, whose `wait` returns the rank that has sent."""
         return self._recv(x, source, tag, timeout, background=True)
 
     def _recv(self, x: Any, source: int | None, tag: int, timeout: float | None, *, background: bool) -> Work[int]:

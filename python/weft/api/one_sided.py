@@ -23,7 +23,7 @@ from weft.errors import ArgumentError, UnsupportedError
 __all__ = ["ArrayKind", "At", "Compare", "OneSided", "SignalOp", "Window"]
 
 At = int | Sequence[int]
-"""Where something begins: an element's number in C order, or its index (the rest is 0)."""
+"""An element: its number in C order, or its index, in which missing numbers are 0."""
 Compare = Literal["==", "!=", ">", ">=", "<", "<="]
 SignalOp = Literal["set", "add"]
 
@@ -32,12 +32,12 @@ _WORD = 2**64
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ArrayKind:
-    """How arrays of one library are made."""
+    """Constructors of arrays of one library."""
 
     empty: Callable[[tuple[int, ...]], Any]
-    """Of a shape."""
+    """A new array of a shape."""
     of_bytes: Callable[[np.ndarray], Any]
-    """Of a part's bytes, whose memory it shares."""
+    """An array that shares the memory of a part's bytes."""
 
 
 class Window:
@@ -59,7 +59,7 @@ class Window:
         return prod(self.shape)
 
     def offset(self, at: At) -> int:
-        """Where an element lies, in elements."""
+        """The number of an element in C order."""
         if isinstance(at, int | np.integer):
             if not 0 <= at <= self.elements:
                 raise ArgumentError(f"at={at} is out of range: {self.native.name} has {self.elements} elements")
@@ -81,11 +81,11 @@ class Window:
         """Raises unless an array holds elements of the buffer's type."""
         if array.dtype != self.dtype:
             raise ArgumentError(
-                f"{name} has elements of type {array.dtype.name}: {self.native.name} has {self.dtype.name}"
+                f"{name} has elements of type {array.dtype.name}: expected {self.dtype.name}, as in {self.native.name}"
             )
 
     def source(self, data: Any) -> Array:
-        """What is to be put; a number becomes one element."""
+        """The array to put; a number becomes one element."""
         if isinstance(data, bool | int | float | complex):
             data = self._element(data)
         array = describe(np.asarray(data) if isinstance(data, np.generic) else data, "data")
@@ -100,7 +100,9 @@ class Window:
                 return np.array(number, dtype)
         except (TypeError, OverflowError):
             pass
-        raise ArgumentError(f"data={number} is not allowed: {self.native.name} has elements of type {self.dtype.name}")
+        raise ArgumentError(
+            f"data={number} is not allowed: expected a number of type {self.dtype.name}, as in {self.native.name}"
+        )
 
     def part(self, peer: int) -> np.ndarray:
         """A rank's part, as mapped here: bytes."""
@@ -108,7 +110,8 @@ class Window:
             part = self.native.at(self.member.peer(peer, "peer"))
             if part is None:
                 raise UnsupportedError(
-                    f"the memory of rank {peer} is not mapped here: {self.native.name} is reached there by put and get"
+                    f"rank {peer}'s part of {self.native.name} is not mapped here, since that rank shares no memory "
+                    "with this one: use put and get"
                 )
             self._parts[peer] = np.asarray(part)
         return self._parts[peer]
@@ -122,11 +125,13 @@ class Window:
         low, high = (-(2**63), 2**63) if self.dtype.name == "int64" else (0, _WORD)
         for number in numbers:
             if not low <= number < high:
-                raise ArgumentError(f"{number} is not allowed: {self.native.name} has {self.dtype.name}")
+                raise ArgumentError(
+                    f"{number} is not allowed: expected a number of type {self.dtype.name}, as in {self.native.name}"
+                )
         return self.offset(at) * self.dtype.itemsize, [int(number) % _WORD for number in numbers]
 
     def number(self, work: _weft.Work) -> int:
-        """What a cell held before, as a number of its type."""
+        """The value that a cell had before, as a number of its type."""
         value = work.value()
         return value - _WORD if self.dtype.name == "int64" and value >= 2**63 else value
 
@@ -134,14 +139,12 @@ class Window:
 class OneSided:
     """One-sided operations on symmetric memory, of which every rank of the group has a part.
 
-    Every operation names the rank on whose part it works; that rank does nothing for it. `timeout`
-    is the number of seconds that an operation may take, as any of the group's operations if not
-    given. The forms ending in `_async` return a handle at once; until its `wait` has returned,
-    arrays that are put must not be changed, nor those read that are got.
+    An operation names the rank on whose part it works; that rank makes no call. `timeout` is the
+    number of seconds that an operation may take; the group's timeout by default. The forms that end
+    in `_async` return a handle immediately. Until its `wait` has returned, do not change an array
+    that is put, nor read one that `get` writes.
 
-    All raise `weft.ArgumentError` or `weft.ConfigError`, which name the buffer, for what is out of
-    range, of another type, or freed; `weft.PeerLost`, `weft.Timeout` and `weft.Aborted` as
-    collectives do.
+    In the examples `buffer` is `group.symmetric(8, np.int64)`, and `right` is a rank of the group.
     """
 
     @property
@@ -152,18 +155,29 @@ class OneSided:
     def put(self, peer: int, data: Any, at: At = 0, *, timeout: float | None = None) -> None:
         """Writes `data` to a rank's part, from element `at` on.
 
-        Returns once `data` may be changed; that it has arrived is told by `quiet`, or a signal.
+        Returns once `data` may be changed. `quiet` or a signal shows that it has arrived.
 
         Args:
-            peer: The rank.
-            data: An array or tensor with elements of the buffer's type, or a number.
-            at: Where it goes; what does not fit is an error.
-            timeout: Seconds that it may take.
+            peer: The rank on whose part it works.
+            data: An array or tensor of any shape with elements of the buffer's type, or a number.
+            at: The first element to write: its number in C order, or its index.
+            timeout: Seconds that the operation may take.
+
+        Raises:
+            weft.ArgumentError: `peer`, `at` or the type is wrong, or `data` does not fit.
+            weft.ConfigError: The buffer was freed, here or by that rank.
+            weft.PeerLost: A rank of the group ended or cannot be reached.
+            weft.Timeout: The operation did not end in time.
+            weft.Aborted: The group was aborted.
+
+        Examples:
+            >>> buffer.put(right, np.arange(4), at=2)
+            >>> buffer.quiet()  # now elements 2 to 5 of that rank are 0 to 3
         """
         self._put(peer, data, at, None, timeout, background=False).wait()
 
     def put_async(self, peer: int, data: Any, at: At = 0, *, timeout: float | None = None) -> Work[None]:
-        """As `put`, returning at once."""
+        """Starts `put` and returns a handle."""
         return self._put(peer, data, at, None, timeout, background=True)
 
     def put_signal(
@@ -177,16 +191,29 @@ class OneSided:
         op: SignalOp = "add",
         timeout: float | None = None,
     ) -> None:
-        """As `put`, and then changes a signal of that rank's, which finds the data there.
+        """Writes as `put` does, and then changes a signal of that rank.
+
+        A rank that sees the changed signal finds the data in its part.
 
         Args:
-            peer: The rank.
+            peer: The rank on whose part it works.
             data: As in `put`.
             at: As in `put`.
             signal: The signal's number, less than the buffer's `signals`.
-            value: From 0 to 2**64 - 1.
+            value: A number from 0 to 2**64 - 1.
             op: `set` stores the value, `add` adds it; both are atomic.
-            timeout: Seconds that it may take.
+            timeout: Seconds that the operation may take.
+
+        Raises:
+            weft.ArgumentError: An argument is out of range or of another type.
+            weft.ConfigError: The buffer was freed, here or by that rank.
+            weft.PeerLost: A rank of the group ended or cannot be reached.
+            weft.Timeout: The operation did not end in time.
+            weft.Aborted: The group was aborted.
+
+        Examples:
+            >>> buffer.put_signal(right, np.arange(4), signal=0)
+            >>> buffer.wait_signal(0)  # the rank to the left has put its data here
         """
         self._put(peer, data, at, (signal, op, value), timeout, background=False).wait()
 
@@ -201,7 +228,7 @@ class OneSided:
         op: SignalOp = "add",
         timeout: float | None = None,
     ) -> Work[None]:
-        """As `put_signal`, returning at once."""
+        """Starts `put_signal` and returns a handle."""
         return self._put(peer, data, at, (signal, op, value), timeout, background=True)
 
     def _put(
@@ -235,15 +262,30 @@ class OneSided:
         out: Any | None = None,
         timeout: float | None = None,
     ) -> Any:
-        """Reads from a rank's part, from element `at` on; returns the array that it is in.
+        """Reads from a rank's part, from element `at` on.
 
         Args:
-            peer: The rank.
-            at: Where to begin.
-            count: How many elements, or the shape of the result; without `out` and `count`, all
-                that follow `at`, in the buffer's shape if these are all.
-            out: Where to read to, as many elements as it has; a new array if not given.
-            timeout: Seconds that it may take.
+            peer: The rank on whose part it works.
+            at: The first element to read: its number in C order, or its index.
+            count: The number of elements, or the shape of the result. Without `out` and `count`,
+                all elements from `at` on; in the buffer's shape if these are all of it.
+            out: The array to read into, with elements of the buffer's type; its size is the number
+                of elements to read. A new array by default.
+            timeout: Seconds that the operation may take.
+
+        Returns:
+            `out`, or the new array.
+
+        Raises:
+            weft.ArgumentError: `peer`, `at`, `count` or the type of `out` is wrong.
+            weft.ConfigError: The buffer was freed, here or by that rank.
+            weft.PeerLost: A rank of the group ended or cannot be reached.
+            weft.Timeout: The operation did not end in time.
+            weft.Aborted: The group was aborted.
+
+        Examples:
+            >>> copy = buffer.get(right)
+            >>> assert copy.shape == buffer.shape
         """
         return self._get(peer, at, count, out, timeout, background=False).wait()
 
@@ -256,7 +298,7 @@ class OneSided:
         out: Any | None = None,
         timeout: float | None = None,
     ) -> Work[Any]:
-        """As `get`, returning at once."""
+        """Starts `get` and returns a handle, whose `wait` returns the array."""
         return self._get(peer, at, count, out, timeout, background=True)
 
     def _get(
@@ -267,7 +309,9 @@ class OneSided:
         if out is None:
             out = window.kind.empty(_shape(window, offset, count))
         elif count is not None:
-            raise ArgumentError("count and out are not allowed together: out says how many elements are read")
+            raise ArgumentError(
+                "count and out are not allowed together: the size of out is the number of elements to read"
+            )
         target = writable(out, "out")
         array = target.array
         window.check_type(array, "out")
@@ -283,7 +327,26 @@ class OneSided:
     def signal(
         self, peer: int, signal: int = 0, value: int = 1, op: SignalOp = "add", *, timeout: float | None = None
     ) -> None:
-        """Changes a signal of a rank's, behind everything that was put there before."""
+        """Changes a signal of a rank, after everything that this rank has put there before.
+
+        Args:
+            peer: The rank on whose part it works.
+            signal: The signal's number, less than the buffer's `signals`.
+            value: A number from 0 to 2**64 - 1.
+            op: `set` stores the value, `add` adds it; both are atomic.
+            timeout: Seconds that the operation may take.
+
+        Raises:
+            weft.ArgumentError: An argument is out of range.
+            weft.ConfigError: The buffer was freed, here or by that rank.
+            weft.PeerLost: A rank of the group ended or cannot be reached.
+            weft.Timeout: The operation did not end in time.
+            weft.Aborted: The group was aborted.
+
+        Examples:
+            >>> buffer.signal(right, 1, value=5, op="set")
+            >>> buffer.wait_signal(1, "==", 5)  # the rank to the left has set it
+        """
         window = self.window
         change = _checked_signal(signal, op, value)
         work = window.native.signal(window.member.peer(peer, "peer"), change, timeout)
@@ -292,17 +355,33 @@ class OneSided:
     def wait_signal(
         self, signal: int = 0, compare: Compare = ">=", value: int = 1, *, timeout: float | None = None
     ) -> None:
-        """Waits until a signal of this rank compares with `value` as asked.
+        """Waits until a signal of this rank compares with `value` as `compare` says.
 
-        The signal keeps its value. Both are numbers without a sign. What the change that ends the
-        wait was put behind is there then.
+        The signal keeps its value. Data that was put before the change of the signal has arrived.
+
+        Args:
+            signal: The signal's number, less than the buffer's `signals`.
+            compare: `==`, `!=`, `>`, `>=`, `<` or `<=`, for numbers without a sign.
+            value: A number from 0 to 2**64 - 1.
+            timeout: Seconds to wait.
+
+        Raises:
+            weft.ArgumentError: An argument is out of range.
+            weft.ConfigError: The buffer was freed, here or by that rank.
+            weft.PeerLost: A rank of the group ended or cannot be reached.
+            weft.Timeout: The operation did not end in time.
+            weft.Aborted: The group was aborted.
+
+        Examples:
+            >>> buffer.signal(right)
+            >>> buffer.wait_signal()  # until the rank to the left has signalled
         """
         self._wait(signal, compare, value, timeout, background=False).wait()
 
     def wait_signal_async(
         self, signal: int = 0, compare: Compare = ">=", value: int = 1, *, timeout: float | None = None
     ) -> Work[None]:
-        """As `wait_signal`, returning at once."""
+        """Starts `wait_signal` and returns a handle."""
         return self._wait(signal, compare, value, timeout, background=True)
 
     def _wait(
@@ -313,26 +392,58 @@ class OneSided:
         return Work(work, lambda _: None)
 
     def signal_fetch(self, signal: int = 0) -> int:
-        """What a signal of this rank's is now."""
+        """Returns the value of a signal of this rank.
+
+        Args:
+            signal: The signal's number, less than the buffer's `signals`.
+
+        Raises:
+            weft.ArgumentError: There is no such signal.
+            weft.ConfigError: The buffer was freed.
+
+        Examples:
+            >>> before = buffer.signal_fetch(2)
+            >>> assert before == 0
+        """
         return self.window.native.signal_value(_checked_signal(signal, "set", 0)[0])
 
     @property
     def signals(self) -> np.ndarray:
-        """This rank's own signals, as uint64, to read, and to set while nobody signals."""
+        """This rank's own signals, as uint64: to read, and to set while no rank changes them."""
         window = self.window
         number, start = window.native.signals
         part = window.part(window.member.rank)
         return part[start : start + 8 * number].view(np.uint64)
 
     def fetch_add(self, peer: int, value: int, at: At = 0, *, timeout: float | None = None) -> int:
-        """Adds to a cell of a rank's part atomically; returns what it held before.
+        """Adds to a cell of a rank's part atomically.
 
         The buffer's elements are int64 or uint64; sums wrap around.
+
+        Args:
+            peer: The rank on whose part it works.
+            value: The number to add, in the range of the type.
+            at: The cell: its number in C order, or its index.
+            timeout: Seconds that the operation may take.
+
+        Returns:
+            The value before.
+
+        Raises:
+            weft.ArgumentError: An argument is out of range, or the elements have another type.
+            weft.ConfigError: The buffer was freed, here or by that rank.
+            weft.PeerLost: A rank of the group ended or cannot be reached.
+            weft.Timeout: The operation did not end in time.
+            weft.Aborted: The group was aborted.
+
+        Examples:
+            >>> ticket = buffer.fetch_add(0, 1, at=7)  # no two ranks get the same
+            >>> assert 0 <= ticket < group.size
         """
         return self._fetch_add(peer, value, at, timeout, background=False).wait()
 
     def fetch_add_async(self, peer: int, value: int, at: At = 0, *, timeout: float | None = None) -> Work[int]:
-        """As `fetch_add`, returning at once."""
+        """Starts `fetch_add` and returns a handle, whose `wait` returns the value before."""
         return self._fetch_add(peer, value, at, timeout, background=True)
 
     def _fetch_add(self, peer: int, value: int, at: At, timeout: float | None, *, background: bool) -> Work[int]:
@@ -342,16 +453,37 @@ class OneSided:
         return Work(window.native.fetch_add(peer, offset, word, timeout, background), window.number)
 
     def compare_swap(self, peer: int, expected: int, new: int, at: At = 0, *, timeout: float | None = None) -> int:
-        """Stores `new` in a cell of a rank's part if it holds `expected`; returns what it held.
+        """Stores `new` in a cell of a rank's part if it holds `expected`, atomically.
 
-        Atomic, as `fetch_add`.
+        The buffer's elements are int64 or uint64.
+
+        Args:
+            peer: The rank on whose part it works.
+            expected: The value that the cell must have.
+            new: The value to store.
+            at: The cell: its number in C order, or its index.
+            timeout: Seconds that the operation may take.
+
+        Returns:
+            The value before: `expected` if `new` was stored.
+
+        Raises:
+            weft.ArgumentError: An argument is out of range, or the elements have another type.
+            weft.ConfigError: The buffer was freed, here or by that rank.
+            weft.PeerLost: A rank of the group ended or cannot be reached.
+            weft.Timeout: The operation did not end in time.
+            weft.Aborted: The group was aborted.
+
+        Examples:
+            >>> before = buffer.compare_swap(0, expected=0, new=group.rank + 1, at=6)
+            >>> won = before == 0  # true on one rank
         """
         return self._compare_swap(peer, expected, new, at, timeout, background=False).wait()
 
     def compare_swap_async(
         self, peer: int, expected: int, new: int, at: At = 0, *, timeout: float | None = None
     ) -> Work[int]:
-        """As `compare_swap`, returning at once."""
+        """Starts `compare_swap` and returns a handle, whose `wait` returns the value before."""
         return self._compare_swap(peer, expected, new, at, timeout, background=True)
 
     def _compare_swap(
@@ -364,31 +496,62 @@ class OneSided:
         return Work(native, window.number)
 
     def fence(self) -> None:
-        """Orders what this rank has put to each rank before what it puts there afterwards."""
+        """Orders what this rank has put to each rank before what it puts there afterwards.
+
+        Returns immediately: it orders, and does not wait.
+
+        Examples:
+            >>> buffer.put(right, 1, at=0)
+            >>> buffer.fence()  # the next put to that rank is not seen before this one
+        """
         self.window.native.fence()
 
     def quiet(self, *, timeout: float | None = None) -> None:
-        """Returns once everything that this rank has put is there, in all buffers of the group."""
+        """Waits until everything that this rank has put has arrived, in all buffers of the group.
+
+        Args:
+            timeout: Seconds to wait.
+
+        Raises:
+            weft.PeerLost: A rank of the group ended or cannot be reached.
+            weft.Timeout: The operation did not end in time.
+            weft.Aborted: The group was aborted.
+
+        Examples:
+            >>> buffer.put(right, 1, at=0)
+            >>> buffer.quiet()  # it has arrived
+        """
         Work(self.window.native.quiet(timeout), lambda _: None).wait()
 
     def quiet_async(self, *, timeout: float | None = None) -> Work[None]:
-        """As `quiet`, returning at once."""
+        """Starts `quiet` and returns a handle."""
         return Work(self.window.native.quiet(timeout, True), lambda _: None)
 
     def at(self, peer: int) -> Any:
-        """A rank's part itself, for loads and stores, where this rank maps it.
+        """Returns a rank's part itself, for loads and stores, where this process maps it.
+
+        Args:
+            peer: The rank on whose part it works.
+
+        Returns:
+            An array or tensor of the buffer's shape and type that shares the part's memory.
 
         Raises:
-            weft.UnsupportedError: That rank is on another host.
+            weft.ArgumentError: `peer` is no rank of the group.
+            weft.UnsupportedError: That rank shares no memory with this one: use `put` and `get`.
+
+        Examples:
+            >>> mine = buffer.at(group.rank)
+            >>> assert mine.shape == buffer.shape
         """
         window = self.window
         part = window.part(peer)[: window.elements * window.dtype.itemsize]
         return window.kind.of_bytes(part)
 
     def free(self) -> None:
-        """Lets go of the buffer: operations on it are errors from now on, here and on other ranks.
+        """Frees this rank's part: later operations on it raise an error, here and on other ranks.
 
-        Every rank calls it, or drops its arrays. The array itself stays as it is.
+        Every rank calls it, or drops its arrays. The array itself stays as it is, and can be read.
         """
         self.window.native.free()
 

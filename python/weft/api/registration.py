@@ -15,14 +15,13 @@ __all__ = ["Registration"]
 class Registration:
     """An array that RDMA adapters know, made by `Group.register`.
 
-    What is sent from the array, or from a contiguous view of it, is read where it lies, not copied
-    into the pool first. That holds for all groups of the process, until `deregister`, or until the
-    handle is dropped; as a context manager, until the end of the block. Meanwhile the array is kept
-    alive and its memory is locked.
+    The array, or a contiguous view of it, is sent without a copy into the pool. This holds for all
+    groups of the process, until `deregister` or until the handle is dropped; as a context manager,
+    until the end of the block. Meanwhile the array is kept alive and its memory is locked.
 
-    Of an array of a CUDA device, adapters read messages and what is put, if they take such memory
-    (dma-buf). Where they do not, as `refusal` says, and in all other operations, it is copied by
-    way of the host, as without a handle.
+    If adapters take memory of a CUDA device (dma-buf), they read messages and puts from an array
+    there. Otherwise, with the reason in `refusal`, and in all other operations, it is copied by way
+    of the host, as without a handle.
     """
 
     __slots__ = ("_native", "_refusal", "_text")
@@ -31,8 +30,8 @@ class Registration:
         array = describe(x, "x")
         if array.strides is not None:
             raise ArgumentError(
-                "x is not contiguous: what is sent from it is copied in any case. "
-                "Register a contiguous array, of which it may be a view"
+                "x is not contiguous, so it would be copied before it is sent in any case. Register a contiguous "
+                "array; x may be a view of it"
             )
         self._text = f"{array.nbytes} bytes at {array.pointer:#x}"
         self._native: _weft.Registration | None
@@ -42,20 +41,19 @@ class Registration:
     def transports(self) -> list[str]:
         """The transports for which registering makes a difference: `["rdma"]`, or none.
 
-        Shared memory and TCP read any memory of the host. Empty once it is deregistered, too.
+        Shared memory and TCP read any memory of the host. Empty after `deregister`.
         """
         return [] if self._native is None else self._native.transports()
 
     @property
     def refusal(self) -> str | None:
-        """Why adapters do not read this array of a GPU, which is staged then; None if they do."""
+        """Why adapters do not read this array of a GPU, so that it is staged; None if they do."""
         return self._refusal or None
 
     def deregister(self) -> None:
-        """Ends it, if it has not ended yet.
+        """Ends the registration, if it has not ended yet.
 
-        Operations that are under way are not disturbed. What is sent from the array later is
-        copied first.
+        Operations under way are not disturbed. Later operations copy the array first.
         """
         if self._native is not None:
             self._native.deregister()
@@ -79,7 +77,7 @@ def _registered(group: _weft.Group, array: Array) -> tuple[_weft.Registration | 
 
 
 def _registered_on_device(group: _weft.Group, array: Array, device: int) -> tuple[_weft.Registration | None, str]:
-    """Lets the adapters of this process read an array of a CUDA device; or says why they do not."""
+    """Registers an array of a CUDA device with the adapters of this process, or returns why not."""
     from weft.device.driver import driver
 
     if not array.nbytes:

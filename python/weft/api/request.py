@@ -1,6 +1,6 @@
 """One call of a collective: the native request, and the memory that it reads and writes.
 
-What all adapters share (`weft.api.calls` for arrays, `weft.torch` for tensors); they differ in the
+All adapters share it (`weft.api.calls` for arrays, `weft.torch` for tensors); they differ in the
 shapes that they accept.
 """
 
@@ -21,7 +21,7 @@ Counts = int | list[int] | tuple[list[int], list[int]]
 
 @dataclasses.dataclass(slots=True)
 class PreparedCall:
-    """A request, what keeps its memory alive, and what the caller gets in the end."""
+    """A request, the owners of its memory, and the caller's result."""
 
     request: _weft.Request
     source: Any = None
@@ -29,7 +29,7 @@ class PreparedCall:
     result: Any = None
 
     def finish(self) -> Any:
-        """What the caller gets once the operation has ended."""
+        """Returns the caller's result once the operation has ended."""
         if self.target is not None:
             self.target.finish()
         return self.result

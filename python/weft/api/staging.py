@@ -1,6 +1,6 @@
 """Staging: the memory of arrays and tensors, and contiguous copies of non-contiguous data.
 
-Finds the memory of NumPy arrays and of everything that speaks DLPack; `weft.torch.memory` finds
+Finds the memory of NumPy arrays and of all objects that speak DLPack; `weft.torch.memory` finds
 that of torch's tensors.
 
 Memory that is not contiguous, and that of CUDA devices, is staged: copied into a contiguous array
@@ -43,14 +43,14 @@ _CPU = (
     13,
 )  # DLPack devices whose memory the processor reaches: CPU, CUDA host, ROCm host, CUDA managed
 _CUDA = 2
-"""DLPack's number for the own memory of CUDA devices."""
+"""DLPack's number for CUDA device memory."""
 _DEFAULT_STREAM = 1
 """CUDA's handle for the stream that all blocking streams wait for, and that waits for them."""
 
 
 @dataclasses.dataclass(slots=True)
 class Array:
-    """Where an array lies, and what it holds."""
+    """The address, type and shape of an array."""
 
     pointer: int
     dtype: DType
@@ -61,7 +61,7 @@ class Array:
     owner: Any
     """Keeps the memory alive."""
     device: int | None = None
-    """The number of the CUDA device whose memory it is; None: the processor reaches it."""
+    """The number of the CUDA device, if it is device memory; None if the processor reaches it."""
 
     @property
     def elements(self) -> int:
@@ -86,7 +86,7 @@ class Array:
 
 @dataclasses.dataclass(slots=True)
 class Staged:
-    """A contiguous array for an operation, and what happens to it afterwards."""
+    """A contiguous array for an operation, and the step that copies its result back."""
 
     array: Array
     copy_back: Callable[[], object] | None = None
@@ -98,7 +98,7 @@ class Staged:
 
 
 class _Interface:
-    """Tells NumPy about memory that somebody else owns."""
+    """Describes foreign memory to NumPy."""
 
     def __init__(self, array: Array) -> None:
         size = array.dtype.itemsize
@@ -113,9 +113,9 @@ class _Interface:
 
 
 def describe(x: Any, name: str, stream: int = _DEFAULT_STREAM) -> Array:
-    """Where `x` lies.
+    """Describes the memory of `x`.
 
-    `name` is what errors call it. If it lies on a device, `stream` may use it from now on.
+    `name` is its name in errors. If it is on a device, `stream` may use it from now on.
     """
     if isinstance(x, np.ndarray):
         return _describe_numpy(x, name)
@@ -127,7 +127,7 @@ def describe(x: Any, name: str, stream: int = _DEFAULT_STREAM) -> Array:
 
 
 def cuda_device_of(x: Any) -> int | None:
-    """The number of the CUDA device whose own memory an array has, as it says by DLPack."""
+    """The number of the CUDA device of an array's memory, according to DLPack; or None."""
     if isinstance(x, np.ndarray):
         return None
     try:
@@ -152,14 +152,14 @@ def begin(
     on_device: Callable[[int, int, Array], _weft.Work | None],
     on_host: Callable[[int, int, Array], _weft.Work],
 ) -> _weft.Work:
-    """Begins an operation that reads an array: where it lies, or a contiguous copy on the host.
+    """Starts an operation that reads an array: in place, or a contiguous copy on the host.
 
     Args:
         array: The array.
-        on_device: Begins it on memory of a device, by address, bytes and what keeps them alive. It
-            is called once everything is there that the default stream waits for, and returns None
-            if no link reads the memory where it lies.
-        on_host: The same on memory that the processor reaches.
+        on_device: Starts it on device memory, given the address, the bytes and the owner. It is
+            called once all work is complete that the default stream waits for, and returns None if
+            no link reads the memory in place.
+        on_host: Starts it on memory that the processor reaches.
     """
     if array.device is not None:
         from weft.device.driver import driver
@@ -175,7 +175,7 @@ def begin(
 
 
 def writable(x: Any, name: str, *, keep: bool = False) -> Staged:
-    """`x` as contiguous memory to write; with `keep`, holding the elements of `x` at the start."""
+    """`x` as contiguous memory to write; with `keep`, with the elements of `x` in it."""
     array = describe(x, name)
     if not array.writable:
         raise ArgumentError(_read_only(x, name))
@@ -189,8 +189,8 @@ def _read_only(x: Any, name: str) -> str:
     if isinstance(x, np.ndarray):
         return f"{name} is read-only: expected an array that can be written"
     return (
-        f"{name} ({type(x).__name__}) is read-only, as JAX's arrays and all are that speak only DLPack before 1.0: "
-        f"expected an array that can be written, such as the copy numpy.array({name})"
+        f"{name} ({type(x).__name__}) is read-only, like JAX's arrays and all others that speak only DLPack before "
+        f"1.0: expected an array that can be written, such as the copy numpy.array({name})"
     )
 
 
@@ -235,7 +235,7 @@ def _describe_dlpack(x: Any, name: str, stream: int) -> Array:
     tensor = _import(x, name, None if device is None else stream)
     if tensor.device_type not in (*_CPU, _CUDA):
         raise UnsupportedError(
-            f"{name} lies on DLPack device {tensor.device_type}: expected memory of the CPU or of a CUDA device"
+            f"{name} is on DLPack device {tensor.device_type}: expected memory of the CPU or of a CUDA device"
         )
     dtype = of_dlpack(*tensor.dtype)
     strides = tuple(stride * dtype.itemsize for stride in tensor.strides)
@@ -263,7 +263,7 @@ def _import(x: Any, name: str, stream: int | None) -> _weft.DlpackTensor:
         except TypeError:
             capsule = x.__dlpack__(**asked)
     except (BufferError, RuntimeError) as error:
-        raise UnsupportedError(f"{name} ({type(x).__name__}) does not give its memory away: {error}") from error
+        raise UnsupportedError(f"{name} ({type(x).__name__}) does not export its memory by DLPack: {error}") from error
     return _weft.DlpackTensor(capsule)
 
 

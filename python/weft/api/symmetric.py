@@ -18,9 +18,9 @@ __all__ = ["SymmetricArray"]
 class SymmetricArray(OneSided, np.ndarray):  # type: ignore[misc]  # `put` is OpenSHMEM's, not NumPy's
     """An array in symmetric memory, with one-sided operations on the other ranks' parts.
 
-    Made by `Group.symmetric`. Otherwise it is a NumPy array like any other, but for `put`: what
-    `numpy.ndarray.put` does is done by an assignment. Views of it, and what is computed from it,
-    have no one-sided operations.
+    Made by `Group.symmetric`. Otherwise it is a NumPy array like any other, except for `put`: use
+    an assignment for what `numpy.ndarray.put` does. Its views, and arrays computed from it, have no
+    one-sided operations.
     """
 
     _window: Window | None

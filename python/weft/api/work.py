@@ -19,9 +19,9 @@ T = TypeVar("T")
 class Work(Generic[T]):
     """An operation that has been started.
 
-    Until it has ended, its arrays must not be written, nor its output read. Where an array is not
-    contiguous, the result appears in it during `wait`. Dropping the handle does not stop the
-    operation; weft keeps its arrays alive.
+    Until it has ended, do not write its arrays, nor read its output. If an array is not contiguous,
+    its result is copied into it by `wait`. Dropping the handle does not stop the operation, and
+    weft keeps its arrays alive.
     """
 
     __slots__ = ("_finish", "_native", "_result")
@@ -35,18 +35,20 @@ class Work(Generic[T]):
         """Waits until the operation has ended, and returns its result.
 
         Args:
-            timeout: Seconds to wait at most; None waits until the operation ends or fails at its
-                own deadline.
+            timeout: Seconds to wait; with None, until the operation ends or fails at its own
+                deadline.
 
         Raises:
-            StillRunning: `timeout` seconds have passed; the operation goes on, and can be waited
+            StillRunning: `timeout` seconds have passed; the operation continues, and can be waited
                 for again.
-            weft.Error: The operation failed.
+            weft.PeerLost: A rank ended or cannot be reached.
+            weft.Timeout: The operation did not end in time.
+            weft.Error: The operation failed for another reason.
         """
         if not self._native.wait(timeout):
             raise StillRunning(
                 f"the wait timed out: the operation has not ended within its timeout of {timeout} s; "
-                "it goes on, wait again for its result"
+                "it continues, wait again for its result"
             )
         if self._finish is not None:
             self._result = self._finish(self._native)

@@ -137,11 +137,11 @@ class Stopwatch:
             "all-reduce": (lambda: calls.all_reduce(message, "sum", None), [message]),
             "reduce": (lambda: calls.reduce(member, message, 0, "sum", None), [message]),
             "broadcast": (lambda: calls.broadcast(member, message, 0), [message]),
-            "all-gather": (lambda: calls.all_gather_into(member, into, share), [share, into]),
-            "reduce-scatter": (lambda: calls.reduce_scatter(member, target, blocks, "sum"), [blocks, target]),
-            "all-to-all": (lambda: calls.all_to_all(member, into, blocks, None, None), [blocks, into]),
+            "all-gather": (lambda: calls.all_gather(member, share, into), [share, into]),
+            "reduce-scatter": (lambda: calls.reduce_scatter(member, blocks, "sum", target), [blocks, target]),
+            "all-to-all": (lambda: calls.all_to_all(member, blocks, None, None, into), [blocks, into]),
             "gather": (lambda: calls.gather(member, share, 0, into if root else None), [share, into]),
-            "scatter": (lambda: calls.scatter(member, target, blocks if root else None, 0), [blocks, target]),
+            "scatter": (lambda: calls.scatter(member, blocks if root else None, 0, target), [blocks, target]),
         }
         if probe.collective not in prepare:
             raise ConfigError(f"{probe.collective!r} cannot be measured: expected one of {', '.join(prepare)}")
