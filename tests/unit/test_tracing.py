@@ -208,7 +208,7 @@ def test_unusually_slow_collective_is_reported():
 
     (found,) = reported(*(record(rank, entries(rank), 2) for rank in range(2)))
     assert (found.kind, found.sequence, found.ranks) == ("slow", 6, (1,))
-    assert "took 51 ms after all ranks had called it; its like took 3 ms" in found.text
+    assert "took 51 ms after all ranks had called it; similar calls took 3 ms" in found.text
 
 
 @pytest.mark.parametrize("clock", [-5000.0, 0.0, 3.0, 123456.0])

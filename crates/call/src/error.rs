@@ -191,8 +191,8 @@ impl fmt::Display for Error {
         match self {
             Error::PeerLost { rank, host, detail } => write!(
                 f,
-                "lost {}: {detail}. Look at that process's own output for the cause; \
-                 a new group can be made from the ranks that are left",
+                "lost {}: {detail}. Look at that process's own output for the cause. The surviving \
+                 ranks can make a new group (Group.shrink)",
                 name(*rank, host)
             ),
             Error::Timeout {
@@ -207,8 +207,9 @@ impl fmt::Display for Error {
                 }
                 write!(
                     f,
-                    ", waiting for {waiting_for}. If it is only slow, pass a longer timeout; \
-                     otherwise see what it is doing"
+                    ", waiting for {waiting_for}. Is it running? If it is only slow, pass a longer \
+                     timeout (WEFT_TIMEOUT); otherwise read its output, and see where it waits \
+                     (py-spy dump --pid PID)"
                 )
             }
             Error::Desync {
@@ -217,7 +218,8 @@ impl fmt::Display for Error {
             } => write!(
                 f,
                 "ranks made different calls {place}: rank {first} {this}, rank {second} {that}. \
-                 All ranks of a group must make the same calls in the same order"
+                 All ranks of a group must make the same calls in the same order; if some have \
+                 more batches than others, train in `with model.join():`"
             ),
             Error::Aborted { reason } => write!(
                 f,
@@ -266,8 +268,9 @@ mod tests {
         };
         assert_eq!(
             late(3).to_string(),
-            "rendezvous timed out after 3.0 s, waiting for rank 1 of 2. If it is only slow, \
-             pass a longer timeout; otherwise see what it is doing"
+            "rendezvous timed out after 3.0 s, waiting for rank 1 of 2. Is it running? If it is only \
+             slow, pass a longer timeout (WEFT_TIMEOUT); otherwise read its output, and see where \
+             it waits (py-spy dump --pid PID)"
         );
         let immediate = late(0).to_string();
         assert!(

@@ -76,7 +76,10 @@ fn towards(target: &str) -> Result<Vec<IpAddr>, LinkError> {
     let found = Lookup::new(target).and_then(|mut lookup| lookup.wait(deadline, &NEVER));
     let targets = found.map_err(|error| {
         unless_own_limit(error, |error| {
-            format!("the rendezvous address {target:?} cannot be resolved as host:port ({error})")
+            format!(
+                "this host cannot resolve the rendezvous address {target} ({error}): set MASTER_ADDR to rank 0's \
+                 address, or to a name that this host resolves"
+            )
         })
     })?;
     let mut first = Err(io::Error::other("it has no address"));

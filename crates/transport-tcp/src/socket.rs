@@ -266,7 +266,9 @@ pub fn connect_from(
     let socket = unconnected(family)?;
     let raw = socket.as_raw_fd();
     let refused = |error: io::Error| match error.kind() {
-        io::ErrorKind::ConnectionRefused => LinkError::Absent(format!("{address}: {error}")),
+        io::ErrorKind::ConnectionRefused => {
+            LinkError::Absent(format!("nothing listens at {address}: {error}"))
+        }
         _ => LinkError::Io(failed(format!("connecting to {address}"), explained(error))),
     };
     if let Some(source) = source {

@@ -75,7 +75,7 @@ impl fmt::Display for LinkError {
             LinkError::Left => write!(f, "the peer closed the connection"),
             LinkError::Refused(why) | LinkError::Setup(why) => write!(f, "{why}"),
             LinkError::OtherUser(why) => write!(f, "the peer is another user's process: {why}"),
-            LinkError::Absent(why) => write!(f, "no endpoint listens at the peer's address: {why}"),
+            LinkError::Absent(why) => write!(f, "{why}"),
             LinkError::TimedOut(what) => write!(f, "timed out: {what}"),
             LinkError::Cancelled => write!(f, "cancelled"),
             LinkError::Protocol(what) => write!(f, "protocol violation by the peer: {what}"),

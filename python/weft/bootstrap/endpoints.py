@@ -22,13 +22,13 @@ _shared: dict[tuple[object, ...], Endpoint] = {}
 
 
 def shared(settings: Settings, rank: int, route_to: str | None = None) -> Endpoint:
-    """This process's endpoint with these settings. It stays until the process ends.
+    """Returns this process's endpoint with these settings. It stays until the process ends.
 
     Ranks that are threads of one process (`loopback`) have one each: an endpoint is one rank.
 
     Args:
-        settings: What it is made from.
-        rank: Whose it is.
+        settings: The settings of the endpoint.
+        rank: Its rank.
         route_to: The rendezvous as `host:port`; TCP listens on the interface that routes there.
     """
     options = options_of(settings) | _flight_options(settings)
@@ -44,9 +44,9 @@ def shared(settings: Settings, rank: int, route_to: str | None = None) -> Endpoi
 
 
 def pool_bytes() -> tuple[int, int, int]:
-    """Of this process's pools: the bytes in use, those in quarantine, and the bound.
+    """Bytes of this process's pools: in use, in quarantine, and the bound.
 
-    In quarantine is what ranks may still write that have not left a closed group.
+    The quarantine has memory that ranks may still write which have not left a closed group.
     """
     pools = [endpoint.pool_bytes() for endpoint in _own()]
     used, quarantined, bound = (sum(part) for part in zip(*pools, strict=True)) if pools else (0, 0, 0)
@@ -54,17 +54,17 @@ def pool_bytes() -> tuple[int, int, int]:
 
 
 def _own() -> list[Endpoint]:
-    """Those of this process, not of the one that it was forked from."""
+    """The endpoints of this process, not of the process that it was forked from."""
     return [endpoint for key, endpoint in list(_shared.items()) if key[0] == os.getpid()]
 
 
 def options_of(settings: Settings) -> dict[str, Any]:
-    """What an endpoint with these settings is made from, but for its flight record."""
+    """The arguments of an endpoint with these settings, except its flight record."""
     return settings.of(EndpointOptions) | {"encrypt": _encryption(settings)}
 
 
 def _encryption(settings: Settings) -> str:
-    """As the native layer has it: `0`, `1`, or the name of a cipher."""
+    """The value for the native layer: `0`, `1`, or the name of a cipher."""
     asked = settings.encrypt
     return asked if isinstance(asked, str) else str(int(asked))
 
@@ -77,8 +77,8 @@ def _flight_options(settings: Settings) -> dict[str, object]:
 
 
 def _close_all() -> None:
-    """Carries out what was issued, unless the program ends by an exception, and leaves."""
-    # Set where a traceback was printed; in an interactive session that is no end.
+    """Completes issued operations, unless the program ends by an exception, and leaves."""
+    # Set where a traceback was printed; in an interactive session the program continues.
     failed = hasattr(sys, "last_value") and not hasattr(sys, "ps1")
     for endpoint in _own():
         try:

@@ -1,9 +1,9 @@
 """Agreement of ranks on a number for their meeting, at a store that keeps the keys of earlier ones.
 
 torchrun's agent serves one store for as long as it runs. When it starts the ranks again, all keys
-of the attempt before are still there, including those of ranks that died while they met. No
-variable tells attempts apart: agents of several hosts count `TORCHELASTIC_RESTART_COUNT` each for
-itself. So the ranks agree on a number that no meeting had before, and meet under keys that have it.
+of the previous attempt are still there, including those of ranks that died while they met. No
+variable distinguishes attempts: agents of several hosts count `TORCHELASTIC_RESTART_COUNT`
+separately. So the ranks agree on a number that no meeting had before, and use it in their keys.
 
 Rank 0 takes the next number and publishes it. Each other rank answers with a word that it has just
 drawn, and rank 0 publishes all words. A rank that finds its own word among them knows that the
@@ -33,13 +33,13 @@ _SHOWN_MAX = 16
 
 
 class NumberingStore(Protocol):
-    """What the agreement needs of a store."""
+    """The methods of a store that the agreement uses."""
 
     def count(self, key: str) -> int:
-        """Adds 1 to a counter; the new value, which nobody else gets."""
+        """Adds 1 to a counter and returns the new value, which no other caller gets."""
 
     def replace(self, key: str, value: bytes) -> None:
-        """Sets a key, whatever it is set to."""
+        """Sets a key, replacing any value."""
 
     def multi_get(self, keys: Sequence[str], timeout: float) -> list[bytes] | None:
         """The values of all keys; None if they are not all set within `timeout` seconds."""
@@ -48,20 +48,20 @@ class NumberingStore(Protocol):
 def agree_on_number(
     store: NumberingStore, rank: int, size: int, timeout: float, cancel: _weft.Cancellation | None = None
 ) -> int:
-    """The number of the meeting that the ranks begin now: unlike that of any earlier one.
+    """Returns the number of the meeting that the ranks begin now, which no earlier one had.
 
-    Every rank calls it, as often as the others. Earlier meetings at the store may have ended
+    Every rank calls it the same number of times. Earlier meetings at the store may have ended
     halfway, and may have had other processes as ranks, or another number of them.
 
     Args:
         store: A store of the job's, under a prefix that is used for this purpose only.
-        rank: This process's number, from 0.
+        rank: This process's rank, from 0.
         size: The number of ranks.
         timeout: How long to wait for the others, in seconds.
         cancel: Ends the wait from another thread.
 
     Raises:
-        weft.Timeout: Ranks did not come in time; it names them.
+        weft.Timeout: Ranks did not arrive in time; the error names them.
         weft.Aborted: It was cancelled.
     """
     deadline = time.monotonic() + timeout
@@ -78,7 +78,7 @@ def agree_on_number(
 
 
 class _FirstRank:
-    """Rank 0: opens a meeting, hears the others and repeats their words."""
+    """Rank 0: opens a meeting, receives the words of the others and repeats them."""
 
     def __init__(self, store: NumberingStore, size: int, timeout: float) -> None:
         self._store = store
@@ -115,40 +115,40 @@ class _OtherRank:
         self._size = size
         self._timeout = timeout
         self._word = secrets.token_hex(_WORD_BYTES // 2).encode()
-        self._told: int | None = None
+        self._answered: int | None = None
         self._other_size: int | None = None
         self._is_over = False
 
     def look(self) -> int | None:
-        # This before the answer: a rank 0 that has opened its next meeting has answered before.
+        # Before the answer: a rank 0 that has opened its next meeting has answered before.
         opened = self._read("open")
-        if self._told is not None and (answer := self._read(_answer(self._told))) is not None:
+        if self._answered is not None and (answer := self._read(_answer(self._answered))) is not None:
             if answer.startswith(b"missing "):
-                raise _timed_out(answer.removeprefix(b"missing ").decode(), self._timeout, told_by=0)
+                raise _timed_out(answer.removeprefix(b"missing ").decode(), self._timeout, reported_by=0)
             if self._is_repeated(answer):
-                return self._told
+                return self._answered
         if opened is None:
             return None
         number, size = map(int, opened.split(b"/"))
         self._other_size = None if size == self._size else size
-        if number == self._told or size != self._size:
+        if number == self._answered or size != self._size:
             return None
-        # One that is over already is of an earlier attempt, or has not waited for this rank.
+        # A meeting that is over is of an earlier attempt, or has not waited for this rank.
         self._is_over = self._read(_answer(number)) is not None
         if not self._is_over:
             self._store.replace(_word(number, self._rank), self._word)
-            self._told = number
+            self._answered = number
         return None
 
     def late(self) -> Timeout:
         if self._other_size is not None:
             whom = f"rank 0 of {self._size}: at the last rendezvous here it was one of {self._other_size}"
         elif self._is_over:
-            whom = f"rank 0 of {self._size}, whose last rendezvous here was over when this rank came"
-        elif self._told is None or self._size > _KEYS_MAX:
+            whom = f"rank 0 of {self._size}, whose last rendezvous here was over when this rank arrived"
+        elif self._answered is None or self._size > _KEYS_MAX:
             whom = f"rank 0 of {self._size}"
         else:
-            missing = _missing(self._store, self._told, self._size)
+            missing = _missing(self._store, self._answered, self._size)
             whom = f"{_named(missing or [0])} of {self._size}"
         return _timed_out(whom, self._timeout)
 
@@ -181,9 +181,10 @@ def _named(ranks: list[int]) -> str:
     return f"ranks {shown}" if len(ranks) <= _SHOWN_MAX else f"ranks {shown} ... {ranks[-1]} ({len(ranks)} in all)"
 
 
-def _timed_out(whom: str, timeout: float, told_by: int | None = None) -> Timeout:
-    told = "" if told_by is None else f"rank {told_by}: "
+def _timed_out(whom: str, timeout: float, reported_by: int | None = None) -> Timeout:
+    prefix = "" if reported_by is None else f"rank {reported_by}: "
     return Timeout(
-        f"{told}rendezvous timed out after {timeout:.1f} s, waiting for {whom}. If they are only slow, pass a longer "
-        "timeout; otherwise see what they are doing"
+        f"{prefix}rendezvous timed out after {timeout:.1f} s, waiting for {whom}. Are they running? If they are only "
+        "slow, pass a longer timeout (WEFT_TIMEOUT); otherwise read their output, and see where they wait (py-spy dump "
+        "--pid PID)"
     )

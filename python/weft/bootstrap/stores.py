@@ -22,7 +22,7 @@ _POLL_SECONDS_MAX = 0.05
 
 @runtime_checkable
 class Store(Protocol):
-    """What weft needs of a store. Every rank sees the same keys; a key is set once."""
+    """The methods of a store that weft uses. Every rank sees the same keys; a key is set once."""
 
     def set(self, key: str, value: bytes) -> None:
         """Sets a key."""
@@ -30,20 +30,20 @@ class Store(Protocol):
     def get(self, key: str, timeout: float) -> bytes | None:
         """The value of a key, once it is set; None if that takes longer than `timeout` seconds.
 
-        A store that has `multi_get(keys, timeout) -> list[bytes] | None` too is asked for the keys
-        of up to 1,024 ranks at once.
+        If a store also has `multi_get(keys, timeout) -> list[bytes] | None`, weft requests the keys
+        of up to 1,024 ranks in one call.
         """
 
 
 class TorchStore:
-    """A store of `torch.distributed`, as weft uses it."""
+    """A store of `torch.distributed` with the methods that weft uses."""
 
     def __init__(self, store: Any, prefix: str = "weft") -> None:
         self._store = store
         self._prefix = prefix
 
     def set(self, key: str, value: bytes) -> None:
-        """Sets a key, once if the store can tell.
+        """Sets a key, once if the store can check that.
 
         Raises:
             ConfigError: It has another value.
@@ -56,11 +56,11 @@ class TorchStore:
             raise ConfigError(f"the key {key!r} is set already, to another value: keys are set once")
 
     def replace(self, key: str, value: bytes) -> None:
-        """Sets a key, whatever it is set to."""
+        """Sets a key, replacing any value."""
         self._store.set(f"{self._prefix}/{key}", value)
 
     def count(self, key: str) -> int:
-        """Adds 1 to a counter; the new value, which nobody else gets."""
+        """Adds 1 to a counter and returns the new value, which no other caller gets."""
         return int(self._store.add(f"{self._prefix}/{key}", 1))
 
     def get(self, key: str, timeout: float) -> bytes | None:
@@ -101,9 +101,9 @@ def adapt(store: Any) -> Store | _weft.TcpStore | _weft.MemoryStore:
 
 
 def rendezvous(store: Any) -> str | None:
-    """Where the server of a torch store is, as `host:port`; None where it has none.
+    """The address of the server of a torch store, as `host:port`; None if it has none.
 
-    The network interface that routes there is the one to use.
+    weft uses the network interface that routes there.
     """
     while (inner := getattr(store, "underlying_store", None)) is not None:
         store = inner
@@ -123,14 +123,14 @@ def of_place(place: JobPosition, settings: Settings, cancel: _weft.Cancellation)
     if key in _opened:
         return _opened[key]
     store = _agent_store(place, settings.timeout, cancel) if place.agent_store else open_store(place, settings, cancel)
-    # A thread that is another rank may have opened it meanwhile: the one that serves is kept.
+    # A thread that is another rank may have opened it meanwhile: the store that serves is kept.
     if place.rank == 0 or key not in _opened:
         _opened[key] = store
     return store
 
 
 def open_store(place: JobPosition, settings: Settings, cancel: _weft.Cancellation) -> _weft.TcpStore:
-    """A store at the meeting point, whoever else has opened one there; rank 0 serves it."""
+    """Opens a store at the meeting point, even if this process has one there; rank 0 serves it."""
     secret, tls = job_secret(settings), tls_files(settings)
     serves = place.rank == 0
     store = _weft.TcpStore(
@@ -146,14 +146,14 @@ def open_store(place: JobPosition, settings: Settings, cancel: _weft.Cancellatio
     )
     if serves and secret is None and tls is None and settings.insecure:
         LOGGER.warning(
-            "the ranks meet at %s:%d without a secret (WEFT_INSECURE): whoever reaches it can join the job",
+            "the ranks meet at %s:%d without a secret (WEFT_INSECURE): any process that reaches it can join the job",
             place.host,
             place.port,
         )
     if store.listens_everywhere:
         LOGGER.warning(
-            "%s is no address of this host: the ranks' store listens at port %d of all its addresses, for those who "
-            "have the job's secret, or a certificate of its CA",
+            "%s is no address of this host: the ranks' store listens at port %d of all its addresses, for ranks with "
+            "the job's secret or a certificate of its CA",
             place.host,
             place.port,
         )

@@ -218,7 +218,7 @@ def _slow(job: Job, most: int) -> Iterator[TraceFinding]:
         by = f" by {last.algorithm}" if last.algorithm else ""
         text = (
             f"{last.text}{by}, operation {collective.sequence} of group {job.group_names[collective.group]}, took "
-            f"{show_ns(taken)} after all ranks had called it; its like took {show_ns(usual)}. "
+            f"{show_ns(taken)} after all ranks had called it; similar calls took {show_ns(usual)}. "
             f"Rank {rank} ended it last."
         )
         extra = round((taken - usual) * len(collective.parts))

@@ -282,7 +282,7 @@ impl TcpStore {
             },
             Err(StoreFailure::Stranger(why)) => Err(DialFailure::Stranger(why)),
             Err(failure) => Err(DialFailure::Passing(format!(
-                "the process that listens there {failure}"
+                "the process that listens at {address} {failure}"
             ))),
         }
     }

@@ -55,18 +55,22 @@ impl Blocked {
 impl fmt::Display for Blocked {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Blocked::Signal { id: 0, .. } => write!(f, "it has not begun its part of this call"),
-            Blocked::Signal { .. } => write!(f, "it has not sent its next part of this call"),
-            Blocked::Credit { .. } => write!(f, "it has not processed earlier data"),
-            Blocked::Grant { .. } => write!(f, "it has not made the same call"),
-            Blocked::Link { .. } => write!(f, "it does not receive the data that is being sent"),
+            Blocked::Signal { id: 0, .. } => {
+                write!(f, "which has not made this call, or not begun its part")
+            }
+            Blocked::Signal { .. } => write!(f, "which has not completed its part of this call"),
+            Blocked::Credit { .. } => write!(f, "which has not received what was sent before"),
+            Blocked::Grant { .. } => write!(f, "which has not made this call"),
+            Blocked::Link { .. } => write!(f, "which does not receive what is being sent"),
             Blocked::Registration { .. } => {
                 write!(
                     f,
-                    "this rank's memory is not registered yet for sending there"
+                    "to which nothing is sent before this rank's memory is registered"
                 )
             }
-            Blocked::Claimed { .. } => write!(f, "it has not finished a step that it has claimed"),
+            Blocked::Claimed { .. } => {
+                write!(f, "which has not finished a step that it has claimed")
+            }
         }
     }
 }

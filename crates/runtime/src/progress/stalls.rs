@@ -55,7 +55,7 @@ impl GroupState {
             .iter()
             .find_map(|operation| operation.blocked());
         let waiting_for = match blocked {
-            Some(blocked) => format!("{}: {blocked}", self.describe(blocked.rank())),
+            Some(blocked) => format!("{}, {blocked}", self.describe(blocked.rank())),
             None => "operations before it".into(),
         };
         Some(Error::Timeout {
