@@ -6,8 +6,8 @@
     group = weft.init()
     x = np.full(5, group.rank, np.float32)    group.all_reduce(x)
 
-`weft.torch` has what PyTorch uses. Names and modules are loaded when they are first used, so that
-`weft --help` waits for none of them.
+`weft.torch` is the interface for PyTorch. Names and modules are loaded on first use, so that
+`weft --help` does not wait for them.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:  # what type checkers and editors read; the table below says the same
+if TYPE_CHECKING:  # read by type checkers and editors; the table below has the same names
     from weft._weft import Cancellation, Endpoint, MemoryStore, TcpStore, __version__
     from weft.api.group import Group
     from weft.api.registration import Registration
@@ -83,7 +83,7 @@ _HOMES = {
     "api.work": ("Work",),
     "world": ("init", "rejoin"),
 }
-"""Modules, and which names of the package each has."""
+"""Modules, and the names of the package that each defines."""
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 _MODULES = (
     *("_weft", "config", "drawing", "errors", "planning", "schedule", "simulation", "torch", "tracing", "tuning"),
@@ -97,7 +97,7 @@ def __getattr__(name: str) -> Any:
     if name not in _HOME_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = getattr(importlib.import_module(f"weft.{_HOME_OF[name]}"), name)
-    globals()[name] = value  # the next use does not come here
+    globals()[name] = value  # later uses do not call __getattr__
     return value
 
 

@@ -48,8 +48,8 @@ __all__ = [
 class AboveStandardStreams:
     """A `with` block in which nothing that is opened gets a descriptor from 0 to 2.
 
-    For sockets and files, where the program may run with closed standard streams: whatever is
-    printed would be written into them.
+    For sockets and files of programs that may run with closed standard streams: printed text would
+    be written into them.
     """
 
     def __new__(cls) -> AboveStandardStreams: ...
@@ -66,15 +66,15 @@ def ciphers() -> list[str]:
     """The ciphers that links can have; the one that is faster on this machine comes first."""
 
 def rdma_ports() -> list[tuple[str, str, bool]]:
-    """The ports of RDMA devices: name, what it is like, whether it can be used.
+    """The ports of RDMA devices: name, description, and whether it can be used.
 
-    Raises an error that says why there are none.
+    If there are none, raises an error with the reason.
     """
 
 def try_device_memory(name: str, pointer: int, nbytes: int, file: int, offset: int) -> str | None:
-    """Why an RDMA device does not take memory of a GPU; None: it does.
+    """Why an RDMA device does not take memory of a GPU; None if it does.
 
-    The memory lies at `offset` in a file (dma-buf).
+    The memory is at `offset` in a file (dma-buf).
     """
 
 def wire_formats() -> list[str]:
@@ -90,14 +90,14 @@ def simulate(request: str) -> str:
     """Times of calls on a machine that need not exist, by algorithm and size; JSON in and out."""
 
 def verify(request: str) -> str:
-    """What the verifier says of schedules in text form; JSON in and out."""
+    """The verifier's verdict on schedules in text form; JSON in and out."""
 
 def domains() -> HostDomains:
-    """The parts of this host, and in which of them this process lies."""
+    """The parts of this host, and those that this process runs in."""
 
 @final
 class HostDomains:
-    """What the operating system reports of a host's parts."""
+    """The parts of a host as the operating system reports them."""
 
     @property
     def caches(self) -> list[list[int]]:
@@ -107,19 +107,19 @@ class HostDomains:
         """The cores of each NUMA node."""
     @property
     def cache(self) -> int | None:
-        """The cache that this process lies in, by its lowest core.
+        """The cache that this process runs under, by its lowest core.
 
         None if it may run under several.
         """
     @property
     def node(self) -> int | None:
-        """The NUMA node that this process lies in; None if it may run in several."""
+        """The NUMA node that this process runs in; None if it may run in several."""
 
 def family(request: str) -> str:
     """The names of the algorithms that a group can use; JSON in and out."""
 
 def price(request: str) -> str:
-    """What calls take on machines, by the simulator; JSON in and out."""
+    """Times of calls on machines, by the simulator; JSON in and out."""
 
 @final
 class ControlBlock:
@@ -135,19 +135,19 @@ class ControlBlock:
     def time(self, timed: Timed, pointer: int, nbytes: int, pattern: bytes, calls: int) -> list[float]:
         """The slowest rank's seconds of each call.
 
-        Before each, `pattern` is written all over the memory.
+        Before each, the memory is filled with `pattern`.
         """
     def cost(self, timed: Timed, calls: int) -> tuple[float, float, float]:
-        """What so many calls cost, made one behind another, in seconds.
+        """The cost in seconds of this many calls, one after the other.
 
-        Time that passed; user and system time of this process; busy time of the machine's cores.
+        Elapsed time; user and system time of this process; busy time of the machine's cores.
         """
     def round_trip(self, count: int) -> float:
         """Seconds of a round trip between ranks 0 and 1 over bare flags, the mean of `count`."""
 
 @final
 class Timed:
-    """Something that can be timed, again and again, on the same memory, which `hold` owns."""
+    """An operation that can be timed repeatedly on the same memory, which `hold` owns."""
 
     @staticmethod
     def group(
@@ -155,7 +155,7 @@ class Timed:
     ) -> Timed:
         """A blocking collective of a group.
 
-        Memory at these addresses, of so many bytes, is registered for each call.
+        Memory in `registered`, pairs of address and bytes, is registered for each call.
         """
     @staticmethod
     def ping_pong(group: Group, partner: int | None, source: int, target: int, nbytes: int, hold: Any) -> Timed:
@@ -165,7 +165,7 @@ class Timed:
         """A C function `int (*)(const void *from, void *to, size_t elements)` at this address."""
     @staticmethod
     def callable(function: Callable[[], object]) -> Timed:
-        """A Python function, with what it takes to call it."""
+        """A Python function, including the cost of calling it."""
     @staticmethod
     def copy(source: int, target: int, nbytes: int, hold: Any) -> Timed:
         """Copying within this process."""
@@ -190,7 +190,7 @@ class Timed:
 
 @final
 class Counters:
-    """What a group counts; stays when the group is closed."""
+    """A group's counters; they stay when the group is closed."""
 
     def totals(self) -> list[tuple[str, int, int, float]]:
         """For each kind of operation: (name, calls that have ended, bytes, seconds)."""
@@ -204,7 +204,7 @@ class Cancellation:
 
     def __new__(cls) -> Cancellation: ...
     def cancel(self) -> None:
-        """The meetings that were given this fail with `weft.Aborted`."""
+        """Makes the meetings with this cancellation fail with `weft.Aborted`."""
 
     @property
     def cancelled(self) -> bool:
@@ -244,7 +244,7 @@ def flight_records() -> list[str]:
     """The flight records of this process's endpoints, as JSON in the layout of the files."""
 
 def fail_meeting(store: Any, prefix: str, rank: int, size: int, reason: str, cancel: Cancellation) -> None:
-    """Ends the meeting of a rank that cannot come to it, for this reason, which the others get."""
+    """Ends the meeting of a rank that cannot join it; the others get the reason."""
 
 @final
 class MemoryStore:
@@ -260,9 +260,10 @@ class MemoryStore:
 class TcpStore:
     """A store that one process serves to others over TCP.
 
-    With a secret of at least 16 bytes, who has it is let in, and what is said is encrypted. With
-    `tls`, the PEM files of a certificate, its key and the CA's certificates, who has a certificate
-    of the CA is. Without either, only loopback addresses are used, unless `insecure`.
+    With a secret of at least 16 bytes, a process that has it is accepted, and messages are
+    encrypted. With `tls`, the PEM files of a certificate, its key and the CA's certificates, a
+    process with a certificate of the CA is accepted. Without either, only loopback addresses are
+    used, unless `insecure`.
     """
 
     def __new__(
@@ -277,14 +278,14 @@ class TcpStore:
         tls: Sequence[str] | None = None,
         on_delay: Callable[[str], object] | None = None,
     ) -> TcpStore:
-        """Connects, and serves if this process shall.
+        """Connects, and serves if `serve` is set.
 
-        `on_delay` is given the reason if the host's name or address is not there for a second; it
-        is tried until `timeout`.
+        If the host's name or address is not known for a second, `on_delay` is called with the
+        reason; the attempts continue until `timeout`.
         """
     @property
     def listens_everywhere(self) -> bool:
-        """Whether this process serves it at all its addresses, because `host` is none of them."""
+        """Whether this process serves it at all its addresses, as `host` is not one of them."""
     def set(self, key: str, value: bytes) -> None:
         """Sets a key."""
     def get(self, key: str, timeout: float) -> bytes | None:
@@ -292,17 +293,17 @@ class TcpStore:
 
 @final
 class Explanation:
-    """What a call would run by."""
+    """The algorithm and tiling of a call, and the reasons."""
 
     @property
     def algorithm(self) -> str:
         """The algorithm's name, with its parts."""
     @property
     def asked_tile_bytes(self) -> int | None:
-        """The tile size that was asked for, in bytes; None for as large as fits."""
+        """The requested tile size in bytes; None for as large as fits."""
     @property
     def asked_tiles_in_flight(self) -> int | None:
-        """The number of tiles under way that was asked for; None for as many as possible."""
+        """The requested number of tiles under way; None for as many as possible."""
     @property
     def tile_bytes(self) -> int:
         """The part of the largest chunk that one tile takes, in bytes."""
@@ -314,51 +315,51 @@ class Explanation:
         """How many of them may be under way at once."""
     @property
     def hash(self) -> int:
-        """Tells plans apart."""
+        """Identifies the plan."""
     @property
     def schedule(self) -> str | None:
-        """All ranks' programs in text form, where it is a user schedule."""
+        """All ranks' programs in text form, if it is a user schedule."""
     @property
     def why(self) -> list[str]:
-        """What was considered, and why it was chosen or not."""
+        """The candidates, and the reasons for and against them."""
 
 @final
 class UserSchedule:
-    """A user schedule, as a group knows it."""
+    """A user schedule of a group."""
 
     @property
     def name(self) -> str:
-        """How calls name it."""
+        """The name that calls use."""
     @property
     def collective(self) -> str:
-        """What it carries out."""
+        """The collective that it carries out."""
     @property
     def root(self) -> int | None:
-        """The root that it is for; None where there is none."""
+        """The root that it is for; None without a root."""
     @property
     def symmetric(self) -> bool:
         """Whether it runs on symmetric memory only."""
     @property
     def reproducible(self) -> bool:
-        """Whether it combines every element's contributions at once, in the order of ranks."""
+        """Whether it combines every element's contributions in one step, in the order of ranks."""
     @property
     def text(self) -> str:
         """All ranks' programs in text form."""
 
 @final
 class Operation:
-    """A collective, its root, element type and reduction: what calls of one kind share."""
+    """A collective with its root, element type and reduction, for calls of one kind."""
 
     def __new__(cls, collective: str, dtype: str, itemsize: int, op: object | None = None, root: int = 0) -> Operation:
         """`dtype` names the elements' type, of `itemsize` bytes.
 
-        Types that weft does not compute with are moved as bytes. `op` is one of `operations`, or
-        has a `factor`, as `weft.PremulSum` has.
+        Types that reductions do not support are moved as bytes. `op` is one of `operations`, or has
+        a `factor`, as `weft.PremulSum` has.
         """
 
 @final
 class Request:
-    """One call of a collective: what is combined or moved, and the addresses of its memory."""
+    """One call of a collective: its operation, counts, and the addresses of its memory."""
 
     def __new__(
         cls,
@@ -369,7 +370,7 @@ class Request:
     ) -> Request:
         """Without `source`, a collective that works in place reads its target."""
     def stated(self) -> dict[str, Any]:
-        """What it says, by name; `counts` are elements of `dtype`."""
+        """Its fields by name; `counts` are elements of `dtype`."""
 
 @final
 class Group:
@@ -397,10 +398,10 @@ class Group:
         """The number of ranks."""
     @property
     def identity(self) -> int:
-        """A number unlike that of any other group, the same on all ranks."""
+        """A number that no other group has, the same on all ranks."""
     @property
     def name(self) -> str:
-        """What errors call the group."""
+        """The name of the group in errors."""
     def hosts(self) -> list[int]:
         """For every rank, the lowest rank that shares memory with it."""
     def domains(self) -> list[list[int]]:
@@ -411,23 +412,23 @@ class Group:
     def host_names(self) -> list[str]:
         """For every rank, the name of its host."""
     def transport(self, rank: int) -> str | None:
-        """How this rank reaches another: `shm`, `tcp` or `loopback`; None for itself."""
+        """The transport to another rank: `shm`, `rdma`, `tcp` or `loopback`; None for itself."""
     def unshared(self) -> list[tuple[int, int, str, bool]]:
         """Pairs of ranks that run on one machine and share no memory.
 
-        Who tried, the other, why it failed, and whether they are apart on purpose, such as in
-        containers.
+        Rows of (rank that tried, the other rank, reason, whether they are apart on purpose, for
+        instance in containers).
         """
     def cipher(self, rank: int) -> str | None:
-        """What encrypts all between this rank and another: `aes-gcm` or `chacha20-poly1305`.
+        """The cipher between this rank and another: `aes-gcm` or `chacha20-poly1305`.
 
-        None where they share memory, or nothing is encrypted.
+        None if they share memory, or nothing is encrypted.
         """
     def issue(self, request: Request, hold: object, background: bool, timeout: float | None = None, **how: Any) -> Work:
         """Starts a collective; `how` are the other keywords of `weft.api.collectives.CallKeywords`.
 
         `hold`, which owns the memory, is kept until it has ended. Without `background`, the caller
-        waits at once.
+        waits immediately.
         """
     def run(self, request: Request, hold: object, timeout: float | None = None, **how: Any) -> None:
         """Carries out a collective; the arguments are those of `issue`."""
@@ -440,14 +441,14 @@ class Group:
     ) -> None:
         """`run` of an operation in place on elements at an address."""
     def run_plain(self, collective: str, root: int, op: object, source: object | None, target: object | None) -> bool:
-        """Carries out a collective operation of plain arrays; false if it cannot be done like this.
+        """Carries out a collective on plain arrays; False if the arguments are not plain.
 
-        Without `source` the operation works in place, or on nothing at all without `target` too.
+        Without `source` it works in place; also without `target`, on no memory.
         """
     def send_plain(self, x: object, to: object, tag: object) -> bool:
-        """Sends a plain array, if it is one, and tells whether it was."""
+        """Sends `x` and returns True, if it is a plain array."""
     def receive_plain(self, x: object, source: object | None, tag: object) -> int | None:
-        """Receives into a plain array, if it is one: then from which rank."""
+        """Receives into `x` and returns the sender, if it is a plain array; else None."""
     def send(
         self,
         to: int,
@@ -458,7 +459,7 @@ class Group:
         hold: object = None,
         background: bool = True,
     ) -> Work:
-        """Starts sending bytes to a rank; not in the background: the caller is about to wait."""
+        """Starts sending bytes to a rank. Without `background`, the caller waits immediately."""
     def receive(
         self,
         source: int | None,
@@ -471,7 +472,7 @@ class Group:
     ) -> Work:
         """Starts receiving bytes from a rank, or from any.
 
-        Not in the background: the caller is about to wait.
+        Without `background`, the caller waits immediately.
         """
     def split(
         self,
@@ -484,25 +485,25 @@ class Group:
     ) -> Group | None:
         """A group of some ranks, in this order; None on other ranks.
 
-        `global_ranks`: their numbers in the world, for messages. `waits`: until the members next to
-        this one have made it.
+        `global_ranks` are their numbers in the world, for messages. With `waits`, returns when the
+        members next to this one have made it.
         """
     def shrink(self, name: str, timeout: float | None = None) -> Group:
-        """A group of the ranks that are left. Every one of them calls it."""
+        """A group of the surviving ranks. Every one of them calls it."""
     def ranks_of(self, other: Group) -> list[int]:
         """The numbers that the ranks of another group have in this one."""
     def explain(self, collective: str, nbytes: int, dtype: str, symmetric: bool) -> Explanation:
-        """What a call would run by, and why: `nbytes` of the whole message, root 0."""
+        """The algorithm of a call and the reasons: `nbytes` of the whole message, root 0."""
     def choices(self, collective: str) -> list[tuple[int | None, str, str]]:
-        """What calls of a collective run by, by size: (up to bytes, algorithm, who chose)."""
+        """The algorithms of a collective by size: (up to bytes, algorithm, origin of the choice)."""
     def pairs(self) -> dict[str, int]:
-        """How many pairs of ranks are joined by each transport."""
+        """How many pairs of ranks each transport connects."""
     def on_failure(self, callback: Callable[[BaseException], object]) -> None:
         """Calls `callback` with the exception when the group breaks, on any thread."""
     def counters(self) -> Counters:
-        """What the group counts from now on."""
+        """Counters of the group from now on."""
     def traffic(self) -> list[tuple[int, str, str, int, int, int]]:
-        """What has passed over the links to other ranks, for all groups, where the network counts.
+        """Traffic of the links to other ranks, of all groups, if the network counts it.
 
         Rows of (endpoint, host, transport, bytes sent, bytes received, packets sent again).
         """
@@ -513,9 +514,9 @@ class Group:
     def symmetric(self, nbytes: int, signals: int = 0, name: str = "") -> Symmetric:
         """Memory that the ranks of this host reach directly, and all by one-sided operations."""
     def register(self, pointer: int, nbytes: int, hold: object) -> Registration:
-        """Lets adapters read memory where it lies, which `hold` keeps alive."""
+        """Lets adapters read memory in place; `hold` keeps it alive."""
     def register_device(self, pointer: int, nbytes: int, file: int, offset: int, hold: object) -> Registration:
-        """Lets adapters read memory of a device where it lies, by a file that is open meanwhile."""
+        """Lets adapters read memory of a device in place, by a file that is open meanwhile."""
     def send_from_device(
         self,
         to: int,
@@ -526,18 +527,18 @@ class Group:
         hold: object = None,
         background: bool = True,
     ) -> Work | None:
-        """As `send`, from registered memory of a device; None, and nothing done, if no link can."""
+        """Like `send`, from registered memory of a device; None, without effect, if no link can."""
     def reads_device(self, to: int, pointer: int, nbytes: int) -> bool:
         """Whether `send_from_device` would send now."""
     def trace_stages(self, tracing: bool) -> None:
-        """Begins or ends to record what is done with tiles."""
+        """Starts or stops recording the stages of tiles."""
     def take_stages(self) -> list[tuple[str, int, int, int, int, int]]:
-        """What was recorded.
+        """Returns and clears the recorded stages.
 
         Rows of (stage, operation, tile, bytes, begin and end in ns of the monotonic clock).
         """
     def registration_refusal(self) -> str | None:
-        """Why memory that was to be registered while it is sent was copied, if some was."""
+        """Why memory was copied instead of registered while it is sent, if some was."""
     @property
     def staged_bytes(self) -> int:
         """How many bytes were copied into the pool before they were sent."""
@@ -550,11 +551,11 @@ class Group:
     def abort(self, reason: str) -> None:
         """Ends every pending operation on all ranks."""
     def fail(self, reason: str) -> None:
-        """Breaks the group on all ranks. Operations that all of them have issued go on."""
+        """Breaks the group on all ranks. Operations that all of them have issued continue."""
     def finish(self) -> bool:
-        """Waits until everything that was issued has ended, except for unmatched receives.
+        """Waits until all issued operations have ended, except unmatched receives.
 
-        Whether the group is good.
+        Returns whether the group is intact.
         """
     def count_step(self) -> None:
         """Counts a step of training, for those who watch the job with `weft top`."""
@@ -563,12 +564,12 @@ class Group:
 
 @final
 class Registration:
-    """Memory that links read where it lies."""
+    """Memory that links read in place."""
 
     def deregister(self) -> None:
-        """Ends it, if it has not ended yet."""
+        """Ends the registration, if it has not ended yet."""
     def transports(self) -> list[str]:
-        """The transports whose links read the memory where it lies, and would not without."""
+        """The transports whose links read the memory in place only because of this."""
 
 @final
 class Work:
@@ -577,14 +578,14 @@ class Work:
     def wait(self, timeout: float | None = None) -> bool:
         """Waits.
 
-        False if the operation is still under way after `timeout` seconds. Raises if it failed.
+        Returns False if the operation is still under way after `timeout` seconds. Raises its error.
         """
     def is_done(self) -> bool:
-        """Whether it has ended, well or badly."""
+        """Whether it has ended or failed."""
     def value(self) -> int:
-        """What the cell of an atomic operation that has ended held before."""
+        """The previous value of the cell of an atomic operation that has ended."""
     def source(self) -> int:
-        """Whom a receive has received from."""
+        """The sender of a receive that has ended."""
 
 @final
 class Symmetric:
@@ -595,10 +596,10 @@ class Symmetric:
         """Its length."""
     @property
     def name(self) -> str:
-        """What errors call it."""
+        """Its name in errors."""
     @property
     def signals(self) -> tuple[int, int]:
-        """How many signals it has, and where they begin in each part, in bytes."""
+        """How many signals it has, and their offset in each part in bytes."""
     def put(
         self,
         peer: int,
@@ -612,7 +613,7 @@ class Symmetric:
     ) -> Work:
         """Starts writing bytes to a rank's part, and then changing a signal: (number, op, value).
 
-        Not in the background: the caller is about to wait.
+        Without `background`, the caller waits immediately.
         """
     def put_from_device(
         self,
@@ -625,7 +626,7 @@ class Symmetric:
         timeout: float | None = None,
         background: bool = False,
     ) -> Work | None:
-        """As `put`, from registered memory of a device; None, and nothing done, if no link can."""
+        """Like `put`, from registered memory of a device; None, without effect, if no link can."""
     def get(
         self,
         peer: int,
@@ -640,29 +641,29 @@ class Symmetric:
     def fetch_add(
         self, peer: int, offset: int, value: int, timeout: float | None = None, background: bool = False
     ) -> Work:
-        """Starts adding to a cell, by its offset in bytes; the handle has its value before."""
+        """Starts adding to a cell, by its offset in bytes; the handle has its previous value."""
     def compare_swap(
         self, peer: int, offset: int, expected: int, new: int, timeout: float | None = None, background: bool = False
     ) -> Work:
-        """As `fetch_add`, but stores `new` if the cell holds what is expected."""
+        """Like `fetch_add`, but stores `new` if the cell holds `expected`."""
     def signal(
         self, peer: int, signal: tuple[int, str, int], timeout: float | None = None, background: bool = False
     ) -> Work:
-        """Starts changing a signal of a rank's."""
+        """Starts changing a signal of a rank."""
     def wait_signal(
         self, signal: int, compare: str, value: int, timeout: float | None = None, background: bool = False
     ) -> Work:
-        """Starts waiting until a signal of this rank's compares with a value as it shall."""
+        """Starts waiting until a signal of this rank compares with `value` as `compare` says."""
     def signal_value(self, signal: int) -> int:
-        """What a signal of this rank's is now."""
+        """The value of a signal of this rank."""
     def fence(self) -> None:
-        """Orders what this rank has written to each rank before what it writes there afterwards."""
+        """Orders this rank's earlier writes to each rank before its later ones."""
     def quiet(self, timeout: float | None = None, background: bool = False) -> Work:
-        """Starts waiting until everything that this rank has written is there."""
+        """Starts waiting until all that this rank has written has arrived."""
     def at(self, peer: int) -> SymmetricPart | None:
-        """A rank's part, where it is mapped here: data and signals."""
+        """A rank's part, data and signals, if it is mapped here."""
     def free(self) -> None:
-        """Lets go of it, while arrays in it stay readable here."""
+        """Frees this rank's part; arrays in it stay readable here."""
     @property
     def __array_interface__(self) -> dict[str, Any]: ...
 
@@ -675,7 +676,7 @@ class SymmetricPart:
 
 @final
 class DlpackTensor:
-    """What a DLPack capsule says; keeps the memory alive."""
+    """The contents of a DLPack capsule, whose memory it keeps alive."""
 
     def __new__(cls, capsule: object) -> DlpackTensor: ...
     @property
@@ -692,7 +693,7 @@ class DlpackTensor:
         """In elements."""
     @property
     def read_only(self) -> bool:
-        """Whether the memory must not be written, or the producer does not say that it may be."""
+        """Whether the memory must not be written, or the producer does not allow it."""
     @property
     def device_type(self) -> int:
         """DLPack's number for the device; 1 is the CPU."""

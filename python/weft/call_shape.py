@@ -11,30 +11,30 @@ __all__ = ["CallShape", "plain_hosts"]
 
 @dataclasses.dataclass(frozen=True)
 class CallShape:
-    """For which call of which group a schedule is wanted."""
+    """The group and the call that a schedule is for."""
 
     collective: str
     ranks: int
     root: int | None = None
-    """The root of a rooted collective; rank 0, if left out."""
+    """The root of a rooted collective; rank 0 by default."""
     hosts: int | Sequence[int] | None = None
-    """So many hosts, or the number of ranks on each; without it all ranks are on one."""
+    """The number of hosts, or the number of ranks on each; by default all ranks are on one host."""
     memory: str = "ordinary"
     """`ordinary` or `symmetric`."""
     sizes: str = "equal"
     """`equal`, or `per-rank` where blocks have a size per rank."""
     domains: int | Sequence[int] | None = None
-    """Into how many parts every host is divided, or the number of ranks in each; without it hosts
-    are not divided.
+    """The number of domains of every host, or the number of ranks in each; by default hosts are not
+    divided.
     """
     wire: str | None = None
-    """The format in which elements travel between hosts; as they are, if left out."""
+    """The format in which elements are sent between hosts; by default their own."""
 
     def question(self) -> dict[str, Any]:
-        """As the core reads it."""
+        """The input of the native layer."""
         return {**dataclasses.asdict(self), "hosts": plain_hosts(self.hosts), "domains": plain_hosts(self.domains)}
 
 
 def plain_hosts(hosts: int | Sequence[int] | None) -> int | list[int] | None:
-    """Hosts as JSON knows them."""
+    """Hosts in the form for JSON."""
     return hosts if hosts is None or isinstance(hosts, int) else list(hosts)

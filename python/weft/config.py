@@ -58,7 +58,7 @@ _PREFIX = "WEFT_"
 
 @dataclasses.dataclass(frozen=True)
 class Setting:
-    """One setting: where it is read, what it means, and what is taken when nobody sets it."""
+    """One setting: its source, meaning and default."""
 
     default: Any
     allowed: str
@@ -69,9 +69,9 @@ class Setting:
     hidden: bool = False
     """Whether its values are never shown."""
     compared: str = ""
-    """Where ranks with different values are refused, if they are: in the `meeting`, as text; in the
-    `native` layer, by what follows from the value; by the job's `identity`; or in the `handshake`
-    with the store.
+    """The place where ranks with different values are rejected, if they are: in the `meeting`, as
+    text; in the `native` layer, by what follows from the value; by the job's `identity`; or in the
+    `handshake` with the store.
     """
     name: str = ""
     """Of the option that it describes."""
@@ -82,7 +82,7 @@ class Setting:
         return _PREFIX + self.name.upper()
 
     def read(self, text: str) -> Any:
-        """The value of the environment variable's text."""
+        """Parses the text of the environment variable."""
         try:
             value = self.parse(text.strip())
         except (ValueError, OverflowError):
@@ -92,7 +92,7 @@ class Setting:
         return value
 
     def accept(self, value: Any) -> Any:
-        """The value of the argument; text is read as it would be from the environment."""
+        """Checks the value of the argument; text is parsed as in the environment."""
         if isinstance(value, str) and self.parse is not str:
             return self.read(value)
         try:
@@ -116,7 +116,7 @@ class EndpointOptions(TypedDict, total=False):
             default="auto",
             allowed="one of " + ", ".join(TRANSPORTS),
             doc="How ranks are connected. `auto`: shared memory between ranks that can really share it; between "
-            "the others RDMA where every rank has a device that it can use (docs/how-to/rdma.md), and else "
+            "the others RDMA if every rank has a device that it can use (docs/how-to/rdma.md), otherwise "
             "TCP. `shm`, `rdma`, `tcp`: nothing else. `loopback`: between threads of one "
             "process, for tests. The same on every rank.",
             compared="meeting",
@@ -146,8 +146,8 @@ class EndpointOptions(TypedDict, total=False):
             allowed="auto, host, or the name of a TCP congestion control that this host has, such as cubic or bbr",
             doc="The congestion control of the TCP connections over which this process's data travel: "
             "`cubic`, `bbr`, or another that `weft doctor` lists; `host` for what the host has. `auto` is "
-            "`reno` where a round trip takes less than 1 ms and the host has BBR or CUBIC, which take the "
-            "pauses between bursts for the line's rate; otherwise what the host has. It decides how "
+            "`reno` if a round trip takes less than 1 ms and the host has BBR or CUBIC, which take the "
+            "pauses between bursts for the line's rate; otherwise the host's default. It decides how "
             "fast this process sends, so set it on every rank.",
             parse=str,
             check=lambda value: isinstance(value, str) and value != "",
@@ -158,8 +158,8 @@ class EndpointOptions(TypedDict, total=False):
         Setting(
             default=None,
             allowed="a whole number from 1 to 16",
-            doc="TCP connections to every other rank. Large messages take whichever has the least queued; "
-            "small ones the first. Of two ranks the one that connects decides.",
+            doc="TCP connections to every other rank. Large messages use the one with the least queued; "
+            "small ones use the first. Of two ranks the one that connects decides.",
             parse=int,
             check=lambda value: value is None or parsing.is_number(value, 1, 16),
             default_text="one; with several interfaces one over each; four over each where a round trip takes "
@@ -197,7 +197,7 @@ class EndpointOptions(TypedDict, total=False):
             default=None,
             allowed="a whole number from 0 to 255",
             doc="The traffic class of packets over RDMA: the byte in their header whose upper six bits are the DSCP. "
-            "Its upper three bits are the service level. Networks that run RoCE without loss tell which one is theirs.",
+            "Its upper three bits are the service level. The operator of a RoCE network without loss knows its value.",
             parse=int,
             check=lambda value: value is None or parsing.is_number(value, 0, 255),
             default_text="0",
@@ -209,9 +209,9 @@ class EndpointOptions(TypedDict, total=False):
             default="pool",
             allowed="one of " + ", ".join(REGISTRATIONS),
             doc="What RDMA does with arrays that are neither symmetric nor registered by `Group.register`. `pool`: "
-            "what is sent of them is copied into the pool, which adapters know. `pipelined`: collectives of large "
-            "ones register them part by part, while other parts are sent, reduced and received. It concerns this "
-            "process alone, and means nothing over shared memory and TCP. See docs/how-to/rdma.md.",
+            "they are copied into the pool, which adapters know, before they are sent. `pipelined`: collectives of "
+            "large ones register them part by part, while other parts are sent, reduced and received. It applies to "
+            "this process alone, and has no effect over shared memory and TCP. See docs/how-to/rdma.md.",
             parse=str,
             check=lambda value: value in REGISTRATIONS,
         ),
@@ -221,13 +221,13 @@ class EndpointOptions(TypedDict, total=False):
         Setting(
             default=False,
             allowed="1, 0, " + " or ".join(CIPHERS),
-            doc="Whether everything between ranks that share no memory is encrypted and authenticated: whoever reads "
-            "the network learns nothing, whoever changes, drops or repeats bytes of a connection ends it. `1`: each "
-            "link has the faster cipher of those that both machines have instructions for, `aes-gcm` (AES-256-GCM) "
-            "or `chacha20-poly1305`; a name: all links have that one. The keys are those that the ranks exchange "
-            "when they meet, so it protects from nobody who can write to the store: use `WEFT_SECRET` "
-            "or certificates (`WEFT_TLS_CERT`), or a store that strangers do not reach. Shared memory is not affected; "
-            "RDMA, whose adapters encrypt nothing, is not used. "
+            doc="Whether all data between ranks that share no memory are encrypted and authenticated: an attacker who "
+            "reads the network learns nothing, and one who changes, drops or repeats bytes of a connection ends it. "
+            "`1`: each link has the faster cipher of those that both machines have instructions for, `aes-gcm` "
+            "(AES-256-GCM) or `chacha20-poly1305`; a name: all links have that one. The keys are those that the ranks "
+            "exchange when they meet, so it does not protect from an attacker who can write to the store: use "
+            "`WEFT_SECRET` or certificates (`WEFT_TLS_CERT`), or a store that strangers do not reach. Shared memory is "
+            "not affected; RDMA, whose adapters encrypt nothing, is not used. "
             "The same on every rank.",
             compared="native",
             parse=lambda text: parsing.parse_encryption(text, CIPHERS),
@@ -241,9 +241,9 @@ class EndpointOptions(TypedDict, total=False):
             default=False,
             allowed="1 or 0",
             doc="Whether ranks of one machine must share memory. `1`: where two of them cannot (a limit of memory or "
-            "descriptors, containers or network namespaces of their own), the meeting fails on every rank and says "
-            "why, if any rank demands it. `0`: they use TCP, which is slower; rank 0 warns (`RuntimeWarning`) unless "
-            "they are kept apart on purpose, and `Group.describe` tells.",
+            "descriptors, separate containers or network namespaces), the meeting fails on every rank with the "
+            "reason, if any rank demands it. `0`: they use TCP, which is slower; rank 0 warns (`RuntimeWarning`) "
+            "unless they are kept apart on purpose, and `Group.describe` shows it.",
             parse=parsing.parse_flag,
             check=lambda value: isinstance(value, bool),
             default_text="0",
@@ -266,8 +266,8 @@ class EndpointOptions(TypedDict, total=False):
         Setting(
             default=10.0,
             allowed="a number of seconds from 1 to 86400",
-            doc="Seconds after which a host that does not answer any more is given up (`weft.PeerLost`). "
-            "The death of a process is noticed at once, whatever this says.",
+            doc="Seconds after which a host that does not answer is given up (`weft.PeerLost`). "
+            "The death of a process is noticed immediately, regardless of this value.",
             parse=float,
             check=lambda value: parsing.is_number(value, 1.0, 86400.0),
         ),
@@ -277,9 +277,9 @@ class EndpointOptions(TypedDict, total=False):
         Setting(
             default="auto",
             allowed="a directory, auto or none",
-            doc="Where each process writes its flight record, the last 1,024 operations, when a group "
-            "fails: below a directory `weft-flight-...` there, which only this user can read, every job "
-            "makes one, which the error names and `weft trace` reads. `auto`: the system's directory "
+            doc="The directory in which each process writes its flight record, the last 1,024 operations, when a group "
+            "fails: every job makes a directory `weft-flight-...` in it, which only this user can read. The error "
+            "names it, and `weft trace` reads it. `auto`: the system's directory "
             "for temporary files. `none`: nothing is written. See docs/how-to/tracing.md.",
             parse=str,
             check=lambda value: bool(os.fspath(value)),
@@ -301,9 +301,9 @@ class EndpointOptions(TypedDict, total=False):
 
 
 class GroupOptions(TypedDict, total=False):
-    """Options of a group.
+    """Options of a group: of `weft.init` and `Group.new_group`.
 
-    Of `weft.init` and `Group.new_group`; there the default is as in the other group.
+    The defaults of `Group.new_group` are the options of the group that it is called on.
     """
 
     timeout: Annotated[
@@ -379,8 +379,8 @@ class GroupOptions(TypedDict, total=False):
         Setting(
             default="auto",
             allowed="auto, none, or the path of a profile",
-            doc="What algorithms are chosen by. `auto`: the profile that `weft tune` has stored for ranks "
-            "placed like these on such hardware, if there is one. `none`: what is built in. A path: "
+            doc="The source of the choice of algorithms. `auto`: the profile that `weft tune` has stored for ranks "
+            "placed like these on such hardware, if there is one. `none`: the built-in choice. A path: "
             "that profile, which must be for ranks placed like these. What rank 0 reads holds for all "
             "ranks.",
             parse=str,
@@ -466,13 +466,13 @@ class Options(EndpointOptions, GroupOptions, total=False):
         Setting(
             default=None,
             allowed="a text of 1 to 256 characters",
-            doc="What this job is called, so that ranks of different jobs that meet at one address by mistake refuse "
-            "each other. Any text that no other job has. It is compared between ranks that have it, and keeps nobody "
-            "out who wants to come in: that is what `WEFT_SECRET` is for. The same on every rank.",
+            doc="The name of this job, so that ranks of different jobs that meet at one address by mistake reject "
+            "each other. Any text that no other job has. It is compared between ranks that have it, and does not keep "
+            "out an attacker: use `WEFT_SECRET` for that. The same on every rank.",
             compared="identity",
             parse=str,
             check=lambda value: value is None or (isinstance(value, str) and 1 <= len(value) <= 256),
-            default_text="what the launcher calls the job: the run id of torchrun unless that is `none`, the job of "
+            default_text="the launcher's name of the job: the run id of torchrun unless that is `none`, the job of "
             "Slurm, Open MPI or PMI",
         ),
     ]
@@ -481,10 +481,10 @@ class Options(EndpointOptions, GroupOptions, total=False):
         Setting(
             default=None,
             allowed="a text of 16 to 4096 bytes that nobody can guess",
-            doc="The job's secret: a random text, for each job a new one, that all its ranks have and nobody else. "
-            "Whoever has it can join the job. With it, the ranks' meeting over `MASTER_ADDR` is authenticated and "
-            "encrypted; without it (and `WEFT_SECRET_FILE`) the ranks meet at loopback addresses only: see "
-            "`WEFT_INSECURE`. To make one: `export WEFT_SECRET=$(openssl rand -hex 32)`, which the launcher hands on "
+            doc="The job's secret: a random text, a new one for each job, that only its ranks have. "
+            "Any process that has it can join the job. With it, the ranks' meeting over `MASTER_ADDR` is authenticated "
+            "and encrypted; without it (and `WEFT_SECRET_FILE`) the ranks meet at loopback addresses only: see "
+            "`WEFT_INSECURE`. To make one: `export WEFT_SECRET=$(openssl rand -hex 32)`, which the launcher passes on "
             "to the ranks. It is in no message, log or error. Without meaning where torch's store is used. Not with "
             "`WEFT_TLS_CERT`. The same on every rank.",
             compared="handshake",
@@ -499,7 +499,7 @@ class Options(EndpointOptions, GroupOptions, total=False):
         Setting(
             default=None,
             allowed="the path of a file that only its owner can read",
-            doc="A file that holds the job's secret, where `WEFT_SECRET` is not set. One that others than its owner "
+            doc="A file with the job's secret, if `WEFT_SECRET` is not set. A file that others than its owner "
             "can read is refused.",
             parse=str,
             check=lambda value: bool(os.fspath(value)),
@@ -511,7 +511,7 @@ class Options(EndpointOptions, GroupOptions, total=False):
         Setting(
             default=None,
             allowed="the path of a file",
-            doc="In place of a secret, for jobs whose ranks have certificates of a CA: the PEM file of this process's "
+            doc="Replaces a secret in jobs whose ranks have certificates of a CA: the PEM file of this process's "
             "certificate, followed by those between it and the CA's. With it, `WEFT_TLS_KEY` and `WEFT_TLS_CA`, the "
             "ranks' meeting over `MASTER_ADDR` uses TLS 1.3, and both ends of each connection prove certificates. Rank "
             "0's must be for the name or address in `MASTER_ADDR` (subjectAltName). The files are read when the ranks "
@@ -527,7 +527,7 @@ class Options(EndpointOptions, GroupOptions, total=False):
         Setting(
             default=None,
             allowed="the path of a file that only its owner can read",
-            doc="The PEM file of the private key of `WEFT_TLS_CERT`, without a passphrase. One that others than its "
+            doc="The PEM file of the private key of `WEFT_TLS_CERT`, without a passphrase. A file that others than its "
             "owner can read is refused.",
             parse=str,
             check=lambda value: bool(os.fspath(value)),
@@ -539,8 +539,8 @@ class Options(EndpointOptions, GroupOptions, total=False):
         Setting(
             default=None,
             allowed="the path of a file",
-            doc="The PEM file of the CAs that sign the certificates of the job's ranks. Whoever has a certificate of "
-            "one of them can join the job: use a CA of the job's own, or of those who may join it.",
+            doc="The PEM file of the CAs that sign the certificates of the job's ranks. Any process with a certificate "
+            "of one of them can join the job: use a CA only for the job, or for those who may join it.",
             parse=str,
             check=lambda value: bool(os.fspath(value)),
             default_text="none",
@@ -551,8 +551,8 @@ class Options(EndpointOptions, GroupOptions, total=False):
         Setting(
             default=False,
             allowed="1 or 0",
-            doc="Whether ranks without a secret or certificates may meet over a network. Whoever can reach "
-            "`MASTER_ADDR` can then join the job, read and change it: only for networks that nobody else can reach.",
+            doc="Whether ranks without a secret or certificates may meet over a network. Any process that reaches "
+            "`MASTER_ADDR` can then join the job, read and change it: only for networks that no stranger reaches.",
             parse=parsing.parse_flag,
             check=lambda value: isinstance(value, bool),
             default_text="0",
@@ -563,9 +563,9 @@ class Options(EndpointOptions, GroupOptions, total=False):
         Setting(
             default=None,
             allowed="one of " + ", ".join(LOG_LEVELS),
-            doc="From which level on weft's log is written to stderr, with time and rank. `info`: what was "
-            "chosen for each group and why, in one line. `error`: failures only. Without it, the "
-            "logger `weft` is set up by the program, as any other of Python's `logging`.",
+            doc="The level from which weft's log is written to stderr, with time and rank. `info`: the "
+            "choices for each group and the reasons, in one line. `error`: failures only. Without it, the "
+            "logger `weft` is set up by the program, like any other logger of Python's `logging`.",
             parse=str.lower,
             check=lambda value: value in LOG_LEVELS,
             default_text="none: nothing is written",
@@ -615,7 +615,7 @@ def load(arguments: Mapping[str, Any] | None = None, variables: Mapping[str, str
 
 
 def load_what_is_good(arguments: Mapping[str, Any]) -> Settings:
-    """The settings, with the default in place of what is not allowed.
+    """The settings, with the default in place of a value that is not allowed.
 
     For a rank that has failed and has something left to do.
     """
@@ -631,7 +631,7 @@ def load_what_is_good(arguments: Mapping[str, Any]) -> Settings:
 
 
 def accept(options: type, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments that are not None, checked and read.
+    """Checks and parses the arguments that are not None.
 
     `options` is the `TypedDict` that declares them.
     """
@@ -649,15 +649,15 @@ def place(
     *,
     meets: bool = True,
 ) -> launchers.JobPosition:
-    """This process's place in the job.
+    """This process's place in the job: the arguments, else the launcher's variables.
 
-    The arguments, else what the launcher has set. See `launchers.place`.
+    See `launchers.place`.
     """
     return launchers.place(os.environ, rank, world_size, address, meets=meets)
 
 
 def job_identity(settings: Settings, world_size: int) -> list[tuple[str, str]]:
-    """What this process's job is called, by the user or else by launchers.
+    """The name of this process's job, set by the user or else by launchers.
 
     See `launchers.job_identity`.
     """
@@ -675,12 +675,12 @@ def set_launch_variables() -> None:
 
 
 def rendezvous_host() -> str:
-    """Where the ranks of the job meet, as launchers of torch have set it; this host if none has."""
+    """The host where the ranks meet, as launchers of torch have set it; this host by default."""
     return os.environ.get("MASTER_ADDR", "127.0.0.1")
 
 
 def profiles_directory() -> Path:
-    """Where `weft tune` stores profiles.
+    """The directory in which `weft tune` stores profiles.
 
     Raises:
         ConfigError: This process's user has no home directory.
@@ -702,7 +702,7 @@ def _users_directory(variable: str, below_home: str) -> Path:
 
 
 def flight_directory(settings: Settings) -> Path | None:
-    """Where flight records are written; None where they are not."""
+    """The directory for flight records; None if none are written."""
     try:
         match settings.flight_dir:
             case "none":
@@ -721,7 +721,7 @@ def flight_directory(settings: Settings) -> Path | None:
 
 
 def job_secret(settings: Settings) -> bytes | None:
-    """The job's secret; None where it has none.
+    """The job's secret; None if it has none.
 
     Raises:
         ConfigError: Its file cannot be read, others can read it, or it holds no secret.
@@ -746,7 +746,7 @@ def job_secret(settings: Settings) -> bytes | None:
 
 
 def tls_files(settings: Settings) -> tuple[str, str, str] | None:
-    """The files of certificate, key and CA; None where the job has no certificates.
+    """The files of certificate, key and CA; None if the job has no certificates.
 
     Raises:
         ConfigError: Some of them are set and others are not, or a secret is set as well.
@@ -766,7 +766,7 @@ def tls_files(settings: Settings) -> tuple[str, str, str] | None:
         if getattr(settings, name) is not None:
             raise ConfigError(
                 f"{name} and tls_cert are both set: a job's ranks prove themselves by a secret or by certificates. "
-                "Set one of WEFT_SECRET (or WEFT_SECRET_FILE) and WEFT_TLS_CERT, WEFT_TLS_KEY, WEFT_TLS_CA"
+                "Set WEFT_SECRET (or WEFT_SECRET_FILE), or WEFT_TLS_CERT, WEFT_TLS_KEY and WEFT_TLS_CA, but not both"
             )
     cert, key, ca = (os.fspath(file) for file in files.values())
     return cert, key, ca
@@ -780,12 +780,12 @@ def with_secret(variables: Mapping[str, str]) -> dict[str, str]:
 
 
 def peers_directory() -> Path:
-    """Where `weft bench --install-peers` installs."""
+    """The directory in which `weft bench --install-peers` installs."""
     return _users_directory("XDG_CACHE_HOME", ".cache") / "weft" / "peers"
 
 
 def environment() -> dict[str, str]:
-    """A copy of the environment, for those who start processes."""
+    """A copy of the environment, for programs that start processes."""
     return dict(os.environ)
 
 

@@ -1,4 +1,4 @@
-"""Exception types of weft. docs/reference/errors.md says of each what to do."""
+"""Exception types of weft. docs/reference/errors.md says what to do about each."""
 
 from __future__ import annotations
 
@@ -20,10 +20,9 @@ __all__ = [
 
 
 class Error(RuntimeError):
-    """The base of everything that weft raises on purpose.
+    """The base of all errors that weft raises on purpose.
 
-    A RuntimeError, because that is what torch's own backends raise, and what programs for them
-    catch.
+    A RuntimeError, because torch's own backends raise that, and programs for them catch it.
     """
 
 
@@ -31,7 +30,7 @@ class PeerLost(Error):
     """A rank's process ended, its host vanished, or the connection to it broke.
 
     Attributes:
-        rank: The rank that was lost, in the numbering of the group that tells.
+        rank: The lost rank, in the numbering of the group that raises the error.
         host: The name of its host.
     """
 
@@ -49,14 +48,14 @@ class Timeout(Error, TimeoutError):
 
 
 class StillRunning(Timeout):
-    """`Work.wait(timeout)` came back before the operation had ended.
+    """`Work.wait(timeout)` ended before the operation.
 
-    The operation goes on; nothing is broken.
+    The operation continues; nothing is broken.
     """
 
 
 class Desync(Error):
-    """Two ranks called different operations at the same point of the program."""
+    """Ranks made different calls at the same point of the program."""
 
 
 class Aborted(Error):
@@ -72,7 +71,7 @@ class AuthError(Error):
 
 
 class DeviceError(Error):
-    """A call of the CUDA driver failed: this rank's device cannot be used as it should.
+    """A call of the CUDA driver failed, so this rank's device cannot be used as intended.
 
     Attributes:
         code: The driver's `CUresult`.
@@ -86,7 +85,7 @@ class DeviceError(Error):
 
 
 class UnsupportedError(Error):
-    """This machine, transport, type or combination cannot do what was asked."""
+    """The call is not possible on this machine, transport, type or combination."""
 
 
 class ArgumentError(Error, ValueError):
@@ -94,11 +93,11 @@ class ArgumentError(Error, ValueError):
 
 
 class ScheduleError(ArgumentError):
-    """A schedule is not right, or its text cannot be read.
+    """A schedule is invalid, or its text cannot be read.
 
     Attributes:
-        rank: Whose program or memory is wrong, where one rank's is.
-        tile: The tile in which it shows, where it is not seen in the program.
+        rank: The rank whose program or memory is invalid, if it is that of one rank.
+        tile: The tile in which the fault shows, if it is not visible in the program.
         step: The step of that rank's program, from 0.
         chunk: The chunk.
         line: The line of a text that cannot be read, from 1.

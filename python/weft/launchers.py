@@ -1,4 +1,4 @@
-"""Pure functions for a process's place in its job, from variables that `weft.config` passes in."""
+"""A process's place in its job, by pure functions of the variables that `weft.config` passes."""
 
 from __future__ import annotations
 
@@ -29,25 +29,25 @@ _DERIVED_PORTS = range(16384, 32768)  # below the range from which Linux takes p
 
 @dataclasses.dataclass(frozen=True)
 class JobVariable:
-    """A variable that tells a launcher's jobs apart."""
+    """A variable whose value differs between a launcher's jobs."""
 
     name: str
     instead: tuple[str, ...] = ()
-    """Variables that are taken in its place where they are set."""
+    """Variables that replace it if they are set."""
     default: str = ""
     """The value that names no job."""
     is_allocation: bool = False
-    """Whether it names a job also where the launcher has started something else than the ranks."""
+    """Whether it also names a job if the launcher has started something else than the ranks."""
 
     def read(self, variables: Mapping[str, str]) -> str | None:
-        """Its value; None where it names no job."""
+        """Its value; None if it names no job."""
         value = next((variables[name] for name in (*self.instead, self.name) if variables.get(name)), None)
         return None if value == self.default else value
 
 
 _SLURM_JOB = JobVariable(
     "SLURM_JOB_ID",
-    # In a heterogeneous job, each component has a number of its own; the first one's is the job's.
+    # In a heterogeneous job, each component has its own number; the first one's is the job's.
     instead=("SLURM_HET_JOB_ID", "SLURM_JOB_ID_HET_GROUP_0"),
     is_allocation=True,
 )
@@ -55,7 +55,7 @@ _SLURM_JOB = JobVariable(
 
 @dataclasses.dataclass(frozen=True)
 class Launcher:
-    """The names of the variables by which one launcher tells processes their place."""
+    """The names of the variables by which a launcher passes processes their place."""
 
     name: str
     rank: str
@@ -63,7 +63,7 @@ class Launcher:
     local_rank: str
     local_size: str
     job: tuple[JobVariable, ...] = ()
-    """What tells its jobs apart; the later ones count within the earlier ones."""
+    """The variables that identify a job; a later one counts within the earlier ones."""
     hosts: tuple[str, ...] = ()
 
 
@@ -106,7 +106,7 @@ LAUNCHERS = (
 
 @dataclasses.dataclass(frozen=True)
 class JobPosition:
-    """Where a process stands in its job, and where the ranks meet."""
+    """A process's place in its job, and the address where the ranks meet."""
 
     rank: int
     world_size: int
@@ -126,7 +126,7 @@ def place(
     *,
     meets: bool = True,
 ) -> JobPosition:
-    """The place that the arguments or, where they are None, the launcher's variables say.
+    """The place that the arguments or, where they are None, the launcher's variables give.
 
     Without `meets`, it has no address: the ranks have a store already.
     """
@@ -163,15 +163,16 @@ def first_host(nodelist: str) -> str:
 
 
 def job_identity(variables: Mapping[str, str], world_size: int) -> list[tuple[str, str]]:
-    """What launchers call this process's job: names of variables and their values.
+    """The launchers' names of this process's job: variables and their values.
 
-    All ranks of a job have the same value where they have the same name. Processes are of one job
-    or not by the first name that both have: the most specific one comes first.
+    All ranks of a job have the same value of a variable that they both have. The first variable
+    that two processes both have decides whether they belong to one job: the most specific one comes
+    first.
     """
     found: list[tuple[str, str]] = []
     for launcher in LAUNCHERS:
-        # One that has started something else (a shell, an agent on each host) may have done so
-        # several times for a single job.
+        # A launcher that has started something else (a shell, an agent on each host) may have done
+        # so several times for one job.
         started_ranks = variables.get(launcher.world_size, str(world_size)) == str(world_size)
         asked = [variable for variable in launcher.job if started_ranks or variable.is_allocation]
         values = [(variable.name, value) for variable in asked if (value := variable.read(variables)) is not None]
@@ -181,10 +182,10 @@ def job_identity(variables: Mapping[str, str], world_size: int) -> list[tuple[st
 
 
 def torch_variables(variables: Mapping[str, str]) -> dict[str, str]:
-    """What torchrun would have set, from what another launcher has set.
+    """The variables of torchrun, derived from those of another launcher.
 
-    Empty where RANK is set already. A process that no launcher has started is a job of one rank, on
-    a port that the system chooses.
+    Empty if RANK is set already. A process without a launcher is a job of one rank, on a port that
+    the system chooses.
     """
     if "RANK" in variables:
         return {}
@@ -203,7 +204,7 @@ def torch_variables(variables: Mapping[str, str]) -> dict[str, str]:
 
 
 def _local_size(variables: Mapping[str, str], launcher: Launcher) -> int | None:
-    """How many of the job's ranks run on this host; None if the launcher does not tell."""
+    """How many of the job's ranks run on this host; None if the launcher does not set it."""
     text = variables.get(launcher.local_size)
     if text is None:
         return None
@@ -225,7 +226,7 @@ def _find(variables: Mapping[str, str]) -> Launcher | None:
 
 
 def _check_is_alone(variables: Mapping[str, str]) -> None:
-    """Raises where a launcher's variables are there in part: the process is hardly alone."""
+    """Raises if a launcher's variables are set in part: then the process is probably not alone."""
     if ("RANK" in variables) != ("WORLD_SIZE" in variables):
         there, missing = ("RANK", "WORLD_SIZE") if "RANK" in variables else ("WORLD_SIZE", "RANK")
         raise ConfigError(f"{there} is set but {missing} is not: a launcher sets both, or set them by hand")
@@ -233,8 +234,8 @@ def _check_is_alone(variables: Mapping[str, str]) -> None:
     if "SLURM_PROCID" in variables and tasks != "1":
         raise ConfigError(
             f"SLURM_PROCID and SLURM_NTASKS={tasks} are set but SLURM_STEP_NUM_TASKS is not: srun sets it for the "
-            "processes that it starts, the script of sbatch runs once. Start the ranks with srun, or pass rank= and "
-            "world_size= (for a process alone 0 and 1)"
+            "processes that it starts, and the script of sbatch runs once. Start the ranks with srun, or pass rank= "
+            "and world_size= (0 and 1 for a single process)"
         )
 
 
@@ -256,7 +257,7 @@ def _launcher_host(variables: Mapping[str, str], launcher: Launcher | None, worl
     if launcher and variables.get(launcher.local_size) == str(world_size):
         return "127.0.0.1"
     raise ConfigError(
-        f"{world_size} ranks but no place to meet: set MASTER_ADDR (a host name or address of rank 0's host) and "
+        f"{world_size} ranks but no address to meet at: set MASTER_ADDR (a host name or address of rank 0's host) and "
         "MASTER_PORT, or pass address= or store= to weft.init"
     )
 

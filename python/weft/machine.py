@@ -21,7 +21,7 @@ _UNLIMITED_BYTES = 1 << 60
 
 
 def affinity_cores() -> int:
-    """The cores that this process may run on; all of them where a sandbox does not say."""
+    """The cores that this process may run on; all cores if a sandbox refuses to report them."""
     try:
         return len(os.sched_getaffinity(0))
     except OSError:

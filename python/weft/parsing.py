@@ -37,18 +37,18 @@ _BYTE_UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
 
 SECONDS_MAX = 1_000_000_000
-"""Of a time to wait: 31 years."""
+"""The longest time to wait: 31 years."""
 POOL_BYTES_MAX = 1 << 46
-"""What fits into half of a process's addresses."""
+"""Half of a process's address space."""
 _UNIT_MAX = (1 << 32) - 1
 _BYTES_BOUND = 1 << 63
-"""Of what the native layer takes."""
+"""The range of the native layer."""
 SECRET_BYTES_MAX = 4096
 _SECRET_BYTES_MIN = 16
 
 
 class Secret:
-    """A secret, which is not shown when something that holds it is."""
+    """A secret that is not shown when an object that holds it is printed."""
 
     __slots__ = ("content",)
 
@@ -60,7 +60,7 @@ class Secret:
 
 
 def parse_secret(text: str) -> Secret:
-    """A text long enough to be a secret. The error does not show it."""
+    """Checks that a text is long enough to be a secret. The error does not show it."""
     content = text.encode()
     if not _SECRET_BYTES_MIN <= len(content) <= SECRET_BYTES_MAX:
         raise ValueError(f"{len(content)} bytes, expected {_SECRET_BYTES_MIN} to {SECRET_BYTES_MAX}")

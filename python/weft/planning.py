@@ -16,42 +16,41 @@ __all__ = ["Plan", "show_units", "topology_of"]
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """What a collective runs by in a group, at a size.
+    """The algorithm and tiling of a collective in a group, at a size.
 
     Equal hashes mean equal plans, on all ranks and in every run.
     """
 
     collective: str
     bytes: int
-    """Of the whole message, all blocks together."""
+    """The size of the whole message, all blocks together."""
     name: str
     """The algorithm, with its parts."""
     tile_bytes: int
     """The part of the largest chunk that one tile takes."""
     tiles: int
-    """So many tiles the message is cut into."""
+    """The number of tiles of the message."""
     tiles_in_flight: int
     """How many of them may be under way at once."""
     hash: str
     """16 hexadecimal digits."""
     why: tuple[str, ...]
-    """What was considered, and why it was chosen or not; the chosen one first."""
+    """The candidates and the reasons for and against them; the chosen one first."""
     topology: ProfileTopology
     """The group that it is for."""
     domains: tuple[tuple[int, ...], ...]
-    """Levels of domains inside hosts, innermost first: for every rank, the lowest rank of its
+    """The levels of domains inside hosts, innermost first: for every rank, the lowest rank of its
     domain.
     """
     _row: ProfileRow
     _schedule: str | None
-    """The text form, where the algorithm is a user schedule."""
+    """The text form, if the algorithm is a user schedule."""
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes the plan as a profile.
 
-        Groups of `weft.init(profile=path)` run this collective by it, at every size.
-
-        Their ranks must be placed like this group's. A user schedule is part of the file.
+        Groups of `weft.init(profile=path)` run this collective by it, at every size. Their ranks
+        must be placed like this group's. A user schedule is part of the file.
         """
         schedules = {} if self._schedule is None else {self.name: self._schedule}
         Profile(self.topology, {}, {self.collective: [self._row]}, schedules).save(Path(path))
@@ -64,7 +63,7 @@ class Plan:
 
 
 def show_units(unit_of_rank: Sequence[int]) -> str:
-    """Which ranks share a unit: `{0, 1} {2, 3}`."""
+    """The ranks of each unit: `{0, 1} {2, 3}`."""
     units: dict[int, list[str]] = {}
     for rank, unit in enumerate(unit_of_rank):
         units.setdefault(unit, []).append(str(rank))
@@ -72,7 +71,7 @@ def show_units(unit_of_rank: Sequence[int]) -> str:
 
 
 def topology_of(native: _weft.Group) -> ProfileTopology:
-    """How the ranks of a group are placed."""
+    """The placement of the ranks of a group."""
     ranks_per_host = [count for _, count in sorted(Counter(native.hosts()).items())]
     kinds = {native.transport(rank) for rank in range(native.size)} - {None}
     return ProfileTopology(

@@ -1,7 +1,7 @@
-"""Profiles: files of the selected algorithms by topology and message size.
+"""Profiles: files with the selected algorithms by topology and message size.
 
-A profile is keyed by the topology that it was measured on. Rank 0 reads it when a group is made,
-and every rank is given what rank 0 has read, so that all make the same choice.
+A profile's key is the topology that it was measured on. Rank 0 reads it when a group is made and
+sends it to every rank, so that all make the same choice.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _CPU_INFO = Path("/proc/cpuinfo")
 
 @dataclasses.dataclass(frozen=True)
 class ProfileTopology:
-    """What a profile depends on. Equal topologies share a profile."""
+    """The topology that a profile depends on. Equal topologies share a profile."""
 
     ranks: int
     ranks_per_host: list[int]
@@ -40,7 +40,7 @@ class ProfileTopology:
     hardware: str
     """Processor and number of cores of rank 0's host."""
     domains: list[list[int]] = dataclasses.field(default_factory=list)
-    """Levels of domains inside hosts, innermost first: for every rank, the lowest rank of its
+    """The levels of domains inside hosts, innermost first: for every rank, the lowest rank of its
     domain.
     """
 
@@ -51,7 +51,7 @@ class ProfileTopology:
 
     @property
     def file_name(self) -> str:
-        """How the file is called where profiles are looked for."""
+        """The name of the file in a directory of profiles."""
         return f"{self.ranks}-ranks-{len(self.ranks_per_host)}-hosts-{self.key}.json"
 
 
@@ -63,14 +63,14 @@ class ProfileRow:
     """The largest message of the range, in bytes of the whole message; None in the last row."""
     algorithm: str
     tile_bytes: int | None = None
-    """The most that one rank has in one tile; None: as the memory pool allows."""
+    """The most elements that one rank has in one tile; None: as the memory pool allows."""
     tiles_in_flight: int | None = None
     """None: as the group's lanes allow."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Profile:
-    """The choice for a topology, and the model that it comes from."""
+    """The algorithms for a topology, and the model that they come from."""
 
     topology: ProfileTopology
     machine: Mapping[str, Any]
@@ -80,7 +80,7 @@ class Profile:
     schedules: Mapping[str, str] = dataclasses.field(default_factory=dict)
     """The user schedules that rows name: all ranks' programs in text form, by name."""
     origin: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    """When and where it was measured, and how busy the machine was; empty in old files."""
+    """When and where it was measured, and the load of the machine; empty in old files."""
 
     @staticmethod
     def of(
@@ -89,13 +89,13 @@ class Profile:
         table: Mapping[str, Sequence[ProfileRow]],
         known: Mapping[str, str],
     ) -> Profile:
-        """A profile with those of the `known` schedules that the table names."""
+        """A profile with the `known` schedules that the table names."""
         named = {row.algorithm for rows in table.values() for row in rows}
         return Profile(topology, machine, table, {name: text for name, text in known.items() if name in named})
 
     @property
     def hash(self) -> str:
-        """Names the choice: equal hashes run equal algorithms."""
+        """Identifies the choice: equal hashes run equal algorithms."""
         table: Any = _table_json(self.table)
         return _digest([table, dict(self.schedules)] if self.schedules else table)[:_KEY_DIGITS]
 
@@ -108,7 +108,7 @@ class Profile:
         return f"{about}, on a busy machine" if self.origin.get("busy") else about
 
     def row(self, collective: str, size_bytes: int) -> ProfileRow | None:
-        """What runs for a message of this size; None where the profile says nothing."""
+        """The row for a message of this size; None if the profile has none."""
         for row in self.table.get(collective, ()):
             if row.up_to_bytes is None or size_bytes <= row.up_to_bytes:
                 return row
@@ -129,7 +129,7 @@ class Profile:
 
     @staticmethod
     def from_json(text: str, source: str = "profile") -> Profile:
-        """Reads such a text; `source` is named in errors."""
+        """Parses such a text; `source` is named in errors."""
         try:
             value = json.loads(text)
             if value["version"] != VERSION:
@@ -145,7 +145,7 @@ class Profile:
         profile._check(source)
         if value.get("hash") != profile.hash:
             raise ConfigError(
-                f"{source}: the hash is {value.get('hash')!r}, but that of the table {profile.hash!r}: it was changed"
+                f"{source}: the hash is {value.get('hash')!r}, but the table has {profile.hash!r}: the file was changed"
             )
         return profile
 
@@ -159,13 +159,13 @@ class Profile:
         return Profile.from_json(text, f"profile {path}")
 
     def save(self, path: Path) -> None:
-        """Writes the file. A reader meanwhile sees the old one or the new one, never half of it."""
+        """Writes the file. A concurrent reader sees the old or the new one, never half of it."""
         path.parent.mkdir(parents=True, exist_ok=True)
         files.write(path, self.to_json())
 
     def _check(self, source: str) -> None:
         if not all(isinstance(text, str) for text in self.schedules.values()):
-            raise ConfigError(f"{source}: schedules are not by name in text form")
+            raise ConfigError(f"{source}: schedules: expected texts by name")
         for collective, rows in self.table.items():
             bounds = [row.up_to_bytes for row in rows]
             inner = [bound for bound in bounds[:-1] if isinstance(bound, int)]
@@ -186,11 +186,10 @@ def hardware() -> str:
 
 
 def candidates(directory: Path, ranks: int, hardware: str) -> list[tuple[Path, Profile]]:
-    """The profiles in a directory for so many ranks on such hosts, or for some of them.
+    """The profiles in a directory for this number of ranks on these hosts, or for some of them.
 
-    How the ranks are placed still tells them apart.
-
-    Warns of what cannot be read: who has tuned does not want to run untuned without a word.
+    The placement of the ranks distinguishes them further. Warns of files that cannot be read: a
+    user who has tuned must not run untuned without notice.
     """
     found = []
     for path in _files(directory, "*-ranks-*.json"):
@@ -204,13 +203,13 @@ def candidates(directory: Path, ranks: int, hardware: str) -> list[tuple[Path, P
 
 
 def _ranks(path: Path) -> int:
-    """The number of ranks that a profile is for, by its file's name."""
+    """The number of ranks that a profile is for, by the name of its file."""
     number = path.name.partition("-")[0]
     return int(number) if number.isdecimal() else 0
 
 
 def _files(directory: Path, pattern: str) -> list[Path]:
-    """The files that match, in a directory that need not be there."""
+    """The files that match, in a directory that may not exist."""
     try:
         found = sorted(directory.iterdir())
     except (FileNotFoundError, NotADirectoryError):
@@ -222,7 +221,7 @@ def _files(directory: Path, pattern: str) -> list[Path]:
 
 
 def _warn_of_unused(why: str) -> None:
-    warnings.warn(f"{why}. No profile of it is used; WEFT_PROFILE=none looks for none", RuntimeWarning, stacklevel=2)
+    warnings.warn(f"{why}. No profile of it is used; WEFT_PROFILE=none reads none", RuntimeWarning, stacklevel=2)
 
 
 def stored(directory: Path) -> list[tuple[Path, Profile]]:

@@ -69,5 +69,5 @@ def show_time(time_s: float) -> str:
 
 
 def _digits(value: float) -> int:
-    """How many digits behind the first stand before the point."""
+    """How many digits the number has before the point, less one."""
     return len(str(int(value + 0.5))) - 1

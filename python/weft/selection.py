@@ -19,28 +19,26 @@ __all__ = ["NativeProfile", "native_options", "of_some_ranks", "schedules", "sui
 
 NativeRow = tuple[int | None, str, int | None, int | None]
 NativeProfile = tuple[str, list[int], bool, dict[str, list[NativeRow]], dict[str, str], list[list[int]]]
-"""Where it comes from, ranks per host, whether it must suit, rows by collective, schedules by name,
-domains.
-"""
+"""Source, ranks per host, whether it must match, rows by collective, schedules by name, domains."""
 
 
 def native_options(given: Mapping[str, Any], ranks: int) -> dict[str, Any]:
-    """Options of a group of so many ranks (`config.GroupOptions`) for the native layer."""
+    """Options of a group of this many ranks (`config.GroupOptions`) for the native layer."""
     options = dict(given)
     if "schedules" in options:
         options["schedules"] = schedules(options["schedules"])
     if "profile" in options:
         options["profiles"] = _profiles(options.pop("profile"), ranks)
-    if isinstance(options.get("domains"), str):  # "auto": what the operating system reports
+    if isinstance(options.get("domains"), str):  # "auto": as the operating system reports
         del options["domains"]
     return options
 
 
 def _profiles(setting: Profile | str | os.PathLike[str], ranks: int) -> list[NativeProfile]:
-    """The profiles that a setting means, for a group of so many ranks, best first.
+    """The profiles that a setting means, for a group of this many ranks, best first.
 
-    How the ranks are placed is known once they have met: of those found, the first that suits is
-    used.
+    The placement of the ranks is known once they have met: the group uses the first profile that
+    matches it.
     """
     if setting == "none" or (setting == "auto" and ranks == 1):
         return []
@@ -54,7 +52,7 @@ def _profiles(setting: Profile | str | os.PathLike[str], ranks: int) -> list[Nat
     try:
         directory = config.profiles_directory()
     except ConfigError as error:
-        warnings.warn(f"no profile of `weft tune` is looked for: {error}", RuntimeWarning, stacklevel=2)
+        warnings.warn(f"stored profiles of `weft tune` are not used: {error}", RuntimeWarning, stacklevel=2)
         return []
     found = candidates(directory, ranks, hardware())
     return [_native_profile(profile, f"profile {path}", required=False) for path, profile in found]
@@ -75,10 +73,10 @@ def schedules(given: Mapping[str, Schedule | str | os.PathLike[str]]) -> dict[st
 
 
 def of_some_ranks(settings: config.Settings, ranks: int) -> dict[str, Any]:
-    """`algorithm` and `schedules` of `weft.init`, for a group of so many of a job's ranks.
+    """`algorithm` and `schedules` of `weft.init`, for a group of this many of a job's ranks.
 
-    A schedule is for one number of ranks: those for another one are left out, and so is what forces
-    them.
+    A schedule is for one number of ranks: those for another number are left out, with the entries
+    of `algorithm` that name them.
     """
     from weft.schedule.schedule import Schedule
 
@@ -90,7 +88,7 @@ def of_some_ranks(settings: config.Settings, ranks: int) -> dict[str, Any]:
 
 
 def _ranks(schedule: Schedule) -> int | None:
-    """For how many ranks it is; None if it is wrong, which those who meet with it are told."""
+    """How many ranks it is for; None if it is invalid, which is reported when the ranks meet."""
     try:
         return schedule.verify("all").ranks
     except ScheduleError:

@@ -19,11 +19,11 @@ from weft.output.logs import LOGGER
 __all__ = ["init", "rejoin", "stay_away"]
 
 _REPORT_TIMEOUT_S = 5.0
-"""How long a rank that fails before it meets the others looks for the store, to say so."""
+"""Seconds in which a rank that fails before the meeting looks for the store, to report it."""
 
 _meetings: defaultdict[int | None, itertools.count[int]] = defaultdict(itertools.count)
-"""How often this process has met others without a store; threads that are ranks (`loopback`) count
-for themselves.
+"""How many meetings without a store this process has had; threads that are ranks (`loopback`) count
+separately.
 """
 
 
@@ -41,24 +41,38 @@ def init(
 ) -> Group:
     """Meets the other ranks of the job, and makes a group of all of them.
 
-    Every rank calls this, and as often as the others. Without `rank`, `world_size`, `address` and
-    `store`, the place in the job is what the launcher has set (torchrun, mpirun, srun ...); without
-    a launcher, the group has one rank. The documentation's page "Configuration" has the options,
-    their environment variables and defaults.
+    Every rank calls this the same number of times. Without `rank`, `world_size`, `address` and
+    `store`, the launcher's variables give the place in the job (torchrun, mpirun, srun ...);
+    without a launcher, the group has one rank. The documentation's page "Configuration" has the
+    options, their environment variables and defaults.
 
     Args:
-        rank: This process's number, from 0.
+        rank: This process's rank, from 0.
         world_size: The number of processes.
         store: A `torch.distributed` store, or an object with `set(key, value)` and
             `get(key, timeout)`. Every rank passes one that reaches the same keys, not used for an
             earlier `init` under the same name.
-        address: Where to meet without a store, as `host:port`; rank 0 listens there.
-        name: What errors call the group.
-        global_ranks: The ranks' numbers in the world, where the group is of some of its ranks;
-            errors give them.
+        address: The meeting point without a store, as `host:port`; rank 0 listens there.
+        name: The name of the group in errors.
+        global_ranks: The ranks' numbers in the world, for errors, if the group has only some of its
+            ranks.
         endpoint: A separate endpoint, in place of the one that the process's groups share.
         cancel: Ends the meeting from another thread.
         options: See `weft.config.Options`.
+
+    Returns:
+        The group of all ranks.
+
+    Raises:
+        weft.ConfigError: A setting or the place in the job is missing, wrong, or differs
+            between ranks.
+        weft.AuthError: A process at the meeting point does not belong to the job.
+        weft.Timeout: Ranks are missing after the option `timeout`; the error names them.
+        weft.Aborted: Another rank failed before it met the others, or `cancel` was called.
+
+    Examples:
+        >>> group = weft.init()  # in each of 4 processes that torchrun has started
+        >>> group.rank, group.size  # (0, 4) in the first
     """
     place = config.place(rank, world_size, address, meets=store is None)
     cancel = cancel or _weft.Cancellation()
@@ -75,7 +89,7 @@ def init(
         raise
     native_store, meeting = _meeting_place(place, store, name, settings, cancel)
     try:
-        # After the store, which waits for the rendezvous' name if that is known late.
+        # After the store, which waits for a name of the rendezvous that becomes known late.
         route_to = f"{place.host}:{place.port}" if place.host else stores.rendezvous(store)
         compared = settings.compared()
         if endpoint is None:
@@ -85,7 +99,7 @@ def init(
         reports.begin(settings, place.rank if global_ranks is None else global_ranks[place.rank], place.local_rank)
         asked = settings.of(GroupOptions)
         if place.rank != 0:
-            asked["profile"] = "none"  # every rank is given rank 0's
+            asked["profile"] = "none"  # every rank receives rank 0's
         group_options = selection.native_options(asked, place.world_size)
     except Exception as error:
         if place.world_size > 1:
@@ -120,19 +134,19 @@ def init(
 def _meeting_place(
     place: JobPosition, store: Any | None, name: str, settings: Settings, cancel: _weft.Cancellation
 ) -> tuple[Any, str]:
-    """The store where the ranks meet, and under which of its keys."""
+    """The store where the ranks meet, and the prefix of their keys."""
     if store is not None:
         return stores.adapt(store), name
     if place.world_size == 1:
         return _weft.MemoryStore(), name
     native_store = stores.of_place(place, settings, cancel)
-    # Counted only now: a rank that does not reach the store has come to no meeting.
+    # Counted only now: a rank that does not reach the store has taken part in no meeting.
     number = next(_meetings[place.rank if settings.transport == "loopback" else None])
     return native_store, f"{name}/{number}"
 
 
 def _report_absence(place: JobPosition, store: Any | None, name: str, options: Options, error: Exception) -> None:
-    """As `stay_away`, at the store where this place's ranks meet."""
+    """Like `stay_away`, at the store where this place's ranks meet."""
     if place.world_size == 1:
         return
     settings = config.load_what_is_good(options)
@@ -140,35 +154,40 @@ def _report_absence(place: JobPosition, store: Any | None, name: str, options: O
     try:
         native_store, meeting = _meeting_place(place, store, name, settings, _weft.Cancellation())
     except Error as unreachable:
-        LOGGER.warning("the other ranks cannot be told that this one fails: %s", unreachable)
+        LOGGER.warning("this rank fails and cannot notify the other ranks: %s", unreachable)
     else:
         stay_away(native_store, meeting, place.rank, place.world_size, error)
 
 
 def stay_away(store: Any, meeting: str, rank: int, world_size: int, error: Exception) -> None:
-    """Leaves at the store why this rank does not come to the meeting, for those who wait for it."""
+    """Leaves at the store the reason why this rank does not meet the others, who wait for it."""
     _weft.fail_meeting(stores.adapt(store), meeting, rank, world_size, str(error), _weft.Cancellation())
 
 
 def rejoin(rank: int, world_size: int, *, address: str, epoch: int, **options: Unpack[Options]) -> Group:
-    """Meets the ranks of the job's next epoch, and makes a group of them: old ones and new ones.
+    """Meets the ranks of the job's next epoch, old and new ones, and makes a group of them.
 
-    A process that takes a lost one's place calls this in place of `init`. The others call it when
-    they are ready to let it in, such as between two steps, with the ranks that `Group.shrink` has
-    left them; the new ones have those behind. Who starts the new processes tells all of them the
-    number of ranks, the address and the epoch. All the state of training is theirs to give: the new
-    ranks have none.
+    A process that replaces a lost one calls this instead of `init`. The surviving ranks call it
+    when they are ready for it, for instance between two steps, with the ranks that `Group.shrink`
+    has given them; new ranks have the following numbers. The program that starts the new processes
+    passes all ranks the number of ranks, the address and the epoch. The surviving ranks must send
+    the state of training to the new ones, which have none.
 
     Args:
-        rank: This process's number in the new group, from 0.
+        rank: This process's rank in the new group, from 0.
         world_size: The number of ranks that meet.
-        address: Where to meet, as `host:port`; rank 0 listens there from the first epoch with this
-            address on. It needs an address of its own host: another one if another rank was 0.
-        epoch: Unlike that of any other meeting at this address, and the same on all ranks.
-        options: See `weft.config.Options`: as the others have them.
+        address: The meeting point, as `host:port`; rank 0 listens there from the first epoch with
+            this address on. It must be an address of rank 0's host, so another rank 0 needs another
+            address.
+        epoch: A number that no other meeting at this address has, the same on all ranks.
+        options: See `weft.config.Options`; the same as the other ranks'.
+
+    Returns:
+        The new group.
 
     Raises:
         weft.Timeout: Ranks are missing after the option `timeout`; the error names them.
+        weft.ConfigError: A setting is wrong, or differs between ranks.
     """
     place = config.place(rank, world_size, address)
     store = stores.of_place(place, config.load(options), _weft.Cancellation())

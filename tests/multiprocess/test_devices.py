@@ -83,7 +83,7 @@ def test_dlpack_staged(devices: list[Team]) -> None:
 def test_a_driver_that_refuses(devices: list[Team], name: str, code: int) -> None:
     outcomes = team_of(devices, 3).run(tasks_devices.refusing_driver, name, code)
     assert outcomes[1][0].startswith(
-        f"UnsupportedError: the driver refuses what operations on device memory need: {name}"
+        f"UnsupportedError: the driver refuses an operation that communication on device memory needs: {name}"
     )
     for rank in (0, 2):
         assert outcomes[rank][0].startswith("UnsupportedError: ranks [1] cannot take part")
@@ -97,7 +97,7 @@ def test_a_device_that_breaks(devices: list[Team]) -> None:
     )
     for rank in (0, 2):
         assert outcomes[rank][0].startswith("Aborted: "), outcomes[rank]
-        assert "rank 1 cannot go on with its device" in outcomes[rank][0]
+        assert "rank 1 cannot continue with its device" in outcomes[rank][0]
     assert [registered for _, registered in outcomes] == [0, 0, 0]
 
 

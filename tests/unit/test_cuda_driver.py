@@ -22,7 +22,7 @@ def driver() -> Driver:
 
 
 def test_a_missing_library_is_an_answer() -> None:
-    with pytest.raises(UnsupportedError, match=r"no CUDA driver here: libnone\.so\.7"):
+    with pytest.raises(UnsupportedError, match=r"no CUDA driver is installed: libnone\.so\.7"):
         Driver("libnone.so.7")
 
 

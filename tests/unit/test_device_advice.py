@@ -44,9 +44,7 @@ def test_doctor(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         "emulated device at NUMA node 1, emulated device (CUDA 13.2); backend 'weft': the GPUs do not reach"
     )
     monkeypatch.setenv("WEFT_CUDA_DRIVER", "libnone.so.7")
-    assert graphics_processors().text.startswith(
-        "not available, not needed: there is no CUDA driver here: libnone.so.7"
-    )
+    assert graphics_processors().text.startswith("not available, not needed: no CUDA driver is installed: libnone.so.7")
 
 
 def test_plan(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -69,4 +67,4 @@ def test_plan(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str
     assert "--gpu is for --explain" in capsys.readouterr().err
     monkeypatch.setenv("WEFT_CUDA_DRIVER", "libnone.so.7")
     assert main(["plan", "--explain", "--gpu"]) == 2
-    assert "there is no CUDA driver here" in capsys.readouterr().err
+    assert "no CUDA driver is installed" in capsys.readouterr().err

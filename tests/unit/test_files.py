@@ -233,7 +233,7 @@ def test_profile_that_is_a_pipe_is_not_awaited(tmp_path):
     ended = threading.Event()
 
     def load():
-        with pytest.raises(ConfigError, match="it is no regular file"):
+        with pytest.raises(ConfigError, match="it is not a regular file"):
             Profile.load(path)
         ended.set()
 

@@ -80,7 +80,7 @@ def test_json(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_group_that_cannot_take_an_algorithm(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["plan", "slice-reduce", "--hosts", "2"]) == 1
     printed = capsys.readouterr().out
-    assert "such a group cannot take it: it needs ranks that all share memory, but there are 2 hosts" in printed
+    assert "such a group cannot use it: it needs ranks that all share memory, but there are 2 hosts" in printed
     assert "not verified: rank 0, step" in printed
 
 

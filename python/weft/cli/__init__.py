@@ -22,7 +22,7 @@ __all__ = ["COMMANDS", "LABORATORY", "EXIT_OF_MISUSE", "EXIT_OF_PIPE", "fill_par
 COMMANDS = {
     "bench": "measure a collective, and compare with other libraries",
     "demo": "train a network with weft and with Gloo, and compare",
-    "doctor": "say what weft finds on this machine, and what to change",
+    "doctor": "report what weft finds on this machine, and what to change",
     "experiment": "train by several ways of averaging gradients, and compare",
     "hosts": "run a command on emulated hosts",
     "plan": "show algorithms and their schedules",
@@ -35,19 +35,19 @@ COMMANDS = {
     "tune": "choose algorithms for a group by measurement, and store the choice",
     "verify": "check a schedule in text form",
 }
-"""What each does. The command is `COMMAND` of the module of its name, loaded when it is used."""
+"""Summaries of commands. A command is `COMMAND` of the module of its name, loaded on first use."""
 
 LABORATORY = frozenset({"bench", "demo", "experiment", "hosts", "predict", "report", "simulate"})
 """Commands that only `weft-lab` has: entry points of the group `weft.commands`."""
 
 EXIT_OF_MISUSE = 2
-"""Of every value, and every combination of options, that is not allowed."""
+"""The exit status for values and combinations of options that are not allowed."""
 EXIT_OF_PIPE = 141
-"""What a shell shows for a program that was ended by a broken pipe."""
+"""The exit status that a shell shows for a program that was ended by a broken pipe."""
 
 
 class LaboratoryMissingError(Exception):
-    """A command of `LABORATORY` was asked for, and `weft-lab` is not installed."""
+    """A command of `LABORATORY` was used, and `weft-lab` is not installed."""
 
     def __init__(self) -> None:
         super().__init__("this command is part of the laboratory, which is not installed: pip install weft-lab")
@@ -74,8 +74,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"weft {parsed.name_of_command}: {missing([error.name])}", file=sys.stderr)
         return 1
     except BrokenPipeError:
-        # Whoever reads the output has had enough, as `head` has; what is buffered has nowhere to
-        # go.
+        # The reader of the output has closed it, as `head` does; buffered text has no destination.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_OF_PIPE
 
@@ -115,14 +114,14 @@ def load(name: str) -> Command:
 
 
 def _entry_point(name: str) -> EntryPoint | None:
-    """Where an installed distribution has a command of this name."""
-    from importlib.metadata import entry_points  # it loads much, and most commands need none of it
+    """The entry point of an installed distribution for a command of this name."""
+    from importlib.metadata import entry_points  # slow to load, and most commands do not need it
 
     return next(iter(entry_points(group="weft.commands", name=name)), None)
 
 
 def fill_parser(command: Command, parser: argparse.ArgumentParser) -> None:
-    """Makes an empty parser one of this command."""
+    """Adds the options of this command to an empty parser."""
     parser.description = command.description
     parser.epilog = command.epilog
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
@@ -131,7 +130,7 @@ def fill_parser(command: Command, parser: argparse.ArgumentParser) -> None:
 
 
 class _PrintVersion(argparse.Action):
-    """Prints the version of the core, which alone knows it: it is loaded for that."""
+    """Prints the version of the native core, which is loaded for it."""
 
     def __call__(self, parser_: argparse.ArgumentParser, *_: object) -> None:
         from weft import __version__

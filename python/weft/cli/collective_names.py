@@ -1,11 +1,11 @@
-"""Names of collectives as options take them: weft's, and the usual spellings of others."""
+"""Names of collectives in options: weft's, and the usual spellings of others."""
 
 from __future__ import annotations
 
 __all__ = ["usual"]
 
 _OTHERS = {"bcast": "broadcast", "alltoall": "all-to-all", "pingpong": "ping-pong"}
-"""What else MPI and NCCL call them, without hyphens."""
+"""The names in MPI and NCCL, without hyphens."""
 _NAMES = (
     "all-reduce",
     "reduce",
@@ -22,5 +22,5 @@ _BY_LETTERS = {name.replace("-", ""): name for name in _NAMES} | _OTHERS
 
 
 def usual(text: str) -> str:
-    """Weft's name of what is spelt `allreduce`, `all_reduce` or `AllReduce`; others as they are."""
+    """Weft's name for `allreduce`, `all_reduce` or `AllReduce`; other names unchanged."""
     return _BY_LETTERS.get(text.lower().replace("-", "").replace("_", ""), text)

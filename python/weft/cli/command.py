@@ -10,18 +10,18 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
-__all__ = ["OPTIONAL_PACKAGES", "Command", "UsageError", "ended_by_interrupt", "missing", "tell"]
+__all__ = ["OPTIONAL_PACKAGES", "Command", "UsageError", "ended_by_interrupt", "missing", "report_progress"]
 
 OPTIONAL_PACKAGES = {"torch": "torch", "sklearn": "scikit-learn", "shtab": "shtab"}
-"""Modules that some commands need, and the packages that they come in."""
+"""Modules that some commands need, and the packages that contain them."""
 
 
 class UsageError(Exception):
-    """Options that do not fit together; its text names them, and says what is allowed."""
+    """Options that do not fit together; the text names them and what is allowed."""
 
 
 def missing(modules: Iterable[str]) -> str:
-    """What to say when such modules are not installed.
+    """The message for modules that are not installed.
 
     It names no extra of weft's distributions, which no index has before the first release.
     """
@@ -29,8 +29,8 @@ def missing(modules: Iterable[str]) -> str:
     return f"packages are missing: pip install {packages}"
 
 
-def tell(text: str) -> None:
-    """Says how far a command is, beside its output."""
+def report_progress(text: str) -> None:
+    """Prints the progress of a command to standard error, apart from its output."""
     print(text, file=sys.stderr, flush=True)
 
 
@@ -47,7 +47,7 @@ class Command:
     add_arguments: Callable[[argparse.ArgumentParser], None]
     """Adds the options. Each has a type of `weft.cli.values`, which refuses bad values."""
     run: Callable[[argparse.Namespace], int]
-    """Does it and returns the exit code."""
+    """Runs the command and returns the exit code."""
     epilog: str = ""
     check: Callable[[argparse.Namespace], None] = _everything_fits
     """Raises `UsageError` if options do not fit together. It is called before `run`."""

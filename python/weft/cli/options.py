@@ -37,17 +37,17 @@ DOMAINS_HELP = (
 
 
 def add_hosts(parser: argparse.ArgumentParser) -> None:
-    """`--hosts N | --hosts 3,5`: where the ranks are."""
+    """`--hosts N | --hosts 3,5`: the placement of the ranks."""
     parser.add_argument("--hosts", type=hosts, metavar="N | K,K,...", help=HOSTS_HELP)
 
 
 def add_domains(parser: argparse.ArgumentParser) -> None:
-    """`--domains N | --domains 2,2`: how hosts are divided."""
+    """`--domains N | --domains 2,2`: the division of hosts."""
     parser.add_argument("--domains", type=hosts, metavar="N | K,K,...", help=DOMAINS_HELP)
 
 
 def add_machine(parser: argparse.ArgumentParser) -> None:
-    """What is said of the network, or of a machine that was measured."""
+    """Options that describe the network, or a measured machine."""
     parser.add_argument("--gbps", type=values.positive, metavar="G", help="line rate of simulated hosts (default: 100)")
     parser.add_argument(
         "--latency-us", type=values.at_least(0.0), metavar="US", help="latency of a message between hosts (default: 5)"
@@ -63,7 +63,7 @@ def add_machine(parser: argparse.ArgumentParser) -> None:
 def add_root_and_memory(parser: argparse.ArgumentParser) -> None:
     """`--root R` and `--memory KIND`, of schedules."""
     parser.add_argument(
-        "--root", type=values.at_least(0), metavar="R", help="the root, where there is one (default: 0)"
+        "--root", type=values.at_least(0), metavar="R", help="the root of a rooted collective (default: 0)"
     )
     parser.add_argument(
         "--memory",
@@ -74,12 +74,12 @@ def add_root_and_memory(parser: argparse.ArgumentParser) -> None:
 
 
 def add_wire(parser: argparse.ArgumentParser) -> None:
-    """`--wire FORMAT`: how elements travel between hosts."""
+    """`--wire FORMAT`: the format of elements between hosts."""
     parser.add_argument(
         "--wire",
         choices=config.WIRE_FORMATS,
         default="full",
-        help="how elements travel between hosts (default: %(default)s)",
+        help="format of elements between hosts (default: %(default)s)",
     )
 
 
@@ -108,7 +108,7 @@ def user_schedules(pairs: Sequence[tuple[str, str]] | None) -> dict[str, Schedul
 
 
 def machine(arguments: argparse.Namespace) -> Machine:
-    """What `--ranks`, `--hosts`, `--domains` and the options of `add_machine` describe."""
+    """The machine that `--ranks`, `--hosts`, `--domains` and options of `add_machine` describe."""
     return Machine(
         ranks=arguments.ranks,
         hosts=arguments.hosts or 1,
@@ -120,7 +120,7 @@ def machine(arguments: argparse.Namespace) -> Machine:
 
 
 def machine_parameters(path: Path | None) -> dict[str, Any]:
-    """What stands in such a file: the machine itself, or a profile with one."""
+    """The machine in a file, which holds one, or a profile with one."""
     if path is None:
         return {}
     try:
@@ -131,7 +131,7 @@ def machine_parameters(path: Path | None) -> dict[str, Any]:
 
 
 def machine_of(measured: Mapping[str, Any]) -> dict[str, Any]:
-    """What of a measured machine does not depend on how its ranks are placed."""
+    """The part of a measured machine that does not depend on the placement of its ranks."""
     return {name: measured[name] for name in ("host", "network") if name in measured}
 
 

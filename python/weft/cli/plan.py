@@ -29,7 +29,7 @@ from weft.simulation import PricedCandidate, candidates, gantt, own_candidates
 _ROWS_SHOWN = 10
 """Of an explanation, unless all are asked for."""
 _COPY_LATENCY_S = 10e-6
-"""What a copy of a GPU takes besides its bytes."""
+"""Latency of a copy of a GPU."""
 
 DESCRIPTION = """\
 Shows the schedule that an algorithm makes for a group, in text form, with its costs: steps, bytes, order of reduction,
@@ -132,7 +132,7 @@ def _list(arguments: argparse.Namespace) -> int:
     else:
         show(*tables(found), *own_table(own))
         if any(algorithm.full_name != algorithm.name for algorithm in found):
-            print("\nWhat stands in parentheses is what is taken if a name comes without.")
+            print("\nA name without the part in parentheses means the name with it.")
     return 0
 
 
@@ -152,7 +152,7 @@ def tables(found: Sequence[Algorithm]) -> list[Table | str]:
 
 
 def own_rows(schedules: Mapping[str, Schedule], collective: str | None) -> list[dict[str, Any]]:
-    """User schedules, of one collective or of all, and what the verifier says of each."""
+    """User schedules, of one collective or of all, and the verifier's verdict on each."""
     rows: list[dict[str, Any]] = []
     for name, schedule in schedules.items():
         try:
@@ -167,7 +167,7 @@ def own_rows(schedules: Mapping[str, Schedule], collective: str | None) -> list[
 
 
 def own_table(rows: Sequence[Mapping[str, Any]]) -> list[Table | str]:
-    """The same as a table under its title; nothing without rows."""
+    """The same as a table under its title; empty without rows."""
     table = Table("", "", header=False)
     for row in rows:
         about = f"not verified: {row['problem']}"
@@ -232,7 +232,7 @@ def _explain(arguments: argparse.Namespace) -> int:
         print(json.dumps(answer, indent=1))
         return 0
     if profile is None:
-        print("a machine as the options say or as by default; `weft tune` measures yours")
+        print("a machine as described by the options and defaults; `weft tune` measures yours")
     else:
         print(f"this machine, {profile[1].measured}: {profile[0]}")
     notes: dict[str, str] = {}
@@ -240,7 +240,9 @@ def _explain(arguments: argparse.Namespace) -> int:
         print(f"a group with this profile takes {row.algorithm}")
         notes[row.algorithm] = "by the profile"
     if arguments.domains is not None:
-        print(f"domains inside hosts: {show_domains(arguments.domains)}; the model takes their ranks to be as close")
+        print(
+            f"domains inside hosts: {show_domains(arguments.domains)}; the model assumes that their ranks are as close"
+        )
     wanted = [*notes, *own, *([] if named is None else [named])]
     show(*explanation(found, arguments.size, named, notes, None if arguments.all else wanted))
     return 0
@@ -287,7 +289,7 @@ def _explain_gpus(arguments: argparse.Namespace) -> int:
 
 
 def _fastest_on_host(arguments: argparse.Namespace) -> tuple[str, float]:
-    """The fastest algorithm for tiles, which lie in symmetric memory, and its time."""
+    """The fastest algorithm for tiles in symmetric memory, and its time."""
     memory = "symmetric" if arguments.hosts in (None, 1) else "ordinary"
     call = dataclasses.replace(_call(arguments), memory=memory)
     priced = candidates(options.machine(arguments), arguments.size, call)
@@ -308,7 +310,7 @@ def _profile(arguments: argparse.Namespace) -> tuple[Path, Profile] | None:
 
 
 def show_domains(domains: int | Sequence[int]) -> str:
-    """How hosts are divided."""
+    """The division of hosts, for people."""
     return f"{domains} in each" if isinstance(domains, int) else f"of {', '.join(map(str, domains))} ranks"
 
 
@@ -340,7 +342,7 @@ def explanation(
         note = notes.get(candidate.algorithm, "")
         table.add_row(f"{'>' if is_named else ' '} {candidate.algorithm}", *times, ratio, note)
         shown += 1
-    parts: list[Table | str] = [f"{head}; latency is what would be left without bytes\n", table]
+    parts: list[Table | str] = [f"{head}; latency is the time of an empty message\n", table]
     reasons = [f"  {one.algorithm} {one.refusal}" for one in refused if wanted is None or one.algorithm in wanted]
     if reasons:
         parts += ["\ncannot be used:", *reasons]
@@ -364,11 +366,11 @@ def _call(arguments: argparse.Namespace) -> CallShape:
 
 
 def summary(planned: Planned) -> list[str]:
-    """What stands above the schedule."""
+    """The lines above the schedule."""
     hosts = "one host" if len(planned.hosts) == 1 else f"hosts of {', '.join(map(str, planned.hosts))}"
     lines = [f"{planned.algorithm}: {planned.summary}", f"{planned.ranks} rank{'s' * (planned.ranks > 1)} on {hosts}"]
     if planned.refusal is not None:
-        lines.append(f"such a group cannot take it: it {planned.refusal}")
+        lines.append(f"such a group cannot use it: it {planned.refusal}")
     if planned.report is None:
         lines.append(f"not verified: {planned.problem}")
     else:

@@ -1,4 +1,4 @@
-"""The command `weft server`: a parameter server, until it is told to end."""
+"""The command `weft server`: a parameter server that runs until it is stopped."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from weft.errors import Error
 
 DESCRIPTION = """\
 A parameter server: keeps a shard of a model for the workers of a job (weft.torch.parameter_server.Worker), updates
-it with the gradients that they push, and outlives each of them. A job has one or more; its workers are given the
-addresses of all, in the same order. It learns model, optimizer and staleness from the first worker.
+it with the gradients that they push, and outlives each of them. A job has one or more servers, and its workers get
+the addresses of all, in the same order. A server learns model, optimizer and staleness from the first worker.
 
-With --directory, everything that was acknowledged is written there first: a server that was killed is started again
-by the same command, and training goes on where it was. With --second, it is also sent to another server, started
-before, which takes over when this one is lost; give workers both as host1:port1+host2:port2.
+With --directory, everything that was acknowledged is first written there: start a server that was killed again
+by the same command, and training continues from there. With --second, it is also sent to another server, started
+before, which takes over when this one is lost; pass workers both as host1:port1+host2:port2.
 
 As with ranks, an address other than loopback needs WEFT_SECRET (or certificates), and WEFT_ENCRYPT encrypts.
 Ends at SIGTERM or Ctrl-C, after writing its shard. Needs torch.
@@ -34,10 +34,10 @@ examples:
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--listen", type=values.address, required=True, metavar="HOST:PORT", help="the address that workers are given"
+        "--listen", type=values.address, required=True, metavar="HOST:PORT", help="the address that workers use"
     )
     parser.add_argument(
-        "--directory", type=values.directory, metavar="DIR", help="where the shard is kept (default: nowhere)"
+        "--directory", type=values.directory, metavar="DIR", help="directory for the shard (default: none)"
     )
     parser.add_argument(
         "--seconds",
@@ -59,7 +59,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         help="acknowledge a push only when it is on disk, so that it survives a loss of power",
     )
     parser.add_argument(
-        "--second", type=values.address, metavar="HOST:PORT", help="a server that is sent everything, and may take over"
+        "--second", type=values.address, metavar="HOST:PORT", help="a server that gets everything, and may take over"
     )
     parser.add_argument(
         "--shard-bytes", type=values.size, default=64 << 30, metavar="N", help="refuse larger shards (default: 64G)"

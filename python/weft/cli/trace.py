@@ -25,13 +25,13 @@ DESCRIPTION = """\
 Reads the flight records that the processes of a job wrote (at a failure of a group, or at WEFT_FLIGHT_SIGNAL), puts
 them on one clock, and says which ranks waited for which others, and why: ranks that called something else, that are
 missing or that came late, and collectives that took longer than others of the same kind. With --output, writes a trace
-that ui.perfetto.dev shows. If there are records of several jobs, the job that wrote last is taken; without PATH, the
-last of this user's in WEFT_FLIGHT_DIR, which is named.
+that ui.perfetto.dev shows. If there are records of several jobs, the job that wrote last is used; without PATH, the
+last job of this user in WEFT_FLIGHT_DIR, which is named.
 """
 
 EPILOG = """\
 examples:
-  weft trace                                  your last job whose records lie in WEFT_FLIGHT_DIR
+  weft trace                                  your last job with records in WEFT_FLIGHT_DIR
   weft trace /tmp/weft-flight-1f3a5c7e9b2d4f60/job-9d52f392f5097cf8
   weft trace host-a/rank0.json host-b/rank1.json --json
   weft trace records/ --output trace.json     then open it in https://ui.perfetto.dev
@@ -61,7 +61,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         "--torch",
         type=values.directory,
         metavar="DIR",
-        help="write what PyTorch's analyzer torchfrtrace reads: a pickle per rank",
+        help="write the input of PyTorch's analyzer torchfrtrace: a pickle per rank",
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
 
@@ -110,7 +110,7 @@ def _in_words(job: Job, found: list[TraceFinding]) -> list[str]:
         lines.append(f"  the clock of {clock.host} was moved by {show_ns(clock.offset_ns)}, {known}")
     lines += [f"{show_ranks(ranks)} failed: {error}" for error, ranks in _failures(job).items()]
     lines += ["", *(finding.text for finding in found)]
-    return lines if found else [*lines, "Nobody has waited for anybody, as far as is recorded."]
+    return lines if found else [*lines, "No rank has waited for another one, as far as is recorded."]
 
 
 def _summary(job: Job, rank: int) -> str:
@@ -125,7 +125,7 @@ def _count(things: Sized, name: str) -> str:
 
 
 def _failures(job: Job) -> dict[str, list[int]]:
-    """What groups failed of, and on which ranks."""
+    """The errors of groups, and the ranks that reported them."""
     ranks: defaultdict[str, list[int]] = defaultdict(list)
     for rank, record in job.records.items():
         for failure in record.failures:

@@ -64,7 +64,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         "--collectives",
         type=_collectives,
         metavar="NAME,...",
-        help=f"which to tune (default: {','.join(tuner.COLLECTIVES)})",
+        help=f"collectives to tune (default: {','.join(tuner.COLLECTIVES)})",
     )
     parser.add_argument(
         "--bytes-max", type=values.size, metavar="SIZE", help="the largest message to try (default: 64M)"
@@ -77,7 +77,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         "--output",
         type=values.output_file(values.DATA),
         metavar="FILE",
-        help="where the profile goes (.json; default: where it is loaded from)",
+        help="file for the profile (.json; default: where it is loaded from)",
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
 
@@ -110,9 +110,7 @@ def _tune(arguments: argparse.Namespace, schedules: Mapping[str, Schedule] | Non
         tuned.profile.save(path)
     _print(tuned, None if refused else path, as_json=arguments.json)
     if tuned.problem is not None:
-        stored = (
-            "the profile is not stored. Tune again while nothing else runs, or" if refused else "stored all the same"
-        )
+        stored = "the profile is not stored. Tune again while nothing else runs, or" if refused else "stored anyway"
         print(f"weft tune: measured on a busy machine: {tuned.problem}: {stored}{_FORCE * refused}", file=sys.stderr)
     return 1 if refused else 0
 
@@ -140,7 +138,7 @@ def _plan(arguments: argparse.Namespace) -> TuningPlan:
 
 
 def _print(tuned: Tuned, path: Path | None, *, as_json: bool) -> None:
-    """What was found, and where it is stored; None: nowhere."""
+    """Prints the result, and where it is stored; None: nowhere."""
     if as_json:
         where = None if path is None else str(path)
         print(json.dumps({"path": where, "problem": tuned.problem, **tuned.to_value()}, indent=1))

@@ -1,8 +1,8 @@
-"""Types of option values: every option of every command is read, and refused, by one of these.
+"""Types of option values, which parse and check every option of every command.
 
-Each is a function from the text on the command line to the value. It refuses a text with an error
-that names it and what is allowed, which the parser shows with the option's name before it ends the
-command with status 2.
+Each is a function from the text on the command line to the value. It rejects a text with an error
+that names it and what is allowed. The parser adds the option's name and ends the command with
+status 2.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ __all__ = [
 ]
 
 _NUMBER_MAX = (1 << 63) - 1
-"""What the native layer takes. No option means more, and infinity is more."""
+"""The bound of the native layer. No option needs more, and infinity is more."""
 Number = TypeVar("Number", int, float)
 Value = TypeVar("Value")
 Parser = Callable[[str], Value]
@@ -48,7 +48,7 @@ DATA = (".json",)
 
 
 def within(least: Number, most: Number) -> Parser[Number]:
-    """A number between two others, which are allowed; of their type."""
+    """A number in a closed range, of the type of the bounds."""
     return _numbers(type(least), f"between {least:g} and {most:g}", lambda found: least <= found <= most)
 
 
@@ -127,7 +127,7 @@ def choices(allowed: Sequence[str], everything: str | None = None) -> Parser[lis
 
 
 def _of_files(parse: Parser[Path]) -> Parser[Path]:
-    """What the system says of a name that it cannot look up is a refusal too."""
+    """Turns the system's error for a name that it cannot look up into a refusal."""
 
     @functools.wraps(parse)
     def careful(text: str) -> Path:
@@ -140,7 +140,7 @@ def _of_files(parse: Parser[Path]) -> Parser[Path]:
 
 
 def output_file(suffixes: Sequence[str]) -> Parser[Path]:
-    """A file that can be written; what its name ends with says in which format."""
+    """A file that can be written; the end of its name gives the format."""
 
     @_of_files
     def parse(text: str) -> Path:
@@ -158,7 +158,7 @@ def output_file(suffixes: Sequence[str]) -> Parser[Path]:
 
 @_of_files
 def directory(text: str) -> Path:
-    """A directory to write into, which is made where there is none."""
+    """A directory to write into, which is made if it does not exist."""
     path = Path(text)
     _check_can_be_made(path, text)
     return path
@@ -166,10 +166,10 @@ def directory(text: str) -> Path:
 
 @_of_files
 def existing_directory(text: str) -> Path:
-    """A directory that is there."""
+    """An existing directory."""
     path = Path(text)
     if not path.is_dir():
-        raise argparse.ArgumentTypeError(f"{text} is no directory; expected one that exists")
+        raise argparse.ArgumentTypeError(f"{text} is not a directory; expected one that exists")
     return path
 
 
@@ -184,26 +184,26 @@ def address(text: str) -> str:
     """A host and a port: `10.0.0.7:29600`."""
     host, _, number = text.rpartition(":")
     if not host or not number.isdigit() or not 0 < int(number) < 1 << 16:
-        raise argparse.ArgumentTypeError(f"{text!r} is no address; expected HOST:PORT, with a port from 1 to 65535")
+        raise argparse.ArgumentTypeError(f"{text!r} is not an address; expected HOST:PORT, with a port from 1 to 65535")
     return text
 
 
 @_of_files
 def existing(text: str) -> Path:
-    """A file or directory that is there."""
+    """An existing file or directory."""
     if not Path(text).exists():
-        raise argparse.ArgumentTypeError(f"there is no {text}; expected a file or directory that exists")
+        raise argparse.ArgumentTypeError(f"{text} does not exist; expected a file or directory that exists")
     return Path(text)
 
 
 @_of_files
 def input_file(text: str) -> Path:
-    """A file that is there."""
+    """An existing file."""
     path = Path(text)
     if path.is_dir():
         raise argparse.ArgumentTypeError(f"{text} is a directory; expected a file")
     if not path.exists():
-        raise argparse.ArgumentTypeError(f"there is no {text}; expected a file that exists")
+        raise argparse.ArgumentTypeError(f"{text} does not exist; expected a file that exists")
     return path
 
 

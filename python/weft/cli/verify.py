@@ -16,7 +16,7 @@ from weft.schedule import Report, Schedule
 DESCRIPTION = """\
 Reads the schedules of all ranks from a file in text form and executes them together, symbolically: every
 contribution exactly once, no race, no deadlock, every signal waited for, the same result everywhere. Prints
-their costs, or at which rank, step and chunk they are wrong; then it ends with status 1.
+their costs, or the rank, step and chunk of the first error; then it ends with status 1.
 """
 
 EPILOG = """\
@@ -69,7 +69,7 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def describe(report: Report) -> str:
-    """What a right schedule costs and computes, in lines for people."""
+    """The costs and results of a valid schedule, in lines for people."""
     root = "" if report.root is None else f" with root {report.root}"
     lines = [
         f"  {report.collective}{root}, {_many(report.ranks, 'rank')}, {_many(report.chunks, 'chunk')}",
@@ -82,7 +82,7 @@ def describe(report: Report) -> str:
     if len(trees) > TREES_SHOWN:
         lines.append(f"              and {len(trees) - TREES_SHOWN} more: --json has the order of every chunk")
     if report.reproducible:
-        lines.append("              at once, in the order of ranks: reproducible")
+        lines.append("              in one step, in the order of ranks: reproducible")
     return "\n".join(lines)
 
 

@@ -10,7 +10,7 @@ __all__ = ["native_operation"]
 
 
 def native_operation(collective: str, dtype: str, itemsize: int, op: object = None, root: int = 0) -> _weft.Operation:
-    """What calls of one kind share. See `_weft.Operation`.
+    """The native operation for calls of one kind. See `_weft.Operation`.
 
     Raises:
         weft.ArgumentError: There is no such operation.
@@ -18,7 +18,7 @@ def native_operation(collective: str, dtype: str, itemsize: int, op: object = No
     """
     if op is None or isinstance(op, str):
         return _known(collective, dtype, itemsize, op, root)
-    # A factor, of which there are many, and 0.0 equals -0.0; or no operation, which is refused.
+    # A factor: there are many, and 0.0 equals -0.0. Or no operation, which is refused.
     return _weft.Operation(collective, dtype, itemsize, op, root)
 
 

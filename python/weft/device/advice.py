@@ -1,4 +1,4 @@
-"""The rule by which tensors of a host's GPUs should travel, and by which backend."""
+"""Advice for a host's GPUs: the path of their tensors, and the backend."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ CORES_MIN = 2
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Way:
-    """A way for gradients of GPUs."""
+    """A path for gradients of GPUs."""
 
     name: str
     backend: str
-    """What to pass to `init_process_group`."""
+    """The argument of `init_process_group`."""
     suits: bool
     why: str
 
 
 def ways(devices: int, together: bool, cores: float, adapters: str) -> list[Way]:
-    """The ways that there are on a host with GPUs, the best first; the first that suits is taken.
+    """The paths on a host with GPUs, the best first; the first that suits is taken.
 
-    Where none does, NCCL is: it needs no cores.
+    If none suits, NCCL is taken, since it needs no cores.
 
     Args:
         devices: The number of GPUs.
         together: Whether each can copy from each other's memory.
         cores: The processor's cores that may be used.
-        adapters: Which RDMA adapters take GPU memory: see `weft.device.direct.in_words`.
+        adapters: The RDMA adapters that take GPU memory: see `weft.device.direct.in_words`.
     """
     if devices > 1 and together:
         between = "the GPUs copy from each other's memory without the host"
@@ -41,7 +41,7 @@ def ways(devices: int, together: bool, cores: float, adapters: str) -> list[Way]
     else:
         between = "there is one GPU: NCCL refuses several processes on it"
     if cores < CORES_MIN * devices:
-        by_host = f"{cores:g} cores for {devices} GPUs: weft reduces on cores, and wants {CORES_MIN} for each"
+        by_host = f"{cores:g} cores for {devices} GPUs: weft reduces on cores, and needs {CORES_MIN} for each"
     elif devices > 1:
         by_host = "copies by way of the host leave the GPUs free to compute"
     else:
@@ -55,7 +55,7 @@ def ways(devices: int, together: bool, cores: float, adapters: str) -> list[Way]
 
 
 def backend_for(devices: int, together: bool, cores: float) -> tuple[str, str]:
-    """What to pass to `init_process_group` on a host with GPUs, and why. See `ways`."""
+    """The argument of `init_process_group` on a host with GPUs, and the reason. See `ways`."""
     nccl, host, _ = ways(devices, together, cores, "")
     if nccl.suits:
         return nccl.backend, nccl.why

@@ -1,6 +1,6 @@
-"""GPU memory that RDMA adapters read where it lies (dma-buf). What they do not take is staged.
+"""GPU memory that RDMA adapters read in place (dma-buf), and the memory that they do not take.
 
-Adapters read what is sent: messages, and what is put. What is received, and what is added, passes
+Adapters read the data that is sent: messages and puts. Received data, and data to be added, passes
 through the host's memory.
 """
 
@@ -18,7 +18,7 @@ _PROBE_BYTES = 64 << 10
 
 
 def adapters(found: Driver) -> dict[str, str | None]:
-    """The RDMA devices that can be used: why each does not take memory of a GPU; None: it does.
+    """The usable RDMA devices, each with the reason why it does not take GPU memory, or None.
 
     Each is tried with memory of every GPU of this host.
 
@@ -27,7 +27,7 @@ def adapters(found: Driver) -> dict[str, str | None]:
     """
     names = sorted({name.partition(":")[0] for name, _, usable in _weft.rdma_ports() if usable})
     refusals: dict[str, str | None] = dict.fromkeys(names)
-    if names:  # without, no GPU needs a context
+    if names:  # without devices, no GPU needs a context
         for device in range(found.devices):
             for name, refusal in _tried(found, device, names).items():
                 refusals[name] = refusals[name] or refusal
@@ -48,10 +48,10 @@ def _tried(found: Driver, device: int, names: Sequence[str]) -> dict[str, str | 
 
 
 def in_words(found: Driver) -> str:
-    """Which adapters take GPU memory, and why the others do not."""
+    """The adapters that take GPU memory, and why the others do not, for people."""
     try:
         tried = adapters(found)
     except Error as error:
         return str(error)
-    told = [f"{name} {f'refuses it: {refusal}' if refusal else 'takes it'}" for name, refusal in tried.items()]
-    return "; ".join(told) or "no RDMA port can be used"
+    shown = [f"{name} {f'refuses it: {refusal}' if refusal else 'takes it'}" for name, refusal in tried.items()]
+    return "; ".join(shown) or "no RDMA port can be used"

@@ -1,7 +1,7 @@
-"""The CUDA driver: its library, loaded when it is first needed, and the calls that weft makes.
+"""The CUDA driver: its library, loaded on first use, and the calls that weft makes.
 
-A machine without it is an answer (`UnsupportedError`), not a crash. ctypes releases the interpreter
-lock during each call, so a thread that waits for an event holds up nobody.
+On a machine without it, `UnsupportedError` says so. ctypes releases the interpreter lock during
+each call, so a thread that waits for an event blocks no other thread.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ _FUNCTIONS: dict[str, Sequence[Any]] = {
     "cuEventSynchronize": [c_void_p],
     "cuGetErrorName": [c_int, POINTER(c_char_p)],
 }
-"""What is used of the library, by name, and the types of its arguments. All return a CUresult."""
+"""The functions used of the library, and the types of their arguments. All return a CUresult."""
 
 
 class Driver:
@@ -85,7 +85,7 @@ class Driver:
             self.library = ctypes.CDLL(path)
             self._functions = {name: self._function(name, types) for name, types in _FUNCTIONS.items()}
         except OSError as error:
-            raise UnsupportedError(f"there is no CUDA driver here: {error}") from error
+            raise UnsupportedError(f"no CUDA driver is installed: {error}") from error
         except AttributeError as error:
             raise UnsupportedError(f"the CUDA driver {path} is too old: {error}; expected CUDA 12 or newer") from error
         self._contexts: dict[int, int] = {}
@@ -101,13 +101,13 @@ class Driver:
     # Devices and contexts.
 
     def name(self, device: int) -> str:
-        """What a device is called."""
+        """The name of a device."""
         name = ctypes.create_string_buffer(_NAME_BYTES)
         self._call("cuDeviceGetName", name, _NAME_BYTES, self._number("cuDeviceGet", device))
         return name.value.decode(errors="replace")
 
     def pci_address(self, device: int) -> str:
-        """Where a device is on the bus, as the system writes it: "0000:3b:00.0"."""
+        """The address of a device on the bus, as the system writes it: "0000:3b:00.0"."""
         address = ctypes.create_string_buffer(_NAME_BYTES)
         self._call("cuDeviceGetPCIBusId", address, _NAME_BYTES, self._number("cuDeviceGet", device))
         return address.value.decode().lower()
@@ -119,7 +119,7 @@ class Driver:
 
     @contextlib.contextmanager
     def on(self, device: int) -> Iterator[None]:
-        """Lets this thread's calls in the block be of a device, in the context that torch uses."""
+        """Makes a device current for this thread in the block, in the context that torch uses."""
         self._call("cuCtxPushCurrent_v2", self._context(device))
         try:
             yield
@@ -127,7 +127,7 @@ class Driver:
             self._call("cuCtxPopCurrent_v2", byref(c_void_p()))
 
     def device_of(self, address: int) -> int:
-        """The device on which memory lies."""
+        """The device that has this memory."""
         ordinal = c_int()
         self._call("cuPointerGetAttribute", byref(ordinal), _DEVICE_ORDINAL, address)
         return ordinal.value
@@ -135,15 +135,15 @@ class Driver:
     # Memory.
 
     def register(self, address: int, nbytes: int) -> None:
-        """Lets copy engines of all devices reach host memory, which must be unregistered again."""
+        """Registers host memory, which must be unregistered again, for copies of all devices."""
         self._call("cuMemHostRegister_v2", address, nbytes, _REGISTER_PORTABLE_MAPPED)
 
     def unregister(self, address: int) -> None:
-        """Takes that back. No copy of this memory may be under way."""
+        """Unregisters host memory. No copy of this memory may be under way."""
         self._call("cuMemHostUnregister", address)
 
     def device_address(self, address: int) -> int:
-        """Where the current device sees registered host memory."""
+        """The address of registered host memory for the current device."""
         seen = c_uint64()
         self._call("cuMemHostGetDevicePointer_v2", byref(seen), address, 0)
         return seen.value
@@ -155,21 +155,22 @@ class Driver:
         return address.value
 
     def free(self, address: int) -> None:
-        """Gives back what `allocate` returned."""
+        """Frees memory that `allocate` returned."""
         self._call("cuMemFree_v2", address)
 
     @contextlib.contextmanager
     def exported(self, address: int, device: int) -> Iterator[tuple[int, int]]:
         """The memory around an address as a file by which other devices reach it (dma-buf).
 
-        Its descriptor, which is closed after the block, and where the address lies in the file.
+        Yields its descriptor, which is closed after the block, and the offset of the address in the
+        file.
 
         Raises:
             weft.UnsupportedError: The driver does not export memory of this device.
         """
         if not self._number("cuDeviceGetAttribute", _DMA_BUF_SUPPORTED, self._number("cuDeviceGet", device)):
             raise UnsupportedError(
-                f"the driver does not export memory of GPU {device} (dma-buf): its open kernel modules do so"
+                f"the driver does not export memory of GPU {device} (dma-buf): use its open kernel modules, which do"
             )
         base, size, file = c_uint64(), c_size_t(), c_int()
         try:
@@ -194,20 +195,20 @@ class Driver:
         self._call("cuMemcpyHtoDAsync_v2", device_address, source, nbytes, stream)
 
     def read(self, to: int, device_address: int, nbytes: int, device: int) -> None:
-        """Copies a device's memory to any memory of the host, behind the default stream.
+        """Copies a device's memory to any memory of the host, after the work in the default stream.
 
-        Returns when it is there.
+        Returns when the copy is complete.
         """
         if nbytes:
             with self.on(device):
                 self._call("cuMemcpyDtoH_v2", to, device_address, nbytes)
 
     def write(self, device_address: int, source: int, nbytes: int, device: int) -> None:
-        """Copies any memory of the host to a device's, as `read`."""
+        """Copies any memory of the host to a device's, like `read`."""
         if nbytes:
             with self.on(device):
                 self._call("cuMemcpyHtoD_v2", device_address, source, nbytes)
-                # The call itself may return when the source has been read.
+                # The call itself may return as soon as the source has been read.
                 self.synchronize_stream(0)
 
     # Streams and events.
@@ -217,23 +218,23 @@ class Driver:
         return self._handle("cuStreamCreate", _STREAM_NON_BLOCKING)
 
     def destroy_stream(self, stream: int) -> None:
-        """Ends a stream, when what was put into it is done."""
+        """Destroys a stream after its work is complete."""
         self._call("cuStreamDestroy_v2", stream)
 
     def synchronize_stream(self, stream: int) -> None:
-        """Returns when all that was put into a stream is done."""
+        """Returns when all work in a stream is complete."""
         self._call("cuStreamSynchronize", stream)
 
     def is_capturing(self, stream: int) -> bool:
-        """Whether what is put into the stream is recorded for a CUDA graph, and not carried out."""
+        """Whether work in the stream is recorded for a CUDA graph instead of carried out."""
         return bool(self._number("cuStreamIsCapturing", stream, last=True))
 
     def wait_for_event(self, stream: int, event: int) -> None:
-        """Lets what is put into a stream from now on begin after the event's last record."""
+        """Makes later work in the stream wait for the event's last record."""
         self._call("cuStreamWaitEvent", stream, event, 0)
 
     def wait_for_value(self, stream: int, device_address: int, value: int) -> None:
-        """The same, after a word of memory has reached a value, counted modulo 2**32."""
+        """Makes later work wait until a word of memory has reached a value, modulo 2**32."""
         self._call("cuStreamWaitValue32_v2", stream, device_address, value, _WAIT_VALUE_AT_LEAST)
 
     def new_event(self) -> int:
@@ -241,11 +242,11 @@ class Driver:
         return self._handle("cuEventCreate", _EVENT_BLOCKING_SYNC_NO_TIMING)
 
     def destroy_event(self, event: int) -> None:
-        """Ends an event."""
+        """Destroys an event."""
         self._call("cuEventDestroy_v2", event)
 
     def record(self, event: int, stream: int) -> None:
-        """Lets the event happen when all that was put into the stream is done."""
+        """Records an event after all work in the stream."""
         self._call("cuEventRecord", event, stream)
 
     def has_happened(self, event: int) -> bool:
@@ -260,7 +261,7 @@ class Driver:
         """Returns when an event's last record is complete; sleeps until then."""
         self._call("cuEventSynchronize", event)
 
-    # How calls are made.
+    # Calls of the library.
 
     def _function(self, name: str, types: Sequence[Any]) -> Any:
         function = getattr(self.library, name)
@@ -281,7 +282,7 @@ class Driver:
         raise DeviceError(f"{name} of the CUDA driver failed: {what} ({code})", code)
 
     def _number(self, name: str, *arguments: Any, last: bool = False) -> int:
-        """What a function writes into its first argument (or its last)."""
+        """The number that a function writes into its first argument (or its last)."""
         number = c_int()
         self._call(name, *(*arguments, byref(number)) if last else (byref(number), *arguments))
         return number.value

@@ -1,9 +1,9 @@
-"""What the hosts do between copies to them and copies back: steps, carried out in one order.
+"""The hosts' steps between copies to them and copies back, carried out in one order.
 
-[Note: Two threads] One thread sleeps until what a step reads has arrived, and starts its operation
-between the hosts; the other sleeps until that has ended, and lets its device go on. Neither ever
-polls. All steps go through both in one order, which is the same on all ranks, in a group that
-nobody else uses.
+[Note: Two threads] One thread sleeps until the input of a step has arrived, and starts its
+operation between the hosts. The other sleeps until that operation has ended, and releases the
+device. Neither polls. All steps pass through both in one order, which is the same on all ranks, in
+a group that is used for nothing else.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from weft.errors import Aborted, Desync, PeerLost, Timeout
 __all__ = ["HostSteps", "Step", "Waitable"]
 
 _STEPS_MAX = 64
-"""Steps that may be under way. A driver's own queues hold about a thousand entries; a caller that
+"""The most steps under way. A driver's own queues hold about a thousand entries, and a caller that
 filled them would wait inside the driver."""
-_TOLD_TO_ALL = (Aborted, Desync, PeerLost, Timeout)
-"""What breaks a group on all its ranks."""
+_KNOWN_TO_ALL = (Aborted, Desync, PeerLost, Timeout)
+"""Errors that a broken group reports on all its ranks."""
 
 _log = logging.getLogger("weft")
 
@@ -34,19 +34,19 @@ class Waitable(Protocol):
     """An operation between the hosts."""
 
     def wait(self, timeout: None) -> object:
-        """Waits until it has ended, and raises what went wrong."""
+        """Waits until it has ended, and raises its error."""
 
 
 @dataclasses.dataclass(slots=True)
 class Step:
-    """What the host has to do between a copy to it and one back."""
+    """The host's work between a copy to it and one back."""
 
     arrive: Callable[[], object]
-    """Returns when what it reads is there."""
+    """Returns when its input has arrived."""
     begin: Callable[[], Waitable | None]
     """Starts its operation between the hosts."""
     end: Callable[[BaseException | None], object]
-    """Lets the device go on after that has ended, well or badly."""
+    """Releases the device after that operation has ended or failed."""
     work: Waitable | None = None
 
 
@@ -54,12 +54,12 @@ class HostSteps:
     """The steps of one group, and its first failure, which ends them all, on all ranks."""
 
     def __init__(self, group: _weft.Group) -> None:
-        """`group` is used by nobody else."""
+        """`group` is used for nothing else."""
         self.group = group
         self.failure: BaseException | None = None
-        """Why nothing works any more."""
+        """Why no operation can be started, if so."""
         self._lock = threading.Lock()
-        """Held while an operation is put in, and while all is closed."""
+        """Held while an operation is added, and while everything is closed."""
         self._closed = False
         self._room = threading.Semaphore(_STEPS_MAX)
         self._arriving: queue.SimpleQueue[Step | None] = queue.SimpleQueue()
@@ -79,19 +79,19 @@ class HostSteps:
             thread.start()
 
     def take_room(self) -> None:
-        """Waits until there is room for one more step."""
+        """Waits until one more step may be under way."""
         self._room.acquire()
 
     def give_room(self) -> None:
-        """Takes that back, if there is no step."""
+        """Releases the place of a step that is not added."""
         self._room.release()
 
     def put_step(self, step: Step) -> None:
-        """Puts in a step, for which there is room."""
+        """Adds a step, for which `take_room` has returned."""
         self._arriving.put(step)
 
     def fail_in_order(self, error: BaseException) -> None:
-        """Lets everything fail behind the steps that were put in before, which go on."""
+        """Makes everything fail after the steps that were added before, which continue."""
 
         def arrive() -> None:
             raise error
@@ -107,7 +107,7 @@ class HostSteps:
             raise self.failure
 
     def close(self) -> None:
-        """Ends what is under way, gives all memory back, and leaves the group."""
+        """Ends the operations under way, frees all memory, and leaves the group."""
         with self._lock:
             if self._closed:
                 return
@@ -119,16 +119,16 @@ class HostSteps:
 
     @abstractmethod
     def _end_copies(self) -> None:
-        """Sets `_closed` once all copies are done, and gives back what only they need."""
+        """Sets `_closed` once all copies are complete, and frees memory that only they need."""
 
     def fail(self, error: BaseException) -> None:
-        """Lets all steps that have not begun fail, here and on the other ranks."""
+        """Makes all steps that have not begun fail, here and on the other ranks."""
         if self.failure is not None:
             return
         self.failure = error
         _log.error("operations on device memory of group %s failed: %s", self.group.name, error)
-        if not isinstance(error, _TOLD_TO_ALL):
-            self.group.fail(f"rank {self.group.rank} cannot go on with its device: {error}")
+        if not isinstance(error, _KNOWN_TO_ALL):
+            self.group.fail(f"rank {self.group.rank} cannot continue with its device: {error}")
 
     def _begin_steps(self) -> None:
         while (step := self._arriving.get()) is not None:
@@ -148,7 +148,7 @@ class HostSteps:
                 error = self._ended(step.work)
             step.end(error)
             self._room.release()
-            del step  # what it knows would otherwise live on until the next one
+            del step  # its references would otherwise live until the next one
 
     def _ended(self, work: Waitable) -> BaseException | None:
         try:

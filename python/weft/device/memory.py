@@ -1,4 +1,4 @@
-"""Host memory that copy engines reach: tiles that ranks share, blocks of any size, flags."""
+"""Host memory for device copies: tiles that ranks share, blocks of any size, flags."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Registered:
     def __init__(self, driver: Driver, device: int, memory: np.ndarray) -> None:
         """Registers `memory` from a context of `device`, for all devices.
 
-        Pages that nobody has touched yet are placed near `device`.
+        Pages that have not been touched yet are placed near `device`.
         """
         self.memory = memory
         self.address = address_of(memory)
@@ -34,19 +34,19 @@ class Registered:
         with driver.on(device), memory_at(node_of(driver, device)):
             driver.register(self.address, memory.nbytes)
             self.device_address = driver.device_address(self.address)
-            """Where devices see it: all at one address, as virtual addresses are unified."""
+            """Its address for devices: the same on all, as virtual addresses are unified."""
 
     def close(self) -> None:
-        """Takes the registration back. No copy of this memory may be under way."""
+        """Unregisters the memory. No copy of it may be under way."""
         with self._driver.on(self._device):
             self._driver.unregister(self.address)
 
 
 class Flags:
-    """Words by which the host lets streams go on, one for each step that is under way.
+    """Words by which the host releases streams, one for each step under way.
 
     Steps are numbered; the word of a step is set to its number. The driver compares modulo 2**32,
-    so a word serves again when the step before is over.
+    so a word is used again when the previous step is complete.
     """
 
     count = _FLAGS
@@ -57,15 +57,15 @@ class Flags:
         self._words = self._registered.memory.view(np.uint32)
 
     def device_address(self, number: int) -> int:
-        """Where devices see the word of a step."""
+        """The address of a step's word for devices."""
         return self._registered.device_address + number % _FLAGS * 4
 
     def raise_(self, number: int) -> None:
-        """Lets the streams that wait for this step go on."""
+        """Releases the streams that wait for this step."""
         self._words[number % _FLAGS] = number % 2**32
 
     def close(self) -> None:
-        """Gives the memory back."""
+        """Frees the memory."""
         self._registered.close()
 
 
@@ -76,11 +76,11 @@ class Block:
         self.registered = registered
         self.memory = registered.memory
         self.free_after: Event | None = None
-        """When it may be used again; None: never, as its user has not said."""
+        """The events after which it may be used again; None: never, as its user has not said."""
 
 
 class Blocks:
-    """Blocks by size, used again when the copies of their last use are done."""
+    """Blocks by size, used again when the copies of their last use are complete."""
 
     def __init__(self, driver: Driver, device: int) -> None:
         self._driver = driver
@@ -88,7 +88,7 @@ class Blocks:
         self._blocks: dict[int, list[Block]] = {}
 
     def take(self, nbytes: int) -> Block:
-        """A block of at least so many bytes."""
+        """A block of at least this many bytes."""
         size = max(_BLOCK_BYTES_MIN, 1 << (nbytes - 1).bit_length())
         blocks = self._blocks.setdefault(size, [])
         for block in blocks:
@@ -99,7 +99,7 @@ class Blocks:
         return blocks[-1]
 
     def close(self) -> None:
-        """Gives all blocks back."""
+        """Frees all blocks."""
         for blocks in self._blocks.values():
             for block in blocks:
                 block.registered.close()
@@ -107,11 +107,11 @@ class Blocks:
 
 
 def address_of(memory: np.ndarray) -> int:
-    """Where an array begins."""
+    """The address of an array."""
     address: int = memory.__array_interface__["data"][0]
     return address
 
 
 def _pages(nbytes: int) -> np.ndarray:
-    """Zeros that begin at the start of a page, and share none with other memory."""
+    """Zeros that start at a page boundary and share no page with other memory."""
     return np.frombuffer(mmap.mmap(-1, nbytes), np.uint8)

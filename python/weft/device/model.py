@@ -1,4 +1,4 @@
-"""What operations on device memory take, by a model of copy engines, cores and kernels.
+"""A model of the time of operations on device memory, from copy engines, cores and kernels.
 
 Pure functions: rates in bytes a second, times in seconds.
 """
@@ -20,18 +20,18 @@ class CopyEngines:
     to_host: float
     to_device: float
     latency: float
-    """Of each copy."""
+    """Latency of each copy."""
     reduce: float
-    """The bytes of one rank's tensor that the hosts reduce in a second."""
+    """Bytes of one rank's tensor that the hosts reduce in a second."""
     overhead: float = 0.0
-    """Of each tile's collective: threads that wake, signals between ranks."""
+    """Latency of each tile's collective: threads that wake, signals between ranks."""
 
 
 def pipeline_seconds(nbytes: int, tile_bytes: int, slots: int, engines: CopyEngines) -> float:
     """The least time of an all-reduce on device memory.
 
-    A tile is copied to the host once its slot is free, reduced when it is there and the tile before
-    is reduced, and copied back. Copies in each direction follow one another.
+    A tile is copied to the host once its slot is free, reduced when it has arrived and the tile
+    before it is reduced, and copied back. Copies in each direction follow one another.
     """
     return _returned([(0.0, part) for part in _tiles(nbytes, tile_bytes)], slots, engines)
 
@@ -43,7 +43,7 @@ def _tiles(nbytes: int, tile_bytes: int) -> list[int]:
 
 
 def _returned(tiles: Sequence[tuple[float, int]], slots: int, engines: CopyEngines) -> float:
-    """When the last of some tiles is back, each of which is there at a time, with so many bytes."""
+    """The time at which the last of some tiles is back, given their arrival times and bytes."""
     if slots < 1:
         raise ArgumentError(f"slots={slots}: expected a number of at least 1")
     arrived = reduced = 0.0
@@ -63,19 +63,19 @@ class Gradient:
 
     nbytes: int
     compute: float
-    """The seconds of backward that make it, on a device that does nothing else."""
+    """Seconds of backward that compute it, on a device that does nothing else."""
 
 
 def backward_seconds(
     gradients: Sequence[Gradient], *, bucket_bytes: int, rate: float, bucket_latency: float, stolen: float
 ) -> float:
-    """How long backward takes with averages of buckets beside it, until the last one has ended.
+    """Seconds of backward with averages of buckets beside it, until the last one has ended.
 
     Args:
-        gradients: What backward makes.
-        bucket_bytes: A bucket is sent when it has so many bytes, and at the end.
-        rate: The bytes of gradients that are averaged in a second.
-        bucket_latency: What a bucket takes besides.
+        gradients: The gradients in the order in which backward computes them.
+        bucket_bytes: A bucket is sent when it has this many bytes, and at the end.
+        rate: Bytes of gradients that are averaged in a second.
+        bucket_latency: Further seconds of a bucket.
         stolen: The share of the device's computing that averages take while they are under way: of
             kernels, the multiprocessors that they occupy; of copy engines, nothing.
     """
@@ -97,10 +97,10 @@ def backward_seconds(
 def backward_by_host_seconds(
     gradients: Sequence[Gradient], *, bucket_bytes: int, tile_bytes: int, slots: int, engines: CopyEngines
 ) -> float:
-    """How long backward takes with averages by way of the host beside it, tile by tile.
+    """Seconds of backward with averages by way of the host beside it, tile by tile.
 
-    See `pipeline_seconds` for tiles, and `backward_seconds` for buckets; the device computes on as
-    if there were no copies.
+    See `pipeline_seconds` for tiles, and `backward_seconds` for buckets; copies do not slow down
+    the device's computation.
     """
     now, waiting = 0.0, 0
     tiles: list[tuple[float, int]] = []

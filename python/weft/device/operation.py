@@ -12,13 +12,13 @@ __all__ = ["DeviceOperation"]
 
 
 class Progress(Protocol):
-    """What carries operations out: the pipeline of a group."""
+    """The executor of operations: the pipeline of a group."""
 
     failure: BaseException | None
-    """Why no operation is carried out any more, if so."""
+    """Why no operation can be carried out, if so."""
 
     def let_wait(self, stream: int, operation: DeviceOperation) -> None:
-        """Lets a stream wait for the result of an operation."""
+        """Makes a stream wait for the result of an operation."""
 
     def wait_for(self, operation: DeviceOperation) -> None:
         """Waits until the result is in the device's memory."""
@@ -28,9 +28,9 @@ class Progress(Protocol):
 
 
 class DeviceOperation:
-    """An operation of which everything that the device does has been put into streams.
+    """An operation whose device work is all in streams.
 
-    `steps` counts what the host still has to do for it.
+    `steps` counts the remaining steps of the host.
     """
 
     done: Event
@@ -42,23 +42,23 @@ class DeviceOperation:
         self.steps = steps
         self.error: BaseException | None = None
         self.host_part = threading.Event()
-        """Set when the host has done its part, well or badly."""
+        """Set when the host has completed its part or failed."""
         self._pipeline = pipeline
         if not steps:
             self.host_part.set()
 
     def end_step(self, error: BaseException | None) -> None:
-        """Tells that the host has done a step; called by one thread."""
+        """Notes that the host has completed a step; called by one thread."""
         self.error = self.error or error
         self.steps -= 1
         if not self.steps:
             self.host_part.set()
 
     def wait_on(self, stream: int) -> None:
-        """Lets what is put into a stream of this device from now on see the result.
+        """Makes later work in a stream of this device see the result.
 
-        Does not wait itself. If the operation fails later, the stream goes on with an undefined
-        result, and the error is raised by `wait` and by the next operation.
+        Does not block. If the operation fails later, the stream continues with an undefined result,
+        and `wait` and the next operation raise the error.
 
         Raises:
             weft.Error: The operation has failed.
@@ -69,7 +69,7 @@ class DeviceOperation:
     def wait(self, timeout: float | None = None) -> bool:
         """Waits until the result is in the device's memory.
 
-        False if it is not there after `timeout` seconds. Raises what went wrong.
+        Returns False if it is not there after `timeout` seconds. Raises the operation's error.
         """
         if not self.host_part.wait(timeout):
             return False
@@ -78,7 +78,7 @@ class DeviceOperation:
         return True
 
     def is_done(self) -> bool:
-        """Whether it has ended, well or badly: `wait` will not block."""
+        """Whether it has ended or failed: `wait` will not block."""
         return self.host_part.is_set() and (self.error is not None or self._pipeline.has_ended(self))
 
     def _check(self) -> None:

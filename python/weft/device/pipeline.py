@@ -1,16 +1,17 @@
 """The pipeline of a group: copies to the host, collectives there, copies back, of different tiles.
 
-[Note: Everything is put into streams at the call] The copies of all tiles, to the host and back,
-are put into the two streams of the device when the operation is called. What the device cannot
-know, that the ranks' processors have reduced a tile, it learns from a word of registered memory:
-the stream of the copies back waits for it, by a stream memory operation, not by a kernel. So an
-operation has an ordinary event at its end, as soon as it is called. Whoever uses the result lets
-its own stream wait for that event, and all order that CUDA must know of is visible to it: no stream
-waits for something that is put into another one later. Were the device to carry out everything in
-the order in which it was put there, nothing would be waited for in vain.
+[Note: Everything is put into streams at the call] The call puts the copies of all tiles, to the
+host and back, into the two streams of the device. The device cannot know when the ranks' processors
+have reduced a tile. So the stream of the copies back waits for a word of registered memory, by a
+stream memory operation, not by a kernel. Thus an operation has an ordinary event at its end as soon
+as it is called. A user of the result makes its own stream wait for that event, and CUDA sees the
+whole
+order: no stream waits for work that is put into another one later. Even a device that carried out
+everything in the order of submission would not deadlock.
 
 [Note: Failures drain] When a collective fails, the words of all tiles under way are set as if it
-had not: streams must never hang, since nothing could end them. What is copied back is undefined.
+had not failed: streams must never hang, since nothing could end them. The data copied back is
+undefined.
 """
 
 from __future__ import annotations
@@ -38,9 +39,9 @@ from weft.errors import DeviceError, UnsupportedError
 __all__ = ["SLOTS", "DeviceMemory", "Pipeline"]
 
 SLOTS = 8
-"""Tiles for which there is memory: as many may be between device and device."""
+"""The number of tiles with memory, and so the most between device and device."""
 _ELEMENTS = 128
-"""Tiles are multiples of so many elements: blocks of the wire formats have this many."""
+"""Tiles are multiples of this many elements: blocks of the wire formats have this many."""
 
 _PAGE_BYTES = 4096
 
@@ -53,11 +54,11 @@ class DeviceMemory(NamedTuple):
 
 
 class RankGroup(Protocol):
-    """What a pipeline needs of a `weft.Group`."""
+    """The methods of a `weft.Group` that a pipeline uses."""
 
     @property
     def native(self) -> _weft.Group:
-        """The group as the core knows it."""
+        """The group of the native layer."""
 
     def symmetric(self, shape: int, dtype: type[np.generic], *, signals: int, name: str) -> Any:
         """Memory that all ranks of a host reach."""
@@ -81,12 +82,12 @@ class Pipeline(HostSteps):
         """Makes the memory that ranks share, of `SLOTS` tiles. Every rank of the group calls it.
 
         Args:
-            group: A group that nobody else uses. It is closed with the pipeline.
+            group: A group that is used for nothing else. It is closed with the pipeline.
             driver: The driver.
             device: This rank's first device.
             tile_bytes: The size of a tile, of at least a page, the same on all ranks.
-            new_stream: How streams for copies are made; by the driver if not given.
-            timeout: Seconds that each collective may take; the group's if not given.
+            new_stream: Makes streams for copies; by default the driver does.
+            timeout: Seconds that each collective may take; the group's by default.
 
         Raises:
             weft.UnsupportedError: A rank's driver refuses to register host memory, or stream memory
@@ -122,27 +123,27 @@ class Pipeline(HostSteps):
         how: Mapping[str, Any] | None = None,
         hold: object = None,
     ) -> DeviceOperation:
-        """Every rank's memory becomes the reduction of all ranks'.
+        """Replaces every rank's memory by the reduction of all ranks' memory.
 
         Args:
             memory: Elements of `dtype`.
             dtype: Their type.
             op: See `weft.Group.all_reduce`.
-            device: Where the memory lies.
-            stream: The operation begins after what was put into this one; None: now.
+            device: The device of the memory.
+            stream: The operation begins after the work in this stream; None: immediately.
             timeout: Seconds that each tile's collective may take.
             how: Further keywords of `weft.api.collectives.CallKeywords`.
-            hold: What owns the memory, kept until the operation has ended.
+            hold: The owner of the memory, kept until the operation has ended.
 
         Raises:
-            weft.Error: An operation before has failed, or this one is not possible.
+            weft.Error: An earlier operation has failed, or this one is not possible.
         """
         tile = max(self._tile_bytes // dtype.itemsize // _ELEMENTS, 1) * _ELEMENTS * dtype.itemsize
         parts = [
             DeviceMemory(memory.address + start, min(tile, memory.nbytes - start))
             for start in range(0, memory.nbytes, tile)
         ]
-        # Raises what is wrong with type and operation before anything is under way.
+        # Checks type and operation before anything is under way.
         kind = native_operation("all-reduce", dtype.name, dtype.itemsize, op)
         keywords = dict(how or {})
         limit = self._timeout if timeout is None else timeout
@@ -159,7 +160,7 @@ class Pipeline(HostSteps):
     def send(
         self, memory: DeviceMemory, to: int, tag: int, *, device: int, stream: int | None
     ) -> DeviceOperation | None:
-        """Sends memory that an RDMA adapter reads where it lies; None if none does now.
+        """Sends memory that an RDMA adapter reads in place; None if no adapter does now.
 
         It ends when the memory may be changed again. `device` and `stream` are as in `on_host`.
         """
@@ -189,14 +190,14 @@ class Pipeline(HostSteps):
         device: int,
         stream: int | None,
     ) -> DeviceOperation:
-        """Copies memory to the host, does something there, and copies memory back.
+        """Copies memory to the host, runs an operation there, and copies memory back.
 
         Args:
-            reads: What is copied to the host.
-            writes: What is copied back; memory that is in `reads`, too, is one piece there.
-            begin: Starts it, on bytes of the host for each of `reads` and `writes`.
-            device: Where the memory lies.
-            stream: The operation begins after what was put into this one; None: now.
+            reads: Memory that is copied to the host.
+            writes: Memory that is copied back; memory that is also in `reads` is one piece there.
+            begin: Starts the operation, on bytes of the host for each of `reads` and `writes`.
+            device: The device of the memory.
+            stream: The operation begins after the work in this stream; None: immediately.
         """
         both = list(dict.fromkeys([*reads, *writes]))
 
@@ -217,23 +218,23 @@ class Pipeline(HostSteps):
             self._queues[device] = CopyQueues(self._driver, device, self._new_stream)
         return self._queues[device]
 
-    # What handles ask.
+    # The interface for handles.
 
     def let_wait(self, stream: int, operation: DeviceOperation) -> None:
-        """Lets a stream wait for the result of an operation."""
+        """Makes a stream wait for the result of an operation."""
         with self._lock:
             if not self._closed:
                 with self._driver.on(operation.queues.device):
                     self._driver.wait_for_event(stream, operation.done.handle)
 
     def wait_for(self, operation: DeviceOperation) -> None:
-        """Waits for the copies of an operation, of which the host's part is done."""
+        """Waits for the copies of an operation whose host part is complete."""
         if not self._closed:
             with self._driver.on(operation.queues.device):
                 self._driver.synchronize_event(operation.done.handle)
 
     def has_ended(self, operation: DeviceOperation) -> bool:
-        """Whether all copies of an operation are done."""
+        """Whether all copies of an operation are complete."""
         if self._closed:
             return True
         with self._driver.on(operation.queues.device):
@@ -241,7 +242,7 @@ class Pipeline(HostSteps):
 
     def _end_copies(self) -> None:
         for queues in self._queues.values():
-            with contextlib.suppress(DeviceError):  # a device that is broken copies nothing
+            with contextlib.suppress(DeviceError):  # a broken device copies nothing
                 queues.synchronize()
         self._closed = True
         self._release()
@@ -252,7 +253,7 @@ class Pipeline(HostSteps):
         if hold is not None:
             self._held.append((operation, hold))
 
-    # How operations are put into the streams.
+    # Submission to the streams.
 
     def _put(
         self, device: int, stream: int | None, steps: int, put: Callable[[DeviceOperation], list[Block]]
@@ -322,7 +323,7 @@ class Pipeline(HostSteps):
                 driver.copy_to_device(memory.address, address_of(places[memory]), memory.nbytes, queues.to_device)
 
     def _take_number(self) -> int:
-        """The number of the next step, once there is room for it."""
+        """The number of the next step, once it may be added."""
         self.take_room()
         self._steps += 1
         return self._steps
@@ -341,23 +342,23 @@ class Pipeline(HostSteps):
     def _put_on_host(
         self, operation: DeviceOperation, number: int, arrived: Event, begin: Callable[[], Waitable]
     ) -> None:
-        """Lets the host take part in an operation, and the device go on afterwards."""
+        """Adds the host's part of an operation, and the release of the device after it."""
 
         def arrive() -> None:
             with self._driver.on(operation.device):
                 self._driver.synchronize_event(arrived.handle)
 
         def end(error: BaseException | None) -> None:
-            # Before the device goes on: when all of it is there, the handle must know.
+            # Before the device is released: when the result is complete, the handle must know.
             operation.end_step(error)
             self._flags.raise_(number)
 
         self.put_step(Step(arrive, begin, end))
 
-    # Making and giving back.
+    # Allocation and release.
 
     def _register(self, device: int, shared: np.ndarray) -> str:
-        """Registers all memory, tries what may be refused, and says what was, if anything."""
+        """Registers all memory, tries operations that may be refused, and returns the refusal."""
         self._registered: list[Registered | Flags | Blocks] = []
         try:
             self._tiles = Registered(self._driver, device, shared)
@@ -385,7 +386,7 @@ class Pipeline(HostSteps):
         self._release()
         self.group.close()
         if own:
-            raise UnsupportedError(f"the driver refuses what operations on device memory need: {own}")
+            raise UnsupportedError(f"the driver refuses an operation that communication on device memory needs: {own}")
         raise UnsupportedError(f"ranks {refused} cannot take part in operations on device memory: see their errors")
 
     def _release(self) -> None:

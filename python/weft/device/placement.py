@@ -1,6 +1,6 @@
-"""Where host memory lies that a device copies: at the NUMA node that the device is attached to.
+"""Placement of host memory that a device copies: at the NUMA node that the device is attached to.
 
-Copies by way of another node cross the link between processors, which all devices share: bounce
+Copies by way of another node cross the link between processors, which all devices share. So bounce
 buffers belong where the path is shortest (TCCL, ASPLOS 2024).
 """
 
@@ -20,14 +20,14 @@ __all__ = ["memory_at", "node_of"]
 
 _PCI_DEVICES = Path("/sys/bus/pci/devices")
 _CALLS = {"x86_64": (238, 239), "aarch64": (237, 236)}
-"""The numbers of set_mempolicy and get_mempolicy, which the C library has no functions for."""
+"""The numbers of set_mempolicy and get_mempolicy, for which the C library has no functions."""
 _PREFERRED = 1
 _NODES_MAX = 1024
 _Nodes = c_ulong * (_NODES_MAX // (8 * ctypes.sizeof(c_ulong)))
 
 
 def node_of(driver: Driver, device: int) -> int | None:
-    """The NUMA node that a device is attached to; None if the system does not tell."""
+    """The NUMA node that a device is attached to; None if the system does not report it."""
     try:
         node = int((_PCI_DEVICES / driver.pci_address(device) / "numa_node").read_text())
     except (DeviceError, OSError, ValueError):
@@ -37,9 +37,9 @@ def node_of(driver: Driver, device: int) -> int | None:
 
 @contextlib.contextmanager
 def memory_at(node: int | None) -> Iterator[None]:
-    """Lets pages that this thread is the first to touch in the block lie at a node, if it has room.
+    """Places pages that this thread is the first to touch in the block at a node, if it has room.
 
-    None: wherever they would lie anyway. So, too, where the system knows no policies.
+    None: at the default place, which is also used if the system supports no policies.
     """
     before = None if node is None else _policy()
     if node is None or before is None:
@@ -63,7 +63,7 @@ def _policy() -> tuple[int, ctypes.Array[c_ulong]] | None:
 
 
 def _set_policy(mode: int, nodes: ctypes.Array[c_ulong]) -> None:
-    # The kernel takes one bit less than it is told that there are.
+    # The kernel takes one bit less than the argument says.
     _call(0, c_int(mode), nodes if any(nodes) else None, c_ulong(_NODES_MAX + 1 if any(nodes) else 0))
 
 

@@ -1,4 +1,4 @@
-"""A device's two copy queues: streams to and from the host, and events to order them by."""
+"""A device's two copy queues: streams to and from the host, and events that order them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ StreamMaker = Callable[[int], int]
 
 
 class Event:
-    """An event that goes back to its queues when nobody has it any more."""
+    """An event that returns to its queues when the last reference to it is dropped."""
 
     __slots__ = ("_unused", "handle")
 
@@ -42,9 +42,9 @@ class CopyQueues:
         self._unused: list[int] = []
 
     def record(self, stream: int) -> Event:
-        """An event that happens when all that was put into the stream is done.
+        """An event that happens when all work in the stream is complete.
 
-        It is no other one's: who waits for it does not wait for what is put in later.
+        It is a new one: a thread that waits for it does not wait for later work.
         """
         try:
             handle = self._unused.pop()
@@ -56,19 +56,19 @@ class CopyQueues:
         return event
 
     def begin_after(self, stream: int) -> None:
-        """Lets what is put into both queues begin after what was put into `stream`."""
+        """Makes later work in both queues begin after the work in `stream`."""
         event = self.record(stream)
         self._driver.wait_for_event(self.to_host, event.handle)
         self._driver.wait_for_event(self.to_device, event.handle)
 
     def synchronize(self) -> None:
-        """Returns when nothing is under way any more."""
+        """Returns when no work is under way."""
         with self._driver.on(self.device):
             self._driver.synchronize_stream(self.to_host)
             self._driver.synchronize_stream(self.to_device)
 
     def close(self) -> None:
-        """Ends the events, and the streams that were made here. Nothing may be under way."""
+        """Destroys the events, and the streams that were made here. Nothing may be under way."""
         with self._driver.on(self.device):
             for handle in self._events:
                 self._driver.destroy_event(handle)

@@ -1,1 +1,1 @@
-"""Diagnosis of a machine, and of the way to others."""
+"""Diagnosis of a machine, and of its connections to others."""

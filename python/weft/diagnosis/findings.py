@@ -31,7 +31,7 @@ _REMEDIES = {
 
 
 def findings() -> Iterator[Finding]:
-    """Looks at one thing after the other."""
+    """Checks one thing after the other."""
     yield Finding("weft", None, f"{_weft.__version__}, Python {platform.python_version()}")
     yield Finding("system", None, f"{platform.system()} {platform.release()} {platform.machine()}")
     yield from _looked_at("cores", _cores)
@@ -53,7 +53,7 @@ def findings() -> Iterator[Finding]:
 
 
 def _looked_at(subject: str, look: Callable[[], Finding | Iterator[Finding]]) -> Iterator[Finding]:
-    """What was found; where the system refuses to be asked, that."""
+    """The result of a check; or the system's refusal."""
     try:
         found = look()
         yield from [found] if isinstance(found, Finding) else list(found)
@@ -117,13 +117,13 @@ def rdma() -> Iterator[Finding]:
 
 
 def _congestion_control() -> Finding:
-    """What TCP connections use, and what else `WEFT_TCP_CONGESTION` can name."""
+    """The default of TCP connections, and the other names for `WEFT_TCP_CONGESTION`."""
     default, available = (
         machine.tcp_setting(name) for name in ("tcp_congestion_control", "tcp_available_congestion_control")
     )
     words = f"{' '.join(default)} by default; available: {', '.join(available)}"
     if default in (["bbr"], ["cubic"]):
-        words += "; weft takes reno where a round trip takes less than 1 ms"
+        words += "; weft takes reno if a round trip takes less than 1 ms"
     return Finding("congestion control", None, words)
 
 
@@ -163,7 +163,7 @@ def graphics_processors() -> Finding:
 
 
 def _profiles() -> Finding:
-    """What was tuned on such hosts, when and where."""
+    """The tuned profiles for such hosts, with time and place of the measurement."""
     from weft.profiles import hardware, stored
 
     with warnings.catch_warnings(record=True) as unread:
@@ -178,7 +178,7 @@ def _profiles() -> Finding:
 
 
 def emulated_hosts() -> Finding:
-    """Whether this process may emulate hosts, and what it lacks."""
+    """Whether this process may emulate hosts, and what is missing."""
     missing = [program for program in ("ip", "tc") if shutil.which(program) is None]
     if os.geteuid() != 0:
         return Finding("emulated hosts", None, f"{_OPTIONAL}: `weft hosts` needs root")

@@ -1,4 +1,4 @@
-"""Checks of this host that `weft doctor` advises by: container, limits, clocks, pinning, NUMA."""
+"""Checks of this host for `weft doctor`: container, limits, clocks, pinning, NUMA."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ from weft._weft import HostDomains
 __all__ = ["Finding", "clocks", "container", "frequency", "limits", "pinning"]
 
 _DESCRIPTORS_MIN = 4096
-"""A rank needs a few for each peer of its host and each connection."""
+"""A rank needs several for each peer of its host and each connection."""
 _GOOD_CLOCKS = ("tsc", "kvm-clock", "arch_sys_counter", "hyperv_clocksource_tsc_page")
 """Clocks that are read without a system call."""
 _TIMEX_BYTES, _TIMEX_STATUS_AT = 256, 40
-"""Of `struct timex`, as adjtimex(2) fills it."""
+"""The size of `struct timex`, which adjtimex(2) fills."""
 _UNSYNCHRONIZED = 0x40
 
 
 class Finding(NamedTuple):
-    """One thing that was looked at."""
+    """The result of one check."""
 
     subject: str
     good: bool | None
     """False: something that jobs need does not work. None: it does not have to work."""
     text: str
     advice: str = ""
-    """What to change, if anything."""
+    """The change that is advised, if any."""
 
 
 def container(root: Path = Path("/")) -> Finding:
-    """Whether this is a container, and what that means for weft."""
+    """Whether this is a container, and the consequences for weft."""
     kind = _container_kind(root)
     if kind is None:
         return Finding("container", None, "none")
@@ -59,7 +59,7 @@ def _container_kind(root: Path) -> str | None:
 
 
 def _text(path: Path) -> str:
-    """What a file contains, where it can be read."""
+    """The content of a file; empty if it cannot be read."""
     try:
         return path.read_text().strip()
     except OSError:
@@ -81,9 +81,9 @@ def limits() -> Iterator[Finding]:
 
 
 def clocks(root: Path = Path("/"), synchronized: bool | None = None) -> Finding:
-    """How time is read, and whether this host's clock is kept equal with others'.
+    """The clock source, and whether this host's clock is kept equal with others'.
 
-    `synchronized`: what to take for the kernel's answer; None: ask it.
+    `synchronized` replaces the kernel's answer; None: ask the kernel.
     """
     source = _text(root / "sys/devices/system/clocksource/clocksource0/current_clocksource") or "unknown"
     in_step = _synchronized() if synchronized is None else synchronized
@@ -99,7 +99,7 @@ def clocks(root: Path = Path("/"), synchronized: bool | None = None) -> Finding:
 
 
 def _synchronized() -> bool:
-    """Whether the kernel's clock is disciplined, as adjtimex(2) tells."""
+    """Whether the kernel's clock is disciplined, by adjtimex(2)."""
     timex = ctypes.create_string_buffer(_TIMEX_BYTES)
     if ctypes.CDLL(None).adjtimex(timex) < 0:
         return False
@@ -108,7 +108,7 @@ def _synchronized() -> bool:
 
 
 def frequency(root: Path = Path("/")) -> Iterator[Finding]:
-    """The policy by which cores choose their frequency, where the kernel tells it."""
+    """The policy by which cores choose their frequency, if the kernel reports it."""
     governor = _text(root / "sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
     if not governor:
         return
@@ -119,7 +119,7 @@ def frequency(root: Path = Path("/")) -> Iterator[Finding]:
 
 
 def pinning(found: HostDomains, usable: float) -> Finding:
-    """Where this process lies among caches and NUMA nodes, and how ranks should be bound."""
+    """The cache and NUMA node of this process, and advice for binding ranks."""
     places = [
         *([f"the cache of core {found.cache}"] if found.cache is not None else []),
         *([f"NUMA node {found.node}"] if found.node is not None else []),
@@ -135,12 +135,12 @@ def pinning(found: HostDomains, usable: float) -> Finding:
         advice = f"bind each rank to the cores of one of {len(found.caches)} caches, such as "
         advice += f"taskset -c {_ranges(found.caches[0])}: neighbours then exchange messages within it"
     elif usable < 1:
-        advice = "give the process a whole core at least: a quota below one stops it in the middle of messages"
-    return Finding("domains", None, f"{parts}; this process lies in {own}", advice)
+        advice = "give the process at least a whole core: a smaller quota stops it in the middle of messages"
+    return Finding("domains", None, f"{parts}; this process runs in {own}", advice)
 
 
 def _ranges(cores: list[int]) -> str:
-    """Cores as taskset takes them."""
+    """Cores in the form of taskset."""
     ordered = sorted(cores)
     if ordered == list(range(ordered[0], ordered[-1] + 1)) and len(ordered) > 1:
         return f"{ordered[0]}-{ordered[-1]}"

@@ -16,11 +16,11 @@ from weft.world import init
 
 _CALLS = 200
 _TIMEOUT_S = 25.0
-"""Rank 1 has to load Python meanwhile, on a machine that may be busy."""
+"""Rank 1 loads Python meanwhile, on a machine that may be busy."""
 
 
 def main() -> None:
-    """Rank 0 starts rank 1, and says how long a call takes."""
+    """Rank 0 starts rank 1 and prints how long a call takes."""
     transport = sys.argv[1]
     if len(sys.argv) > 2:
         die_with_parent()

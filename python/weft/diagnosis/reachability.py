@@ -20,7 +20,7 @@ _GIVEN = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
 
 def checked_ports(first: int = RENDEZVOUS_PORT, given: Path = _GIVEN) -> list[int]:
-    """The rendezvous' port, and some of those that the system gives to ranks' listeners."""
+    """The rendezvous' port, and some of those that the system assigns to ranks' listeners."""
     low, high = (int(word) for word in given.read_text().split())
     return [first, *(port for port in (low + 17, (low + high) // 2, high - 17) if port != first)]
 
@@ -39,37 +39,37 @@ def _host(name: str, ports: Sequence[int], timeout_s: float) -> Finding:
         return Finding(
             subject,
             False,
-            f"its name is not known: {error.strerror}",
+            f"its name cannot be resolved: {error.strerror}",
             f"give {name} an address in DNS or /etc/hosts, on every host",
         )
     if address.startswith("127.") and name not in ("localhost", address):
         return Finding(
             subject,
             False,
-            f"its name leads to {address}, which no other host reaches",
+            f"its name resolves to {address}, which no other host reaches",
             f"take {name} off the 127.* lines of /etc/hosts, or use another name in MASTER_ADDR",
         )
     outcomes = {port: _tried(address, port, timeout_s) for port in ports}
-    told = ", ".join(f"port {port} {outcome}" for port, outcome in outcomes.items())
-    return Finding(subject, *_judged(name, address, outcomes, told))
+    shown = ", ".join(f"port {port} {outcome}" for port, outcome in outcomes.items())
+    return Finding(subject, *_judged(name, address, outcomes, shown))
 
 
-def _judged(name: str, address: str, outcomes: dict[int, str], told: str) -> tuple[bool | None, str, str]:
+def _judged(name: str, address: str, outcomes: dict[int, str], shown: str) -> tuple[bool | None, str, str]:
     lost = [port for port, outcome in outcomes.items() if outcome not in ("answers", "refuses")]
     if len(lost) == len(outcomes):
         why = f"let this host reach {address} (is it up? is there a route?), and let its firewall pass TCP from here"
-        return False, f"{address}: {told}", why
+        return False, f"{address}: {shown}", why
     if lost:
         ports = ", ".join(map(str, lost))
-        return False, f"{address}: {told}", f"let the firewalls between here and {name} pass TCP to ports {ports}"
+        return False, f"{address}: {shown}", f"let the firewalls between here and {name} pass TCP to ports {ports}"
     if all(outcome == "refuses" for outcome in outcomes.values()):
         why = f"to be sure that no firewall refuses, run `weft doctor --listen` on {name} and ask again"
-        return None, f"{address} is reached, but nobody listens: {told}", why
-    return True, f"{address}: {told}", ""
+        return None, f"{address} is reached, but nothing listens: {shown}", why
+    return True, f"{address}: {shown}", ""
 
 
 def _tried(address: str, port: int, timeout_s: float) -> str:
-    """What comes of a connection."""
+    """The outcome of a connection attempt."""
     try:
         with socket.create_connection((address, port), timeout_s):
             return "answers"
@@ -91,9 +91,9 @@ def _listeners(ports: Sequence[int]) -> Iterator[selectors.DefaultSelector]:
 
 
 def listening(ports: Sequence[int], seconds: float) -> Iterator[tuple[int, str]]:
-    """Answers callers at these ports for so long: each caller's port and address.
+    """Accepts connections at these ports for this long; yields each caller's port and address.
 
-    Raises `OSError` if somebody else listens at one of them.
+    Raises `OSError` if another process listens at one of them.
     """
     end = time.monotonic() + seconds
     with _listeners(ports) as selector:

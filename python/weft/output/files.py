@@ -1,9 +1,9 @@
-"""Files that weft writes: whole, and never through what somebody else has prepared in their place.
+"""Files that weft writes: whole, and never through a link or pipe that another user prepared.
 
-[Note: Shared places] In `/tmp`, `/dev/shm` and on shared file systems anybody may plant names: a
-link lets a process overwrite whatever its user may write, a pipe makes it wait. So a file is
-written under a random name that is made exclusively, and renamed into its place: a link or pipe
-there is replaced, not followed. A reader finds the former file or the new one, never a half.
+[Note: Shared places] In `/tmp`, `/dev/shm` and on shared file systems, other users may create
+names: by a link, a process overwrites any file that its user may write; a pipe makes it wait. So a
+file is written under a random name that is created exclusively, and then renamed: a link or pipe is
+replaced, not followed. A reader finds the old file or the new one, never half of it.
 `crates/flight/src/directory.rs` does the same for flight records.
 """
 
@@ -34,12 +34,12 @@ def write(path: str | os.PathLike[str], content: str | bytes) -> None:
 
 @contextlib.contextmanager
 def replacing(path: str | os.PathLike[str], *, mode: int = _COMMON, sync: bool = False) -> Iterator[BinaryIO]:
-    """A new file, which takes the place of `path` at the end of the block, unless that raises.
+    """Yields a new file, which replaces `path` at the end of the block, unless that raises.
 
     Args:
         path: A link there is replaced. Devices such as /dev/stdout are written to directly.
-        mode: Of the new file.
-        sync: Whether it is on the disk before it takes its place.
+        mode: The mode of the new file.
+        sync: Whether it is on the disk before it replaces `path`.
     """
     target = Path(path)
     if _is_device(target):
@@ -63,25 +63,25 @@ def open_file(path: Path, flags: int, mode: int = PRIVATE) -> BinaryIO:
     """Opens a regular file by flags of `os`, following no link and waiting for no pipe.
 
     Raises:
-        OSError: It is no regular file, or cannot be opened.
+        OSError: It is not a regular file, or cannot be opened.
     """
     descriptor = _open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, mode)
     return _regular(descriptor, path, "wb" if flags & (os.O_WRONLY | os.O_RDWR) else "rb")
 
 
 def read_text(path: Path) -> str:
-    """The text of a file, or of what a link leads to; a pipe is refused, not waited for.
+    """The text of a file, also through a link; a pipe is refused.
 
     Raises:
-        OSError: It is no regular file, or cannot be read.
-        UnicodeDecodeError: It is no text.
+        OSError: It is not a regular file, or cannot be read.
+        UnicodeDecodeError: It is not text.
     """
     with _regular(_open(path, os.O_RDONLY | os.O_NONBLOCK), path, "rb") as file:
         return file.read().decode()
 
 
 def is_private(directory: Path) -> bool:
-    """Whether this is a directory of this user's, no link, in which nobody else can write."""
+    """Whether this is a directory of this user, not a link, that no other user can write to."""
     try:
         found = directory.lstat()
     except OSError:
@@ -90,7 +90,7 @@ def is_private(directory: Path) -> bool:
 
 
 def _open(path: Path, flags: int, mode: int = 0) -> int:
-    from weft._weft import AboveStandardStreams  # what only prints does not load it
+    from weft._weft import AboveStandardStreams  # programs that only print do not load it
 
     with AboveStandardStreams():
         return os.open(path, flags | os.O_CLOEXEC, mode)
@@ -99,7 +99,7 @@ def _open(path: Path, flags: int, mode: int = 0) -> int:
 def _regular(descriptor: int, path: Path, how: str) -> BinaryIO:
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
-        raise OSError(0, "it is no regular file", os.fspath(path))
+        raise OSError(0, "it is not a regular file", os.fspath(path))
     file: BinaryIO = os.fdopen(descriptor, how)  # type: ignore[assignment]
     return file
 

@@ -1,4 +1,4 @@
-"""The logger `weft`, and the handler that WEFT_LOG asks for."""
+"""The logger `weft`, and the handler for WEFT_LOG."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ _handler: logging.Handler | None = None
 
 
 def show(level: str, rank: int) -> None:
-    """Writes what is logged to stderr, from this level on, with time and rank.
+    """Writes log messages from this level on to stderr, with time and rank.
 
     Args:
         level: One of `config.LOG_LEVELS`.
-        rank: This process's, which every line names; of the first call if there are several.
+        rank: The rank for every line; the first call decides.
     """
     global _handler
     if _handler is None:

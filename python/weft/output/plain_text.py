@@ -1,6 +1,6 @@
 """Tables and progress of commands, as plain text.
 
-Progress goes to standard error, so that what is printed can be piped.
+Progress goes to standard error, so that the output can be piped.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ __all__ = ["FIRST_SHOWN_S", "Progress", "Table", "show"]
 
 _GAP = "  "
 _WRAPPED_COLUMNS_MIN = 20
-"""Narrower than this, no column is made by wrapping its text."""
+"""The narrowest column that is made by wrapping text."""
 FIRST_SHOWN_S = 2.0
-"""What ends sooner shows no progress."""
+"""Shorter work shows no progress."""
 _SHOWN_EVERY_S = 10.0
 
 
@@ -68,7 +68,7 @@ class Table:
 
 
 def show(*parts: Table | str) -> None:
-    """Prints tables and texts, one below the other; lines are as long as they are in a pipe."""
+    """Prints tables and texts one below the other, with the line length of a pipe."""
     columns_max = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
     for part in parts:
         print(part.text(columns_max) if isinstance(part, Table) else part)
@@ -76,9 +76,9 @@ def show(*parts: Table | str) -> None:
 
 
 class Progress:
-    """Lines on standard error that say how much is done, and the time left.
+    """Lines on standard error with the completed share and the time left.
 
-    The first comes after two seconds.
+    The first is printed after two seconds.
     """
 
     def __init__(self, what: str, total: float) -> None:
@@ -88,7 +88,7 @@ class Progress:
         self._first: tuple[float, float] | None = None
 
     def advance(self, amount: float = 1.0, what: str | None = None) -> None:
-        """Adds to what is done of the total; `what` comes next."""
+        """Adds to the completed part of the total; `what` is next."""
         self.done += amount
         self.what = what or self.what
         now = time.monotonic()

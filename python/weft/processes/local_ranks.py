@@ -31,7 +31,7 @@ def commands(
 ) -> list[Command]:
     """The command lines of all ranks, which meet at a port.
 
-    `program` holds the arguments of Python; `environment` comes on top of this process's own.
+    `program` has the arguments of Python; `environment` is added to this process's own.
     """
     common = {**config.environment(), "OMP_NUM_THREADS": "1", **(environment or {})}
     place = {"WORLD_SIZE": str(ranks), "LOCAL_WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1"}
@@ -41,10 +41,10 @@ def commands(
 
 
 def run(started: Sequence[Command], meanwhile: Callable[[], object] = lambda: None) -> None:
-    """Runs command lines to their end, and calls `meanwhile` every tenth of a second.
+    """Runs command lines until they end, and calls `meanwhile` every tenth of a second.
 
     Raises:
-        RanksError: One has failed; the others are ended.
+        RanksError: A rank has failed; the others are ended.
     """
     processes = [subprocess.Popen(command, env=dict(environment)) for command, environment in started]
     try:
@@ -75,7 +75,7 @@ def end(processes: Sequence[subprocess.Popen[bytes]]) -> None:
 
 
 def die_with_parent() -> None:
-    """Has the kernel kill the calling process when its parent ends, however it ends."""
+    """Makes the kernel kill the calling process when its parent ends for any reason."""
     library = ctypes.CDLL(None, use_errno=True)
     unused = [ctypes.c_ulong(0)] * 3
     if library.prctl(ctypes.c_int(_PR_SET_PDEATHSIG), ctypes.c_ulong(signal.SIGKILL), *unused) != 0:

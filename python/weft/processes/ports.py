@@ -15,16 +15,16 @@ __all__ = ["free_ports"]
 
 _FIRST_PORT = 10000
 _ANY = 0
-"""Has the system choose a port."""
+"""Makes the system choose a port."""
 _TRIES = 32
 _PORTS_GIVEN = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports of this host that nobody listens at.
+    """Ports of this host on which nothing listens.
 
-    They lie below those that the system gives to sockets that ask for any, where it leaves some:
-    one of these may take a port between its choice here and its use.
+    They are below the range from which the system assigns ports, if it leaves some there: a socket
+    could get one of that range between its choice here and its use.
     """
     apart = range(_FIRST_PORT, int(_PORTS_GIVEN.read_text().split()[0]))
     tried = random.SystemRandom().sample(apart, min(len(apart), _TRIES * count))
@@ -34,7 +34,7 @@ def free_ports(count: int) -> list[int]:
 
 
 def _listening(stack: contextlib.ExitStack, ports: list[int]) -> Iterator[int]:
-    """Those of the ports that are free, each held until the stack is closed."""
+    """The free ports among these, each held until the stack is closed."""
     for port in ports:
         with contextlib.suppress(OSError):
             with AboveStandardStreams():

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from weft import config
 from weft.cli import values
-from weft.cli.command import Command, UsageError, tell
+from weft.cli.command import Command, UsageError, report_progress
 from weft.errors import ConfigError
 from weft.processes.local_ranks import RanksError
 from weft_lab import console
@@ -235,7 +235,7 @@ def _results(arguments: argparse.Namespace) -> list[StudyResult] | None:
         return overlap.take_part(list(studies), arguments.out)
     if arguments.hosts > 1:
         require_root()
-    return [overlap.measure(study, arguments.out, tell) for study in studies]
+    return [overlap.measure(study, arguments.out, report_progress) for study in studies]
 
 
 def _place() -> int | None:

@@ -6,7 +6,7 @@ import argparse
 import json
 
 from weft.cli import values
-from weft.cli.command import UsageError, tell
+from weft.cli.command import UsageError, report_progress
 from weft_lab import console
 from weft_lab.cli import emulated_options, experiment_servers
 from weft_lab.emulation import require_root
@@ -64,7 +64,7 @@ def run(arguments: argparse.Namespace) -> int:
     outcomes = lenet.measure(
         shapes,
         arguments.out,
-        contenders=lenet.present(arguments.contenders or list(lenet.CONTENDERS), tell),
+        contenders=lenet.present(arguments.contenders or list(lenet.CONTENDERS), report_progress),
         gbps=arguments.gbps,
         batch=arguments.batch or _BATCH,
         rounds=arguments.rounds,

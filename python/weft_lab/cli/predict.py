@@ -10,7 +10,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from weft.cli import options, values
-from weft.cli.command import Command, UsageError, tell
+from weft.cli.command import Command, UsageError, report_progress
 from weft.errors import ArgumentError
 from weft_lab import console
 from weft_lab.cli.experiment import MODELS
@@ -138,7 +138,7 @@ def _predict(arguments: argparse.Namespace) -> int:
         predictions = predict_scaling(profile, _cluster(arguments, profile), priced=lambda _: progress.advance())
     if arguments.plot:
         report.draw(profile, predictions, arguments.plot)
-        tell(f"picture: {arguments.plot}")
+        report_progress(f"picture: {arguments.plot}")
     if arguments.json:
         print(json.dumps({"what": profile.what, "predictions": [one.to_value() for one in predictions]}, indent=1))
     else:
@@ -162,7 +162,7 @@ def _profile(arguments: argparse.Namespace) -> TrainingProfile:
 
     if arguments.profile is not None:
         return TrainingProfile.load(arguments.profile)
-    tell(f"profiling {arguments.script or arguments.model}, with what it prints:")
+    report_progress(f"profiling {arguments.script or arguments.model}, with what it prints:")
     if arguments.model is not None:
         return profile_model(arguments.model, arguments.batch, arguments.steps, arguments.timeout)
     return profile_script(arguments.script, arguments.arguments, arguments.steps, arguments.timeout)

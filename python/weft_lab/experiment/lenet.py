@@ -136,7 +136,7 @@ def load(path: Path) -> LeNetOutcome | None:
     return LeNetOutcome(LeNetStudy(**{**value["study"], **lists}), value["rounds"], value["accuracy"])
 
 
-def present(contenders: Sequence[str], tell: Callable[[str], None]) -> list[str]:
+def present(contenders: Sequence[str], report_progress: Callable[[str], None]) -> list[str]:
     """Those of the contenders that can take part here; why others are left out is told.
 
     Raises:
@@ -145,7 +145,7 @@ def present(contenders: Sequence[str], tell: Callable[[str], None]) -> list[str]
     reason = _why_not_mpi() if "openmpi" in contenders else None
     if reason is None:
         return list(contenders)
-    tell(f"openmpi is left out: {reason}")
+    report_progress(f"openmpi is left out: {reason}")
     found = [name for name in contenders if name != "openmpi"]
     if not found:
         raise processes.BenchError("no contender is left")

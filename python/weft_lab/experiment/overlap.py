@@ -51,7 +51,7 @@ def studies(
             )
 
 
-def measure(study: Study, directory: Path, tell: Callable[[str], None]) -> StudyResult:
+def measure(study: Study, directory: Path, report_progress: Callable[[str], None]) -> StudyResult:
     """What a study finds. What an earlier run has left in the directory is not measured again."""
     path = directory / f"{study.key}.json"
     result = load(path)
@@ -60,7 +60,7 @@ def measure(study: Study, directory: Path, tell: Callable[[str], None]) -> Study
     result.study = dataclasses.replace(study, gbps=result.study.gbps)
     if len(result.rounds) < study.rounds:
         if study.ratio is not None and result.study.gbps is None:
-            result.study = dataclasses.replace(result.study, gbps=_line_for(study, study.ratio, tell))
+            result.study = dataclasses.replace(result.study, gbps=_line_for(study, study.ratio, report_progress))
         directory.mkdir(parents=True, exist_ok=True)
         save(path, result)
         _run(result.study, path)
@@ -99,7 +99,7 @@ def _same_work(study: Study) -> Study:
     return dataclasses.replace(study, rounds=0, gbps=study.gbps if study.ratio is None else None)
 
 
-def _line_for(study: Study, ratio: float, tell: Callable[[str], None]) -> float:
+def _line_for(study: Study, ratio: float, report_progress: Callable[[str], None]) -> float:
     """The line rate at which all-reducing all gradients takes `ratio` of a step's computation."""
     with launch.shared_directory() as directory:
         path = Path(directory, "compute.json")
@@ -111,7 +111,9 @@ def _line_for(study: Study, ratio: float, tell: Callable[[str], None]) -> float:
     compute_s = found.step_ms("compute") / 1e3
     moved = 2 * (study.ranks - 1) / study.ranks * 4 * found.parameters
     gbps = round(moved / (ratio * compute_s) / _RATE_BYTES_PER_GBPS, 4)
-    tell(f"{study.model}: {compute_s:.2f} s of computation; at {gbps:g} Gbit/s communication takes {ratio:g} of it")
+    report_progress(
+        f"{study.model}: {compute_s:.2f} s of computation; at {gbps:g} Gbit/s communication takes {ratio:g} of it"
+    )
     return gbps
 
 

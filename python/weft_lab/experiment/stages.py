@@ -20,13 +20,13 @@ __all__ = ["Stages", "shown"]
 class Stages:
     """What a rank has to do, part by part."""
 
-    def __init__(self, total: int, tell: Callable[[float, str], object]) -> None:
-        """`tell` is called before each part: the share that is done, and what comes."""
-        self._total, self._begun, self._tell = total, 0, tell
+    def __init__(self, total: int, report: Callable[[float, str], object]) -> None:
+        """`report` is called before each part with the completed share and the next part."""
+        self._total, self._begun, self._report = total, 0, report
 
     def begin(self, what: str) -> None:
         """Tells that the next part begins."""
-        self._tell(self._begun / self._total, what)
+        self._report(self._begun / self._total, what)
         self._begun += 1
 
     @staticmethod
@@ -34,21 +34,21 @@ class Stages:
         """Those of the rank that writes these results."""
         path = _beside(results)
 
-        def tell(share: float, what: str) -> None:
+        def report(share: float, what: str) -> None:
             files.write(path, json.dumps([share, what]))
 
-        return Stages(total, tell)
+        return Stages(total, report)
 
     @staticmethod
     def into_log(title: str, total: int) -> Stages:
         """Those of a rank that nobody here has started: lines on standard error, now and then."""
         progress, shares = console.Progress(title, 1.0), [0.0]
 
-        def tell(share: float, what: str) -> None:
+        def report(share: float, what: str) -> None:
             progress.advance(share - shares[0], f"{title}, {what}")
             shares[0] = share
 
-        return Stages(total, tell)
+        return Stages(total, report)
 
     @staticmethod
     def untold() -> Stages:

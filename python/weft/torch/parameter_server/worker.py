@@ -1,17 +1,17 @@
 """A worker of a parameter server: pushes gradients in backward, pulls parameters for forward.
 
-[Note: A worker's step] Each bucket's gradient is pushed when backward has made it, in the bucket's
-own turn; `step` pushes what is left, and asks for all buckets in the order in which they were
-registered, so that the first layers come first. A module waits for its own parameters when forward
-first looks at them. Pushes and pulls have lanes of their own, so both directions of a line are used
-at a time. A pull is answered when the worker's own push has been applied, and, with bounded
-staleness, when nobody is too far behind.
+[Note: A worker's step] Each bucket's gradient is pushed when backward has made it; `step` pushes
+the rest, and requests all buckets in the order of registration, so that the first layers arrive
+first. A module waits for its own parameters when forward first reads them. Pushes and pulls have
+separate lanes, so both directions of a connection are used at the same time. A server answers a
+pull when it has applied the worker's own push, and, with bounded staleness, when no worker is too
+far behind.
 
-[Note: Early pulls] With staleness 0, what a push leads to is decided with it. So a bucket that
-backward has pushed is asked for at once, and comes while others are still being pushed: servers
-apart send and receive at the same time, which halves a step that their lines bound. Backward may
-still read the parameters, and they change in `step` only: until then the new ones are kept where
-the gradient was, which the server has acknowledged by then.
+[Note: Early pulls] With staleness 0, a push determines the next parameters. So the worker requests
+a bucket as soon as backward has pushed it, and receives it while it pushes others. Servers on other
+hosts then send and receive at the same time, which halves a step that is bound by the network.
+Backward may still read the parameters, so they change in `step` only. Until then the new ones are
+kept in the memory of the gradient, which the server has acknowledged by then.
 """
 
 from __future__ import annotations
@@ -56,15 +56,19 @@ __all__ = ["Worker"]
 
 
 class Worker(nn.Module):
-    """Trains a model whose parameters are with parameter servers.
+    """Trains a model whose parameters are stored by parameter servers.
 
-    Calls go to `module`. `loss.backward()` pushes, `step()` ends a step; there is no optimizer
-    here, the servers have it. Outside of a step, parameters that are looked at are waited for.
+    Calls go to `module`. `loss.backward()` pushes gradients, and `step()` ends a step. The servers
+    have the optimizer, so the worker has none. Outside of a step, reading a parameter waits for it.
 
     Attributes:
         module: The model that was given. Its parameters become parts of buckets.
-        plan: Which server keeps what.
-        learning_rate: In place of the optimizer's own, from the next push on; None: its own.
+        plan: The assignment of parameters to servers.
+        learning_rate: Replaces the optimizer's learning rate from the next push on, unless None.
+
+    Examples:
+        >>> worker = Worker(net, ServerOptimizer("sgd", lr=0.1), [server.address], name="a")
+        >>> worker(inputs).square().mean().backward(); worker.step()  # one training step
     """
 
     def __init__(
@@ -90,32 +94,39 @@ class Worker(nn.Module):
         """Joins the workers of a job.
 
         Args:
-            module: The model, on the CPU, of `float32`; all workers' have the same shapes.
-            optimizer: What servers update with; the same for all workers.
-            servers: Their addresses, `host:port`, in the same order for all workers; `A+B` for one
-                at A that B, its second server, may take the place of.
-            name: What this worker is called; with staleness 0, contributions are added in the order
-                of the names. A random one, if not given.
-            staleness: How many steps a worker may be ahead of the slowest: 0: all steps are taken
-                together, by the average gradient; n: by at most n, each gradient is applied when it
-                comes; None: any number. The same for all.
-            workers: The job begins when so many have come. The same for all.
-            wire_format: `full`, `fp16` or `bf16`: how gradients and parameters travel.
+            module: The model: `float32` parameters on the CPU, of the same shapes on all workers.
+            optimizer: The servers' optimizer; the same for all workers.
+            servers: The servers' addresses, `host:port`, in the same order for all workers. `A+B`
+                is a server at A with a second server at B, which may take over.
+            name: The worker's name; a random one by default. With staleness 0, contributions are
+                added in the order of the names.
+            staleness: How many steps a worker may be ahead of the slowest. 0: all workers step
+                together, by the average gradient. n: at most n, and each gradient is applied when
+                it arrives. None: any number. The same for all workers.
+            workers: The number of workers that must have joined before the job begins. The same for
+                all workers.
+            wire_format: `full`, `fp16` or `bf16`: the format of gradients and parameters in
+                messages.
             compression: Pushes only the `Largest` gradients.
             correct_staleness: Whether servers divide the learning rate of a push by its staleness.
-                The same for all.
-            brings_values: Whether this worker may be asked for the first values. If several may,
-                different servers may take them from different ones: give those the same.
-            bucket_bytes: Neighbouring parameters travel together up to so many bytes. The same for
-                all.
+                The same for all workers.
+            brings_values: Whether servers may ask this worker for the first values. If several
+                workers may be asked, different servers may ask different ones: give those the same
+                values.
+            bucket_bytes: Neighbouring parameters are sent together up to this many bytes. The same
+                for all workers.
             local: The server of this process among `servers`, for the layout `localps`.
-            server_timeout: Seconds that a server may be away, such as while it is started again.
-            answer_timeout: Seconds that an answer may take, such as while others are waited for.
-            limits: What is taken from servers.
-            options: See `weft.config.Options`: as the servers have them.
+            server_timeout: Seconds that a server may be unreachable, for instance while it is
+                started again.
+            answer_timeout: Seconds that an answer may take, for instance while the server waits for
+                other workers.
+            limits: Limits of messages from servers.
+            options: See `weft.config.Options`; the same as the servers'.
 
         Raises:
-            weft.ArgumentError, weft.UnsupportedError: An option or a parameter is not allowed.
+            weft.ArgumentError: An option is not allowed.
+            weft.UnsupportedError: A parameter is not `float32` or not on the CPU.
+            weft.AuthError: The servers have another secret or certificate.
             StalePlan: The job's other workers have another model or other options.
             ServerLost: No server answers at an address.
         """
@@ -178,25 +189,27 @@ class Worker(nn.Module):
     # Training.
 
     def forward(self, *arguments: Any, **keywords: Any) -> Any:
-        """Calls the model."""
+        """Calls the model with these arguments."""
         for slot in self._first_use.at_root:
             self.use(slot.parameter)
         return self.module(*arguments, **keywords)
 
     def step(self) -> None:
-        """Ends a step: pushes what has not been pushed yet, and asks for new parameters.
+        """Ends a step: pushes the remaining gradients, and requests new parameters.
 
-        Returns at once; modules wait for their parameters when they are used.
+        Returns immediately; modules wait for their parameters when they are used.
 
         Raises:
-            weft.Error: A push of an earlier step has failed.
-            weft.UnsupportedError: A parameter that was frozen at first, which no server keeps, is
-                trained.
+            ServerLost: A server could not be reached during an earlier push.
+            weft.Timeout: A server did not answer an earlier push in time.
+            weft.Error: A push of an earlier step has failed for another reason.
+            weft.UnsupportedError: A parameter that was frozen when the worker was made, so that no
+                server keeps it, is trained.
         """
         if any(requirements(self._frozen)):
             raise UnsupportedError(
-                f"{', '.join(self._unfrozen())}: unfrozen since the worker was made, and no server keeps it. Unfreeze "
-                "parameters before, or make a worker and servers for another job"
+                f"{', '.join(self._unfrozen())}: unfrozen after the worker was made, so no server keeps it. Unfreeze "
+                "parameters before making the worker, or make a worker and servers for another job"
             )
         if self._first_values:
             self.wait()
@@ -215,9 +228,14 @@ class Worker(nn.Module):
 
     @contextlib.contextmanager
     def no_sync(self) -> Iterator[None]:
-        """Lets gradients of backwards in the block add up.
+        """Accumulates the gradients of backward passes in the block.
 
-        They are pushed with that of the next backward outside.
+        The next backward pass outside of the block pushes their sum.
+
+        Examples:
+            >>> with worker.no_sync():
+            ...     worker(inputs).square().mean().backward()  # pushes nothing
+            >>> worker(inputs).square().mean().backward(); worker.step()  # pushes the sum
         """
         before, self._synchronizes = self._synchronizes, False
         try:
@@ -226,20 +244,28 @@ class Worker(nn.Module):
             self._synchronizes = before
 
     def wait(self) -> None:
-        """Waits for all parameters that have been asked for.
+        """Waits for all parameters that have been requested.
 
         Raises:
-            weft.Error: A push or a pull has failed.
+            ServerLost: A server cannot be reached.
+            weft.Timeout: A server did not answer in time.
+            weft.Error: A push or a pull has failed for another reason.
         """
         for bucket in self._buckets:
             bucket.wait()
         self.watching = False
 
     def close(self, *, wait: bool = True) -> None:
-        """Leaves the servers, which go on without this worker.
+        """Leaves the servers, which continue without this worker.
 
-        All pushes are acknowledged first. With `wait`, the last parameters are waited for as well;
-        without it, some may be older than others.
+        Waits until the servers have acknowledged all pushes.
+
+        Args:
+            wait: Whether to wait for the last parameters as well. Without it, some parameters may
+                be older than others.
+
+        Raises:
+            weft.Error: With `wait`, a push or a pull has failed.
         """
         if self._closed:
             return
@@ -258,7 +284,7 @@ class Worker(nn.Module):
             self._release()
 
     def _release(self) -> None:
-        """Leaves the model as it was, but for its parameters."""
+        """Removes the hooks from the model, which keeps its parameters."""
         if hasattr(self, "_first_use"):
             self._first_use.release()
             for hook in self._hooks:
@@ -273,13 +299,29 @@ class Worker(nn.Module):
         self.close(wait=error is None)
 
     def statistics(self) -> list[dict[str, Any]]:
-        """For each server: its members, updates, and how stale pushes were; `repeated` pushes."""
+        """Returns for each server its members, updates, staleness of pushes, and repeated pushes.
+
+        Returns:
+            One dictionary per server. `staleness` counts, by worker, pushes by their staleness: the
+            number of updates between pull and push.
+
+        Raises:
+            ServerLost: A server cannot be reached.
+
+        Examples:
+            >>> statistics = worker.statistics()[0]
+            >>> assert statistics["repeated"] == 0
+        """
         question: Message = ({"kind": "statistics"}, [])
         futures = [lanes[PULL].submit(link.request, PULL, question) for link, lanes in self._ways()]
         return [future.result()[0] for future in futures]
 
     def snapshot(self) -> None:
-        """Lets all servers write their shards to their directories now."""
+        """Makes all servers write their shards to their directories now.
+
+        Raises:
+            ServerLost: A server cannot be reached.
+        """
         for future in [
             lanes[PUSH].submit(link.request, PUSH, ({"kind": "snapshot"}, [])) for link, lanes in self._ways()
         ]:
@@ -287,10 +329,10 @@ class Worker(nn.Module):
 
     @property
     def reconnections(self) -> int:
-        """How often connections to servers were made again."""
+        """The number of times that a connection to a server was made again."""
         return sum(link.reconnections for link in self._links)
 
-    # What `FirstUse` asks.
+    # The interface for `FirstUse`.
 
     @property
     def slots(self) -> Sequence[Slot]:
@@ -298,11 +340,11 @@ class Worker(nn.Module):
         return list(self._slots.values())
 
     def slot_of(self, parameter: Any) -> Slot | None:
-        """That of a parameter of the model; None of anything else."""
+        """The slot of a parameter of the model; None for anything else."""
         return self._slots.get(id(parameter))
 
     def use(self, parameter: Any) -> None:
-        """Waits until a parameter has come."""
+        """Waits until a parameter has arrived."""
         slot = self._slots.get(id(parameter))
         if slot is not None:
             slot.bucket.wait()
@@ -310,7 +352,7 @@ class Worker(nn.Module):
     # Rows.
 
     def pull_rows(self, table: str, rows: Tensor) -> Tensor:
-        """Rows of a table as they are now, or not older than allowed: float32 (rows, width)."""
+        """Requests rows of a table, not older than allowed: float32 (rows, width)."""
         width = self._tables[table].embedding_dim
         found = torch.empty(rows.numel(), width, dtype=torch.float32, device="cpu")
         owners = rows % self.plan.servers
@@ -414,7 +456,7 @@ class Worker(nn.Module):
         return fields
 
     def _pull(self, bucket: ServedBucket, *, early: bool = False) -> None:
-        """Asks for a bucket, as it is after the step that has ended, or that will end next."""
+        """Requests a bucket as of the step that has ended; `early`, of the step that ends next."""
         number, target = self.step_number + early, bucket.begin_pull(apart=early)
         for place, piece in enumerate(bucket.pieces):
             lane, pushed = PULLS[(bucket.number + place) % len(PULLS)], bucket.pushes.get(place)
@@ -464,9 +506,11 @@ def _trained(module: nn.Module, has_tables: bool) -> list[tuple[str, nn.Paramete
     trained = trained_parameters(module)
     for name, parameter in trained:
         if parameter.dtype != torch.float32:
-            raise UnsupportedError(f"{name} is of {parameter.dtype}: servers keep float32")
+            raise UnsupportedError(f"parameter {name} is {parameter.dtype}: servers support float32 only")
         if not parameter.is_cpu:
-            raise UnsupportedError(f"{name} is on {parameter.device}: servers take parameters of the CPU")
+            raise UnsupportedError(
+                f"parameter {name} is on {parameter.device}: servers support parameters on the CPU only"
+            )
     return trained
 
 
