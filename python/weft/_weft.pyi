@@ -495,7 +495,7 @@ class Group:
     def explain(self, collective: str, nbytes: int, dtype: str, symmetric: bool) -> Explanation:
         """The algorithm of a call and the reasons: `nbytes` of the whole message, root 0."""
     def choices(self, collective: str) -> list[tuple[int | None, str, str]]:
-        """The algorithms of a collective by size: (up to bytes, algorithm, origin of the choice)."""
+        """The algorithms of a collective by size: (up to bytes, algorithm, origin of choice)."""
     def pairs(self) -> dict[str, int]:
         """How many pairs of ranks each transport connects."""
     def on_failure(self, callback: Callable[[BaseException], object]) -> None:

@@ -163,7 +163,7 @@ def test_missing_record_is_reported_with_others_errors():
     failure = {"process_group": WORLD, "time_ns": 500 * MS, "error": "lost rank 1 on a: its process ended"}
     files = [record(rank, [collective(0, 10, None)], failures=[failure]) for rank in (0, 2)]
     missing, waiting = reported(*files)
-    assert missing.text == "There is no record of rank 1. The others say: lost rank 1 on a: its process ended"
+    assert missing.text == "There is no record of rank 1. The others report: lost rank 1 on a: its process ended"
     assert waiting.text.endswith("and rank 1 has not called it: there is no record of rank 1.")
 
 
@@ -186,7 +186,9 @@ def test_per_rank_counts_may_differ():
 
 def test_message_without_sender_is_reported():
     (found,) = reported(record(0, [], 2), record(1, [message("recv", 990, None, peer=0)], 2))
-    assert found.text == "rank 1 waits since 10 ms in receive(64 bytes, tag 7) of group world for rank 0 to send one."
+    assert (
+        found.text == "rank 1 has waited for 10 ms in receive(64 bytes, tag 7) of group world for rank 0 to send one."
+    )
 
 
 def test_unanswered_one_sided_operations_are_reported():
@@ -198,8 +200,12 @@ def test_unanswered_one_sided_operations_are_reported():
     entries[2]["weft"]["count"] = 0
     found = reported(record(0, [], 2), record(1, entries, 2))
     assert [(one.kind, one.ranks) for one in found] == [("one-sided", (0,)), ("one-sided", ())]
-    assert found[0].text == "rank 1 waits since 50 ms in get(64 bytes, buffer 2) of group world for rank 0 to answer."
-    assert found[1].text == "rank 1 waits since 10 ms in wait-signal(buffer 2) of group world for any rank to signal."
+    assert (
+        found[0].text == "rank 1 has waited for 50 ms in get(64 bytes, buffer 2) of group world for rank 0 to answer."
+    )
+    assert (
+        found[1].text == "rank 1 has waited for 10 ms in wait-signal(buffer 2) of group world for any rank to signal."
+    )
 
 
 def test_unusually_slow_collective_is_reported():

@@ -40,7 +40,7 @@ KINDS = {
     "transfer": "bytes on the network, and a signal",
     "signal": "signal",
 }
-"""What can be seen, in the order of the legend."""
+"""The kinds of events, in the order of the legend."""
 
 ARROWS = ("transfer", "signal")
 MARGIN_LEFT, MARGIN_RIGHT, HEAD, FOOT = 64, 24, 62, 34
@@ -51,25 +51,25 @@ LABELLED_ARROWS_MAX = 60
 
 @dataclasses.dataclass(frozen=True)
 class GanttEvent:
-    """Something that took time in a simulation. Times are in seconds."""
+    """An event of a simulation with a duration. Times are in seconds."""
 
     rank: int
     kind: str
     """One of `KINDS`."""
     label: str
-    """Which chunks."""
+    """The chunks."""
     text: str
     """The step in text form."""
     start: float
     end: float
     peer: int | None = None
-    """Where a transfer or signal goes; whom a wait is for."""
+    """The receiver of a transfer or signal; the rank that a wait is for."""
     tile: int | None = None
 
 
 @dataclasses.dataclass(frozen=True)
 class Gantt:
-    """What is drawn."""
+    """The content of a picture."""
 
     title: str
     ranks: int
@@ -79,9 +79,9 @@ class Gantt:
 def draw(gantt: Gantt, width: int = 960) -> str:
     """The picture, `width` pixels wide.
 
-    A row for each rank with what its thread does, and which of its tiles wait.
+    A row for each rank with the work of its thread, and its tiles that wait.
     """
-    # What belongs to no tile is the executor's: the permission to use temporary memory again.
+    # An event without a tile is the executor's: the permission to use temporary memory again.
     gantt = dataclasses.replace(gantt, events=[event for event in gantt.events if event.tile is not None])
     waits = [_strips([e for e in gantt.events if e.rank == rank and e.kind == "wait"]) for rank in range(gantt.ranks)]
     heights = [LANE + STRIP * max([strip + 1 for _, strip in row], default=0) for row in waits]
@@ -109,7 +109,7 @@ def draw(gantt: Gantt, width: int = 960) -> str:
 
 
 class _Scale:
-    """Where a time lies."""
+    """The mapping of times to the axis."""
 
     def __init__(self, end_s: float, width: float) -> None:
         self.end_us = max(end_s * 1e6, 1e-3)
@@ -122,7 +122,7 @@ class _Scale:
 def _strips(waits: Sequence[GanttEvent]) -> list[tuple[GanttEvent, int]]:
     """Each wait with its place below the thread.
 
-    Those of several tiles at the same time lie below each other.
+    Simultaneous waits of several tiles are drawn below each other.
     """
     free_from: list[float] = []
     placed = []
@@ -162,9 +162,9 @@ def _bar(canvas: Canvas, scale: _Scale, event: GanttEvent, top: float) -> None:
 
 
 def _arrows(canvas: Canvas, scale: _Scale, arrows: Sequence[GanttEvent], tops: Sequence[float]) -> None:
-    """From the sender's row to the receiver's.
+    """Arrows from the sender's row to the receiver's.
 
-    What is carried stands beside the arrow, unless there are too many.
+    The chunks are written beside the arrow, unless there are too many arrows.
     """
     labelled = sum(event.kind == "transfer" for event in arrows) <= LABELLED_ARROWS_MAX
     labels = []

@@ -1,4 +1,4 @@
-"""Picture of what happened when: a row for each lane, bars in it."""
+"""Timeline picture: a row for each lane, bars in it."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ KINDS = {
     "receive": "wait for what comes",
     "deregistration": "deregistration",
 }
-"""What a bar can be, in the order of the legend."""
+"""The kinds of bars, in the order of the legend."""
 
 MARGIN_LEFT, MARGIN_RIGHT, HEAD, FOOT = 128, 24, 62, 34
 ROW, LINE, GAP = 22, 15, 6
@@ -52,7 +52,7 @@ WIDTH_OF_CHARACTER = 6.0
 
 @dataclasses.dataclass(frozen=True)
 class Bar:
-    """Something that took time. Times are in seconds."""
+    """A part of a lane with a duration. Times are in seconds."""
 
     kind: str
     """One of `KINDS`."""
@@ -66,7 +66,7 @@ class Bar:
 
 @dataclasses.dataclass(frozen=True)
 class Lane:
-    """Bars in one row; later ones lie above earlier ones."""
+    """Bars in one row; later ones are drawn above earlier ones."""
 
     name: str
     bars: Sequence[Bar]
@@ -135,7 +135,7 @@ def draw(title: str, lanes: Sequence[Lane], width: int = 1200) -> str:
     for row in rows:
         for number, line in enumerate(row.lines):
             top = row.top + number * row.line_height
-            # Waits are parts of forward: what takes longer is drawn first.
+            # Waits are parts of forward: longer bars are drawn first.
             for bar in sorted(line, key=lambda bar: bar.start - bar.end):
                 label_at = [MARGIN_LEFT + (time - begin) * scale for time in _uncovered(bar, line)]
                 _bar(canvas, bar, MARGIN_LEFT + (bar.start - begin) * scale, top, row.line_height, scale, label_at)

@@ -10,9 +10,9 @@ __all__ = ["Canvas"]
 
 
 class Canvas:
-    """A picture in the making.
+    """A picture under construction.
 
-    Elements lie above those that were added before. Lengths are in pixels.
+    Later elements are drawn above earlier ones. Lengths are in pixels.
     """
 
     def __init__(self, width: float, height: float, style: Mapping[str, str]) -> None:
@@ -20,7 +20,7 @@ class Canvas:
 
         `style` gives the declarations of each class of elements, as in a style sheet.
         """
-        # Literals of this package, which a style sheet takes as they are.
+        # Literals of this package, which a style sheet contains unescaped.
         rules = Markup("".join(f".{name}{{{declarations}}}" for name, declarations in style.items()))
         size = {"width": _number(width), "height": _number(height)}
         self._size = {**size, "viewBox": f"0 0 {_number(width)} {_number(height)}"}
@@ -49,7 +49,7 @@ class Canvas:
         self._element("path", {"class": name, "d": path}, tip)
 
     def text(self, name: str, x: float, y: float, text: str, anchor: str = "start") -> None:
-        """A line of text; `anchor` (`start`, `middle` or `end`) is what lies at `x`."""
+        """A line of text; `anchor` (`start`, `middle` or `end`) is its point that is at `x`."""
         place = {"x": _number(x), "y": _number(y)} | ({"text-anchor": anchor} if anchor != "start" else {})
         self._elements.append(element("text", {"class": name, **place}, text, empty=not text))
 

@@ -1,1 +1,1 @@
-"""Flight records, metrics, reports: what a group shows of its work."""
+"""Flight records, metrics and reports of groups."""

@@ -11,11 +11,11 @@ __all__ = ["flight_record"]
 
 
 def flight_record() -> list[dict[str, Any]]:
-    """The last 1,024 operations of this process, with the groups that they are of.
+    """The last 1,024 operations of this process, with their groups.
 
-    In the layout of PyTorch's flight recorder, as the files that `weft trace` reads: `entries` has
-    a dict for each operation, from the oldest. The documentation's page "Tracing" says
-    what is in it.
+    The layout is that of PyTorch's flight recorder, as in the files that `weft trace` reads:
+    `entries` has a dict for each operation, from the oldest. The documentation's page "Tracing"
+    describes the fields.
 
     Returns:
         One record for each endpoint that has had a group: usually one.

@@ -1,4 +1,4 @@
-"""Reports about a process's groups: log lines, and counters where WEFT_METRICS asks for them."""
+"""Reports about a process's groups: log lines, and counters if WEFT_METRICS is set."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ _WARNINGS_MAX = 3
 _lock = threading.Lock()
 _publisher: Publisher | None = None
 _process = os.getpid()
-"""Whose the publisher is: a forked child begins anew."""
+"""The process that the publisher belongs to: a forked child makes its own."""
 
 
 def begin(settings: Settings, rank: int, local_rank: int | None) -> None:
-    """Does what the settings ask for, the first time that this process makes a group.
+    """Starts the log and the publisher of the settings, at a process's first group.
 
     Args:
-        settings: What is asked for.
-        rank: This process's number in the job.
-        local_rank: Its number on its host, if the launcher tells.
+        settings: The process's settings.
+        rank: This process's rank in the job.
+        local_rank: Its rank on its host, if the launcher sets it.
     """
     global _publisher, _process
     if settings.log is not None:
@@ -51,7 +51,7 @@ def begin(settings: Settings, rank: int, local_rank: int | None) -> None:
 def made(native: _weft.Group) -> None:
     """Reports a new group, and from now on its operations and its failure.
 
-    One rank of the group tells what was chosen; the others do so for who debugs.
+    One rank of the group logs the choices for users; the others log them for debugging.
     """
     level = logging.INFO if native.rank == 0 else logging.DEBUG
     if LOGGER.isEnabledFor(level):
@@ -70,13 +70,13 @@ def made(native: _weft.Group) -> None:
 
 
 def _warn_of_unshared(native: _weft.Group) -> None:
-    """Warns where ranks of one machine use TCP since something failed."""
+    """Warns if ranks of one machine use TCP because shared memory failed."""
     failures = [(rank, other, why) for rank, other, why, apart in native.unshared() if not apart]
     for rank, other, why in failures[:_WARNINGS_MAX]:
         host = native.host_names()[rank]
         warnings.warn(
             f"ranks {other} and {rank} both run on {host} and share no memory, so they use TCP, which is slower: "
-            f"{why}. Set WEFT_REQUIRE_SHARED_MEMORY=1 to be stopped by this",
+            f"{why}. Set WEFT_REQUIRE_SHARED_MEMORY=1 to make this an error",
             RuntimeWarning,
             stacklevel=4,
         )

@@ -1,4 +1,4 @@
-"""What was chosen for a group and why, in lines for the log."""
+"""Choices for a group and their reasons, in lines for the log."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _UNITS = ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"), (1, "B"))
 
 
 def of_group(native: _weft.Group) -> str:
-    """Its members, their hosts, what joins them, and the algorithms of all-reduce by size."""
+    """Its members, their hosts, their transports, and the algorithms of all-reduce by size."""
     pairs = ", ".join(f"{count} over {_described(native, transport)}" for transport, count in native.pairs().items())
     parts = [
         f"group {native.name}: rank {native.rank} of {native.size}",
@@ -33,7 +33,7 @@ def of_collectives(native: _weft.Group) -> Iterator[str]:
 
 
 def of_unshared(native: _weft.Group) -> list[str]:
-    """Which ranks of one machine share no memory, and why, one line for each pair."""
+    """The ranks of one machine that share no memory, and the reason, one line for each pair."""
     return [_unshared(native, *one) for one in native.unshared()]
 
 
@@ -44,7 +44,7 @@ def _unshared(native: _weft.Group, rank: int, other: int, why: str, apart: bool)
 
 
 def _described(native: _weft.Group, transport: str) -> str:
-    """A transport, and whether what goes over networks is encrypted, as this rank's links tell."""
+    """A transport, and the ciphers of this rank's links if networks are encrypted."""
     if transport != "tcp":
         return transport
     ciphers = {native.cipher(rank) for rank in range(native.size) if native.transport(rank) == transport}
@@ -64,7 +64,7 @@ def _hosts(host_of_rank: Sequence[int], names: Sequence[str]) -> str:
 def _choices(native: _weft.Group, collective: str) -> str:
     try:
         rows = native.choices(collective)
-    except Error as error:  # told again by who calls it
+    except Error as error:  # the caller reports it again
         return f"{collective}: {error}"
     shown = [f"{algorithm} {_range(up_to, len(rows))} ({_ORIGINS[origin]})" for up_to, algorithm, origin in rows]
     return f"{collective}: {', '.join(shown)}"

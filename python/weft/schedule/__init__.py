@@ -17,7 +17,7 @@
     schedule = builder.build()
     print(schedule.verify())
 
-There is one verifier and one simulator, those of the core: what is here only writes the text form.
+Verifier and simulator are those of the native core: this package only writes the text form.
 """
 
 from weft.call_shape import CallShape

@@ -24,18 +24,18 @@ COLLECTIVES = {
     "scatter": " from ",
     "barrier": "",
 }
-"""The collectives, and what stands between the name and the root of those that have one."""
+"""The collectives, and the word between the name and the root of rooted ones."""
 
 ENCODINGS = ("f32", "f16", "bf16", "e4m3", "e5m2")
 
 
 @dataclasses.dataclass(frozen=True)
 class Slice:
-    """Some chunks of a buffer of a rank."""
+    """A range of chunks in a buffer of a rank."""
 
     rank: int
     buffer: str
-    """As in the text form: `output`, `scratch(0)`, `receive(2:0@1)` ..."""
+    """The name in the text form: `output`, `scratch(0)`, `receive(2:0@1)` ..."""
     start: int
     stop: int
     encoding: str = ""
@@ -65,7 +65,7 @@ class Area:
     """Whether it is as wide as the message: then each chunk has its own place in it."""
 
     def name(self, first_chunk: int) -> str:
-        """The entry as the text form names it for a slice that begins with this chunk."""
+        """The name in the text form for a slice that begins with this chunk."""
         base = 0 if self.whole else first_chunk
         return str(self.entry) if base == first_chunk else f"{self.entry}@{base}"
 
@@ -80,7 +80,7 @@ class Buffer:
     rank: int
     chunks: int
     name: Callable[[int], str]
-    """What the text form calls it, for a slice that begins with a chunk."""
+    """The name in the text form for a slice that begins with a chunk."""
 
     def __getitem__(self, chunks: int | slice) -> Slice:
         if isinstance(chunks, slice):
@@ -95,10 +95,7 @@ class Buffer:
 
 
 class RankProgram:
-    """What one rank does, step by step.
-
-    Also how the programs of other ranks name it and its memory.
-    """
+    """The steps of one rank, and its name and memory in the programs of other ranks."""
 
     def __init__(self, builder: Builder, rank: int) -> None:
         self.rank = rank
@@ -119,29 +116,26 @@ class RankProgram:
 
     @property
     def output(self) -> Buffer:
-        """The caller's destination memory.
-
-        Of an all-reduce or a reduction its own contribution too.
-        """
+        """The caller's destination memory; of an all-reduce or reduction also its contribution."""
         return self._buffer(lambda _: "output")
 
     def scratch(self, area: Area) -> Buffer:
-        """Temporary memory that this rank writes and its peers may read where they map it."""
+        """Temporary memory that this rank writes and its peers may read if they map it."""
         return self._buffer(lambda chunk: f"scratch({area.name(chunk)})")
 
     def receive_buffer(self, area: Area, writer: RankProgram) -> Buffer:
-        """Temporary memory of this rank that `writer` alone writes."""
+        """Temporary memory of this rank that only `writer` writes."""
         return self._buffer(lambda chunk: f"receive({writer.rank}:{area.name(chunk)})")
 
     def copy(self, to: Slice | Sequence[Slice], source: Slice, claim: Sequence[RankProgram] = ()) -> None:
         """Writes `source` to every destination in one pass.
 
-        A put, where a destination is another rank's.
+        It is a put if a destination is another rank's.
 
-        A step that stands in the programs of several ranks may be executed by any one of `claim`:
-        its owner, then those who may help. They do so while they would wait at what follows the
-        step in their programs and can do nothing else, if the owner has not got to it yet. The
-        first 64 such steps of a schedule can be helped with.
+        A step in the programs of several ranks may be executed by any one of `claim`: its owner,
+        then the ranks that may help. They do so while they would otherwise wait at what follows the
+        step in their programs, if the owner has not reached it yet. The first 64 such steps of a
+        schedule can be helped with.
         """
         self._add("copy", to, [source], claim)
 
@@ -154,13 +148,13 @@ class RankProgram:
     ) -> None:
         """Combines the sources in this order into every destination, in one pass.
 
-        `final` says that every contribution is now in, so that averages are scaled and sums
+        `final` says that all contributions are now combined, so that averages are scaled and sums
         rounded.
         """
         self._add("reduce", to, sources, claim, " final" if final else "")
 
     def signal(self, to: RankProgram) -> None:
-        """Tells another rank that everything before is done."""
+        """Notifies another rank that all earlier steps are complete."""
         self.lines.append(f"signal {to.rank} #{self._signals[to.rank]}")
         self._signals[to.rank] += 1
 
@@ -188,7 +182,7 @@ class RankProgram:
         )
 
     def _shown(self, part: Slice) -> str:
-        """A slice as this rank's program names it."""
+        """The name of a slice in this rank's program."""
         return str(part).removeprefix(f"{self.rank}.")
 
     def _buffer(self, name: Callable[[int], str]) -> Buffer:
@@ -196,7 +190,7 @@ class RankProgram:
 
 
 class Builder:
-    """The programs of all ranks in the making."""
+    """The programs of all ranks under construction."""
 
     def __init__(
         self,
@@ -210,10 +204,10 @@ class Builder:
         Args:
             collective: `all-reduce`, `broadcast` ...
             ranks: How many ranks the group has.
-            chunks: How the message is divided: into so many equal chunks, at ascending shares from
-                0 to 1, or (`"blocks"`) into one block for every rank, whose sizes are known only in
-                the call.
-            root: The rank that sends or gets everything, where the collective has one.
+            chunks: The division of the message: into this many equal chunks, at ascending shares
+                from 0 to 1, or (`"blocks"`) into one block for every rank, whose sizes are known
+                only in the call.
+            root: The rank that sends or gets everything, if the collective has one.
         """
         if collective not in COLLECTIVES:
             raise ArgumentError(f"collective={collective!r}: one of {', '.join(COLLECTIVES)}")
@@ -225,7 +219,7 @@ class Builder:
             raise ArgumentError(f"root={root} of collective {collective!r}: {wanted}")
         self.chunks, grid = _grid(chunks, ranks)
         self.programs = [RankProgram(self, rank) for rank in range(ranks)]
-        """One for every rank."""
+        """One program for every rank."""
         self._head = [
             "format 2",
             f"collective {collective}{preposition}{root if preposition else ''}",
@@ -237,22 +231,19 @@ class Builder:
         self._claims: dict[tuple[str, int], int] = {}
 
     def add_scratch(self, width: int) -> Area:
-        """Adds an entry of so many chunks to the temporary memory of every rank."""
+        """Adds an entry of this many chunks to the temporary memory of every rank."""
         return self._area(self._scratch, width)
 
     def add_receive_buffer(self, width: int) -> Area:
-        """Adds an entry of so many chunks to the receive buffers of every ordered pair of ranks."""
+        """Adds an entry of this many chunks to every rank's temporary memory."""
         return self._area(self._receive, width)
 
     def claim_number(self, step: str, occurrence: int) -> int:
-        """The number of a claimable step.
-
-        The same in the programs of all ranks that may execute it.
-        """
+        """Adds an entry of this many chunks to the receive buffers of all ordered pairs of ranks."""
         return self._claims.setdefault((step, occurrence), len(self._claims))
 
     def build(self) -> Schedule:
-        """The schedule. Whether it is right is the verifier's to say: `Schedule.verify`."""
+        """The schedule. `Schedule.verify` checks whether it is valid."""
         lines = list(self._head)
         for name, widths in (("scratch", self._scratch), ("receive", self._receive)):
             if widths:

@@ -16,47 +16,45 @@ __all__ = ["About", "Algorithm", "Formula", "Planned", "algorithms", "plan"]
 
 @dataclasses.dataclass(frozen=True)
 class Formula:
-    """What an algorithm costs, for people.
+    """The costs of an algorithm, for people.
 
     `P` is the number of ranks, `N` the bytes of the whole message.
     """
 
     memory: str
-    """In which memory: `ordinary`, `symmetric` or `any`."""
+    """The kind of memory: `ordinary`, `symmetric` or `any`."""
     steps: str
     """The longest chain of signals."""
     sent: str
-    """What the busiest rank writes to others' memory, or over the network; empty for nothing."""
+    """Bytes that the busiest rank writes to others' memory, or over the network; empty for none."""
     read: str
-    """What the busiest rank reads in others' memory; empty for nothing."""
+    """Bytes that the busiest rank reads in others' memory; empty for none."""
 
 
 @dataclasses.dataclass(frozen=True)
 class About:
-    """What people are told of an algorithm, in Markdown."""
+    """The description of an algorithm for people, in Markdown."""
 
     how: str
     formulas: tuple[Formula, ...]
     wins: str
-    """For which messages and groups it is the best."""
+    """The messages and groups for which it is the best."""
     source: str
-    """Who has described it; empty where nobody in particular has."""
+    """The source that describes it; empty if there is none in particular."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Algorithm:
-    """One way to carry out one collective."""
+    """One algorithm for one collective."""
 
     collective: str
     name: str
     full_name: str
-    """The name with the parts that are taken if none are named, where it has some:
-    `leaders(binomial, ring)`.
-    """
+    """The name with its default parts, if it has parts: `leaders(binomial, ring)`."""
     summary: str
     about: About
     mapped: str
-    """Whose temporary memory a rank reads: `none`, `unit` (that of the ranks of its own host) or
+    """The ranks whose temporary memory a rank reads: `none`, `unit` (those of its own host) or
     `all`.
     """
     symmetric: bool
@@ -68,24 +66,24 @@ class Algorithm:
     units: bool
     """Whether it is for several hosts with several ranks each, or other units."""
     textbook: str
-    """What its source says that it costs, with the source; `p` ranks and a message of `n`."""
+    """The costs according to its source, with the source; `p` ranks and a message of `n`."""
 
     @staticmethod
     def of(row: Mapping[str, Any]) -> Algorithm:
-        """The algorithm as the core writes it."""
+        """The algorithm from its JSON form of the native core."""
         about = About(**{**row["about"], "formulas": tuple(Formula(**f) for f in row["about"]["formulas"])})
         return Algorithm(**{**row["needs"], **{name: row[name] for name in row if name != "needs"}, "about": about})
 
     @property
     def requirements(self) -> str:
-        """What it needs, in words for people; empty if it runs everywhere."""
+        """Its requirements, in words for people; empty if it runs everywhere."""
         reach = {"none": "", "unit": "shared memory within each host", "all": "one host"}[self.mapped]
         return ", ".join(filter(None, [reach, "symmetric memory" if self.symmetric else ""]))
 
 
 @dataclasses.dataclass(frozen=True)
 class Planned:
-    """The schedule of a built-in algorithm, and what the verifier says of it."""
+    """The schedule of a built-in algorithm, and the verifier's verdict on it."""
 
     collective: str
     algorithm: str
@@ -94,11 +92,11 @@ class Planned:
     hosts: tuple[int, ...]
     """The number of ranks on each host."""
     refusal: str | None
-    """Why a group like this cannot take it, if it cannot."""
+    """Why a group like this cannot use it, if so."""
     report: Report | None
-    """What it costs and computes, if it is right."""
+    """Its costs and results, if it is valid."""
     problem: str | None
-    """What the verifier objects to, if it is not."""
+    """The verifier's objection, if it is not valid."""
     schedule: Schedule
 
 
@@ -114,7 +112,7 @@ def plan(algorithm: str, call: CallShape, rank: int | None = None) -> Planned:
     With `rank`, its text has the program of that rank only.
 
     Raises:
-        ArgumentError: There is no such algorithm or call; says what there is.
+        ArgumentError: There is no such algorithm or call; names those that exist.
     """
     question = {"algorithm": algorithm, "rank": rank, "call": call.question()}
     answer = json.loads(_weft.plan(json.dumps(question)))

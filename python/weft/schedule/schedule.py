@@ -21,7 +21,7 @@ __all__ = ["Report", "Schedule"]
 
 @dataclasses.dataclass(frozen=True)
 class Report:
-    """What a right schedule costs and computes."""
+    """The costs and results of a valid schedule."""
 
     collective: str
     root: int | None
@@ -31,19 +31,19 @@ class Report:
     latency_steps: int
     """The longest chain of signals, each sent after the one before it was waited for."""
     sent: tuple[float | None, ...]
-    """By rank: what it writes to other ranks' memory, as a share of the message; None where calls
-    bring the sizes.
+    """By rank: bytes that it writes to other ranks' memory, as a share of the message; None if the
+    sizes are known only in the call.
     """
     read: tuple[float | None, ...]
-    """By rank: what it reads from other ranks' memory, as a share of the message."""
+    """By rank: bytes that it reads from other ranks' memory, as a share of the message."""
     trees: tuple[str, ...]
     """By chunk, for collectives that reduce: the order in which the contributions are combined."""
     reproducible: bool
-    """Whether they are combined at once, in the order of ranks: the canonical tree."""
+    """Whether they are combined in one step, in the order of ranks: the canonical tree."""
 
     @staticmethod
     def of(found: Mapping[str, Any]) -> Report:
-        """The report as the core writes it."""
+        """The report from its JSON form of the native core."""
         lists = {name: tuple(found[name]) for name in ("sent", "read", "trees")}
         return Report(**{**found, **lists})
 
@@ -64,15 +64,15 @@ class Schedule:
         files.write(path, self.text)
 
     def verify(self, mapped: str = "none", hosts: int | Sequence[int] | None = None) -> Report:
-        """Plays all ranks together: every contribution exactly once, no race, no deadlock.
+        """Executes all ranks together symbolically: every contribution once, no race, no deadlock.
 
         Args:
-            mapped: Which memory of their peers ranks of one host reach: `none`, `scratch`, or `all`
-                (symmetric memory).
-            hosts: So many hosts, or the number of ranks on each; without it all ranks are on one.
+            mapped: The memory of their peers that ranks of one host reach: `none`, `scratch`, or
+                `all` (symmetric memory).
+            hosts: The number of hosts, or the number of ranks on each; by default one host.
 
         Raises:
-            ScheduleError: The schedule is wrong: says at which rank, step and chunk, and why.
+            ScheduleError: The schedule is invalid: names rank, step and chunk, and the reason.
         """
         request = {"text": self.text, "mapped": mapped, "hosts": plain_hosts(hosts)}
         verdict = json.loads(_weft.verify(json.dumps(request)))
@@ -86,12 +86,12 @@ class Schedule:
         Every step is executed.
 
         Args:
-            machine: What the ranks run on: a `weft.simulation.Machine` of as many ranks.
+            machine: The machine: a `weft.simulation.Machine` of as many ranks.
             sizes: Bytes of the whole message.
-            memory: The caller's: `ordinary` or `symmetric`.
+            memory: The caller's memory: `ordinary` or `symmetric`.
 
         Raises:
-            ScheduleError: The schedule is wrong there.
+            ScheduleError: The schedule is invalid there.
             ArgumentError: It is for another number of ranks than the machine has.
         """
         from weft.simulation.simulator import simulate_call
@@ -112,7 +112,7 @@ class Schedule:
         files.write(path, gantt(machine, size, self._call(machine, memory), self, name))
 
     def _call(self, machine: Machine, memory: str) -> CallShape:
-        """The call of all the machine's ranks that this carries out."""
+        """The call of all the machine's ranks that the schedule carries out."""
         report = self.verify("all" if memory == "symmetric" else "scratch", machine.hosts)
         if report.ranks != machine.ranks:
             raise ArgumentError(f"a machine of {machine.ranks} ranks: the schedule is for {report.ranks}")

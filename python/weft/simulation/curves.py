@@ -13,8 +13,8 @@ __all__ = ["Crossover", "crossovers", "scaling"]
 
 SCALING_RANKS_MAX = 100_000
 ALL_RANKS_MAX = 4096
-"""Up to so many ranks all algorithms are priced, beyond only the fastest: programs of ranks that
-talk to very many others take long to make.
+"""Up to this many ranks all algorithms are priced, beyond only the fastest: programs of ranks with
+very many peers take long to make.
 """
 _FASTEST = 12
 Ask = Callable[[Sequence[int], Sequence[str]], Sequence[SimulatedRow]]
@@ -22,7 +22,7 @@ Ask = Callable[[Sequence[int], Sequence[str]], Sequence[SimulatedRow]]
 
 @dataclasses.dataclass(frozen=True)
 class Crossover:
-    """From this size on, another algorithm is the fastest."""
+    """A size from which on another algorithm is the fastest."""
 
     from_bytes: int
     algorithm: str
@@ -37,8 +37,8 @@ def best(rows: Sequence[SimulatedRow], index: int) -> SimulatedRow | None:
 def crossovers(ask: Ask, names: Sequence[str], sizes: Sequence[int]) -> list[Crossover]:
     """The fastest algorithm at the smallest size, and every change up to the largest.
 
-    `ask` gives the rows of algorithms for sizes. It is asked at every doubling; where the fastest
-    differ, the change is narrowed down to one hundredth.
+    `ask` returns the rows of algorithms for sizes. It is called for every doubling; between two
+    with different winners, the change is narrowed down to one hundredth.
     """
     grid = [sizes[0]]
     while grid[-1] < sizes[-1]:
@@ -72,10 +72,7 @@ def _first_size(ask: Callable[[int], Sequence[SimulatedRow]], below: int, size: 
 
 
 def scaling_ranks(machine: Machine, ranks_max: int = SCALING_RANKS_MAX) -> list[int]:
-    """Numbers of ranks from two hosts on, or from 2 ranks on one host.
-
-    Each about twice the one before.
-    """
+    """Numbers of ranks from two hosts, or 2 ranks on one host; each about twice the last."""
     step = machine.ranks_per_host if machine.ranks > machine.ranks_per_host else 1
     ranks = 2 * step
     found = []
@@ -83,7 +80,7 @@ def scaling_ranks(machine: Machine, ranks_max: int = SCALING_RANKS_MAX) -> list[
         found.append(ranks)
         ranks *= 2
     last = ranks_max // step * step
-    # One that is almost as many tells nothing more.
+    # A number that is almost as large adds nothing.
     return [*(number for number in found if 1.25 * number < last), last]
 
 
@@ -98,10 +95,10 @@ def scaling(
 ) -> Iterator[tuple[int, list[SimulatedRow]]]:
     """Closed-form times of these algorithms for other numbers of ranks, with as many on a host.
 
-    Ranks of a single host share memory, where nothing travels in the format `wire`. What needs more
-    temporary memory than the executor of so many ranks has is refused there: with all the memory
-    that it likes, an algorithm would seem faster on more ranks than on fewer. Above 4096
-    ranks only those go on that were the fastest at one of the three numbers before.
+    Ranks of a single host share memory, where `wire` has no effect. An algorithm is refused for a
+    number of ranks if it needs more temporary memory than the executor has then: with unlimited
+    memory it would seem faster on more ranks than on fewer. Above 4096 ranks only the algorithms
+    continue that were the fastest at one of the three last numbers.
     """
     fastest: list[list[str]] = []
     for number in ranks:
@@ -116,6 +113,6 @@ def scaling(
 
 
 def _going_on(algorithms: Sequence[str], fastest: Sequence[Sequence[str]]) -> list[str]:
-    """Those that were among the fastest lately, in their order; all, if none is known."""
+    """The algorithms that were among the fastest lately, in their order; all, if none is known."""
     lately = {name for names in fastest[-3:] for name in names}
     return [name for name in algorithms if name in lately] or list(algorithms)

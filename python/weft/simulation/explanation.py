@@ -24,10 +24,10 @@ class PricedCandidate:
     algorithm: str
     summary: str
     refusal: str | None
-    """Why it cannot be taken, if it cannot."""
+    """Why it cannot be used, if so."""
     time_s: float | None
     latency_s: float | None
-    """What of the time would be left without bytes."""
+    """The time of an empty message."""
 
 
 def candidates(
@@ -35,7 +35,7 @@ def candidates(
 ) -> list[PricedCandidate]:
     """All algorithms for a message of `size` bytes, the fastest first.
 
-    Those that cannot be taken last.
+    Those that cannot be used come last.
     """
     return _sorted(simulate_call(machine, call, [SMALLEST_BYTES, size], algorithms))
 
@@ -58,7 +58,7 @@ _OWN = "a user schedule"
 
 
 def _refusal(schedule: SimulatedSchedule, call: CallShape) -> str | None:
-    """Why the call cannot take it, if so."""
+    """Why the call cannot use it, if so."""
     try:
         report = schedule.verify("all")
         if (report.collective, report.ranks) != (call.collective, call.ranks):

@@ -18,45 +18,46 @@ class Switch:
     """A level of switches above the hosts."""
 
     hosts: int
-    """How many hosts are below one of them."""
+    """The number of hosts below a switch."""
     oversubscription: float
-    """What those can send together, divided by what the switch carries upwards."""
+    """The rate of those hosts together, divided by the rate of the switch upwards."""
     latency_s: float = 0.0
-    """How much longer a message takes that passes from below one of them to below another."""
+    """Additional latency of a message between hosts below different switches."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Straggler:
-    """A rank that is slow, or begins late."""
+    """A rank that is slow, or starts late."""
 
     rank: int
     slowdown: float = 1.0
-    """Everything takes this rank's thread so many times as long."""
+    """The factor by which everything on this rank's thread takes longer."""
     late_s: float = 0.0
 
 
 @dataclasses.dataclass(frozen=True)
 class Machine:
-    """Hosts full of ranks and a network between them."""
+    """Hosts with ranks, and a network between them."""
 
     ranks: int
     hosts: int | Sequence[int] = 1
-    """So many hosts, or the number of ranks on each."""
+    """The number of hosts, or the number of ranks on each."""
     domains: int | Sequence[int] | None = None
-    """Into how many parts every host is divided, or the number of ranks in each; all ranks of a
-    host are as close.
+    """The number of domains of every host, or the number of ranks in each; the model takes all
+    ranks of a host to be equally close.
     """
     gbps: float | None = None
-    """What a host sends, and what it receives, in Gbit/s."""
+    """The rate at which a host sends, and receives, in Gbit/s."""
     latency_us: float | None = None
-    """From when a message's last byte is sent until its receiver can see it, between hosts."""
+    """The time from sending a message's last byte until its receiver can see it, between hosts."""
     switches: Sequence[Switch] = ()
-    """Innermost first."""
+    """Levels of switches, innermost first."""
     slowdown_max: float = 0.0
-    """Every rank is slower than it should be, by a share drawn from 0 to this."""
+    """Every rank is slower by a share that is drawn from 0 to this."""
     stragglers: Sequence[Straggler] = ()
     parameters: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    """All else, where it is not as by default: the `host` and `network` of a measured machine."""
+    """Other parameters that differ from the defaults: `host` and `network` of a measured machine.
+    """
 
     def call(
         self, collective: str, root: int | None = None, memory: str = "ordinary", wire: str | None = None
@@ -65,7 +66,7 @@ class Machine:
         return CallShape(collective, self.ranks, root, self.hosts, memory, domains=self.domains, wire=wire)
 
     def question(self) -> dict[str, Any]:
-        """As the core reads it."""
+        """The input of the native core."""
         host = dict(self.parameters.get("host", {}))
         network = dict(self.parameters.get("network", {}))
         if self.gbps is not None:
@@ -81,9 +82,9 @@ class Machine:
         }
 
     def scaled(self, ranks: int) -> Machine:
-        """The same with another number of ranks, and as many of them on a host as before.
+        """The same machine with another number of ranks, and as many of them on a host as before.
 
-        All ranks are equal.
+        Its ranks are equal.
         """
         per_host = self.ranks_per_host
         return dataclasses.replace(self, ranks=ranks, hosts=-(-ranks // per_host), stragglers=())

@@ -13,7 +13,7 @@ from weft.simulation.simulator import trace
 __all__ = ["RANKS_MAX", "gantt"]
 
 RANKS_MAX = 32
-"""With more ranks, nobody can read it."""
+"""Pictures of more ranks are not readable."""
 
 
 def gantt(machine: Machine, size: int, call: CallShape, what: str | SimulatedSchedule, name: str = "") -> str:

@@ -1,4 +1,4 @@
-"""User schedules, as the simulator needs them: `weft.schedule.Schedule` is one."""
+"""User schedules in the form for the simulator: `weft.schedule.Schedule` is one."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ __all__ = ["SimulatedSchedule", "VerifiedCall"]
 
 
 class VerifiedCall(Protocol):
-    """What the verifier says a schedule is for."""
+    """The call that a schedule is for, according to the verifier."""
 
     @property
     def collective(self) -> str:
-        """What it carries out."""
+        """The collective that it carries out."""
 
     @property
     def root(self) -> int | None:
@@ -32,4 +32,4 @@ class SimulatedSchedule(Protocol):
         """The text form."""
 
     def verify(self, mapped: str = ..., hosts: int | Sequence[int] | None = ...) -> VerifiedCall:
-        """Raises `weft.ScheduleError` if it is wrong."""
+        """Raises `weft.ScheduleError` if it is invalid."""

@@ -19,16 +19,16 @@ __all__ = ["SimulatedRow", "simulate", "trace"]
 
 @dataclasses.dataclass(frozen=True)
 class SimulatedRow:
-    """One algorithm."""
+    """The times of one algorithm."""
 
     algorithm: str
     summary: str
     refusal: str | None
-    """Why such a group cannot take it, if it cannot."""
+    """Why such a group cannot use it, if so."""
     times_s: tuple[float, ...]
-    """By size: when the last rank has finished; empty if it is refused."""
+    """By size: the time at which the last rank has finished; empty if it is refused."""
     assumption: str | None = None
-    """What ranks are taken to have that those of a real group have not, if anything."""
+    """Resources that the simulated ranks have and those of a real group lack, if any."""
 
 
 def simulate(
@@ -46,25 +46,25 @@ def simulate(
     tiles_in_flight: int | None = None,
     work_max: int | None = None,
 ) -> list[SimulatedRow]:
-    """What a collective takes on a machine, for messages of these sizes in bytes.
+    """Times of a collective on a machine, for messages of these sizes in bytes.
 
     Args:
-        machine: What the ranks run on.
+        machine: The machine of the ranks.
         sizes: Bytes of the whole message.
-        collective: What is carried out.
-        algorithms: Which, by name; all that make sense there, if left out.
-        root: The root of a rooted collective; rank 0, if left out.
-        memory: The caller's: `ordinary` or `symmetric`.
-        wire: The format in which elements travel between hosts; as they are, if left out.
+        collective: The collective.
+        algorithms: Their names; by default all that fit.
+        root: The root of a rooted collective; rank 0 by default.
+        memory: The caller's memory: `ordinary` or `symmetric`.
+        wire: The format of elements between hosts; by default their own.
         schedules: User schedules, by name; they are always simulated.
         event_driven: Simulate every step of every rank, instead of the closed form.
-        tile_bytes: How large tiles are; as large as fits, if left out.
-        tiles_in_flight: How many tiles a rank has under way at once.
-        work_max: How many steps may be simulated, of all ranks that are simulated and of all tiles:
-            what has more is refused.
+        tile_bytes: The size of tiles; by default as large as fits.
+        tiles_in_flight: How many tiles a rank may have under way.
+        work_max: The most steps to simulate, of all simulated ranks and all tiles; calls with more
+            are refused.
 
-    What needs more temporary memory than the executor of such a group has is told for ranks that
-    have enough; its row says so.
+    An algorithm that needs more temporary memory than the executor of such a group has is simulated
+    with ranks that have enough; its row says so.
     """
     call = machine.call(collective, root, memory, wire)
     options = {

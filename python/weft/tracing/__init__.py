@@ -1,4 +1,4 @@
-"""Flight records of all ranks: read, put on one clock, matched, and told in words and pictures."""
+"""Flight records of all ranks: reading, alignment of clocks, matching, findings and pictures."""
 
 from weft.tracing.clocks import Alignment, align
 from weft.tracing.findings import TraceFinding, findings

@@ -1,8 +1,8 @@
-"""Flight records as PyTorch's own analyzer reads them (`torchfrtrace`): a pickle for each rank.
+"""Flight records for PyTorch's own analyzer (`torchfrtrace`): a pickle for each rank.
 
-It reads no JSON. It takes the operations from the first `record_id` that all ranks have, though
-these count differently on ranks of different groups; so every group is cut here to what all of its
-ranks have, and numbered anew. Messages are left out: it takes each for a collective of the group.
+The analyzer reads no JSON. It starts at the first `record_id` that all ranks have, although these
+count differently on ranks of different groups. So every group is reduced to the collectives that
+all of its ranks have, numbered again. Messages are left out, since it takes them for collectives.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ def write_pickles(files: Iterable[Path], directory: Path) -> list[Path]:
 
 
 def comparable(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The records with those collectives only that all ranks of their group remember."""
+    """The records with only those collectives that all ranks of their group have recorded."""
     oldest: dict[str, int] = {}
     for record in records:
         for group in record["pg_config"]:
             sequences = [entry["collective_seq_id"] for entry in _collectives(record, group)]
-            # Who has called nothing in a group has forgotten nothing of it.
+            # A rank that has called nothing in a group has lost no record of it.
             oldest[group] = max(oldest.get(group, 0), min(sequences, default=0))
     return [_cut(record, oldest) for record in records]
 
@@ -54,7 +54,7 @@ def _cut(record: dict[str, Any], oldest: dict[str, int]) -> dict[str, Any]:
         if not entry["is_p2p"] and entry["collective_seq_id"] >= oldest[entry["process_group"][0]]
     ]
     entries = [
-        # The analyzer warns of every library that it does not know; this is its word for them.
+        # The analyzer warns of every library that it does not know; this is its name for them.
         {**entry, "record_id": number, "profiling_name": entry["profiling_name"].replace("weft:", "c10d:", 1)}
         for number, entry in enumerate(kept)
     ]

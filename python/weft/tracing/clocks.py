@@ -1,14 +1,14 @@
 """One clock for the records of several hosts.
 
-Processes of one host share its monotonic clock. Between hosts, an offset is estimated from what was
-recorded: no rank ends a collective before the ranks that it depends on have called it, so every
-pair of an end and a call bounds the difference of two hosts' clocks. All bounds together, also
-those by way of third hosts, leave an interval for each host, the shorter the shorter the shortest
-operations are; its middle is taken, and half its length is the error at most. A host without such
-bounds in both directions goes by the system's clocks, which NTP or PTP may keep together.
+Processes of one host share its monotonic clock. Between hosts, an offset is estimated from the
+records: no rank ends a collective before the ranks that it depends on have called it, so every pair
+of an end and a call bounds the difference of two hosts' clocks. All bounds together, also those by
+way of third hosts, leave an interval for each host, which is shorter the shorter the shortest
+operations are. Its middle is used, and half its length is the largest error. A host without such
+bounds in both directions uses the system's clocks, which NTP or PTP may keep together.
 
-That clocks drift apart is not modelled. Where they do by more than the shortest operation takes,
-bounds contradict each other; then the error is by how much they do.
+The drift of clocks is not modelled. If clocks drift by more than the shortest operation takes,
+bounds contradict each other; the error is then the size of the contradiction.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ _FROM_ROOT = {"broadcast", "scatter"}
 _TO_ROOT = {"reduce", "gather"}
 
 Bounds = dict[tuple[str, str], float]
-"""For two hosts, how far the second one's offset may lie above the first one's, in ns."""
+"""For two hosts, the upper bound of the second one's offset above the first one's, in ns."""
 
 
 @dataclass(frozen=True)
 class HostClock:
-    """How a host's clock was put in line."""
+    """The alignment of a host's clock."""
 
     host: str
     offset_ns: int
-    """What is added to its monotonic clock."""
+    """The offset that is added to its monotonic clock."""
     error_ns: int | None
-    """How wrong that is at most; None if it is not known, since it is by the system's clocks."""
+    """The largest error; None if it is not known, since the system's clocks are used."""
 
 
 @dataclass(frozen=True)
@@ -48,10 +48,10 @@ class Alignment:
 
     records: tuple[RankRecord, ...]
     clocks: dict[str, HostClock]
-    """By boot id. The first host's is the one for all."""
+    """By boot id. All times are on the first host's clock."""
 
     def error_ns(self, records: Iterable[RankRecord]) -> int:
-        """By how much times of these ranks may be wrong against each other, where it is known."""
+        """The largest error of times of these ranks against each other, as far as it is known."""
         hosts = {record.boot_id for record in records}
         return 0 if len(hosts) < 2 else sum(sorted(self.clocks[host].error_ns or 0 for host in hosts)[-2:])
 
@@ -85,7 +85,7 @@ def _first(records: Sequence[RankRecord], host: str) -> RankRecord:
 
 
 def _bounds(records: Sequence[RankRecord]) -> Bounds:
-    """The bounds that single operations give, the tightest for each pair of hosts."""
+    """The bounds from single operations, the tightest for each pair of hosts."""
     bounds: defaultdict[tuple[str, str], float] = defaultdict(lambda: math.inf)
     for ended, called in _dependencies(records):
         (ender, end), (caller, call) = ended, called
@@ -96,7 +96,7 @@ def _bounds(records: Sequence[RankRecord]) -> Bounds:
 
 
 def _closed(bounds: Bounds, hosts: Sequence[str]) -> Bounds:
-    """With the bounds that follow by way of other hosts (the shortest paths)."""
+    """With the bounds by way of other hosts (the shortest paths)."""
     found = dict(bounds)
     for via, one, other in itertools.product(hosts, repeat=3):
         way = found.get((one, via), math.inf) + found.get((via, other), math.inf)

@@ -1,4 +1,4 @@
-"""What flight records tell: who waited for whom, and why."""
+"""Findings from flight records: ranks that waited for others, and the reasons."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ from weft.tracing.record import Operation
 __all__ = ["TraceFinding", "findings", "show_ns", "show_ranks"]
 
 LATE_NS = 1_000_000
-"""A rank that comes later than this after the others is told of."""
+"""A rank that calls later than this after the others is reported."""
 SLOW = 4.0
-"""A collective that takes so many times what its like does is told of."""
-ALIKE_MIN = 5
-"""So many calls of a kind are needed to know what is usual."""
+"""A collective that takes this many times as long as similar ones is reported."""
+SIMILAR_MIN = 5
+"""The number of similar calls that are needed to know the usual time."""
 _AWAITED = {
     "send": "to receive it",
     "receive": "to send one",
-    "put": "to take it in",
+    "put": "to receive it",
     "get": "to answer",
-    "signal": "to take it in",
+    "signal": "to receive it",
     "atomic": "to answer",
     "wait-signal": "to signal",
-    "quiet": "to take in what was put",
+    "quiet": "to receive all puts",
 }
-"""What the other rank has to do for an operation to end."""
+"""The step of the other rank that ends an operation."""
 
 
 @dataclass(frozen=True)
 class TraceFinding:
-    """One thing that was found."""
+    """One finding."""
 
     kind: str
     """`desync`, `missing`, `waiting`, `message`, `one-sided`, `late` or `slow`."""
@@ -41,17 +41,17 @@ class TraceFinding:
     group: str | None = None
     sequence: int | None = None
     ranks: tuple[int, ...] = ()
-    """Whom it is about: who is late, or missing, or called something else."""
+    """The ranks that are late, missing, or called something else."""
     waited_ns: int | None = None
-    """How long others have waited, all of them together."""
+    """The time that the other ranks have waited, added up."""
 
 
 def findings(job: Job, most: int = 10) -> list[TraceFinding]:
-    """What the records of a job tell.
+    """Returns the findings from the records of a job.
 
     Args:
         job: Its records.
-        most: So many late arrivals and slow collectives at most, the worst ones.
+        most: The most late arrivals and slow collectives to return, the worst ones.
     """
     return [
         *_missing(job),
@@ -66,19 +66,19 @@ def findings(job: Job, most: int = 10) -> list[TraceFinding]:
 def _missing(job: Job) -> Iterator[TraceFinding]:
     if job.missing:
         errors = {failure.error for record in job.records.values() for failure in record.failures}
-        told = sorted(error for error in errors if any(f"rank {rank} " in error for rank in job.missing))
-        why = f" The others say: {told[0]}" if told else " Its process may have been killed, or still runs."
+        lost = sorted(error for error in errors if any(f"rank {rank} " in error for rank in job.missing))
+        why = f" The others report: {lost[0]}" if lost else " Its process may have been killed, or still runs."
         text = f"There is no record of {show_ranks(job.missing)}.{why}"
         yield TraceFinding("missing", text, ranks=tuple(job.missing))
 
 
 def _desyncs(job: Job) -> Iterator[TraceFinding]:
-    """The first collective of every group in which ranks called different things."""
-    told = set()
+    """The first collective of every group in which ranks made different calls."""
+    reported = set()
     for collective in job.collectives:
-        if collective.is_matched or collective.group in told:
+        if collective.is_matched or collective.group in reported:
             continue
-        told.add(collective.group)
+        reported.add(collective.group)
         calls: defaultdict[tuple[object, ...], list[int]] = defaultdict(list)
         for rank, part in collective.parts.items():
             calls[part.call].append(rank)
@@ -90,13 +90,13 @@ def _desyncs(job: Job) -> Iterator[TraceFinding]:
 
 
 def _unfinished(job: Job) -> Iterator[TraceFinding]:
-    """The first collective of every group that some rank has not ended, and who is not there."""
-    told = set()
+    """The first collective of every group that a rank has not ended, and the absent ranks."""
+    reported = set()
     for collective in job.collectives:
         within = [rank for rank, part in collective.parts.items() if part.ended is None]
-        if not within or not collective.is_matched or collective.group in told:
+        if not within or not collective.is_matched or collective.group in reported:
             continue
-        told.add(collective.group)
+        reported.add(collective.group)
         others = [rank for rank in job.groups[collective.group] if rank not in collective.parts]
         absent = [rank for rank in others if not job.has_gone_past(rank, collective)]
         first = min(collective.parts[rank].issued for rank in within)
@@ -119,7 +119,7 @@ def _subject(ranks: Sequence[int], one: str, several: str) -> str:
 
 
 def _whereabouts(job: Job, rank: int, collective: Collective) -> str:
-    """What a rank did instead of calling a collective."""
+    """The state of a rank that has not called a collective."""
     if rank not in job.records:
         return f"there is no record of rank {rank}"
     record = job.records[rank]
@@ -135,7 +135,7 @@ def _whereabouts(job: Job, rank: int, collective: Collective) -> str:
 
 
 def _unanswered(job: Job) -> Iterator[TraceFinding]:
-    """Messages and one-sided operations that somebody waits for."""
+    """Messages and one-sided operations that a rank waits for."""
     for rank, record in job.records.items():
         for operation in record.operations:
             if operation.kind == "collective" or operation.ended is not None or operation.failed:
@@ -143,14 +143,14 @@ def _unanswered(job: Job) -> Iterator[TraceFinding]:
             peer = None if operation.peer is None else job.groups[operation.group][operation.peer]
             whom = "any rank" if peer is None else f"rank {peer}"
             since = record.written - operation.issued
-            text = f"rank {rank} waits since {show_ns(since)} in {_named(job, operation)} for {whom} "
+            text = f"rank {rank} has waited for {show_ns(since)} in {_named(job, operation)} for {whom} "
             text += f"{_AWAITED[operation.name]}."
             ranks = () if peer is None else (peer,)
             yield TraceFinding(operation.kind, text, operation.group, None, ranks, since)
 
 
 def _late(job: Job, most: int) -> Iterator[TraceFinding]:
-    """Who came last, by more than clocks may be wrong: the worst, and who did so most often."""
+    """The ranks that called last, by more than the clocks' error: the worst, the most frequent."""
     late: list[tuple[int, int, Collective]] = []
     for collective in job.collectives:
         if len(collective.parts) < 2 or not collective.is_matched:
@@ -174,10 +174,10 @@ def _late(job: Job, most: int) -> Iterator[TraceFinding]:
 
 def _most_often_late(job: Job, late: Sequence[tuple[int, int, Collective]]) -> TraceFinding:
     (rank, times), *_ = Counter(rank for _, rank, _ in late).most_common(1)
-    waited = sum(waited for waited, who, _ in late if who == rank)
+    waited = sum(waited for waited, late_rank, _ in late if late_rank == rank)
     text = (
         f"rank {rank} came last, by more than {show_ns(LATE_NS)}, in {times} of {len(job.collectives)} collectives; "
-        f"the others waited {show_ns(waited)} for it, all together."
+        f"the others waited {show_ns(waited)} for it in total."
     )
     return TraceFinding("late", text, ranks=(rank,), waited_ns=waited)
 
@@ -187,7 +187,7 @@ def _last(collective: Collective) -> int:
 
 
 def _before(job: Job, rank: int, operation: Operation, ns: int) -> str:
-    """What a rank did in the time before an operation."""
+    """The activity of a rank in the time before an operation."""
     earlier = [op for op in job.records[rank].operations if op.issued < operation.issued]
     if not earlier:
         return "it is the first operation that is recorded there"
@@ -200,18 +200,18 @@ def _before(job: Job, rank: int, operation: Operation, ns: int) -> str:
 
 
 def _slow(job: Job, most: int) -> Iterator[TraceFinding]:
-    """Collectives that took much longer than their like after all ranks had called them."""
-    alike: defaultdict[tuple[object, ...], list[tuple[int, Collective]]] = defaultdict(list)
+    """Collectives that took much longer than similar ones after all ranks had called them."""
+    similar: defaultdict[tuple[object, ...], list[tuple[int, Collective]]] = defaultdict(list)
     for collective in job.collectives:
         parts = collective.parts.values()
         if len(parts) == len(job.groups[collective.group]) and all(part.ended is not None for part in parts):
             called = max(part.issued for part in parts)
             taken = max(_end(part) for part in parts) - called
-            alike[collective.group, *collective.first.call, collective.first.algorithm].append((taken, collective))
+            similar[collective.group, *collective.first.call, collective.first.algorithm].append((taken, collective))
     slow = []
-    for found in alike.values():
+    for found in similar.values():
         usual = statistics.median(taken for taken, _ in found)
-        if len(found) >= ALIKE_MIN:
+        if len(found) >= SIMILAR_MIN:
             slow += [(taken, usual, one) for taken, one in found if taken > max(SLOW * usual, usual + LATE_NS)]
     for taken, usual, collective in sorted(slow, key=lambda one: one[1] - one[0])[:most]:
         rank, last = max(collective.parts.items(), key=lambda part: _end(part[1]))

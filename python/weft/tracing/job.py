@@ -1,4 +1,4 @@
-"""The jobs that records are of, and their collectives with the parts of all ranks."""
+"""The jobs in flight records, and their collectives with the parts of all ranks."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ __all__ = ["Collective", "Job", "jobs"]
 
 @dataclass(frozen=True)
 class Collective:
-    """One collective of a group, with what each rank has recorded of it."""
+    """One collective of a group, with the records of all ranks."""
 
     group: str
     sequence: int
     parts: dict[int, Operation]
-    """By the ranks' numbers in the world, in the order in which they called it."""
+    """By global rank, in the order in which the ranks called it."""
 
     @property
     def first(self) -> Operation:
-        """Of the rank that called it first."""
+        """The operation of the rank that called it first."""
         return next(iter(self.parts.values()))
 
     @property
     def is_matched(self) -> bool:
-        """Whether all ranks that are here have called the same."""
+        """Whether all ranks with a record made the same call."""
         return len({part.call for part in self.parts.values()}) == 1
 
 
@@ -41,7 +41,7 @@ class Job:
 
     @cached_property
     def records(self) -> dict[int, RankRecord]:
-        """By rank. Of a rank that was started again, what was written last."""
+        """By rank. Of a rank that was started again, the record written last."""
         return {record.rank: record for record in sorted(self.alignment.records, key=lambda r: (r.rank, r.written))}
 
     @cached_property
@@ -51,7 +51,7 @@ class Job:
 
     @cached_property
     def group_names(self) -> dict[str, str]:
-        """What to call groups: by their names, where these tell them apart."""
+        """Names for groups: their own, if these are unique."""
         names = {group: name for record in self.records.values() for group, name in record.group_names.items()}
         return {group: group if list(names.values()).count(name) > 1 else name for group, name in names.items()}
 
@@ -86,16 +86,16 @@ class Job:
         return sorted({rank for ranks in self.groups.values() for rank in ranks} - set(self.records))
 
     def has_gone_past(self, rank: int, collective: Collective) -> bool:
-        """Whether a rank has called a later collective of the group, and forgotten this one."""
+        """Whether a rank called a later collective of the group, and has no record of this one."""
         record = self.records.get(rank)
         later = (op.sequence for op in record.operations if op.group == collective.group) if record else ()
         return any(sequence is not None and sequence > collective.sequence for sequence in later)
 
 
 def jobs(records: Sequence[RankRecord]) -> list[Job]:
-    """The jobs that these are of, the one written last at the end.
+    """The jobs of these records, ending with the one written last.
 
-    Ranks belong together that had a group in common.
+    Ranks belong to one job if they had a group in common.
     """
     together: list[tuple[set[str], list[RankRecord]]] = []
     for record in records:

@@ -1,9 +1,9 @@
-"""A job's records in the Trace Event Format, which ui.perfetto.dev and chrome://tracing show.
+"""A job's records in the Trace Event Format, for ui.perfetto.dev and chrome://tracing.
 
 Every rank is a process of the trace, every group a track in it. Operations of a group that overlap
-in time take further tracks, since slices of one track must not. Within an operation, slices tell
-how long the rank waited for the last one to call it. A rank that came late is marked by an instant,
-from which arrows lead to the ranks that waited for it.
+in time get further tracks, since slices of one track must not overlap. Slices within an operation
+show how long the rank waited for the last rank to call it. A rank that was late is marked by an
+instant, from which arrows lead to the ranks that waited for it.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def _named(what: str, rank: int, track: int, name: str) -> Event:
 
 
 def _tracks(operations: Sequence[Operation], written: int, job: Job) -> tuple[dict[int, int], list[str]]:
-    """For every operation a track on which it overlaps no other one; the names of the tracks."""
+    """A track for every operation on which it overlaps no other one; the names of the tracks."""
     placed: dict[int, int] = {}
     names: list[str] = []
     free: dict[str, list[tuple[int, int]]] = {}
@@ -115,7 +115,7 @@ def _instant(job: Job, rank: int, at: int, text: str) -> Event:
 
 
 def _waits(job: Job, tracks: Places) -> Iterator[Event]:
-    """The waits for those who came last, with arrows from there."""
+    """The waits for the ranks that called last, with arrows from there."""
     places = {
         (rank, operation.group, operation.sequence): tracks[rank, place]
         for rank, record in job.records.items()

@@ -30,7 +30,7 @@ _DETAILS = (
     "priority",
     "internal",
 )
-"""What is called the same in the file and in `Operation`."""
+"""Names that are the same in the file and in `Operation`."""
 
 USERS, JOBS, _RANKS = "weft-flight-*", "job-*", "rank*.json"
 """The directories of users below WEFT_FLIGHT_DIR, those of jobs in them, and the files there."""
@@ -44,27 +44,28 @@ class Operation:
     """
 
     group: str
-    """Tells groups apart; `RankRecord.groups` has its name."""
+    """Identifies the group; `RankRecord.groups` has its name."""
     name: str
-    """Of the collective, as in `weft plan --list`; `send` or `receive`; `put`, `get`, `signal`,
+    """The collective, as in `weft plan --list`; `send` or `receive`; `put`, `get`, `signal`,
     `atomic`, `wait-signal` or `quiet`.
     """
     sequence: int | None
-    """The number among the collectives of the group; None for all else."""
+    """The number among the collectives of the group; None for other operations."""
     issued: int
     begun: int | None
     ended: int | None
     failed: bool
     count: int
-    """Elements as the call counts them; bytes of a message or a one-sided operation."""
+    """Elements in the call; bytes of a message or a one-sided operation."""
     per_rank: bool
-    """Whether ranks have counts of their own; then `count` is what this rank knows of all."""
+    """Whether each rank has its own count; then `count` is the total as far as this rank knows it.
+    """
     dtype: str
     op: str | None
     root: int | None
     peer: int | None
-    """The other rank of a message or a one-sided operation, by its number in the group; None if it
-    is not known.
+    """The other rank of a message or a one-sided operation, by its rank in the group; None if it is
+    not known.
     """
     tag: int | None
     buffer: int | None
@@ -76,14 +77,14 @@ class Operation:
 
     @property
     def kind(self) -> OperationKind:
-        """What it is."""
+        """The kind of operation."""
         if self.sequence is not None:
             return "collective"
         return "message" if self.buffer is None else "one-sided"
 
     @property
     def call(self) -> tuple[object, ...]:
-        """What must be the same on all ranks of a collective."""
+        """The fields that must be the same on all ranks of a collective."""
         return (self.name, None if self.per_rank else self.count, self.dtype, self.op, self.root)
 
     @property
@@ -108,7 +109,7 @@ class Operation:
 
 @dataclass(frozen=True)
 class Failure:
-    """A group that failed, and when."""
+    """A group that failed, and the time."""
 
     group: str
     at: int
@@ -117,7 +118,7 @@ class Failure:
 
 @dataclass(frozen=True)
 class RankRecord:
-    """What one process has recorded. Times in ns, on the monotonic clock of its host."""
+    """The record of one process. Times are in ns, on the monotonic clock of its host."""
 
     path: str
     rank: int
@@ -126,16 +127,16 @@ class RankRecord:
     """The same for all processes that share a monotonic clock."""
     pid: int
     occasion: str
-    """Why it was written: `failure`, `signal` or `call`."""
+    """The reason for writing it: `failure`, `signal` or `call`."""
     written: int
     realtime_ahead: int
-    """What the system's clock was ahead of the monotonic clock, in ns."""
+    """The offset of the system's clock from the monotonic clock, in ns."""
     groups: dict[str, tuple[int, ...]]
-    """Their ranks' numbers in the world."""
+    """The global ranks of the groups' members."""
     group_names: dict[str, str]
     failures: tuple[Failure, ...]
     operations: tuple[Operation, ...]
-    """In the order of their issue."""
+    """In the order of issue."""
 
 
 def read(path: Path) -> RankRecord:
@@ -155,7 +156,7 @@ def read(path: Path) -> RankRecord:
 
 
 def parse(found: dict[str, Any], path: str) -> RankRecord:
-    """A record from the dict that a file holds, or one of those of `weft.flight_record`."""
+    """Parses the dict in a file, or one of those of `weft.flight_record`."""
     process = found["weft"]
     ahead = process["realtime_ns"] - process["monotonic_ns"]
     return RankRecord(
@@ -167,8 +168,8 @@ def parse(found: dict[str, Any], path: str) -> RankRecord:
         occasion=process["occasion"],
         written=process["monotonic_ns"],
         realtime_ahead=ahead,
-        groups={group: tuple(ast.literal_eval(told["ranks"])) for group, told in found["pg_config"].items()},
-        group_names={group: told["desc"] for group, told in found["pg_config"].items()},
+        groups={group: tuple(ast.literal_eval(described["ranks"])) for group, described in found["pg_config"].items()},
+        group_names={group: described["desc"] for group, described in found["pg_config"].items()},
         failures=tuple(
             Failure(failure["process_group"], failure["time_ns"] - ahead, failure["error"])
             for failure in process["failures"]
@@ -178,7 +179,7 @@ def parse(found: dict[str, Any], path: str) -> RankRecord:
 
 
 def record_files(paths: Iterable[Path]) -> list[Path]:
-    """The files that are meant: those named, and those below directories.
+    """The named files, and those below named directories.
 
     Raises:
         ArgumentError: A path does not exist.
@@ -196,10 +197,10 @@ def record_files(paths: Iterable[Path]) -> list[Path]:
 
 
 def newest_job(base: Path) -> tuple[list[Path], int]:
-    """The directories of the job of this user's that wrote last, and the number of other jobs.
+    """The directories of this user's job that wrote last, and the number of other jobs.
 
-    Directories of other users are left out: anybody may make one in a shared place. Processes of
-    one job may have written to two directories, where they made the user's together.
+    Directories of other users are left out: any user may make one in a shared place. Processes of
+    one job may have written to two directories, if they made the user's directory at the same time.
     """
     by_name: dict[str, list[Path]] = {}
     for own in filter(is_private, base.glob(USERS)):

@@ -9,7 +9,7 @@ from weft.tuning.stopwatch import Measurement, Probe
 __all__ = ["Slow", "measure", "note_slow", "probes", "worthwhile"]
 
 Run = Callable[[Sequence[Probe], float], list[Measurement]]
-"""Measures each probe for about so many seconds, on all ranks together."""
+"""Seconds of the measurement of each probe, on all ranks together."""
 
 Slow = dict[tuple[str, str], int]
 """By collective and algorithm: the smallest size that takes long."""
@@ -29,29 +29,29 @@ _WAYS = (
     ("all-reduce", "ring"),
     ("all-reduce", "direct"),
 )
-"""Together they show latency, rate in and out of a rank and of a host, copying and combining, alone
-and all at once.
+"""Together they show latency, rate in and out of a rank and of a host, copying and combining, each
+alone and all together.
 """
 
 _BYTES = (4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 8 << 20, 64 << 20)
 _LONG_S = 0.1
-"""Who takes longer than this at one size is not asked at larger ones."""
+"""A case that takes longer than this at one size is not measured at larger ones."""
 
 
 def probes(bytes_max: int) -> list[Probe]:
-    """What is measured, small sizes first."""
+    """The measurements, small sizes first."""
     sizes = [size for size in _BYTES if size <= bytes_max]
     blocks = [Probe(collective, way, size) for size in sizes for collective, way in _WAYS if collective != "barrier"]
     return [Probe("barrier", "dissemination", 0), *blocks]
 
 
 def worthwhile(what: Sequence[Probe], slow: Slow) -> list[Probe]:
-    """Those which are not larger than what was found slow."""
+    """The probes that are not larger than a size that was slow."""
     return [probe for probe in what if probe.bytes <= slow.get((probe.collective, probe.algorithm), probe.bytes)]
 
 
 def note_slow(measured: Sequence[Measurement], slow: Slow) -> None:
-    """Adds what has taken long."""
+    """Adds a size that was slow."""
     for one in measured:
         way = (one.probe.collective, one.probe.algorithm)
         if one.median_s > _LONG_S:
@@ -59,9 +59,9 @@ def note_slow(measured: Sequence[Measurement], slow: Slow) -> None:
 
 
 def measure(run: Run, what: Sequence[Probe], seconds: float) -> list[Measurement]:
-    """Measures for about `seconds`, by `run`, what the group can run, small sizes first.
+    """Measures for about `seconds`, by `run`, the probes that the group can run, small sizes first.
 
-    What is found slow at one size is left out at larger ones.
+    A case that is slow at one size is left out at larger ones.
     """
     found: list[Measurement] = []
     slow: Slow = {}

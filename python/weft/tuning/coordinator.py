@@ -16,9 +16,9 @@ __all__ = ["TuningCoordinator", "agree"]
 
 
 def agree(group: Group, value: Any) -> Any:
-    """Rank 0's value, on every rank.
+    """Returns rank 0's value on every rank.
 
-    Anything that JSON can express; the others' values are not looked at.
+    It may be any value that JSON can express; the others' values are ignored.
     """
     text = json.dumps(value).encode() if group.rank == 0 else b""
     length = int(group.broadcast(np.array([len(text)], np.int64))[0])
@@ -28,10 +28,10 @@ def agree(group: Group, value: Any) -> Any:
 
 
 class TuningCoordinator:
-    """What rank 0 asks for, every rank measures.
+    """Measurements that rank 0 requests and every rank carries out.
 
-    Rank 0 calls `measure` as often as it likes, and `end` once; all others call `follow`, which
-    returns what `end` was given.
+    Rank 0 calls `measure` any number of times, and `end` once. All others call `follow`, which
+    returns the argument of `end`.
     """
 
     def __init__(self, group: Group, stopwatch: Stopwatch) -> None:
@@ -39,25 +39,25 @@ class TuningCoordinator:
         self._stopwatch = stopwatch
 
     def measure(self, probes: Sequence[Probe], seconds: float) -> list[Measurement]:
-        """Measures each for about `seconds`; what the group cannot run is left out."""
-        self._tell({"probes": [dataclasses.asdict(probe) for probe in probes], "seconds": seconds})
+        """Measures each probe for about `seconds`; those that the group cannot run are left out."""
+        self._send({"probes": [dataclasses.asdict(probe) for probe in probes], "seconds": seconds})
         return self._measure_all(probes, seconds)
 
     def end(self, value: Any) -> Any:
-        """Tells the other ranks that this was all, and the outcome."""
-        self._tell({"outcome": value})
+        """Sends the other ranks the outcome, which ends their part."""
+        self._send({"outcome": value})
         return value
 
     def follow(self) -> Any:
-        """Does what rank 0 says, until the end."""
+        """Carries out rank 0's requests until the end."""
         while True:
-            told = agree(self._group, None)
-            if "outcome" in told:
-                return told["outcome"]
-            self._measure_all([Probe(**probe) for probe in told["probes"]], told["seconds"])
+            request = agree(self._group, None)
+            if "outcome" in request:
+                return request["outcome"]
+            self._measure_all([Probe(**probe) for probe in request["probes"]], request["seconds"])
 
     def _measure_all(self, probes: Sequence[Probe], seconds: float) -> list[Measurement]:
         return self._stopwatch.measure_all([probe for probe in probes if self._stopwatch.runs(probe)], seconds)
 
-    def _tell(self, what: dict[str, Any]) -> None:
+    def _send(self, what: dict[str, Any]) -> None:
         agree(self._group, what)

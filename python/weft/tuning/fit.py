@@ -10,17 +10,17 @@ __all__ = ["Parameters", "Predict", "fit"]
 
 Parameters = Mapping[str, float]
 Predict = Callable[[Sequence[Parameters]], np.ndarray]
-"""For every set of parameters a row: the predicted times of all measurements, in seconds."""
+"""A function from rows of parameters to rows of predicted times of all measurements, in seconds."""
 
 _STEP = 0.05
-"""Of a parameter's logarithm, for slopes."""
+"""The difference of a parameter's logarithm for slopes."""
 _MOVE_MAX = 1.5
-"""Of a parameter's logarithm in one step."""
+"""The largest change of a parameter's logarithm in one step."""
 _PULL = 0.003
-"""How much a parameter that the measurements say nothing about is held where it began."""
+"""The weight that holds a parameter at its start if the measurements do not determine it."""
 _TOLERATED = 0.15
-"""Deviations beyond this share count less and less: a measurement that went wrong shall not spoil
-the others.
+"""Deviations beyond this share count less and less: a wrong measurement must not distort the
+others.
 """
 _ENOUGH = 1e-3
 
@@ -32,11 +32,11 @@ def fit(
     trust: Sequence[float] | None = None,
     rounds: int = 12,
 ) -> dict[str, float]:
-    """The parameters, all of them positive, from `start` on.
+    """Fits the parameters, all of them positive, from `start` on.
 
-    Least squares of the relative deviations.
+    Minimizes the squares of the relative deviations.
 
-    `trust`: how much each measurement counts; by default all count equally.
+    `trust` is the weight of each measurement; by default all count equally.
     """
     names = list(start)
     measured = np.log(np.asarray(measured_s))
@@ -71,7 +71,7 @@ def fit(
 
 
 def _cost(residuals: np.ndarray, counts: np.ndarray, moved: np.ndarray) -> float:
-    """Huber's function of the deviations, and a little for leaving the start."""
+    """Huber's function of the deviations, and a small term for leaving the start."""
     size = np.abs(residuals)
     huber = np.where(size <= _TOLERATED, size**2, 2 * _TOLERATED * size - _TOLERATED**2)
     return float((counts * huber).sum() + _PULL * (moved**2).sum())

@@ -18,7 +18,7 @@ from weft.tuning.stopwatch import Measurement
 __all__ = ["Model", "MachineShape"]
 
 Case = tuple[str, Candidate, int]
-"""A collective, how it is carried out, and bytes of the whole message."""
+"""A collective, its algorithm and tiling, and the bytes of the whole message."""
 
 _LATENCIES = {"signal_s": 4e-7, "step_s": 1e-7}
 _PER_BYTE = {"read_s_per_byte": 3e-11, "write_s_per_byte": 3e-11, "peer_s_per_byte": 2e-11}
@@ -33,22 +33,21 @@ _BETWEEN_HOSTS = {
 _CALL_S = 4e-6
 _THREADS_PER_BYTE = ("send_s_per_byte", "receive_s_per_byte")
 _SCALES = {"scale_1M": 1.0, "scale_8M": 1.0, "scale_64M": 1.0}
-"""See [Note: Caches]. Before them comes 1, at 64 KiB. Between hosts the line is what larger
-messages wait for.
+"""See [Note: Caches]. Before them comes 1, at 64 KiB. Between hosts larger messages wait for the
+network.
 """
 _SCALE_BYTES = (64 << 10, 1 << 20, 8 << 20, 64 << 20)
 _TRUST = 3.0
-"""How much more measurements of a collective tell of that collective than of others."""
+"""The higher weight of measurements of the collective that the model is fitted for."""
 _ELEMENT_BYTES = 4
 
-# [Note: Caches] A byte takes longer the larger the message is, because less of it is found in
-# caches. What a byte takes is a parameter at a few sizes of messages, and interpolated between
-# them.
+# [Note: Caches] A byte takes longer the larger the message is, because less of it is in caches. The
+# time of a byte is a parameter at a few sizes of messages, and interpolated between them.
 
 
 @dataclasses.dataclass(frozen=True)
 class MachineShape:
-    """What of a machine is known without measuring."""
+    """The properties of a machine that are known without measuring."""
 
     ranks_per_host: tuple[int, ...]
     cores: int
@@ -56,15 +55,13 @@ class MachineShape:
     emulated: bool = False
     """The hosts are namespaces on one machine and share its cores."""
     line_burst_bytes: float = 0.0
-    """How much of messages an idle line saves up: emulated lines are token buckets."""
+    """The bytes of messages that an idle line saves up: emulated lines are token buckets."""
     domains: tuple[tuple[int, ...], ...] = ()
-    """Levels of domains inside hosts. The model takes all ranks of a host to be as close to each
-    other.
-    """
+    """Levels of domains inside hosts. The model takes all ranks of a host to be equally close."""
 
     @staticmethod
     def of(topology: ProfileTopology, cores: int) -> MachineShape:
-        """The shape of a group, with so many cores on each host."""
+        """The shape of a group, with this many cores on each host."""
         return MachineShape(tuple(topology.ranks_per_host), cores, domains=tuple(map(tuple, topology.domains)))
 
     @property
@@ -75,7 +72,7 @@ class MachineShape:
 
 @dataclasses.dataclass(frozen=True)
 class Model:
-    """A machine's shape and parameters: prices what runs on it."""
+    """A machine's shape and parameters, which give the prices of calls."""
 
     shape: MachineShape
     parameters: Parameters
@@ -93,7 +90,7 @@ class Model:
 
     @staticmethod
     def fitted(shape: MachineShape, measured: Sequence[Measurement], collective: str | None = None) -> Model:
-        """The parameters that explain measurements best, above all those of the collective."""
+        """The parameters that fit the measurements best, above all those of the collective."""
         cases = [(m.probe.collective, Candidate(m.probe.algorithm), m.probe.bytes) for m in measured]
         start = Model.typical(shape).parameters
 
@@ -104,7 +101,7 @@ class Model:
         return Model(shape, fit(start, predict, [m.median_s for m in measured], trust))
 
     def machine(self, size: int) -> dict[str, Any]:
-        """As the simulator takes it, for messages of a size."""
+        """The simulator's machine, for messages of a size."""
         parameters = {**_BETWEEN_HOSTS, **self.parameters}
         scale = self._scale(size)
         for name in (*_PER_BYTE, *_THREADS_PER_BYTE):
@@ -119,14 +116,14 @@ class Model:
         }
 
     def _scale(self, size: int) -> float:
-        """See [Note: Caches]. Beyond the last size that is known, as there."""
+        """See [Note: Caches]. Beyond the last known size, the value of that size."""
         scales = [1.0]
         for name in _SCALES:
             scales.append(self.parameters.get(name, scales[-1]))
         return float(np.exp(np.interp(np.log(max(size, 1)), np.log(_SCALE_BYTES), np.log(scales))))
 
     def to_value(self) -> dict[str, Any]:
-        """For JSON: the parameters, and the machine at the size where the scales begin."""
+        """The JSON form: the parameters, and the machine at the size where the scales begin."""
         return {"parameters": dict(self.parameters), **self.machine(_SCALE_BYTES[0])}
 
     def simulation(self, cases: Sequence[Case]) -> list[float]:
@@ -139,7 +136,7 @@ class Model:
 
 
 def _price(models: Sequence[Model], cases: Sequence[Case], method: str) -> np.ndarray:
-    """By model and case."""
+    """Prices by model and case."""
     sizes = list(dict.fromkeys(size for _, _, size in cases))
     machines = [model.machine(size) for model in models for size in sizes]
     own = models[0].schedules

@@ -17,20 +17,20 @@ from weft.tuning.stopwatch import Probe, Stopwatch
 __all__ = ["BUDGET_S", "probe", "probed"]
 
 BUDGET_S = 0.05
-"""The most that a probe takes: no measurement is begun that would go beyond it."""
+"""The longest duration of a probe: a measurement that would exceed it is not begun."""
 
 _COLLECTIVES = ("all-reduce", "reduce-scatter", "all-gather", "broadcast")
 _SIZES = (4 << 10, 64 << 10, 1 << 20, 16 << 20)
 _RATE_BYTES = (16 << 10, 64 << 10, 256 << 10)
 _CALLS_PER_RATE = 5
-"""A measurement makes about as many calls, with what belongs to it."""
+"""About how many calls a measurement makes, including its overhead."""
 _PRICING_S = 0.01
 
 
 def probe(group: Group) -> Profile:
     """Measures the latency and the rate, and chooses by the closed form. Every rank calls it.
 
-    What rank 0 has measured and chosen is every rank's profile.
+    Rank 0's measurement and choice become every rank's profile.
     """
     begin = time.perf_counter()
     stopwatch = Stopwatch(group, _RATE_BYTES[-1])
@@ -48,10 +48,7 @@ def probe(group: Group) -> Profile:
 
 
 def probed(group: Group, *, has_profile: bool) -> Group:
-    """The group itself if it has a profile, as rank 0 knows.
-
-    Else one like it that chooses by a probe.
-    """
+    """The group itself if it has a profile, according to rank 0; else a new one by a probe."""
     if agree(group, has_profile):
         return group
     chosen = group.new_group(range(group.size), profile=probe(group))
@@ -86,7 +83,7 @@ def _cheapest(
 
 
 def _model(shape: MachineShape, barrier_s: float, broadcast_s: float, size: int) -> Model:
-    """The typical machine with the latency and the rate that were measured."""
+    """The typical machine with the measured latency and rate."""
     rounds = max(1, (sum(shape.ranks_per_host) - 1).bit_length())
     latency_s = barrier_s / rounds
     parameters = dict(Model.typical(shape).parameters)

@@ -1,4 +1,4 @@
-"""How busy a machine is while it is measured: by load, and by the spread of times."""
+"""The load of a machine during a measurement: busy cores, and the spread of times."""
 
 from __future__ import annotations
 
@@ -15,39 +15,39 @@ from weft.tuning.stopwatch import Measurement
 __all__ = ["Conditions", "busy_cores", "busy_seconds", "load", "spread"]
 
 BUSY_CORES_MAX = 0.2
-"""Of each host, used by others while all ranks sleep."""
+"""Cores of each host that other processes use while all ranks sleep."""
 SPREAD_MAX = 0.6
-"""On a quiet machine the middle half of a call's times lies within a tenth or two of the median;
-beside others it is several tenths."""
+"""On a quiet machine the middle half of a call's times is within a tenth or two of the median;
+beside other work it spreads over several tenths."""
 _LOOK_S = 1.0
 _SAMPLES_MIN = 8
 _HERTZ = 100.0
-"""Of the kernel's counters of processor time, for every program."""
+"""The interval of the kernel's counters of processor time."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Conditions:
-    """How busy the machine was."""
+    """The load of the machine."""
 
     busy_cores: float
     """Cores of the busiest host that were used while all ranks slept."""
     spread: float
-    """The interquartile range of a call's times by their median: the median over what was
-    measured."""
+    """The interquartile range of a call's times by their median: the median over all measurements.
+    """
 
     @property
     def problem(self) -> str | None:
-        """What speaks against what was measured; None if nothing does."""
-        told = []
+        """The reason to distrust the measurement; None if there is none."""
+        problems = []
         if self.busy_cores > BUSY_CORES_MAX:
-            told.append(f"{self.busy_cores:.1f} cores were busy with something else (allowed: {BUSY_CORES_MAX:g})")
+            problems.append(f"{self.busy_cores:.1f} cores were busy with something else (allowed: {BUSY_CORES_MAX:g})")
         if self.spread > SPREAD_MAX:
-            told.append(f"calls' times spread by {self.spread:.0%} of their median (allowed: {SPREAD_MAX:.0%})")
-        return " and ".join(told) or None
+            problems.append(f"calls' times spread by {self.spread:.0%} of their median (allowed: {SPREAD_MAX:.0%})")
+        return " and ".join(problems) or None
 
 
 def load(group: Group, seconds: float = _LOOK_S) -> float:
-    """The cores that others use on the busiest host. Every rank calls it, and sleeps meanwhile."""
+    """The cores that other processes use on the busiest host. Every rank calls it, and sleeps."""
     group.barrier()
     return float(group.all_reduce(np.array([busy_cores(seconds)]), "max")[0])
 
@@ -60,15 +60,15 @@ def busy_cores(seconds: float) -> float:
 
 
 def busy_seconds(root: Path = Path("/")) -> float:
-    """The seconds that this machine's cores have been busy, all together, since it was started."""
+    """The seconds that this machine's cores have been busy since it was started, added up."""
     fields = [int(word) for word in (root / "proc/stat").read_text().splitlines()[0].split()[1:]]
     idle = fields[3] + fields[4]
-    # Guests' time is in user time already.
+    # User time includes guests' time.
     return (sum(fields[:8]) - idle) / _HERTZ
 
 
 def spread(measured: Sequence[Measurement]) -> float:
-    """The typical spread of a call's times; 0 where nothing was measured often enough."""
+    """The typical spread of a call's times; 0 if nothing was measured often enough."""
     shares = []
     for one in measured:
         if len(one.seconds) >= _SAMPLES_MIN:

@@ -1,4 +1,4 @@
-"""Pure functions for algorithm choice by size: modelled price, and measurement of close cases."""
+"""Algorithm choice by size, by pure functions: modelled prices, and measurement of close cases."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["Candidate", "ChosenCandidate", "Measure", "Price", "choose", "rows",
 
 @dataclasses.dataclass(frozen=True)
 class Candidate:
-    """A way to carry out a collective."""
+    """An algorithm and tiling for a collective."""
 
     algorithm: str
     tile_bytes: int | None = None
@@ -31,28 +31,28 @@ Case = tuple[Candidate, int]
 Price = Callable[[Sequence[Case]], Sequence[float]]
 """Predicted times in seconds."""
 Measure = Callable[[Sequence[Case]], Mapping[Case, float]]
-"""Measured times in seconds, of those that could be measured."""
+"""Measured times in seconds of the candidates that could be measured."""
 
 FINALISTS = 6
-"""So many of the cheapest by closed form are simulated."""
+"""The number of the cheapest by closed form that are simulated."""
 CLOSE = 1.15
-"""Candidates within this factor of the cheapest are too close for the model to tell."""
+"""Candidates within this factor of the cheapest are too close for the model to rank."""
 BLIND = 2
-"""So many of those that the model is blind to are measured, at each size."""
+"""The number of those that the model is blind to that are measured at each size."""
 CONTENDERS = 3
-"""So many of those are measured."""
+"""The number of those that are measured."""
 WORTH = 1.03
-"""What is not better by this factor does not replace the predicted winner."""
+"""A candidate that is not better by this factor does not replace the predicted winner."""
 
 
 @dataclasses.dataclass(frozen=True)
 class ChosenCandidate:
-    """What runs for messages of up to so many bytes, and why."""
+    """The algorithm for messages up to a size, and the reason."""
 
     up_to_bytes: int | None
     candidate: Candidate
     bytes: int
-    """The size that it was chosen at."""
+    """The size at which it was chosen."""
     predicted_s: float
     measured_s: float | None
     why: str
@@ -69,10 +69,10 @@ def choose(
 ) -> list[ChosenCandidate]:
     """The choice for each range of sizes.
 
-    `sizes` ascend. Those `asked` for are always simulated and measured.
+    `sizes` ascend. Candidates in `asked` are always simulated and measured.
 
-    Of the candidates, `blind` are those of which the model cannot know that they are better than it
-    says: at each size the cheapest of them are simulated and measured too.
+    Candidates in `blind` may be better than the model can know: at each size the cheapest of them
+    are simulated and measured too.
     """
     predicted, unsure = _predict(candidates, sizes, closed_form, simulation, asked, blind)
     order = {size: sorted(predicted[size], key=lambda c, s=size: predicted[s][c]) for size in sizes}  # type: ignore[misc]
@@ -104,7 +104,7 @@ def tiled(
     simulation: Price,
     measure: Measure,
 ) -> list[ChosenCandidate]:
-    """The same choice, cut otherwise where that is predicted and measured to be worth it."""
+    """The same choice with other tilings where they are predicted and measured to be faster."""
     found = []
     for one in chosen:
         others = tilings(one)
@@ -119,7 +119,7 @@ def tiled(
             found.append(one)
             continue
         gain = measured[cases[0]] / measured[best] - 1
-        why = f"{one.why}; cut like this, measured {gain:.0%} faster"
+        why = f"{one.why}; with this tiling, measured {gain:.0%} faster"
         better = ChosenCandidate(one.up_to_bytes, best[0], one.bytes, prices[best], measured[best], why)
         found.append(better)
     return found
@@ -146,10 +146,10 @@ def _predict(
     asked: Sequence[Candidate],
     blind: Sequence[Candidate],
 ) -> tuple[dict[int, dict[Candidate, float]], list[Case]]:
-    """By size.
+    """Predicted times by size.
 
-    What the closed form finds cheapest and what is asked for, as simulated; and the cheapest blind
-    ones.
+    Those of the cheapest by closed form and of the requested candidates are simulated, with the
+    cheapest blind ones.
     """
     everything = [(candidate, size) for size in sizes for candidate in candidates]
     rough = dict(zip(everything, closed_form(everything), strict=True))
@@ -169,9 +169,9 @@ def _predict(
 def _doubtful(
     sizes: Sequence[int], order: Mapping[int, Sequence[Candidate]], predicted: Mapping[int, Mapping[Candidate, float]]
 ) -> list[Case]:
-    """What is to be measured.
+    """The candidates to measure.
 
-    Each winner, who comes close to it, and at a crossover who wins on the other side.
+    Each winner, those that come close to it, and at a crossover the winner on the other side.
     """
     cases: dict[Case, None] = {}
     for index, size in enumerate(sizes):
@@ -185,7 +185,7 @@ def _doubtful(
 
 
 def _winner(size: int, order: Sequence[Candidate], measured: Mapping[Case, float]) -> Candidate:
-    """The fastest as measured; the predicted winner, if nothing measured is clearly faster."""
+    """The fastest as measured; the predicted winner, if no measured one is clearly faster."""
     there = [candidate for candidate in order if (candidate, size) in measured]
     if not there:
         return order[0]
@@ -195,9 +195,9 @@ def _winner(size: int, order: Sequence[Candidate], measured: Mapping[Case, float
 
 
 def _crossing(size: int, following: int, here: Candidate, there: Candidate, measure: Measure) -> int:
-    """Up to where the winner at `size` stays ahead of that at `following`.
+    """The size up to which the winner at `size` stays ahead of that at `following`.
 
-    Decided by who wins between the two.
+    It is decided by the winner between the two.
     """
     middle = math.isqrt(size * following)
     between = measure([(here, middle), (there, middle)])
@@ -231,6 +231,6 @@ def _why(
 
 
 def _also(asked: Sequence[Candidate], winner: Candidate, size: int, measured: Mapping[Case, float]) -> str:
-    """How those fared that were asked for."""
+    """The times of requested candidates."""
     others = [candidate for candidate in asked if candidate != winner and (candidate, size) in measured]
     return "".join(f"; {candidate}: {measured[candidate, size] * 1e6:.1f} us" for candidate in others)

@@ -18,7 +18,7 @@ from weft.errors import ConfigError, UnsupportedError
 __all__ = ["LONG_S", "Measurement", "Probe", "Stopwatch"]
 
 LONG_S = 0.25
-"""Against calls as long as this, what the first one does once is nothing."""
+"""Next to calls as long as this, the one-time work of the first call is negligible."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,8 +28,8 @@ class Probe:
     collective: str
     algorithm: str
     bytes: int
-    """Of the whole message; rounded down to a whole number of elements per rank where there are
-    blocks.
+    """The size of the whole message, rounded down to a whole number of elements per rank if there
+    are blocks.
     """
     tile_bytes: int | None = None
     tiles_in_flight: int | None = None
@@ -39,7 +39,7 @@ class Probe:
 class Measurement:
     """The times of a probe's calls.
 
-    A call's time is that of the rank which took longest, from a barrier on.
+    A call's time is that of the slowest rank, from a barrier on.
     """
 
     probe: Probe
@@ -52,21 +52,21 @@ class Measurement:
 
 
 class Stopwatch:
-    """One rank's side. Every rank makes one, and the same calls of it."""
+    """One rank's side. Every rank makes one, and makes the same calls of it."""
 
     def __init__(self, group: Group, bytes_max: int, rest_s: float = 0.0) -> None:
-        """`rest_s`: how long to do nothing before every call."""
+        """`rest_s`: seconds without work before every call."""
         elements = max(bytes_max // _DTYPE.itemsize, group.size)
         self._group = group
         self._rest_s = rest_s
         self._input = np.zeros(elements, _DTYPE)
         self._output = np.zeros(elements, _DTYPE)
-        # Written, not only reserved: memory that nobody has written is no memory yet.
+        # Written, not only reserved: pages that were never written are not mapped yet.
         self._fill = np.full(elements, 0, _DTYPE)
         self._input[:], self._output[:] = self._fill, self._fill
 
     def measure(self, probe: Probe, seconds: float, calls_min: int = 3, calls_max: int = 400) -> Measurement:
-        """Calls until about `seconds` are spent, and within the numbers of calls.
+        """Calls until about `seconds` have passed, within the bounds of the number of calls.
 
         Every call begins with a barrier, after the rank has written its whole input and output. The
         first call, which makes the plan and grants memory, counts only if it takes long: then it is
@@ -77,7 +77,7 @@ class Stopwatch:
     def measure_all(self, probes: Sequence[Probe], seconds: float) -> list[Measurement]:
         """Measures each as `measure` does, one call of each in turn.
 
-        If the machine is slow for a while, all see it.
+        If the machine is slow for a while, all are affected.
         """
         return self._together(probes, seconds, calls_min=3, calls_max=400)
 
@@ -100,10 +100,7 @@ class Stopwatch:
         ]
 
     def runs(self, probe: Probe) -> bool:
-        """Whether the group can run it.
-
-        The same on every rank, because the choice depends on what all ranks know.
-        """
+        """Whether the group can run it: the same on all ranks, as all know what it follows from."""
         try:
             self._call(probe)[0]()
         except (ConfigError, UnsupportedError):
@@ -125,7 +122,7 @@ class Stopwatch:
         return self._group.all_reduce(times, "max")
 
     def _call(self, probe: Probe) -> tuple[Callable[[], object], Sequence[np.ndarray]]:
-        """What is timed, and what is written before. Python's checks of arguments are not timed."""
+        """The call to time, and the arrays to write before. Python's checks are not timed."""
         group, member = self._group, RankInGroup(self._group.rank, self._group.size)
         block = max(1, probe.bytes // _DTYPE.itemsize // group.size)
         whole = max(1, probe.bytes // _DTYPE.itemsize)

@@ -29,23 +29,23 @@ _FACTOR = 4
 _TILES = (64 << 10, 128 << 10, 256 << 10, 1 << 20)
 _IN_FLIGHT = (1, 2)
 _TILED_BYTES_MIN = 1 << 18
-"""Smaller messages are one tile anyway."""
+"""Smaller messages are one tile in any case."""
 
 
 @dataclasses.dataclass(frozen=True)
 class TuningPlan:
-    """How much to do."""
+    """The amount of work."""
 
     collectives: Sequence[str] = COLLECTIVES
     bytes_min: int = 1 << 10
     bytes_max: int = 64 << 20
     calibration_s: float = 3.0
     case_s: float = 0.02
-    """How long to measure a candidate at a size."""
+    """Seconds of the measurement of a candidate at a size."""
 
     @property
     def sizes(self) -> list[int]:
-        """The sizes at which the choice is made."""
+        """The sizes at which an algorithm is chosen."""
         found = [self.bytes_min]
         while found[-1] * _FACTOR <= self.bytes_max:
             found.append(found[-1] * _FACTOR)
@@ -61,7 +61,7 @@ class Tuned:
 
     @property
     def problem(self) -> str | None:
-        """What speaks against the measurement: a busy machine; None if nothing does."""
+        """The reason to distrust the measurement, such as a busy machine; None if there is none."""
         origin = self.profile.origin
         return Conditions(origin["busy_cores"], origin["spread"]).problem
 
@@ -81,7 +81,7 @@ class Tuned:
 
 
 def topology_of(group: Group) -> ProfileTopology:
-    """What the group's profile is keyed by. Rank 0's answer counts."""
+    """The key of the group's profile. Rank 0's counts."""
     return ProfileTopology(
         ranks=group.size,
         ranks_per_host=[group.hosts.count(host) for host in sorted(set(group.hosts))],
@@ -92,13 +92,13 @@ def topology_of(group: Group) -> ProfileTopology:
 
 
 def tune(group: Group, plan: TuningPlan, progress: Callable[[str], object] = lambda _: None) -> Tuned:
-    """Every rank calls it with the same plan; rank 0 decides, and tells progress.
+    """Tunes a group. Every rank calls it with the same plan; rank 0 decides and reports progress.
 
-    The group's user schedules are tried like weft's algorithms, and kept in the profile where they
-    win.
+    The group's user schedules compete with weft's algorithms, and are kept in the profile where
+    they win.
 
     Raises:
-        ConfigError: One of those schedules cannot be tried: says why, on every rank.
+        ConfigError: One of those schedules cannot be tried: gives the reason, on every rank.
     """
     for own in group.native.schedules():
         _check_own(own, plan)
@@ -130,7 +130,7 @@ class _Tuner:
         self._own = group.native.schedules()
 
     def run(self) -> Tuned:
-        """Everything."""
+        """Measures, chooses and returns the outcome."""
         self._progress("measuring the model's parameters")
         probes = calibration.probes(min(self._plan.bytes_max, 8 << 20))
         measured = calibration.measure(self._coordinator.measure, probes, self._plan.calibration_s)
@@ -177,7 +177,7 @@ class _Tuner:
 
 
 def _origin(conditions: Conditions) -> dict[str, Any]:
-    """When and where this is measured, and under which conditions."""
+    """The time, place and conditions of this measurement."""
     return {
         "when": time.strftime("%Y-%m-%d %H:%M %Z"),
         "host": platform.node(),
@@ -196,7 +196,7 @@ def family(collective: str, shape: MachineShape) -> list[str]:
 
 
 def domains_family(collective: str, shape: MachineShape) -> list[str]:
-    """Those that make use of the domains, whose closeness the model does not know."""
+    """The algorithms that use domains, whose closeness the model does not know."""
     plain = family(collective, dataclasses.replace(shape, domains=()))
     return [name for name in family(collective, shape) if name not in plain]
 
@@ -214,7 +214,7 @@ def _check_own(own: _weft.UserSchedule, plan: TuningPlan) -> None:
 
 
 def _tilings(one: ChosenCandidate) -> list[Candidate]:
-    """Other ways to cut messages of a size."""
+    """Other tilings for messages of a size."""
     if one.bytes < _TILED_BYTES_MIN:
         return []
     name = one.candidate.algorithm

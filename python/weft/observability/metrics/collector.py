@@ -1,4 +1,4 @@
-"""What a process has counted in all of its groups, as samples."""
+"""The counters of all groups of a process, as samples."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from weft.observability.metrics.exposition import Metric, Sample
 __all__ = ["Collector"]
 
 _KINDS = ("Aborted", "Desync", "PeerLost", "Timeout")
-"""Failures that are shown before there are any, so that the first one is seen as an increase."""
+"""Failures that are shown before they occur, so that the first one is seen as an increase."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -42,13 +42,13 @@ class Collector:
     """
 
     def __init__(self, rank: int) -> None:
-        """`rank` is this process's, which every sample names."""
+        """`rank` is this process's rank, which every sample names."""
         self._rank = str(rank)
         self._lock = threading.Lock()
         self._watched: list[_Watched] = []
         self._past: dict[tuple[str, str], _Totals] = {}
         self._failures: Counter[tuple[str, str]] = Counter()
-        # What was last heard of each connection, also of those that are closed.
+        # The last values of each connection, also of those that are closed.
         self._traffic: dict[tuple[int, str], tuple[str, tuple[int, int, int]]] = {}
 
     def watch(self, native: _weft.Group) -> None:
@@ -66,7 +66,7 @@ class Collector:
 
     def samples(self) -> list[Sample]:
         """The values of all metrics now."""
-        # Outside of the lock: what the native layer meets may be a failure, which is counted above.
+        # Outside of the lock: the native layer may report a failure, which is counted above.
         traffic = self._ask_for_traffic()
         with self._lock:
             self._traffic.update(traffic)
@@ -121,12 +121,12 @@ class Collector:
         self._watched = alive
 
     def _ask_for_traffic(self) -> dict[tuple[int, str], tuple[str, tuple[int, int, int]]]:
-        """What the kernel says of the connections that there are, by endpoint and transport."""
+        """The kernel's counters of the present connections, by endpoint and transport."""
         with self._lock:
             groups = [one.group() for one in self._watched]
         found: dict[tuple[int, str], tuple[str, tuple[int, int, int]]] = {}
         for native in filter(None, groups):
-            with contextlib.suppress(Error):  # of a group that is closed
+            with contextlib.suppress(Error):  # of a closed group
                 for endpoint, host, transport, sent, received, retransmissions in native.traffic():
                     found[endpoint, transport] = host, (sent, received, retransmissions)
         return found

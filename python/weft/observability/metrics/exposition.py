@@ -13,7 +13,7 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 @dataclasses.dataclass(frozen=True)
 class Metric:
-    """What is counted."""
+    """A metric: its name, kind and description."""
 
     name: str
     kind: str

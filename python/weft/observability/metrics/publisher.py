@@ -1,6 +1,6 @@
 """Publication of a process's counters: an HTTP endpoint, or a file written at an interval.
 
-Nothing that goes wrong here ends a job: it is a warning.
+Errors here do not end a job: they are warnings.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from weft.output.logs import LOGGER
 __all__ = ["Publisher"]
 
 _INTERVAL_SECONDS = 10.0
-"""How often the file is written."""
+"""The interval between two writes of the file."""
 
 
 class Publisher:
-    """Where this process's counters can be read."""
+    """The publication of this process's counters."""
 
     def __init__(self, target: tuple[str, int] | Path, rank: int, local_rank: int | None) -> None:
-        """Begins; warns where the address is taken, or the file cannot be written.
+        """Starts; warns if the address is taken or the file cannot be written.
 
         Args:
             target: An address, to whose port the local rank is added, or a file, to whose name the
                 rank is added.
-            rank: This process's number in the job, which every sample names.
-            local_rank: Its number on its host; None stands for `rank`.
+            rank: This process's rank in the job, which every sample names.
+            local_rank: Its rank on its host; None stands for `rank`.
         """
         self.collector = Collector(rank)
         self._target = target
@@ -45,7 +45,7 @@ class Publisher:
             _serve(self.collector, *target, rank if local_rank is None else local_rank)
 
     def check_target(self, target: tuple[str, int] | Path) -> None:
-        """Warns unless this is where the counters are."""
+        """Warns unless the counters are published here."""
         if target != self._target:
             _warn(f"metrics={target}: this process's counters are published at {self._target} already")
 
@@ -59,7 +59,7 @@ def _serve(collector: Collector, host: str, first: int, offset: int) -> None:
         _warn(
             f"WEFT_METRICS: cannot listen at {host}:{address[1]} ({error}), so the counters of this process are not "
             f"served. Each process of a host listens at the port given plus its local rank, here {first} + {offset}: "
-            "choose a port from which on enough are free"
+            "choose a port that is followed by enough free ones"
         )
         return
     LOGGER.info("counters are served at http://%s:%d/metrics", f"[{host}]" if ":" in host else host, server.port)
@@ -75,12 +75,12 @@ class _Writer:
         try:
             self._write()
         except OSError as error:
-            _warn(f"WEFT_METRICS: cannot write {path} ({error}); it is tried again every {_INTERVAL_SECONDS:.0f} s")
+            _warn(f"WEFT_METRICS: cannot write {path} ({error}); trying again every {_INTERVAL_SECONDS:.0f} s")
         atexit.register(self._write_if_possible)
         try:
             threading.Thread(target=self._repeat, name="weft-metrics", daemon=True).start()
         except RuntimeError as error:
-            _warn(f"WEFT_METRICS: {path} is written at the end only, for want of a thread: {error}")
+            _warn(f"WEFT_METRICS: {path} is written at the end only, because no thread could be started: {error}")
 
     def _repeat(self) -> None:
         clock = threading.Event()
@@ -88,11 +88,11 @@ class _Writer:
             self._write_if_possible()
 
     def _write_if_possible(self) -> None:
-        if self._process != os.getpid():  # a forked child ends
+        if self._process != os.getpid():  # this is a forked child
             return
         try:
             self._write()
-        except Exception as error:  # whatever it is, the job goes on
+        except Exception as error:  # the job continues after any error
             LOGGER.warning("WEFT_METRICS: cannot write %s: %s", self._path, error)
 
     def _write(self) -> None:
@@ -100,5 +100,5 @@ class _Writer:
 
 
 def _warn(message: str) -> None:
-    """Warns: log lines are shown only where WEFT_LOG asks for them."""
+    """Warns by `warnings`: log lines are shown only if WEFT_LOG is set."""
     warnings.warn(message, RuntimeWarning, stacklevel=2)

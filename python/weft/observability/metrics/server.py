@@ -1,9 +1,9 @@
 """An HTTP server for one page, on one thread, with bounds on what its clients can take.
 
-A client has a few seconds from its connection on. There are a few connections at a time: a new one
-ends the oldest. So a process that publishes counters keeps its threads and descriptors for its
-work, whoever connects, and a scraper that sends its request with the connection is answered beside
-any number of idle ones.
+A client has a few seconds from its connection on. There are few connections at a time: a new one
+ends the oldest. So a process that publishes counters keeps its threads and descriptors for its work
+under any number of clients, and a scraper that sends its request with the connection is answered
+beside any number of idle ones.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ __all__ = ["PageServer"]
 
 _CONNECTIONS_MAX = 16
 _SECONDS_MAX = 5.0
-"""For a connection, from its beginning to its end."""
+"""The duration of a connection."""
 _REQUEST_BYTES_MAX = 8192
 _PAUSE_SECONDS = 1.0
-"""Without new connections, after one could not be accepted: for want of descriptors, mostly."""
+"""Seconds without new connections after one could not be accepted, usually without descriptors."""
 _END = b"\r\n\r\n"
 
 
@@ -37,7 +37,7 @@ class _Connection:
         self.due = now + _SECONDS_MAX
         self.request = b""
         self.answer: memoryview | None = None
-        """What is left to be sent; None until the request is whole."""
+        """The bytes left to send; None until the request is complete."""
 
 
 class PageServer:
@@ -48,7 +48,7 @@ class PageServer:
 
         Raises:
             OSError, OverflowError: The address cannot be used.
-            RuntimeError: There is no thread to be had.
+            RuntimeError: No thread can be started.
         """
         self._path, self._content_type, self._page = path.encode(), content_type, page
         family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
@@ -57,7 +57,7 @@ class PageServer:
         self._listener.setblocking(False)
         self._connections: dict[int, _Connection] = {}
         self._accepts_at = 0.0
-        # A forked child would keep the port when this process has ended.
+        # A forked child would keep the port after the end of this process.
         os.register_at_fork(after_in_child=self._forget_descriptors)
         try:
             threading.Thread(target=self._serve, name="weft-metrics", daemon=True).start()
@@ -67,7 +67,7 @@ class PageServer:
 
     @property
     def port(self) -> int:
-        """Where it listens."""
+        """The port that it listens on."""
         return int(self._listener.getsockname()[1])
 
     def _serve(self) -> None:
@@ -135,7 +135,7 @@ class PageServer:
             return _response("404 Not Found", f"the counters are at {self._path.decode()}\n")
         try:
             return _response("200 OK", self._page(), self._content_type)
-        except Exception as error:  # whatever it is, the next one may be answered
+        except Exception as error:  # the next request may succeed after any error
             LOGGER.warning("WEFT_METRICS: the counters could not be read", exc_info=error)
             return _response("500 Internal Server Error", "the counters could not be read\n")
 
