@@ -239,7 +239,7 @@ class Builder:
         return self._area(self._receive, width)
 
     def claim_number(self, step: str, occurrence: int) -> int:
-        """Adds an entry of this many chunks to the receive buffers of all ordered pairs of ranks."""
+        """Adds an entry of as many chunks to the receive buffers of every ordered pair of ranks."""
         return self._claims.setdefault((step, occurrence), len(self._claims))
 
     def build(self) -> Schedule:

@@ -59,7 +59,7 @@ __all__ = [
     "wire_hook",
 ]
 
-# Loaded when first used: torch imports this module while it is being imported itself.
+# Loaded on first use: torch imports this module while it is being imported itself.
 _MODULES = {
     "BucketPlan": "weft.torch.parallel.plan",
     "DataParallel": "weft.torch.parallel.data_parallel",

@@ -15,10 +15,10 @@ __all__ = ["overlap"]
 
 
 def overlap(accelerator: Any, **options: Any) -> Any:
-    """Lets an accelerator wrap models and optimizers for communication that overlaps with forward.
+    """Makes an accelerator wrap models and optimizers so that communication overlaps with forward.
 
-    Call it before `prepare`, which then makes a `DataParallel` of a model, in the place of DDP, and
-    an `Overlapped` of an optimizer. The process group must have been made before the accelerator:
+    Call it before `prepare`, which then makes a `DataParallel` of a model instead of DDP, and an
+    `Overlapped` of an optimizer. The process group must have been made before the accelerator:
     `torch.distributed.init_process_group("weft")`.
 
     Args:
@@ -40,7 +40,7 @@ def overlap(accelerator: Any, **options: Any) -> Any:
 
 
 class _Overlapping:
-    """What an accelerator does in another way than its own class, which comes behind this one."""
+    """The overridden methods of an accelerator; its own class follows this one in the order."""
 
     _models: list[nn.Module]
     _weft_options: dict[str, Any]
@@ -48,16 +48,16 @@ class _Overlapping:
     def prepare_model(
         self, model: nn.Module, device_placement: bool | None = None, evaluation_mode: bool = False
     ) -> Any:
-        """Wraps a model that is to be trained; the rest is as ever."""
+        """Wraps a model that will be trained; otherwise unchanged."""
         prepared = getattr(model, "_is_accelerate_prepared", False) or isinstance(model, DataParallel)
         if not prepared and not evaluation_mode and any(p.requires_grad for p in model.parameters()):
             model = DataParallel(model, **self._weft_options)
-        # An evaluation's model is not put into a DistributedDataParallel.
+        # A model for evaluation is not put into a DistributedDataParallel.
         mode = evaluation_mode or isinstance(model, DataParallel)
         return super().prepare_model(model, device_placement, evaluation_mode=mode)  # type: ignore[misc]
 
     def prepare_optimizer(self, optimizer: torch.optim.Optimizer, device_placement: bool | None = None) -> Any:
-        """Wraps an optimizer whose model has been prepared; the rest is as ever."""
+        """Wraps an optimizer whose model has been prepared; otherwise unchanged."""
         if not getattr(optimizer, "_is_accelerate_prepared", False) and not isinstance(optimizer, Overlapped):
             optimizer = Overlapped(optimizer, self._model_of(optimizer))
         return super().prepare_optimizer(optimizer, device_placement)  # type: ignore[misc]
@@ -72,6 +72,6 @@ class _Overlapping:
             if isinstance(model, DataParallel) and trains(optimizer, model):
                 return model
         raise ArgumentError(
-            "the optimizer has parameters of no model that was prepared: expected prepare(model, optimizer, ...), "
-            "the model first"
+            "the optimizer's parameters belong to no prepared model: expected prepare(model, optimizer, ...), with the "
+            "model first"
         )

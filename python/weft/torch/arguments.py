@@ -22,11 +22,11 @@ _OPERATIONS: dict[Any, Op] = {getattr(ReduceOp, name.upper()): name for name in 
 _LINEAR = ("sum", "avg")
 _SUM = ReduceOp.SUM
 UNSET = timedelta(0)
-"""Timeouts up to this one say \"not set\"."""
+"""Timeouts up to this one mean \"not set\"."""
 
 
 def element_type(dtype: torch.dtype) -> DType:
-    """The element type in weft's words; types that weft does not compute with keep torch's name."""
+    """The element type; types that weft does not compute with keep torch's name."""
     return _TYPES.get(dtype) or DType(str(dtype).removeprefix("torch."), dtype.itemsize)
 
 
@@ -43,7 +43,7 @@ def check_reducible(dtype: torch.dtype) -> None:
 
 
 def real(tensor: Tensor, op: Op | PremulSum) -> Tensor:
-    """The numbers that `op` combines: of complex elements, their real and imaginary parts."""
+    """The numbers that `op` combines: for complex elements, their real and imaginary parts."""
     if not tensor.is_complex():
         return tensor
     if op not in _LINEAR and not isinstance(op, PremulSum):
@@ -53,7 +53,7 @@ def real(tensor: Tensor, op: Op | PremulSum) -> Tensor:
 
 
 def reduction(op: ReduceOp) -> Op | PremulSum:
-    """The operation as `weft.Group.all_reduce` takes it."""
+    """The operation in the form of `weft.Group.all_reduce`."""
     if op == _SUM:  # type: ignore[comparison-overlap]  # faster than the table, and most frequent
         return "sum"
     if op.op == ReduceOp.PREMUL_SUM:
@@ -65,5 +65,5 @@ def reduction(op: ReduceOp) -> Op | PremulSum:
 
 
 def seconds(timeout: timedelta) -> float | None:
-    """A timeout in seconds; None where torch says "not set"."""
+    """A timeout in seconds; None if torch has set none."""
     return min(timeout.total_seconds(), SECONDS_MAX) if timeout > UNSET else None

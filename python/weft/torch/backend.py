@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["WeftBackend"]
 
 _open_backends: set[WeftBackend] = set()
-"""Backends that are not shut down. torch keeps only the C++ half of one that it wraps
+"""Backends that are not shut down. torch keeps only the C++ half of a backend that it wraps
 (TORCH_DISTRIBUTED_DEBUG).
 """
 
@@ -41,13 +41,13 @@ class WeftBackend(TorchCollectives, Backend):
 
     @classmethod
     def create(cls, options: Any) -> WeftBackend:
-        """Meets the other members of the new process group; called on every one of them."""
+        """Meets the other members of the new process group; called on every member."""
         backend = cls(open_group(options), options.store, options.timeout)
         backend._store_end = StoreEnd(options)
         return backend
 
     def __init__(self, group: _weft.Group, store: Store, timeout: timedelta) -> None:
-        """`timeout` is what torch tells those who ask for the backend's options."""
+        """`timeout` is the one that torch returns in the backend's options."""
         super().__init__(group.rank, group.size)
         self._begin(group, group.rank, group.size, timeout)
         self._options = Backend.Options("weft", timeout=timeout)
@@ -61,7 +61,7 @@ class WeftBackend(TorchCollectives, Backend):
 
     @property
     def weft_operations(self) -> WeftBackend:
-        """Where the group's operations and their priority are: see `weft.torch.lookup`."""
+        """The object with the group's operations and their priority: see `weft.torch.lookup`."""
         return self
 
     def split(self, store: Store, ranks: list[int], options: Any) -> WeftBackend | None:
@@ -75,7 +75,7 @@ class WeftBackend(TorchCollectives, Backend):
         return WeftBackend(group, store, options._timeout)
 
     def monitored_barrier(self, options: Any, _wait_all_ranks: bool) -> None:
-        """Ends when every rank has called it, or raises `weft.Timeout` with those missing."""
+        """Returns when every rank has called it, or raises `weft.Timeout` with the missing ones."""
         self._monitored_barrier.wait(self._options._timeout if options.timeout < timedelta(0) else options.timeout)
 
     def supports_tensor_alloc(self, device: torch.device | int) -> bool:
@@ -92,31 +92,31 @@ class WeftBackend(TorchCollectives, Backend):
 
     @property
     def options(self) -> Any:
-        """The name and the timeout, as torch asks for them."""
+        """The name and the timeout, for torch."""
         return self._options
 
     def set_timeout(self, timeout: timedelta) -> None:
-        """Sets the timeout of operations that do not bring their own."""
+        """Sets the timeout of operations without their own."""
         super().set_timeout(timeout)
         self._options._timeout = timeout
 
     def getBackendName(self) -> str:  # noqa: N802
-        """The name under which torch knows the backend."""
+        """The backend's name in torch."""
         return "weft"
 
     def _set_sequence_number_for_group(self) -> None:
         """Torch's request to count operations; they are counted from the start."""
 
     def _get_sequence_number_for_group(self) -> int:
-        """The number of collectives started, which TORCH_DISTRIBUTED_DEBUG=DETAIL tells."""
+        """The number of collectives started, which TORCH_DISTRIBUTED_DEBUG=DETAIL compares."""
         return self._issued
 
     def get_error(self) -> Any:
-        """How the group has failed, as `ErrorType`; `SUCCESS` if it has not."""
+        """The failure of the group as `ErrorType`; `SUCCESS` if it has not failed."""
         return self._failure.as_torch()
 
     def shutdown(self) -> None:
-        """Leaves the group in order: carries out what was issued first."""
+        """Leaves the group in order: completes the issued operations first."""
         self.end_everything()
         in_order = self._group.finish()
         self.symmetric_memory.close()

@@ -1,4 +1,4 @@
-"""Synchronized batch normalization for CPU tensors, unsupported by torch's own `SyncBatchNorm`."""
+"""Synchronized batch normalization for CPU tensors, which torch's `SyncBatchNorm` rejects."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from torch.nn.modules.batchnorm import _BatchNorm
 __all__ = ["SyncBatchNorm", "convert_sync_batchnorm"]
 
 _STATISTICS = torch.float64
-"""The type of what ranks add up: sums of squares lose digits."""
+"""The type of the sums over ranks: sums of squares lose digits."""
 
 
 class SyncBatchNorm(_BatchNorm):
-    """As `torch.nn.SyncBatchNorm`, for CPU tensors.
+    """`torch.nn.SyncBatchNorm` for CPU tensors.
 
     In training, mean and variance are those of all ranks' samples.
 
@@ -36,7 +36,7 @@ class SyncBatchNorm(_BatchNorm):
         affine: Whether there are a `weight` and a `bias` to learn.
         track_running_stats: Whether there are a running mean and variance, for evaluation.
         process_group: The ranks; all if not given.
-        device: Where parameters and buffers lie.
+        device: The device of parameters and buffers.
         dtype: Their element type.
 
     Raises:
@@ -160,7 +160,7 @@ class _Normalization(torch.autograd.Function):
 
 
 def _computable(values: Tensor) -> Tensor:
-    """The values as numbers that are precise enough to compute with."""
+    """The values in a type that is precise enough to compute with."""
     return values.float() if values.dtype in (torch.float16, torch.bfloat16) else values
 
 
@@ -184,5 +184,5 @@ def _sample_dimensions(values: Tensor) -> list[int]:
 
 
 def _per_channel(numbers: Tensor, values: Tensor) -> Tensor:
-    """Numbers per channel in a form in which they combine with the values."""
+    """Numbers per channel in a shape that broadcasts with the values."""
     return numbers.to(values.dtype).view(-1, *[1] * (values.dim() - 2))

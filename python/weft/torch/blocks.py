@@ -1,13 +1,12 @@
 """Reusable blocks of symmetric memory of one size.
 
 [Note: The same block everywhere] An operation takes the symmetric path if all ranks pass the same
-block. But ranks stop
-using a block at different moments: garbage collection has its own time, and a user may keep a
-tensor on one rank only. So no rank chooses alone. All ranks ask for blocks in the same order, which
-they keep anyway, since they use them in operations of the same group. When no block is left of
-those that all ranks knew to be unused, they agree by a small all-reduce on which are unused
-everywhere by now, and lend these in turn. Only if there are none, all make new ones. So all ranks
-decide the same, no rank waits for memory, and a block in use is never lent twice.
+block. But ranks stop using a block at different moments: garbage collection runs at any time, and a
+user may keep a tensor on one rank only. So no rank chooses alone. All ranks request blocks in the
+same order, since they use them in operations of the same group. When no block is left of those that
+all ranks knew to be unused, they agree by a small all-reduce on the blocks that are unused
+everywhere now, and lend these in turn. Only if there are none, all ranks make new ones. So all
+ranks decide the same, no rank waits for memory, and a block in use is never lent twice.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ __all__ = ["BlockPool", "as_tensor"]
 
 _ALIGNMENT = 128
 _GROWTH = 4
-"""New pieces of memory hold one block for so many that there are, so that there are few pieces."""
+"""A new piece of memory holds one block for this many existing ones, to limit the pieces."""
 
 
 class BlockPool:
@@ -40,7 +39,7 @@ class BlockPool:
     def take(self) -> np.ndarray:
         """The memory of a block that no rank uses.
 
-        It is in use as long as the array or a tensor of it is there.
+        It is in use as long as the array, or a tensor that shares its memory, exists.
         """
         if not self._unused:
             self._unused.extend(self._unused_everywhere() or self._made())
@@ -55,7 +54,7 @@ class BlockPool:
     def _made(self) -> list[_Block]:
         number = max(1, len(self._blocks) // _GROWTH)
         stride = -(-self._nbytes // _ALIGNMENT) * _ALIGNMENT
-        # As a plain array: its views are made faster.
+        # As a plain array, whose views are made faster.
         piece = np.asarray(self._group.symmetric((number, stride), np.uint8, signals=0))
         made = [_Block(row[: self._nbytes]) for row in piece]
         self._blocks += made

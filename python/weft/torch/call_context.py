@@ -1,4 +1,4 @@
-"""How operations of a block of code are called: their priority and their wire format."""
+"""Priority and wire format of the operations of a block of code."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Any
 __all__ = ["keywords", "within", "within_block"]
 
 within: ContextVar[dict[str, Any] | None] = ContextVar("weft keywords of calls", default=None)
-"""What blocks of code give the operations that this thread starts; None where there is none."""
+"""The keywords of the operations that this thread starts in blocks of code; None outside of any."""
 
 
 @contextlib.contextmanager
 def within_block(**given: Any) -> Iterator[None]:
-    """Gives the operations that this thread starts in the block these keywords."""
+    """Sets these keywords for the operations that this thread starts in the block."""
     token = within.set({**(within.get() or {}), **given})
     try:
         yield
@@ -24,6 +24,6 @@ def within_block(**given: Any) -> Iterator[None]:
 
 
 def keywords(default: dict[str, Any]) -> dict[str, Any]:
-    """What an operation that this thread starts in a group with this default is called with."""
+    """The keywords of an operation that this thread starts in a group with this default."""
     given = within.get()
     return default if given is None else {**default, **given}

@@ -16,9 +16,9 @@ __all__ = ["ChildGroups"]
 class ChildGroups:
     """A group, and a child of it for each communication thread that uses it.
 
-    See [Note: Callbacks of hooks] in `weft.torch.communication_thread`. Children are split off when
-    they are first needed. That waits for nobody, and ranks tell them apart by their names, so it
-    does not matter what else a rank does in the group meanwhile.
+    See [Note: Callbacks of hooks] in `weft.torch.communication_thread`. Children are split off on
+    first use. That waits for no other rank, and children are identified by their names, so other
+    operations of a rank in the group do not matter.
     """
 
     def __init__(self, group: _weft.Group) -> None:
@@ -26,7 +26,7 @@ class ChildGroups:
         self._children: dict[str, _weft.Group] = {}
 
     def here(self, timeout: float | None) -> _weft.Group:
-        """The group that the caller's thread uses; `timeout`, in seconds, is for a new child."""
+        """The group for the caller's thread; `timeout`, in seconds, is for a new child."""
         thread = communication_thread()
         if thread is None:
             return self._group

@@ -1,6 +1,6 @@
 """torch's operations on a weft group: the code shared by the adapters to torch's base classes.
 
-Methods have the names and arguments by which torch's C++ side calls them.
+Methods have the names and arguments that torch's C++ side uses.
 """
 
 from __future__ import annotations
@@ -52,14 +52,14 @@ _Method = TypeVar("_Method", bound=Callable[..., Any])
 
 _STRIDED = torch.strided
 _SUM = ReduceOp.SUM
-"""Compared faster than looked up, and most frequent."""
+"""The most frequent operation, compared because that is faster than looking it up."""
 
 
 def _on_any_device(*, reads: Sequence[int] = (), writes: Sequence[int] = ()) -> Callable[[_Method], _Method]:
-    """Lets a method take tensors of devices, too, which are copied to the host and back.
+    """Makes a method also take tensors of devices, which are copied to the host and back.
 
-    `reads` and `writes` are the places of the arguments with tensors that it reads and writes. The
-    method runs outside of its caller's modes: see [Note: The caller's modes].
+    `reads` and `writes` are the positions of the arguments with tensors that it reads and writes.
+    The method runs outside of its caller's modes: see [Note: The caller's modes].
     """
     places = sorted({*reads, *writes})
 
@@ -83,8 +83,8 @@ def _on_any_device(*, reads: Sequence[int] = (), writes: Sequence[int] = ()) -> 
 class TorchCollectives:
     """All operations of one process group.
 
-    Where torch waits at once anyway (`asyncOp` is false) the methods wait themselves and return
-    None, which torch takes as "already done".
+    If torch waits immediately (`asyncOp` is false), the methods wait themselves and return None,
+    which torch interprets as "already done".
     """
 
     _group: _weft.Group
@@ -93,12 +93,12 @@ class TorchCollectives:
     _timeout: float | None
     _issued: int
     keywords: dict[str, Any]
-    """Of operations of threads that set none: see `weft.torch.priority`."""
+    """The priority for threads that set none: see `weft.torch.priority`."""
     _before_shutdown: list[weakref.WeakMethod[Callable[[], None]]]
     communication_thread: CommunicationThread
-    """Of the group's communication hooks."""
+    """The thread of the group's communication hooks."""
     device_operations: DeviceOperations
-    """Of tensors that are not the CPU's."""
+    """The executor of operations on tensors of devices."""
 
     def _begin(self, group: _weft.Group, rank: int, size: int, timeout: timedelta) -> None:
         self._group = group
@@ -113,27 +113,27 @@ class TorchCollectives:
         self.device_operations = DeviceOperations(group, lambda child: _HostOperations(child, timeout))
 
     def call_before_shutdown(self, method: Callable[[], None]) -> None:
-        """Lets a bound method end what it has under way before the group is left.
+        """Registers a bound method that ends its work before the group is left.
 
-        Its object may vanish before.
+        Its object may be collected before.
         """
         self._before_shutdown.append(weakref.WeakMethod(method))
 
     def end_everything(self) -> None:
-        """Calls what asked for it, before the group is left."""
+        """Calls the registered methods, before the group is left."""
         for reference in self._before_shutdown:
             method = reference()
             if method is not None:
                 method()
 
     def set_timeout(self, timeout: timedelta) -> None:
-        """Sets the timeout of operations that do not bring their own."""
+        """Sets the timeout of operations without their own."""
         self._timeout = seconds(timeout)
 
     # Operations on whole vectors, in place.
 
     def allreduce(self, tensors: Sequence[Tensor], options: Any) -> WeftWork | DeviceWork | None:
-        """Every rank's tensor becomes the reduction of all ranks' tensors, which may be sparse."""
+        """Replaces every rank's tensor, which may be sparse, by the reduction of all ranks'."""
         if in_function_mode() or in_dispatch_mode():
             with no_modes():
                 return self.allreduce(tensors, options)
@@ -172,9 +172,9 @@ class TorchCollectives:
 
     @_on_any_device(reads=(0,), writes=(0,))
     def reduce(self, tensors: Sequence[Tensor], options: Any) -> WeftWork | None:
-        """The root's tensor becomes the reduction of all ranks' tensors.
+        """Replaces the root's tensor by the reduction of all ranks' tensors.
 
-        The others stay as they are.
+        The others stay unchanged.
         """
         tensor, root, op = single(tensors, "tensors"), options.rootRank, reduction(options.reduceOp)
         numbers = real(tensor, op)
@@ -183,7 +183,7 @@ class TorchCollectives:
 
     @_on_any_device(reads=(0,), writes=(0,))
     def broadcast(self, tensors: Sequence[Tensor], options: Any) -> WeftWork | None:
-        """Every rank's tensor becomes the root's."""
+        """Replaces every rank's tensor by the root's."""
         tensor, root = single(tensors, "tensors"), options.rootRank
         place = Staged(readable(tensor)) if self._rank == root else writable(tensor)
         return self._carry_out([call("broadcast", tensor.numel(), None, place, root=root)], [tensor], options)
@@ -192,7 +192,7 @@ class TorchCollectives:
 
     @_on_any_device(reads=(1,), writes=(0,))
     def all_gather_single(self, output: Tensor, input: Tensor, options: Any) -> WeftWork | None:  # noqa: A002
-        """The output becomes all ranks' inputs, one behind the other."""
+        """Writes all ranks' inputs to the output, one after the other."""
         return self.all_gather_single_coalesced([output], [input], options)
 
     @_on_any_device(reads=(1,), writes=(0,))
@@ -208,7 +208,7 @@ class TorchCollectives:
 
     @_on_any_device(reads=(1,), writes=(0,))
     def allgather(self, outputs: Sequence[Sequence[Tensor]], inputs: Sequence[Tensor], options: Any) -> WeftWork | None:
-        """Output i becomes rank i's input. Ranks may bring inputs of different sizes."""
+        """Writes rank i's input to output i. Ranks may pass inputs of different sizes."""
         blocks = single(outputs, "output_tensors")
         gathered = self._all_gather_list(blocks, single(inputs, "input_tensors"), "output_tensors")
         return self._carry_out([gathered], list(blocks), options)
@@ -227,7 +227,7 @@ class TorchCollectives:
 
     @_on_any_device(reads=(1,), writes=(0,))
     def gather(self, outputs: Sequence[Sequence[Tensor]], inputs: Sequence[Tensor], options: Any) -> WeftWork | None:
-        """At the root, output i becomes rank i's input."""
+        """Writes rank i's input to output i, at the root."""
         block, root = single(inputs, "input_tensors"), options.rootRank
         blocks: Sequence[Tensor] = []
         reads, place = readable(block), None
@@ -240,7 +240,7 @@ class TorchCollectives:
 
     @_on_any_device(reads=(1,), writes=(0,))
     def scatter(self, outputs: Sequence[Tensor], inputs: Sequence[Sequence[Tensor]], options: Any) -> WeftWork | None:
-        """The output becomes the root's input for this rank."""
+        """Writes the root's input for this rank to the output."""
         block, root = single(outputs, "output_tensors"), options.rootRank
         place, reads = writable(block), None
         if self._rank == root:
@@ -252,7 +252,7 @@ class TorchCollectives:
 
     @_on_any_device(reads=(1,), writes=(0,))
     def reduce_scatter_single(self, output: Tensor, input: Tensor, options: Any) -> WeftWork | None:  # noqa: A002
-        """The output becomes the reduction of all ranks' block for this rank."""
+        """Writes the reduction of all ranks' block for this rank to the output."""
         return self.reduce_scatter_single_coalesced([output], [input], options)
 
     @_on_any_device(reads=(1,), writes=(0,))
@@ -272,7 +272,7 @@ class TorchCollectives:
     def reduce_scatter(
         self, outputs: Sequence[Tensor], inputs: Sequence[Sequence[Tensor]], options: Any
     ) -> WeftWork | None:
-        """The output becomes the reduction of all ranks' input for this rank.
+        """Writes the reduction of all ranks' input for this rank to the output.
 
         Inputs may differ in size.
         """
@@ -295,7 +295,7 @@ class TorchCollectives:
     ) -> WeftWork | None:
         """Sends a part of the input to every rank.
 
-        The output becomes what came, in the order of ranks.
+        The output receives the parts from all ranks, in the order of ranks.
         """
         receive = split(output, output_splits, "output", self._size)
         send = split(input, input_splits, "input", self._size)
@@ -310,7 +310,7 @@ class TorchCollectives:
         return self._carry_out([exchanged], list(outputs), options)
 
     def barrier(self, options: Any) -> WeftWork | None:
-        """Ends when every rank has called it."""
+        """Returns when every rank has called it."""
         return self._carry_out([call("barrier", 0, None, None)], [], options)
 
     # Messages between two ranks.
@@ -342,10 +342,10 @@ class TorchCollectives:
 
     @_on_any_device(writes=(0,))
     def recv_anysource(self, tensors: Sequence[Tensor], tag: int) -> WeftWork:
-        """Receives a tensor of the same size from whichever rank sends one."""
+        """Receives a tensor of the same size from any rank."""
         return self._receive(tensors, None, tag)
 
-    # How the above is done.
+    # Implementation of the above.
 
     def _all_reduce_otherwise(
         self, tensor: Tensor, tensors: Sequence[Tensor], options: Any
@@ -378,7 +378,7 @@ class TorchCollectives:
         return self._seen_by_stream(work, arguments[-1])
 
     def _seen_by_stream(self, work: DeviceWork, options: Any) -> DeviceWork | None:
-        """The handle, or, where torch waits at once, None with the current stream waiting."""
+        """The handle; or, if torch waits immediately, None with the current stream waiting."""
         if getattr(options, "asyncOp", True):
             return work
         work.wait()
@@ -410,7 +410,7 @@ class TorchCollectives:
     def _all_to_all(self, place: Staged, whole: Array, send: list[int], receive: list[int]) -> PreparedCall:
         if send[self._rank] != receive[self._rank]:
             raise ArgumentError(
-                f"this rank sends {send[self._rank]} elements to itself but receives {receive[self._rank]}: "
+                f"rank {self._rank} sends {send[self._rank]} elements to itself but receives {receive[self._rank]}: "
                 "expected the same"
             )
         return call("all-to-all", (send, receive), pair(whole, place), place)
@@ -422,7 +422,7 @@ class TorchCollectives:
         check_own_block(own, "tensor", counts, self._rank)
 
     def _run(self, request: _weft.Request, memory: Any, options: Any) -> None:
-        """Carries out an operation on this thread, whose caller waits for it."""
+        """Runs an operation on this thread, whose caller waits for it."""
         self._issued += 1
         timeout = seconds(options.timeout) or self._timeout
         group = self._groups.here(self._timeout)
@@ -439,7 +439,7 @@ class TorchCollectives:
             return self._carry_out_calls(calls, result, options)
 
     def _carry_out_calls(self, calls: list[PreparedCall], result: Sequence[Any], options: Any) -> WeftWork | None:
-        if len(calls) == 1 and not options.asyncOp:  # of several, it could do only one at a time
+        if len(calls) == 1 and not options.asyncOp:  # of several calls, this would run one at a time
             self._run(calls[0].request, calls[0], options)
             calls[0].finish()
             return None
@@ -469,14 +469,14 @@ class TorchCollectives:
         self.device_operations.abort(reason)
 
     def _end_hooks(self) -> None:
-        """Ends the communication thread and its group, and what serves tensors of devices."""
+        """Ends the communication thread and its group, and the executor for devices."""
         self.device_operations.close()
         self.communication_thread.close()
         self._groups.close()
 
 
 class _HostOperations(TorchCollectives):
-    """What carries out, on the host, operations on tensors of devices."""
+    """The executor, on the host, of operations on tensors of devices."""
 
     def __init__(self, group: _weft.Group, timeout: timedelta) -> None:
         self._begin(group, group.rank, group.size, timeout)

@@ -1,22 +1,22 @@
 """The thread on which callbacks of communication hooks run, in the order of issue.
 
 [Note: Callbacks of hooks] DDP's communication hooks start operations in callbacks (PowerSGD does).
-All ranks must start the operations of a group in one order, while the backward pass goes on and
+All ranks must start the operations of a group in one order, while the backward pass continues and
 starts others. So:
 
 - Callbacks run on one thread per process group, one after the other, in the order in which the
-  hooks asked for futures, which is the order of the program.
-- What they start goes to a child group, which nobody else uses: its order is this thread's.
+  hooks requested futures, which is the order of the program.
+- Their operations go to a child group that is used for nothing else, in the order of this thread.
   Collectives are complete on return, since callbacks may wait for them (PowerSGD's and the
   quantization hooks' do).
-- A callback that is added to a completed future runs at once on the thread that adds it. So a
-  future is not completed before the hook that asked for it has returned, however early its
-  operation ends. The hook has returned when another hook asks, or at the end of the backward pass;
-  the engine calls what was queued first, so this comes before DDP waits for its futures.
-- A hook that waits itself, in its own body, ends the delay: all futures are completed first
+- A callback that is added to a completed future runs immediately on the thread that adds it. So a
+  future is not completed before the hook that requested it has returned, however early its
+  operation ends. The hook has returned when another hook requests a future, or at the end of the
+  backward pass; the engine calls what was queued first, which is before DDP waits for its futures.
+- A hook that waits in its own body ends the delay: all futures are completed first
   (`weft.torch.patches.futures`).
 
-`weft.torch.DataParallel` gives it what modes leave to be done later (`submit`), without a delay.
+`weft.torch.DataParallel` runs the later stages of modes on it (`submit`), without a delay.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ _STOP_SECONDS_MAX = 1.0
 
 
 class _Here(threading.local):
-    """What a thread is, and what it keeps back."""
+    """The state of a thread, and the futures that it holds back."""
 
     thread: CommunicationThread | None = None
     submitted = False
-    """Whether what runs here was submitted: who waits for it is told of its failure."""
+    """Whether the running task was submitted: then its waiter gets its error."""
 
     def __init__(self) -> None:
         self.holding: list[CommunicationThread] = []
@@ -61,7 +61,7 @@ def communication_thread() -> CommunicationThread | None:
 
 
 def note_failure(error: Exception) -> None:
-    """Lets the backward pass end with what went wrong in an operation of a callback, as it is."""
+    """Makes the backward pass end with the error of an operation in a callback, unchanged."""
     if here.thread is not None and not here.submitted:
         here.thread.note_failure(error)
 
@@ -76,14 +76,14 @@ def wait_in_callback(work: Work) -> None:
 
 
 class _Task(Protocol):
-    """What the thread runs."""
+    """A task for the thread."""
 
     def run(self) -> None:
-        """Runs it on this thread. Does not raise."""
+        """Runs it on this thread. Must not raise."""
 
 
 class _Submitted:
-    """A body to run, and the future by which its outcome is told, as it is."""
+    """A body to run, and the future that gets its result or error."""
 
     def __init__(self, body: Callable[[], None]) -> None:
         self._body = body
@@ -102,17 +102,17 @@ class _Submitted:
 
 
 class _Callback:
-    """A body to run and the torch future of what it returns."""
+    """A body to run, and the torch future of its result."""
 
     def __init__(self, body: Callable[[], Any]) -> None:
         self._body = body
         self._start: torch.futures.Future[None] = torch.futures.Future()
-        # An exception that is set on a future crashes C++ code that expects tensors in it. One that
-        # is raised by a callback arrives everywhere as an exception.
+        # An exception that is set on a future crashes C++ code that expects tensors in it. An
+        # exception that a callback raises arrives everywhere as an exception.
         self.future = self._start.then(lambda _: self._outcome())
 
     def run(self) -> None:
-        """Runs the body, and what was added to the future, on this thread."""
+        """Runs the body, and the callbacks of its future, on this thread."""
         self._start.set_result(None)
 
     def _outcome(self) -> Any:
@@ -124,9 +124,9 @@ class _Callback:
 
 
 class CommunicationThread:
-    """Runs what hooks of one process group leave to be done later: see [Note: Callbacks of hooks].
+    """Runs the later parts of hooks of one process group: see [Note: Callbacks of hooks].
 
-    The thread begins when it is first needed.
+    The thread starts on first use.
     """
 
     def __init__(self, name: str) -> None:
@@ -143,10 +143,10 @@ class CommunicationThread:
         extend_futures(_settle)
 
     def after_hook(self, body: Callable[[], T]) -> torch.futures.Future[T]:
-        """The future of what `body` returns, which runs when the hook that asks has returned.
+        """The future of the result of `body`, which runs when the requesting hook has returned.
 
-        Outside a backward pass, that is when somebody on this thread waits for a future. At its end
-        `body` runs as soon as it can: the first step of a static graph calls all hooks there, and
+        Outside a backward pass, that is when this thread waits for a future. At the end of one,
+        `body` runs as soon as possible: the first step of a static graph calls all hooks there, and
         DDP waits for their futures before the engine calls anything else.
         """
         task = _Callback(body)
@@ -175,7 +175,7 @@ class CommunicationThread:
         return task.future
 
     def settle(self) -> None:
-        """Completes every future that was asked for. Returns when the callbacks have run."""
+        """Completes every requested future. Returns when the callbacks have run."""
         self._release_held()
         if here.thread is self:
             while self._released and self._run_next():
@@ -189,10 +189,10 @@ class CommunicationThread:
         self._error = self._error or error
 
     def close(self) -> None:
-        """Ends the thread when it has run what it was given.
+        """Ends the thread when it has run its tasks.
 
-        What is asked of it later, such as by a hook that failed while it held futures back, runs
-        on the thread that asks: operations of a closed group are over.
+        Later requests, for instance of a hook that failed while it held futures back, run on the
+        requesting thread: operations of a closed group are over.
         """
         with self._changed:
             self._closed = True
@@ -202,7 +202,7 @@ class CommunicationThread:
         atexit.unregister(self.close)
 
     def _end_of_backward(self) -> None:
-        """Raises what went wrong in an operation as it is; DDP makes a RuntimeError of it."""
+        """Raises the error of an operation unchanged; DDP makes a RuntimeError of it."""
         self.settle()
         error, self._error = self._error, None
         if error is not None:
@@ -237,7 +237,7 @@ class CommunicationThread:
             pass
 
     def _run_next(self) -> bool:
-        """Runs the next task, and waits for one. False if there will be none."""
+        """Runs the next task, after waiting for one. Returns False if there will be none."""
         with self._changed:
             self._changed.wait_for(lambda: self._released or self._closed)
             if not self._released:
@@ -251,7 +251,7 @@ class CommunicationThread:
 
 
 def _settle(done: Callable[[], bool]) -> None:
-    """Completes, before a thread waits for a future, what only this thread can complete."""
+    """Completes, before a thread waits for a future, those that only this thread can complete."""
     for thread in list(here.holding):
         thread.settle()
     own = here.thread

@@ -1,9 +1,8 @@
 """Threads for the completion of futures, and hence for users' callbacks.
 
 [Note: Callbacks may block] A callback may wait for another operation: PowerSGD's does. So callbacks
-must not run on weft's progress thread, and a callback that blocks must not hold up the completion
-of other futures: every operation that somebody wants a future of is waited for by an idle thread,
-or by a new one.
+must not run on weft's progress thread, and a callback that blocks must not delay other futures.
+Therefore an idle thread, or a new one, waits for every operation whose future was requested.
 """
 
 from __future__ import annotations
@@ -34,10 +33,10 @@ class CompletionThreads:
         atexit.register(self._stop)
 
     def when_ended(self, operation: _weft.Work, task: Callable[[], None]) -> None:
-        """Runs `task`, which must not raise, on a thread of weft's once the operation has ended."""
+        """Runs `task`, which must not raise, on a thread of weft once the operation has ended."""
 
         def wait_and_run() -> None:
-            with contextlib.suppress(Exception):  # whoever asks for the result gets it
+            with contextlib.suppress(Exception):  # the result's reader gets it
                 operation.wait(None)
             task()
 
@@ -53,12 +52,12 @@ class CompletionThreads:
     def _serve(self) -> None:
         while (task := self._tasks.get()) is not None:
             task()
-            del task  # what it knows, tensors among it, would otherwise live on until the next one
+            del task  # its references, to tensors for instance, would live until the next one
             with self._lock:
                 self._idle += 1
 
     def _stop(self) -> None:
-        # A thread that returns from native code while the interpreter goes down would be killed in
+        # A thread that returns from native code while the interpreter shuts down would be killed in
         # the middle of it.
         for _ in self._threads:
             self._tasks.put(None)

@@ -21,7 +21,7 @@ def check_blocks(whole: Tensor, whole_name: str, block: Tensor, block_name: str,
 
 
 def check_own_block(block: Tensor, name: str, counts: list[int], rank: int) -> None:
-    """Raises unless this rank's block has the size that the list of all blocks says."""
+    """Raises unless this rank's block has the size in the list of all blocks."""
     if block.numel() != counts[rank]:
         raise ArgumentError(
             f"{name} has {block.numel()} elements: expected {counts[rank]}, as in entry {rank} of the list"
@@ -29,7 +29,7 @@ def check_own_block(block: Tensor, name: str, counts: list[int], rank: int) -> N
 
 
 def counts_of(blocks: Sequence[Tensor], name: str, ranks: int) -> list[int]:
-    """The number of elements of each rank's block, all of one type."""
+    """The number of elements of each rank's block; all must have one type."""
     if len(blocks) != ranks:
         raise ArgumentError(f"{name} has {len(blocks)} tensors: expected {ranks}, one per rank")
     for block in blocks:
@@ -39,7 +39,7 @@ def counts_of(blocks: Sequence[Tensor], name: str, ranks: int) -> list[int]:
 
 
 def equal(counts: list[int]) -> int | list[int]:
-    """One count for all ranks if they are equal, which more algorithms can do."""
+    """One count for all ranks if they are equal, which more algorithms support."""
     return counts[0] if all(count == counts[0] for count in counts) else counts
 
 

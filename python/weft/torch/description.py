@@ -1,4 +1,4 @@
-"""What joins the ranks of a process group, and what its operations run by."""
+"""Description of a process group: transports, and the algorithms of its operations."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ __all__ = ["describe"]
 
 
 def describe(group: ProcessGroup | None = None) -> str:
-    """How this rank reaches the others, and the algorithms of each collective by size.
+    """Describes how this rank reaches the others, and the algorithms of each collective by size.
 
-    Lines for people to read: the transport to each rank (`shm`, `tcp`), the host that it runs on,
-    the parts of hosts, and for each collective the algorithms with who has chosen them. Ranks of
-    one host that are joined by `tcp` could not map each other's memory. It is local: no other rank
+    Returns lines for people: the transport to each rank (`shm`, `tcp`), the host that it runs on,
+    the domains of hosts, and for each collective the algorithms with the source of the choice.
+    Ranks of one host that use `tcp` could not map each other's memory. It is local: no other rank
     takes part.
 
     Args:

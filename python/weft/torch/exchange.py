@@ -1,6 +1,6 @@
-"""Values that ranks exchange: plain data of a stated type, as JSON. Nothing is unpickled.
+"""Exchange of values between ranks: plain data of a stated type, as JSON. Nothing is unpickled.
 
-A rank takes nothing of another's on trust: lengths are checked before memory is allocated, and the
+A rank does not trust the data of another: lengths are checked before memory is allocated, and the
 value is built from its type, part by part.
 """
 
@@ -23,20 +23,20 @@ from weft.errors import ConfigError
 __all__ = ["gather"]
 
 _BYTES_MAX = 64 << 20
-"""What a value may take: models of a hundred thousand parameters need less."""
+"""The largest value: models of a hundred thousand parameters need less."""
 
 
 def gather(value: object, kind: Any, process_group: ProcessGroup | None = None) -> list[Any]:
-    """What every rank passed, by rank. All ranks of the group call it with values of one type.
+    """Returns every rank's value, by rank. All ranks of the group call it with values of one type.
 
     Args:
-        value: This rank's.
+        value: This rank's value.
         kind: The type: numbers, texts, None, dataclasses, and lists, tuples, mappings and unions of
             such.
-        process_group: The ranks; those of the default group if not given.
+        process_group: The group; the default group if not given.
 
     Raises:
-        weft.ConfigError: A rank has sent something else.
+        weft.ConfigError: A rank has sent a value of another type.
     """
     own = np.frombuffer(json.dumps(value, default=_fields).encode(), np.uint8)
     lengths = [int(length[0]) for length in _all_gather(np.array([own.size]), process_group)]
@@ -53,7 +53,7 @@ def gather(value: object, kind: Any, process_group: ProcessGroup | None = None) 
 
 
 def _all_gather(own: np.ndarray, process_group: ProcessGroup | None) -> list[np.ndarray]:
-    """What all ranks have, where the group exchanges objects: NCCL does so on CUDA only."""
+    """The values of all ranks in groups that exchange objects: NCCL does so on CUDA only."""
     device = distributed_c10d._get_object_coll_device(process_group)
     tensor = torch.from_numpy(own).to(device)
     parts = [torch.empty_like(tensor) for _ in range(dist.get_world_size(process_group))]
@@ -66,20 +66,20 @@ def _received(data: bytes, kind: Any, rank: int) -> Any:
         return _typed(json.loads(data), kind)
     except (ValueError, TypeError, RecursionError) as error:
         raise ConfigError(
-            f"rank {rank} sends what is no {getattr(kind, '__name__', kind)}: {error}. All ranks need the same "
-            "version of weft, and must make the same calls"
+            f"rank {rank} sent a value that is not a {getattr(kind, '__name__', kind)}: {error}. All ranks need the "
+            "same version of weft, and must make the same calls"
         ) from error
 
 
 def _fields(value: object) -> dict[str, Any]:
-    """A dataclass as JSON has it; its fields follow by the same way."""
+    """A dataclass in the form for JSON; its fields are converted the same way."""
     if not dataclasses.is_dataclass(value) or isinstance(value, type):
         raise TypeError(f"a {type(value).__name__} cannot be sent")
     return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
 
 
 def _typed(value: Any, kind: Any) -> Any:
-    """The value of a type that JSON stands for; raises `ValueError` if it stands for none."""
+    """The value of a type from its JSON form; raises `ValueError` if it is not one."""
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if origin in (typing.Union, types.UnionType):
         return _any_of(value, arguments)

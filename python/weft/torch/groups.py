@@ -1,12 +1,11 @@
-"""Making of the group of a process group of torch.
+"""Creation of weft's group for a process group of torch.
 
-[Note: Groups without a meeting] The default group's ranks have met, and know everything of each
-other that a group of some of them needs. So that is split off from it: its members derive its
-identity from the call, as all of them make groups with these members under this name in one order,
-and wait for each other over the links that they have. Nothing is asked of the store, where a
-meeting takes several turns of all of its ranks, and a pause of one of them whenever it looks too
-early. Whether the default group has broken does not matter, as ranks learn of that at different
-times.
+[Note: Groups without a meeting] The ranks of the default group have met, and know everything of
+each other that a group of some of them needs. So such a group is split off from it: its members
+derive its identity from the call, as all of them make groups with these members under this name in
+one order, and wait for each other over their links. The store is not used: a meeting there takes
+several turns of all of its ranks, and a pause of each rank that looks too early. A broken default
+group can be split too, as ranks are notified of a failure at different times.
 """
 
 from __future__ import annotations
@@ -34,12 +33,12 @@ __all__ = ["already_made", "open_group"]
 
 _made: ContextVar[_weft.Group | None] = ContextVar("weft group for torch", default=None)
 _endpoint_options: weakref.WeakKeyDictionary[_weft.Group, dict[str, Any]] = weakref.WeakKeyDictionary()
-"""What the endpoints of default groups were made with."""
+"""The options of the endpoints of default groups."""
 
 
 @contextlib.contextmanager
 def already_made(group: _weft.Group) -> Iterator[None]:
-    """Lets process groups that torch makes in the block have this group: nobody meets anew."""
+    """Makes process groups that torch makes in the block use this group, without a meeting."""
     token = _made.set(group)
     try:
         yield
@@ -58,11 +57,10 @@ def open_group(options: Any) -> _weft.Group:
     split = _split_off(options)
     if split is not None:
         return split
-    name = f"torch {options.group_id}.{_number(options)}"  # unlike any other's
+    name = f"torch {options.group_id}.{_number(options)}"  # no other group has it
     try:
         settings = config.load()
-        # Without a list it is the group of all ranks, for which everything that is configured is
-        # meant.
+        # Without a list it is the group of all ranks, which all settings are meant for.
         some = selection.of_some_ranks(settings, options.group_size) if options.global_ranks_in_group else {}
         endpoint = endpoints.shared(settings, options.group_rank, rendezvous(options.store))
     except Exception as error:
@@ -84,21 +82,20 @@ def open_group(options: Any) -> _weft.Group:
 
 
 def _split_off(options: Any) -> _weft.Group | None:
-    """A group of some of the default group's ranks, when the others next to this one have it too.
+    """Splits off a group of some of the default group's ranks, when its neighbours have it too.
 
-    None where there is no such default group, as all members find alike: see [Note: Groups without
-    a meeting]. Groups that are probed meet, for rank 0's profiles, and so do those for which the
-    environment asks for another endpoint by now. What is said about places of ranks is meant for
-    the default group, as are profiles.
+    None without such a default group, on all members: see [Note: Groups without a meeting]. Groups
+    that are probed meet, for rank 0's profiles, and so do those for which the environment now has
+    another endpoint. Settings about places of ranks and profiles are meant for the default group.
     """
     settings = config.load() if options.global_ranks_in_group else None
     if settings is None or settings.probe:
         return None
     try:
         parent: _weft.Group = backend_of(None).weft_group
-    except (ArgumentError, ValueError):  # it has another backend; there is none
+    except (ArgumentError, ValueError):  # it has another backend, or does not exist
         return None
-    if _endpoint_options.get(parent) != endpoints.options_of(settings):  # another transport, say
+    if _endpoint_options.get(parent) != endpoints.options_of(settings):  # another transport, for instance
         return None
     some = selection.of_some_ranks(settings, options.group_size)
     name = f"{parent.name}/{options.group_id}"
@@ -116,7 +113,7 @@ def _split_off(options: Any) -> _weft.Group | None:
     except Error as error:
         reports.failed(name, error)
         raise
-    assert group is not None, "torch asks members only"
+    assert group is not None, "torch calls this on members only"
     reports.made(group)
     return group
 
@@ -124,8 +121,8 @@ def _split_off(options: Any) -> _weft.Group | None:
 def _number(options: Any) -> int:
     """How many meetings of these members came before, under the name that torch gave the group.
 
-    torch reuses names after `destroy_process_group`, and torchrun's store keeps every key for as
-    long as the job runs, so the keys of an earlier group would be taken for those of the new one.
+    torch reuses names after `destroy_process_group`, and torchrun's store keeps every key as long
+    as the job runs. So the keys of an earlier group would be mistaken for those of the new one.
     """
     ranks = ",".join(map(str, options.global_ranks_in_group)) or "all"
     numbers = TorchStore(options.store, f"weft meetings of {ranks}")

@@ -1,6 +1,6 @@
 """Communication modes as hooks of DDP."""
 
-# Without annotations as text: DDP looks at those of its hooks.
+# Without postponed annotations: DDP inspects those of its hooks.
 import torch
 from torch import Tensor
 from torch._C._distributed_c10d import GradBucket
@@ -21,7 +21,7 @@ class ModeHook:
         """`model` is a DDP model whose process group has the backend weft.
 
         Raises:
-            weft.ArgumentError: It has another one.
+            weft.ArgumentError: It has another backend.
         """
         self.mode = mode
         self.communication = GroupCommunication(model.process_group)
@@ -30,7 +30,7 @@ class ModeHook:
         self._names = {parameter: name for name, parameter in model.module.named_parameters()}
 
     def bucket(self, gradients: GradBucket) -> Bucket:
-        """What a mode is given for a bucket of DDP's."""
+        """A bucket of DDP in the form for modes."""
         parameters = {self._names[parameter]: parameter for parameter in gradients.parameters()}
         return Bucket(gradients.index(), gradients.buffer(), parameters, is_last=gradients.is_last())
 
@@ -52,15 +52,15 @@ def mode_hook(state: ModeHook, bucket: GradBucket) -> torch.futures.Future[Tenso
     """A communication hook by which DDP averages gradients in a mode.
 
     `model.register_comm_hook(weft.torch.hooks.ModeHook(model, mode), weft.torch.hooks.mode_hook)`.
-    What follows a mode's first operations runs beside the backward pass: see
+    The stages after a mode's first operations run beside the backward pass: see
     [Note: Callbacks of hooks].
 
     Args:
         state: The mode and the model.
-        bucket: What DDP hands over.
+        bucket: DDP's bucket.
 
     Returns:
-        What DDP waits for: the average.
+        A future of the average.
     """
     own = state.bucket(bucket)
     stages = iter(state.mode.average(own, state.communication))
@@ -76,12 +76,12 @@ def mode_hook(state: ModeHook, bucket: GradBucket) -> torch.futures.Future[Tenso
 
 
 def register(model: DistributedDataParallel, mode: Mode) -> ModeHook:
-    """Lets a DDP model average its gradients in a mode.
+    """Makes a DDP model average its gradients in a mode.
 
     Args:
         model: A DDP model whose process group has the backend weft.
-        mode: Such as `weft.torch.modes.PowerSGD(rank=4)`. Its state belongs in the checkpoint:
-            `mode.state_dict()`, of each rank its own.
+        mode: For example `weft.torch.modes.PowerSGD(rank=4)`. Its state belongs in the checkpoint:
+            `mode.state_dict()`, on each rank its own.
 
     Returns:
         The hook's state, for `flush`.

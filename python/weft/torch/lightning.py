@@ -22,7 +22,7 @@ _OF_HOOKS = ("ddp_comm_hook", "ddp_comm_state", "ddp_comm_wrapper", "model_avera
 
 
 class WeftStrategy(DDPStrategy):  # type: ignore[misc]  # Lightning has no types where it is not installed
-    """Data parallelism over weft whose communication goes on into the next forward.
+    """Data parallelism over weft whose communication continues in the next forward.
 
     Works as Lightning's `DDPStrategy`: with accumulation, clipping, checkpoints, validation,
     schedulers and manual optimization, under torchrun or started by the Trainer.
@@ -35,12 +35,12 @@ class WeftStrategy(DDPStrategy):  # type: ignore[misc]  # Lightning has no types
         """Takes the options of `DDPStrategy` (such as `timeout`) and of `weft.torch.DataParallel`.
 
         Raises:
-            weft.UnsupportedError: One is about DDP's communication hooks.
+            weft.UnsupportedError: An option is for DDP's communication hooks.
         """
         for name in _OF_HOOKS:
             if options.get(name) is not None:
                 raise UnsupportedError(
-                    f"{name}= is for hooks of DistributedDataParallel: leave it out, or take Lightning's "
+                    f"{name}= is for hooks of DistributedDataParallel: leave it out, or use Lightning's "
                     'DDPStrategy(process_group_backend="weft")'
                 )
         super().__init__(process_group_backend=process_group_backend, **options)
@@ -59,10 +59,10 @@ class WeftStrategy(DDPStrategy):  # type: ignore[misc]  # Lightning has no types
             ]
 
     def lightning_module_state_dict(self) -> dict[str, Any]:
-        """The module's, with all updates carried out.
+        """The module's state, after all updates.
 
         Raises:
-            weft.Error: Communication has failed: there is no whole state.
+            weft.Error: Communication has failed, so there is no complete state.
         """
         if isinstance(self.model, DataParallel):
             self.model.flush()
@@ -70,7 +70,7 @@ class WeftStrategy(DDPStrategy):  # type: ignore[misc]  # Lightning has no types
         return state
 
     def teardown(self) -> None:
-        """Carries out the last updates, and leaves the plain module."""
+        """Completes the last updates, and leaves the plain module."""
         if isinstance(self.model, DataParallel):
             self.model = self.model.unwrap()
         super().teardown()

@@ -18,7 +18,7 @@ def backend_of(group: ProcessGroup | None) -> Any:
     """The backend of the group, or of the default group, for the CPU, which must be weft.
 
     Raises:
-        weft.ArgumentError: It is not, or this rank is not in the group.
+        weft.ArgumentError: It is not weft, or this rank is not in the group.
     """
     group = distributed_c10d._get_default_group() if group is None else group
     if not isinstance(group, ProcessGroup):  # `GroupMember.NON_GROUP_MEMBER`

@@ -1,6 +1,6 @@
 """Memory of tensors: torch's counterpart of `weft.api.staging`.
 
-Copies are made by torch, which knows of bits that say "negative" or "conjugate", and copies large
+torch makes the copies: it handles tensors with the "negative" or "conjugate" bit, and copies large
 tensors by several threads.
 """
 
@@ -29,7 +29,7 @@ def single(items: Sequence[_T], name: str) -> _T:
 
 
 def is_plain(tensor: Tensor) -> bool:
-    """Whether the tensor's memory holds its elements one behind the other, as they are."""
+    """Whether the tensor's memory has its elements one after the other, unmodified."""
     if tensor.layout is not torch.strided:
         raise UnsupportedError(f"tensors with layout {tensor.layout} are not supported: expected strided tensors")
     if not tensor.is_cpu:
@@ -53,7 +53,7 @@ def readable(tensor: Tensor) -> Array:
 def writable(tensor: Tensor, *, keep: bool = False) -> Staged:
     """`tensor` as contiguous memory to write.
 
-    With `keep` it holds the tensor's elements at the start.
+    With `keep` it has the tensor's elements in it.
     """
     if is_plain(tensor):
         return Staged(_array(tensor))
@@ -63,10 +63,7 @@ def writable(tensor: Tensor, *, keep: bool = False) -> Staged:
 
 
 def joined_readable(tensors: Sequence[Tensor]) -> Array:
-    """All tensors one behind the other in one piece of memory.
-
-    Where they lie, if they lie so, or a copy.
-    """
+    """All tensors one after the other in one piece of memory: in place if adjacent, or a copy."""
     there = _adjacent(tensors)
     if there is None:
         there = torch.cat([(t if is_plain(t) else _copy(t)).detach().reshape(-1) for t in tensors])
@@ -74,7 +71,7 @@ def joined_readable(tensors: Sequence[Tensor]) -> Array:
 
 
 def joined_writable(tensors: Sequence[Tensor]) -> Staged:
-    """One piece of memory to write, which then becomes the tensors' elements in their order."""
+    """One piece of memory to write, which is then copied to the tensors in their order."""
     there = _adjacent(tensors)
     if there is not None:
         return Staged(_array(there))
@@ -91,7 +88,7 @@ def joined_writable(tensors: Sequence[Tensor]) -> Staged:
 def pair(reads: Array, writes: Staged, block: int | None = None) -> Array:
     """`reads`, or a copy of it if it shares memory with `writes`, of the same element type.
 
-    With `block`, it may lie where the block of this number lies in what is written.
+    With `block`, it may be at the block of this number in the written memory.
     """
     check_same_type(reads, writes.array)
     if block is not None and reads.pointer == writes.array.pointer + block * reads.nbytes:

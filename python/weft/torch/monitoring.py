@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 __all__ = ["MonitoredBarrier"]
 
 _GRACE = timedelta(seconds=2)
-"""How much longer than rank 0 the others wait, so that they learn from it who is missing."""
+"""The additional wait of ranks other than 0, so that rank 0 reports the missing ranks to them."""
 _SHORTEST = timedelta(milliseconds=1)
-"""Stores take a timeout of 0 as none."""
+"""Stores interpret a timeout of 0 as none."""
 _LONGEST = timedelta(milliseconds=100)
-"""A store's wait lets no handler of a signal run: Ctrl-C is answered between two waits."""
+"""A wait of the store blocks signal handlers: Ctrl-C is handled between two waits."""
 
 
 class MonitoredBarrier:
@@ -36,9 +36,9 @@ class MonitoredBarrier:
         self._passed = 0
 
     def wait(self, timeout: timedelta) -> None:
-        """Ends when every rank has called it as often, or raises `Timeout` with those missing.
+        """Returns when every rank has called it as often; else raises `Timeout` with those missing.
 
-        A rank that comes too late learns so at once.
+        A rank that calls too late gets the error immediately.
         """
         number, self._passed = self._passed, self._passed + 1
         verdict = f"{number}/missing"
@@ -65,7 +65,7 @@ class MonitoredBarrier:
             remaining = timedelta(seconds=deadline - time.monotonic())
             try:
                 self._store.wait(keys, max(min(remaining, _LONGEST), _SHORTEST))
-            except RuntimeError:  # stores differ in what they raise; a store that is lost fails again in `check`
+            except RuntimeError:  # stores raise different errors; a lost store fails again in `check`
                 if self._store.check(keys):
                     return True
                 if remaining <= _LONGEST:
@@ -77,7 +77,8 @@ class MonitoredBarrier:
         names = f"rank{'s' if len(missing) > 1 else ''} {', '.join(map(str, missing))}"
         error = Timeout(
             f"{names} of {self._size} did not reach monitored_barrier of group {self._name}, which timed out after "
-            f"{timeout.total_seconds()} s. See what they are doing, or pass a longer timeout"
+            f"{timeout.total_seconds()} s. Are they running? See where they wait (py-spy dump --pid PID), or pass a "
+            "longer timeout"
         )
         reports.failed(self._name, error)
         return error

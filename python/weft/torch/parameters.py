@@ -1,4 +1,4 @@
-"""Parameters of one rank, or the average of all, for every rank."""
+"""Broadcast of one rank's parameters, or of the average of all ranks'."""
 
 from __future__ import annotations
 
@@ -24,25 +24,25 @@ Root = int | Literal["lowest-loss", "average"]
 def broadcast_parameters(
     model: nn.Module, root: Root = 0, *, loss: float | Tensor | None = None, group: ProcessGroup | None = None
 ) -> int | None:
-    """Gives every rank the parameters and buffers of one rank, or their average.
+    """Sets the parameters and buffers of every rank to those of one rank, or to their average.
 
     Every rank calls it with the same model and `root`.
 
     Args:
-        model: Where they are read and written.
-        root: The rank, in the group, whose values all get; or `lowest-loss`, the rank that
+        model: The model.
+        root: The rank, in the group, whose values all ranks get; or `lowest-loss`, the rank that
             passes the lowest loss, the lower rank of equal ones; or `average`, the mean over ranks
-            of what is floating point or complex, and rank 0's of everything else.
-        loss: With `lowest-loss`, this rank's: a number, or a tensor of one element. NaN is higher
-            than any number.
+            of floating point and complex values, and rank 0's of all others.
+        loss: With `lowest-loss`, this rank's loss: a number, or a tensor of one element. NaN is
+            higher than any number.
         group: The process group; the default group if not given.
 
     Returns:
-        The rank whose parameters all have now; None for the average.
+        The rank whose parameters all ranks have now; None for the average.
 
     Raises:
-        weft.ArgumentError: `root` is none of these, or a loss is missing, not asked for, or no rank
-            has one that is a number.
+        weft.ArgumentError: `root` is none of these, a loss is missing or not allowed, or no rank
+            has a loss that is a number.
     """
     backend_of(group)
     size = dist.get_world_size(group)

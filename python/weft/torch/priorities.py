@@ -18,12 +18,12 @@ _LEVELS = range(-(2**31), 2**31)
 
 @contextlib.contextmanager
 def priority(level: int) -> Iterator[None]:
-    """Gives this priority to the operations that this thread starts within the block.
+    """Sets the priority of the operations that this thread starts in the block.
 
-    Operations with a higher priority go first, also past ones that are under way. All ranks start
-    an operation with the same priority. The default is that of the process group, see
-    `set_priority`. Operations that torch starts on other threads, such as those of a backward
-    pass under DDP, have their group's.
+    Operations with a higher priority go first and overtake those under way. All ranks start an
+    operation with the same priority. The default is that of the process group, see `set_priority`.
+    Operations that torch starts on other threads, such as those of a backward pass under DDP, have
+    their group's.
 
     Args:
         level: Any 32-bit integer; 0 is the default of groups.
@@ -36,7 +36,7 @@ def priority(level: int) -> Iterator[None]:
 
 
 def set_priority(level: int, group: ProcessGroup | None = None) -> None:
-    """Gives this priority to the later operations of a process group.
+    """Sets the priority of later operations of a process group.
 
     All ranks of the group call it, between the same operations.
 

@@ -1,9 +1,9 @@
 """Adapter for torch 2.11 to 2.13, without support for backends in Python: a whole process group.
 
 [Note: What torch before 2.14 cannot do] The group replaces torch's own for every device, so one
-group cannot have weft for CPU tensors and another backend for GPU tensors. torch's C++ side hands
-over to Python only some of the operations (`PyProcessGroup.hpp`); torch's Python side, which calls
-the methods below directly, reaches all of them.
+group cannot have weft for CPU tensors and another backend for GPU tensors. torch's C++ side passes
+only some of the operations to Python (`PyProcessGroup.hpp`); torch's Python side, which calls the
+methods below directly, reaches all of them.
 """
 
 from __future__ import annotations
@@ -45,16 +45,16 @@ _Method = Callable[..., _Handle | None]
 
 
 class _NoBackend(UnsupportedError, RuntimeError):
-    """The error that torch expects for the backend of a device that the group does not serve."""
+    """The error that torch expects for a device whose backend the group does not have."""
 
 
 def _operation(name: str, body: _Method, default: Callable[[], Any] | None = None) -> Callable[..., _Handle]:
-    """A method as this torch calls it.
+    """A method with the signature of this torch.
 
     The options may be missing, and there is always a handle to wait for.
 
-    The body returns None for "already done", which C++ code would take for a handle. `name` is how
-    newer versions show the operation in profiles.
+    The body returns None for "already done", which C++ code would take for a handle. `name` is the
+    name in profiles of newer versions.
     """
     number = len(inspect.signature(body).parameters) - 1
 
@@ -87,7 +87,7 @@ class WeftProcessGroup(ProcessGroup):
 
     @classmethod
     def create(cls, options: Any) -> WeftProcessGroup:
-        """Meets the other members of the new process group; called on every one of them."""
+        """Meets the other members of the new process group; called on every member."""
         return cls(options)
 
     def __init__(self, options: Any) -> None:
@@ -144,10 +144,10 @@ class WeftProcessGroup(ProcessGroup):
     reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced
     alltoall_base = all_to_all_single
 
-    # What torch asks its process groups for. C++ code calls the methods with names in camel case.
+    # torch's interface of process groups. C++ code calls the methods with names in camel case.
 
     def getBackendName(self) -> str:  # noqa: N802
-        """The name under which torch knows the backend."""
+        """The backend's name in torch."""
         return "weft"
 
     def getGroupName(self) -> str:  # noqa: N802
@@ -155,15 +155,15 @@ class WeftProcessGroup(ProcessGroup):
         return str(self._name)
 
     def setGroupName(self, name: str) -> None:  # noqa: N802
-        """Gives the group its name."""
+        """Sets the group's name."""
         self._name = name
 
     def getGroupDesc(self) -> str:  # noqa: N802
-        """What the group is for, in the caller's words."""
+        """The caller's description of the group."""
         return self._description
 
     def setGroupDesc(self, description: str) -> None:  # noqa: N802
-        """Says what the group is for."""
+        """Sets the description of the group."""
         self._description = description
 
     def get_group_store(self) -> Any:
@@ -178,7 +178,7 @@ class WeftProcessGroup(ProcessGroup):
         """The group, which is its own backend."""
         if torch.device(device).type not in (_CPU.type, _CUDA.type):
             raise _NoBackend(
-                f"this group has no backend for {device}: with torch {torch.__version__} a group of weft's is for "
+                f"this group has no backend for {device}: with torch {torch.__version__} a group of weft is for "
                 'tensors of the CPU and of CUDA; torch 2.14 or newer can join backends, as in "cpu:weft,xpu:xccl"'
             )
         return self
@@ -206,16 +206,16 @@ class WeftProcessGroup(ProcessGroup):
         return self.weft_operations._issued
 
     def set_timeout(self, timeout: timedelta) -> None:
-        """Sets the timeout of operations that do not bring their own."""
+        """Sets the timeout of operations without their own."""
         self.options._timeout = timeout
         self.weft_operations.set_timeout(timeout)
 
     def monitored_barrier(self, timeout: timedelta | None = None, wait_all_ranks: bool = False) -> None:  # noqa: ARG002
-        """Ends when every rank has called it, or raises `weft.Timeout` with those missing."""
+        """Returns when every rank has called it, or raises `weft.Timeout` with the missing ones."""
         self._monitored_barrier.wait(self.options._timeout if timeout is None else timeout)
 
     def shutdown(self) -> None:
-        """Leaves the group in order: carries out what was issued first."""
+        """Leaves the group in order: completes the issued operations first."""
         self.weft_operations.end_everything()
         in_order = self._group.finish()
         self.symmetric_memory.close()

@@ -1,4 +1,4 @@
-"""Answers to what torch asks of a backend: what it can do, and what has gone wrong."""
+"""Answers to torch's queries of a backend: its capabilities, and its failure."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _Class = TypeVar("_Class", bound=type)
 
 
 def answers_capabilities(backend: _Class) -> _Class:
-    """Lets a backend's class say "no" for each capability of which it says nothing itself.
+    """Makes a backend's class answer "no" for each capability that it does not define.
 
-    torch's own class asks the Python half, which has nothing but torch's own answer:
-    RecursionError. So each property needs an answer, also one that a later torch adds.
+    torch's own class asks the Python half, which has only torch's own answer: RecursionError. So
+    each property needs an answer, also one that a later torch adds.
     """
     for name in dir(Backend):
         asked = name.startswith(_CAPABILITY) and isinstance(getattr(Backend, name), property)
@@ -31,16 +31,16 @@ def answers_capabilities(backend: _Class) -> _Class:
 
 
 def check_not_reconfigured(options: Any) -> None:
-    """Raises `weft.UnsupportedError` for a group whose members are to be named later."""
+    """Raises `weft.UnsupportedError` for a group whose members are named later."""
     if getattr(options, "enable_reconfigure", False):
         raise UnsupportedError(
-            "enable_reconfigure=True is not supported: weft's groups keep their members. For a group of the ranks "
-            "that are left after a failure, call weft.torch.shrink(group), or use weft.torch.Recovery"
+            "enable_reconfigure=True is not supported: weft's groups keep their members. For a group of the surviving "
+            "ranks after a failure, call weft.torch.shrink(group), or use weft.torch.Recovery"
         )
 
 
 class FailureState:
-    """How a group ended, as `ErrorType` of torch."""
+    """The failure of a group, as `ErrorType` of torch."""
 
     def __init__(self, group: _weft.Group) -> None:
         self._error: BaseException | None = None
@@ -50,7 +50,7 @@ class FailureState:
         self._error = self._error or error
 
     def as_torch(self) -> Any:
-        """Torch's word for it: `REMOTE_ERROR` for a lost rank, `COMM_ERROR` for other failures."""
+        """The error type: `REMOTE_ERROR` for a lost rank, `COMM_ERROR` for other failures."""
         if self._error is None:
             return ErrorType.SUCCESS
         if isinstance(self._error, Timeout):

@@ -1,8 +1,8 @@
 """Named ranges in torch's profiler, such as `weft:all_reduce`, with shapes and bytes.
 
-A range begins at the call and ends when the call returns: with the operation where torch waits for
-it there, else before. To end it with an operation that goes on would take a future, and with it a
-thread, for each.
+A range begins at the call and ends when the call returns: with the operation if torch waits for it
+there, else before. To end it with an operation that continues would need a future, and so a thread,
+for each.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ _OFF = contextlib.nullcontext()
 
 
 def of_calls(calls: Sequence[PreparedCall], tensors: Sequence[Any]) -> contextlib.AbstractContextManager[Any]:
-    """The range of calls of one collective; asked for only while a profiler is active.
+    """The range of calls of one collective; used only while a profiler is active.
 
     Args:
         calls: All of them.
-        tensors: What they write, in lists or not.
+        tensors: The tensors that they write, in lists or not.
     """
     name = calls[0].request.stated()["collective"].replace("-", "_") if calls else "nothing"
     return _range(name, list(_flat(tensors)), sum(map(_bytes, calls)))
 
 
 def of_message(name: str, tensor: Tensor) -> contextlib.AbstractContextManager[Any]:
-    """The range of a message between two ranks; nothing while no profiler is active."""
+    """The range of a message between two ranks; nothing without an active profiler."""
     return _range(name, [tensor], tensor.nbytes) if profiler._is_profiler_enabled else _OFF
 
 

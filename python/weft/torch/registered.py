@@ -1,4 +1,4 @@
-"""Tensors that RDMA adapters read where they lie."""
+"""Tensors that RDMA adapters read in place."""
 
 from __future__ import annotations
 
@@ -15,20 +15,21 @@ __all__ = ["register"]
 
 @outside_of_modes
 def register(tensor: Tensor, group: ProcessGroup | None = None) -> Registration:
-    """Lets RDMA adapters read a tensor where it lies, until the handle is deregistered.
+    """Lets RDMA adapters read a tensor in place, until the handle is deregistered.
 
-    What operations of `torch.distributed` send from the tensor, or from contiguous views of it, is
-    then not copied first. Of a tensor on a CUDA device that holds for `send`, `isend` and one-sided
-    puts, where adapters take its memory (`Registration.refusal` tells). See `weft.Group.register`:
-    it concerns this process alone, and all of its groups.
+    Operations of `torch.distributed` then send the tensor, or contiguous views of it, without a
+    copy into the pool. For a tensor on a CUDA device this applies to `send`, `isend` and one-sided
+    puts, if adapters take its memory (see `Registration.refusal`). See `weft.Group.register`: it
+    applies to all groups of this process, and other ranks need not call it.
 
     Args:
         tensor: A contiguous tensor. Its storage must not be replaced while it is registered.
-        group: A process group of weft's; the default group if not given.
+        group: A process group of weft; the default group if not given.
+
 
     Raises:
         weft.ArgumentError: The group's backend for the CPU is not weft, this rank is not in it, or
             the tensor is not contiguous.
-        weft.ConfigError: The memory cannot be registered, such as for a limit of locked memory.
+        weft.ConfigError: The memory cannot be registered, for instance because of a limit.
     """
     return Group(backend_of(group).weft_group).register(tensor.detach())

@@ -1,4 +1,4 @@
-"""Registration of the name "weft" with torch.distributed, with the rest loaded on first use."""
+"""Registration of the name "weft" with torch.distributed; the rest is loaded on first use."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ __all__ = ["autoload", "create"]
 
 
 def autoload() -> None:
-    """Registers the backend. torch calls it: at its import, or when the name "weft" is first used.
+    """Registers the backend. torch calls it at its import, or when the name "weft" is first used.
 
-    Does nothing the second time, and nothing where torch was built without torch.distributed.
+    Later calls have no effect; neither have calls where torch was built without torch.distributed.
     """
     import torch.distributed as dist
 
@@ -27,7 +27,7 @@ def autoload() -> None:
 
 
 def create(options: Any, backend_options: object | None) -> WeftBackend | WeftProcessGroup:
-    """What torch calls, on every member, for every new process group."""
+    """Called by torch, on every member, for every new process group."""
     if backend_options is not None:
         raise UnsupportedError(
             f"pg_options={backend_options!r} is not allowed: weft is set up by the environment "
@@ -57,7 +57,6 @@ def _check_accepts_python_groups() -> None:
     import torch
     from torch._C._distributed_c10d import AllreduceOptions, ProcessGroup
 
-    # Options that say whether the caller waits, and groups that can be told their name, are what
-    # the adapter needs.
+    # The adapter needs options that say whether the caller waits, and groups whose name can be set.
     if not (hasattr(AllreduceOptions, "asyncOp") and hasattr(ProcessGroup, "_set_group_desc")):
         raise UnsupportedError(f"weft needs torch 2.11 or newer, not {torch.__version__}: pip install 'torch>=2.11'")

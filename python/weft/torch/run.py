@@ -1,7 +1,7 @@
 """Start of a training script under any launcher: `mpirun -n 4 python -m weft.torch.run train.py`.
 
 torch looks for its rank in variables that only torchrun sets. This sets them from those of Open
-MPI, MPICH, Intel MPI or Slurm, then becomes `python` with the arguments: a script, or -m and a
+MPI, MPICH, Intel MPI or Slurm, and then becomes `python` with the arguments: a script, or -m and a
 module.
 """
 
@@ -18,7 +18,7 @@ _USAGE = "usage: python -m weft.torch.run SCRIPT|-m MODULE [ARGUMENT ...]"
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Sets the variables, and executes the interpreter in this process's place."""
+    """Sets the variables, and replaces this process by the interpreter."""
     if not arguments or arguments[0] in ("-h", "--help"):
         print(f"{_USAGE}\n\n{__doc__}", file=sys.stdout if arguments else sys.stderr)
         raise SystemExit(0 if arguments else 2)

@@ -1,4 +1,4 @@
-"""Process groups of the ranks that are left of one that broke."""
+"""Process groups of the surviving ranks of a broken one."""
 
 from __future__ import annotations
 
@@ -17,24 +17,23 @@ __all__ = ["shrink"]
 
 
 def shrink(group: ProcessGroup | None = None, *, timeout: timedelta | None = None) -> ProcessGroup:
-    """A process group of the ranks that are left of one that broke: see `weft.Group.shrink`.
+    """Makes a process group of the surviving ranks of a broken one: see `weft.Group.shrink`.
 
-    Every rank of the group that lives calls it, after the error or before. The new group is one as
-    `torch.distributed.new_group` makes it: it orders its ranks as they were, keeps their global
-    numbers, and is not the default group. It is for CPU tensors. The old group stays as it is,
-    broken; the store is not asked.
+    Every surviving rank of the group calls it, before or after the error. The new group is like one
+    of `torch.distributed.new_group`: it keeps the order and the global numbers of its ranks, and is
+    not the default group. It is for CPU tensors. The old group stays broken; the store is not used.
 
     Args:
         group: The process group, or the default one.
-        timeout: How long all of it may take; as the group's operations if not given.
+        timeout: The time that all of it may take; the group's timeout by default.
 
     Raises:
         weft.ArgumentError: The group's backend for the CPU is not weft.
-        weft.Error: As `weft.Group.shrink`.
+        weft.Error: See `weft.Group.shrink`.
     """
     parent = distributed_c10d._get_default_group() if group is None else group
     backend = backend_of(parent)
-    # Each group is shrunk once, so this is unlike any other's name.
+    # Each group is shrunk once, so no other group has this name.
     name = f"{parent.group_name}:survivors"
     old = backend.weft_group
     native = old.shrink(f"{old.name}:survivors", None if timeout is None else seconds(timeout))

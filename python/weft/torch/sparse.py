@@ -45,7 +45,7 @@ def all_reduce_sparse(tensor: Tensor, size: int, options: Any, all_gather: _AllG
     def finish() -> None:
         added = torch.cat(values)
         if op == "avg" and added.dtype in (torch.float16, torch.bfloat16):
-            added = added.double()  # the sum may lie beyond the range of 16 bits, where the average does not
+            added = added.double()  # the sum may exceed the range of 16 bits while the average does not
         total = torch.sparse_coo_tensor(
             torch.cat(indices, 1), added, tensor.shape, dtype=added.dtype, device="cpu"
         ).coalesce()
@@ -60,7 +60,7 @@ def all_reduce_sparse(tensor: Tensor, size: int, options: Any, all_gather: _AllG
 
 
 def _divided(total: Tensor, size: int) -> Tensor:
-    """The average; of integers, towards zero, without numbers of the default type between."""
+    """The average; of integers, towards zero, without intermediate numbers of the default type."""
     fractional = total.is_floating_point() or total.is_complex()
     return torch.div(total, size, rounding_mode=None if fractional else "trunc")
 

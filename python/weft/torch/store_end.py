@@ -1,4 +1,4 @@
-"""The end of the store of a job that torch's rank 0 serves."""
+"""The end of a job's store that torch's rank 0 serves."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ _LINGER_S = 0.3
 
 
 class StoreEnd:
-    """Lets the ranks leave the default group no earlier than the store that torch made for it ends.
+    """Keeps ranks in the default group until the store that torch made for it ends.
 
-    `destroy_process_group` ends the store, which is served by rank 0. A rank that is quicker and
-    calls `init_process_group` again would connect to the old store, at the same port, and lose it
-    while it meets the others.
+    `destroy_process_group` ends the store, which rank 0 serves. A quicker rank that calls
+    `init_process_group` again would connect to the old store, at the same port, and lose it while
+    it meets the others.
     """
 
     def __init__(self, options: Any) -> None:
@@ -41,31 +41,31 @@ class StoreEnd:
         """Called last by every rank that leaves in order.
 
         Args:
-            timeout_s: How long to wait for rank 0 to leave, too.
+            timeout_s: Seconds to wait for rank 0 to leave, too.
         """
         if not self._is_default or not _made_by_torch():
             return
         try:
             if self._rank == 0:
                 self._store.set("left", "")
-                self._store.check(["left"])  # answered behind those who wait for it
+                self._store.check(["left"])  # answered after the ranks that wait for it
             else:
                 self._wait(timeout_s)
         except RuntimeError:
-            return  # it has ended: stores differ in what they raise
+            return  # it has ended: stores raise different errors
 
     def _wait(self, timeout_s: float) -> None:
         deadline = time.monotonic() + timeout_s
         while not self._has_rank_0_left():
             if time.monotonic() >= deadline:
                 return
-        # Not by the store, which would warn of its end.
+        # Not by the store's own wait, which would warn of its end.
         deadline = time.monotonic() + _LINGER_S
         while time.monotonic() < deadline and self._is_served():
             time.sleep(_POLL_S)
 
     def _has_rank_0_left(self) -> bool:
-        """Waits for a moment, so that Ctrl-C is answered; the store answers before it ends."""
+        """Waits for a moment, so that Ctrl-C is handled; the store answers before it ends."""
         try:
             self._store.wait(["left"], _SLICE)
         except dist.DistNetworkError:
@@ -86,6 +86,6 @@ class StoreEnd:
 
 
 def _made_by_torch() -> bool:
-    """Whether torch has made the store of the default group, and not the program or an agent."""
+    """Whether torch, not the program or an agent, has made the store of the default group."""
     method = getattr(distributed_c10d, "_default_pg_init_method", None)
     return method is not None and not method.startswith("file") and not dist.is_torchelastic_launched()

@@ -31,20 +31,20 @@ _CPU = torch.device("cpu")
 def empty_symmetric(
     *size: int | Sequence[int], dtype: torch.dtype | None = None, group: ProcessGroup | None = None
 ) -> Tensor:
-    """A new tensor in memory that the other ranks of the same host reach directly.
+    """Makes a tensor in memory that the other ranks of the same host reach directly.
 
     Operations of `torch.distributed` on such tensors make no staging copies. A rank may pass the
     whole tensor or a contiguous part; all ranks of the group pass the same part of tensors of the
-    same call. For an operation with an input and an output, both lie in symmetric memory, or the
-    input of an all-gather where it ends up in the output. In other cases, or where the group's
-    ranks are on several hosts, an operation runs as on any other tensor. `symmetric_operations`
-    tells how often they did not.
+    same call. If an operation has an input and an output, both must be in symmetric memory, or the
+    input of an all-gather must be at its place in the output. Otherwise, or if the group's ranks
+    are on several hosts, an operation runs as on any other tensor. `symmetric_operations` returns
+    how many operations used it.
 
     Every rank of the group calls it with the same size and type, in the order of the group's
     operations. It waits for the other ranks. The elements are 0 at first.
 
-    No rank has to free anything: when all ranks' tensors are gone, views included, so is the
-    memory. A rank that drops its tensor earlier only says so to the others. A tensor may outlive
+    No rank has to free anything: the memory is freed when all ranks' tensors are gone, views
+    included. A rank that drops its tensor earlier only notifies the others. A tensor may outlive
     its group, as any other.
 
     Args:
@@ -70,7 +70,7 @@ def empty_symmetric(
 
 
 def symmetric_operations(group: ProcessGroup | None = None) -> int:
-    """How many operations of a group ran on symmetric memory as such: the same number on all ranks.
+    """How many operations of a group ran on symmetric memory: the same number on all ranks.
 
     Operations of a few KiB run as on any other memory, and are not counted.
 
@@ -81,7 +81,7 @@ def symmetric_operations(group: ProcessGroup | None = None) -> int:
 
 
 class SymmetricMemory:
-    """What a group's backend offers to make tensors in symmetric memory."""
+    """The memory that a group's backend makes tensors in."""
 
     def __init__(self, native: _weft.Group) -> None:
         self._group = Group(native)
@@ -91,19 +91,19 @@ class SymmetricMemory:
 
     @property
     def operations(self) -> int:
-        """How many operations ran on symmetric memory as such."""
+        """How many operations ran on symmetric memory."""
         return self._group.symmetric_operations
 
     def tensor(self, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
         """A new tensor; every rank calls this with the same shape and type."""
         memory = self._group.symmetric(math.prod(shape) * dtype.itemsize, "uint8")
         tensor = as_tensor(memory, dtype).view(tuple(shape))
-        # A tensor keeps its array, so that what is found is alive.
+        # A tensor keeps its array, so an array that is found is alive.
         self._arrays[tensor.data_ptr()] = memory
         return tensor
 
     def array_of(self, tensor: Tensor) -> SymmetricArray | None:
-        """The memory of a tensor that was made here, if it is all of it."""
+        """The memory of a tensor that was made here, if the tensor is all of it."""
         array = self._arrays.get(tensor.data_ptr())
         whole = array is not None and array.nbytes == tensor.nbytes and tensor.is_contiguous()
         return array if whole else None
@@ -111,13 +111,13 @@ class SymmetricMemory:
     def serves(self, device: torch.device | int) -> bool:
         """Whether operations on this device's tensors gain from `lend`, and the caller can call it.
 
-        TORCH_DISTRIBUTED_DEBUG=DETAIL cannot: its C++ code passes a number, and does not hand the
+        TORCH_DISTRIBUTED_DEBUG=DETAIL cannot: its C++ code passes a number, and does not pass the
         call to Python.
         """
         return isinstance(device, torch.device) and device.type == _CPU.type and self._on_one_host
 
     def lend(self, elements: int, dtype: torch.dtype) -> Tensor:
-        """A vector in memory that is used again once it is gone on all ranks: see `BlockPool`.
+        """A vector in memory that is reused once it is gone on all ranks: see `BlockPool`.
 
         Every rank calls this with the same arguments. The elements are arbitrary at first.
         """
@@ -128,7 +128,7 @@ class SymmetricMemory:
         return as_tensor(blocks.take(), dtype)
 
     def close(self) -> None:
-        """Forgets the memory that is kept for use again."""
+        """Drops the memory that is kept for reuse."""
         self._blocks.clear()
 
 

@@ -36,13 +36,13 @@ class SymmetricTensor(OneSided):
 
 @outside_of_modes
 def one_sided(tensor: Tensor, group: ProcessGroup | None = None) -> SymmetricTensor:
-    """Put, get, signals and atomics on the parts that the ranks have of a tensor.
+    """Returns the one-sided operations on the ranks' parts of a tensor.
 
-    They are those of `weft.SymmetricArray`, with tensors in the place of arrays. It is no
-    collective call; torch's counterpart is `torch.distributed._symmetric_memory.rendezvous`.
+    They are those of `weft.SymmetricArray`, with tensors instead of arrays. It is not a collective
+    call; torch's counterpart is `torch.distributed._symmetric_memory.rendezvous`.
 
     Args:
-        tensor: As `empty_symmetric` returned it.
+        tensor: A whole tensor that `empty_symmetric` returned.
         group: The group that it was made in; the default group if not given.
 
     Raises:
@@ -51,8 +51,8 @@ def one_sided(tensor: Tensor, group: ProcessGroup | None = None) -> SymmetricTen
     array = backend_of(group).symmetric_memory.array_of(tensor)
     if array is None:
         raise ArgumentError(
-            "tensor is not one that weft.torch.empty_symmetric has returned for this group: "
-            "one-sided operations need such a one, and all of it"
+            "tensor was not returned by weft.torch.empty_symmetric for this group, or is only a part of it: "
+            "one-sided operations need the whole tensor"
         )
     whole = array.window
     shape, dtype = tuple(tensor.shape), tensor.dtype

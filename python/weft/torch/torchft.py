@@ -1,6 +1,6 @@
 """torchft's process groups over weft.
 
-torchft's `Manager` reconfigures the process group that it is given whenever replicas come or go:
+torchft's `Manager` reconfigures its process group when replicas join or leave:
 
     manager = torchft.Manager(pg=ProcessGroupWeft(timeout=timedelta(seconds=10)), ...)
 """
@@ -23,10 +23,10 @@ __all__ = ["ProcessGroupWeft"]
 _CPU = torch.device("cpu")
 
 
-class ProcessGroupWeft(ProcessGroupWrapper):  # type: ignore[misc]  # torchft tells no types
-    """A process group of CPU tensors, which is made anew with each quorum.
+class ProcessGroupWeft(ProcessGroupWrapper):  # type: ignore[misc]  # torchft has no types
+    """A process group of CPU tensors, which is made again with each quorum.
 
-    Replicas meet at torchft's store: whoever reaches it can join.
+    Replicas meet at torchft's store: any process that reaches it can join.
     """
 
     def getBackendName(self) -> str:  # noqa: N802
@@ -48,8 +48,8 @@ class ProcessGroupWeft(ProcessGroupWrapper):  # type: ignore[misc]  # torchft te
         super().shutdown()
 
     def _create_pg(self, store: Store, rank: int, world_size: int) -> ProcessGroup:
-        """What torchft calls on all members of a quorum, with a store that is theirs."""
-        options = SimpleNamespace(  # as torch hands them to backends
+        """Called by torchft on all members of a quorum, with a store of their own."""
+        options = SimpleNamespace(  # like torch's options of backends
             store=store,
             group_rank=rank,
             group_size=world_size,

@@ -1,6 +1,6 @@
 """Wire formats of torch's operations: for a block of code, and as a communication hook of DDP."""
 
-# Without annotations as text: DDP looks at those of its hooks.
+# Without postponed annotations: DDP inspects those of its hooks.
 import contextlib
 from collections.abc import Iterator
 from typing import Any
@@ -19,7 +19,7 @@ __all__ = ["wire_format", "wire_hook"]
 
 @contextlib.contextmanager
 def wire_format(name: str) -> Iterator[None]:
-    """Lets the operations that this thread starts in the block travel in a format.
+    """Sends the operations that this thread starts in the block in a wire format.
 
     For all_reduce, reduce and reduce_scatter (sum, avg), all_gather and broadcast, with elements of
     `float32`; others are refused. Every rank does so around the same operations. See
@@ -42,15 +42,15 @@ def wire_hook(state: tuple[ProcessGroup | None, str] | str, bucket: GradBucket) 
     """A communication hook by which DDP averages gradients in a wire format.
 
     `net.register_comm_hook("bf16", weft.torch.wire_hook)`. Gradients stay `float32` and are added
-    as such; buckets of other types travel as they are. For groups whose backend is weft.
+    as such; buckets of other types are sent unchanged. For groups whose backend is weft.
 
     Args:
-        state: The name of the format, or DDP's process group, where it is not the default one, and
-            the name.
-        bucket: What DDP hands over.
+        state: The name of the format; or DDP's process group, if it is not the default one, and the
+            name.
+        bucket: DDP's bucket.
 
     Returns:
-        What DDP waits for: the average.
+        A future of the average.
     """
     group, name = (None, state) if isinstance(state, str) else state
     group = distributed_c10d._get_default_group() if group is None else group

@@ -44,8 +44,8 @@ class WeftWork(Work):
     ) -> None:
         """`result` is the future's value; `finishers` run once, when all operations have ended.
 
-        `sequence` is the number of the last of these operations among those of the group, `timeout`
-        the seconds that each may take, and `thread` that of the group's hooks.
+        `sequence` is the number of the last of these operations in the group, `timeout` the seconds
+        that each may take, and `thread` that of the group's hooks.
         """
         super().__init__()
         self._thread = thread
@@ -55,20 +55,20 @@ class WeftWork(Work):
         self._operations = operations
         self._result = result
         self._finishers = finishers
-        # Reentrant, because a future that is complete at once takes the result while it is being
-        # made.
+        # Reentrant, because a future that is complete at the start takes the result while it is
+        # being made.
         self._lock = threading.RLock()
         self._future: torch.futures.Future[Any] | None = None
 
     def finish_with(self, finish: Callable[[], object], result: Any) -> None:
-        """Adds what is to be done when all operations have ended, and what then is the result."""
+        """Adds a function that runs when all operations have ended and returns the result."""
         self._finishers = [*self._finishers, finish]
         self._result = result
 
     def wait(self, timeout: timedelta = _NO_TIMEOUT) -> bool:
-        """Waits until the results are there. Raises what went wrong.
+        """Waits until the results are available. Raises the operation's error.
 
-        With a timeout, raises `weft.StillRunning` when it is over; the operation itself goes on.
+        With a timeout, raises `weft.StillRunning` after it; the operation itself continues.
         """
         limit = None if timeout is _NO_TIMEOUT else seconds(timeout)
         deadline = None if limit is None else time.monotonic() + limit
@@ -76,7 +76,7 @@ class WeftWork(Work):
             remaining = None if deadline is None else max(deadline - time.monotonic(), 0.0)
             if not operation.wait(remaining):
                 raise StillRunning(
-                    f"the wait timed out: the operation has not ended within its timeout of {limit} s; it goes on"
+                    f"the wait timed out: the operation has not ended within its timeout of {limit} s; it continues"
                 )
         if self._finishers:
             self._finish()
@@ -84,11 +84,11 @@ class WeftWork(Work):
         return True
 
     def synchronize(self) -> None:
-        """As `wait`."""
+        """Like `wait`."""
         self.wait()
 
     def is_completed(self) -> bool:
-        """Whether all operations have ended, well or badly. If well, the results are there."""
+        """Whether all operations have ended or failed. If they ended, the results are available."""
         if not all(operation.is_done() for operation in self._operations):
             return False
         if self._finishers and self.exception() is None:
@@ -96,11 +96,11 @@ class WeftWork(Work):
         return True
 
     def is_success(self) -> bool:
-        """Whether all operations have ended well."""
+        """Whether all operations have ended without an error."""
         return self.is_completed() and self.exception() is None
 
     def exception(self) -> Exception | None:
-        """What went wrong; None if nothing has yet."""
+        """The error; None if there is none yet."""
         for operation in self._operations:
             if operation.is_done():
                 try:
@@ -117,11 +117,11 @@ class WeftWork(Work):
 
     @property
     def timeout(self) -> timedelta:
-        """How long the operation may take."""
+        """The time that the operation may take."""
         return _NO_TIMEOUT if self._timeout is None else timedelta(seconds=self._timeout)
 
     def _get_sequence_number(self) -> int:
-        """How many collective operations the group had started, this one included."""
+        """How many collective operations the group had started, including this one."""
         return self._sequence
 
     def result(self) -> Any:
@@ -131,37 +131,38 @@ class WeftWork(Work):
     def get_future(self) -> torch.futures.Future[Any]:
         """A future of the result.
 
-        Callbacks run on a thread of their own (see [Note: Callbacks may block]), or at once if the
-        future is complete; those of a communication hook of DDP as [Note: Callbacks of hooks] says.
-        Outside a backward pass, a callback that starts operations should use a group that nobody
-        else uses meanwhile, since every rank must start the operations of a group in one order.
+        Callbacks run on a separate thread (see [Note: Callbacks may block]), or immediately if the
+        future is complete; for those of a communication hook of DDP see [Note: Callbacks of hooks].
+        Outside a backward pass, a callback that starts operations should use a group of its own,
+        since every rank must start the operations of a group in one order.
         """
         with self._lock:
             if self._future is None:
                 self._enter_hook()
             if self._future is None:
                 # An exception that is set on a future directly crashes C++ code that expects
-                # tensors in it (DDP does so). One that is raised by a callback arrives everywhere
-                # as an exception.
+                # tensors in it (DDP does so). An exception that a callback raises arrives
+                # everywhere as an exception.
                 ended: torch.futures.Future[None] = torch.futures.Future()
                 self._future = ended.then(lambda _: self._outcome())
                 self._complete(ended)
             return self._future
 
     def _enter_hook(self) -> None:
-        """Sees to the order of operations, and to the type of exceptions, during a backward pass.
+        """Maintains the order of operations, and the type of exceptions, during a backward pass.
 
         [Note: Futures in backward] A hook written in Python gets a future that the group's
-        communication thread completes. Without a hook, DDP's C++ asks, which has no callbacks that
-        start operations: its futures are completed in the background. Between two functions of the
-        graph there is nothing left to overlap with (DDP asks there for all buckets, in the first
-        step of a static graph), and futures are complete when they are handed out. So are those of
-        operations that were waited for, as DDP's C++ expects of one that Python has made. What a
-        rank that has joined calls in the others' backward passes is as if it were in one.
+        communication thread completes. Without a hook, DDP's C++ code requests it and has no
+        callbacks that start operations, so its futures are completed in the background. Between two
+        functions of the graph there is nothing left to overlap with (in the first step of a static
+        graph, DDP requests all buckets there), so futures are complete when they are returned. So
+        are those of operations that were waited for, as DDP's C++ code expects of a future made in
+        Python. The calls of a rank that has joined, during the others' backward passes, are treated
+        as if it were in one.
 
-        DDP turns whatever it finds in a future into a RuntimeError. What the autograd engine calls
-        at the end of the pass, before DDP's own end that was registered later, raises the exception
-        as it is.
+        DDP turns any error in a future into a RuntimeError. A function that the autograd engine
+        calls at the end of the pass, before DDP's own that was registered later, raises the
+        exception unchanged.
         """
         if not in_backward():
             if self.in_python and self._thread is not None and in_joined_hook():
@@ -174,7 +175,7 @@ class WeftWork(Work):
             self._future = self._thread.after_hook(self._outcome)
 
     def _complete(self, ended: torch.futures.Future[None]) -> None:
-        """Completes `ended`: now, or when the operations that are under way have ended."""
+        """Completes `ended`: now, or when the operations under way have ended."""
         for operation in self._operations:
             if not operation.is_done():
                 _threads.when_ended(operation, lambda: self._complete(ended))

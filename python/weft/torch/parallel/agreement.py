@@ -1,4 +1,4 @@
-"""Agreement of all ranks on a model, its options, its plan, and what was measured."""
+"""Agreement of all ranks on a model, its options, its plan, and measurements."""
 
 from __future__ import annotations
 
@@ -22,7 +22,9 @@ def check_model(parameters: Sequence[ParameterInfo], communication: Communicatio
     """Raises `weft.ConfigError` on all ranks unless all have the same parameters."""
     for rank, theirs in enumerate(communication.gather(parameters, list[ParameterInfo])):
         difference = first_difference(theirs, parameters)
-        _tell(communication, difference, f"the model of rank {rank} differs from that of rank {communication.rank}")
+        _raise_difference(
+            communication, difference, f"the model of rank {rank} differs from that of rank {communication.rank}"
+        )
 
 
 def check_options(options: dict[str, object], communication: Communication) -> None:
@@ -33,7 +35,7 @@ def check_options(options: dict[str, object], communication: Communication) -> N
             for name in {**options, **theirs}
             if theirs.get(name) != options.get(name)
         ]
-        _tell(
+        _raise_difference(
             communication,
             ", ".join(differing) or None,
             f"the options of rank {rank} differ from those of rank {communication.rank}",
@@ -51,7 +53,7 @@ def check_plan(plan: BucketPlan, communication: Communication) -> None:
 
 
 def check_algorithms(plan: BucketPlan, communication: Communication) -> None:
-    """Raises what the group says of the algorithms that a plan names, by running each once."""
+    """Runs each algorithm of a plan once, which raises the group's error if it is not allowed."""
     for algorithm in sorted({bucket.algorithm for bucket in plan.buckets if bucket.algorithm is not None}):
         tensor = torch.zeros(communication.size, dtype=torch.float32, device="cpu")
         communication.all_reduce(tensor, algorithm=algorithm).wait()
@@ -68,7 +70,7 @@ def agreed_costs(communication: Communication, wire: str | None = None) -> CostM
 
 
 def agreed_profile(profile: StepProfile | None, communication: Communication) -> StepProfile | None:
-    """What rank 0 has measured; None if it has not."""
+    """Rank 0's measurements; None if it has none."""
     agreed: StepProfile | None = communication.gather(profile, StepProfile | None)[0]
     return agreed
 
@@ -87,6 +89,6 @@ def _seconds(communication: Communication, nbytes: int, wire: str | None) -> flo
     return min(times)
 
 
-def _tell(communication: Communication, difference: str | None, what: str) -> None:
+def _raise_difference(communication: Communication, difference: str | None, what: str) -> None:
     if difference is not None:
         raise ConfigError(f"{what}: {difference}. All {communication.size} ranks must make the same DataParallel")

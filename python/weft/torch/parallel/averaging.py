@@ -1,4 +1,4 @@
-"""Averaging of buckets: what the reducer asks of it, and the exact average."""
+"""Averaging of buckets: the interface for the reducer, and the exact average."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ __all__ = ["Averaging", "ExactAveraging", "ReadyHandle"]
 
 
 class Averaging(Protocol):
-    """A way in which buckets are averaged."""
+    """A method of averaging buckets."""
 
     def __call__(self, bucket: Bucket) -> Handle:
         """Starts the average of a bucket's memory.
 
         Called once for every bucket of a step, in the order of the plan, on the thread of backward.
-        `Bucket.sent_bytes` tells in the end what this rank has handed over.
+        `Bucket.sent_bytes` is in the end the number of bytes that this rank has sent.
         """
 
     def operation(self, bucket: Bucket) -> tuple[Op, int]:
-        """By what the flight recorder's entries tell the average's: the operation, its elements.
+        """The operation and elements by which the flight record's entries of an average are found.
 
         For averages that are not timed by the observer.
         """
 
     def finish(self) -> None:
-        """Waits for what is still under way when all handles have been waited for."""
+        """Waits for the operations that are still under way after all handles were waited for."""
 
 
 class ExactAveraging:
-    """All-reduces of gradients and flags, as the plan says."""
+    """All-reduces of gradients and flags, by the algorithms of the plan."""
 
     def __init__(self, communication: Communication) -> None:
         self._communication = communication
@@ -56,7 +56,7 @@ class ExactAveraging:
 
 
 class ReadyHandle:
-    """An average that is there already."""
+    """An average that is complete already."""
 
     def wait(self) -> None:
-        """Returns."""
+        """Returns immediately."""

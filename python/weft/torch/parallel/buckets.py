@@ -1,4 +1,4 @@
-"""Buckets: gradients that lie one behind the other in flat memory, and the state of each."""
+"""Buckets: gradients one after the other in flat memory, and the state of each."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ _LARGE_ELEMENTS = 16 << 10
 
 
 class Update(Protocol):
-    """What an optimizer still has to do with some parameters of a bucket."""
+    """An optimizer's pending work on some parameters of a bucket."""
 
     def check(self) -> None:
-        """Raises if what it reads or writes has changed since: see [Note: Late changes]."""
+        """Raises if its inputs or outputs have changed: see [Note: Late changes]."""
 
     def __call__(self) -> None:
         """Updates them; their gradients have been averaged."""
@@ -39,7 +39,7 @@ class Handle(Protocol):
     """An average that has been started."""
 
     def wait(self) -> object:
-        """Returns when `Bucket.memory` holds the average, or raises what went wrong."""
+        """Returns when `Bucket.memory` has the average, or raises the error."""
 
 
 class Slot:
@@ -140,14 +140,14 @@ class Slot:
 class Bucket:
     """Gradients that are averaged by one operation.
 
-    [Note: Unused parameters] Behind the gradients lies one flag per parameter, 1 where this rank
-    has used it, and travels with them. The average of a flag is 0 only if no rank has used the
-    parameter. So all ranks know which gradients are nobody's without walking graphs and without an
-    operation of its own.
+    [Note: Unused parameters] After the gradients there is one flag per parameter, 1 if this rank
+    has used it, which is sent with them. The average of a flag is 0 only if no rank has used the
+    parameter. So all ranks know which gradients no rank has, without walking graphs and without an
+    additional operation.
     """
 
     prepared: PreparedCall
-    """The average of `memory`, where that is on the CPU."""
+    """The average of `memory`, if that is on the CPU."""
     prepared_flags: PreparedCall
 
     def __init__(
@@ -157,7 +157,7 @@ class Bucket:
         self.number = number
         self.planned = planned
         self.is_last = is_last
-        """Whether no other one follows in a step."""
+        """Whether it is the last one of a step."""
         self.slots = list(slots)
         self.memory = memory
         self.buffer = memory[: memory.numel() - len(slots)]
@@ -167,13 +167,15 @@ class Bucket:
             self.prepared = prepared_all_reduce(memory, "avg")
             self.prepared_flags = prepared_all_reduce(self.flags, "avg")
         self.sent_bytes = 0
-        """What this rank has handed over for the last average (in a mode: that has ended)."""
+        """Bytes that this rank has sent for the last average (in a mode: the last one that has
+        ended).
+        """
         self.missing = len(slots)
-        """How many gradients this backward still has to make."""
+        """How many gradients this backward still has to compute."""
         self.small: list[Slot] = []
-        """Those whose new gradients are still to be copied, all by one call."""
+        """The slots whose new gradients are still to be copied, all by one call."""
         self.handle: Handle | None = None
-        """The average under way, or one that nobody has waited for yet."""
+        """The average under way, or one that was not waited for yet."""
         self.updates: list[Update] = []
         """Updates that wait for the bucket's first use."""
         start = 0
@@ -185,14 +187,14 @@ class Bucket:
             start += slot.parameter.numel()
 
     def begin(self) -> None:
-        """Makes ready for a backward."""
+        """Prepares for a backward."""
         self.missing = len(self.slots)
         self.small.clear()
         for slot in self.slots:
             slot.fired = 0
 
     def take_in(self, *slots: Slot) -> None:
-        """Puts new gradients into the bucket, and makes them the parameters'."""
+        """Copies new gradients into the bucket, and makes the parameters' gradients its parts."""
         taken, gradients = [], []
         for slot in slots:
             gradient = raw_gradient(slot.parameter)
@@ -211,7 +213,7 @@ class Bucket:
             set_raw_gradient(slot.parameter, slot.view)
 
     def complete(self) -> None:
-        """Sets what this rank brings for parameters without a new gradient, and all flags."""
+        """Sets this rank's contribution for parameters without a new gradient, and all flags."""
         self.take_in(*self.small)
         self.small.clear()
         self.flags.fill_(1)
@@ -225,7 +227,7 @@ class Bucket:
                 self._bring_nothing(slot)
 
     def settle(self) -> None:
-        """Gives the parameters that this rank has not used what the average says."""
+        """Sets the gradients of parameters that this rank has not used, as the average says."""
         for number, slot in enumerate(self.slots):
             if slot.brings is not Brings.UNDECIDED:
                 continue
@@ -252,7 +254,7 @@ class Bucket:
 
 
 def make_buckets(plan: BucketPlan, slots: Sequence[Slot], communication: Communication) -> list[Bucket]:
-    """The buckets of a plan, and the memory in which they lie: one piece for each element type.
+    """The buckets of a plan, and their memory: one piece for each element type.
 
     Every rank calls it with the same plan.
     """
@@ -277,12 +279,12 @@ def make_buckets(plan: BucketPlan, slots: Sequence[Slot], communication: Communi
 
 
 def parameter_info(name: str, parameter: Tensor) -> ParameterInfo:
-    """What a plan knows of a parameter."""
+    """The properties of a parameter in a plan."""
     return ParameterInfo(name, parameter.numel(), str(parameter.dtype).removeprefix("torch."), parameter.itemsize)
 
 
 def _padded(plan: BucketPlan, bucket: PlannedBucket) -> int:
-    """Elements of gradients and flags, up to the next multiple of what memory is aligned to."""
+    """Elements of gradients and flags, up to the next multiple of the alignment of memory."""
     infos = [plan.parameters[index] for index in bucket.parameters]
     per_line = max(_ALIGNMENT // infos[0].itemsize, 1)
     return -(-(sum(info.elements for info in infos) + len(infos)) // per_line) * per_line

@@ -1,4 +1,4 @@
-"""Communication of one process group as data parallelism needs it: averages, memory, agreement."""
+"""Communication of one process group for data parallelism: averages, memory, agreement."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ __all__ = ["Communication", "prepared_all_reduce"]
 
 _CPU = torch.device("cpu")
 _NOTE = "weft/announced/{}"
-"""Where a rank announces what it does: see [Note: Unfreezing]."""
+"""The key under which a rank announces a change: see [Note: Unfreezing]."""
 
 
 class Communication:
-    """What a process group over weft does for data parallelism.
+    """The operations of a process group over weft for data parallelism.
 
-    Its operations and those of the process group share one order: all ranks start both in the same
+    They share one order with the operations of the process group: all ranks start both in the same
     order.
     """
 
@@ -60,7 +60,7 @@ class Communication:
 
     @property
     def rank(self) -> int:
-        """This process's number in the group."""
+        """This process's rank in the group."""
         return self.native.rank
 
     @property
@@ -75,13 +75,13 @@ class Communication:
 
     @property
     def group(self) -> Group:
-        """The group as programs on arrays use it."""
+        """The group for programs on arrays."""
         return Group(self.native)
 
     def issue(
         self, prepared: PreparedCall, *, priority: int = 0, algorithm: str | None = None, wire: str | None = None
     ) -> _weft.Work:
-        """Starts a call. The handle's `wait` raises what went wrong."""
+        """Starts a call. The handle's `wait` raises its error."""
         how: dict[str, Any] = {"priority": priority} if priority else {}
         if algorithm is not None:
             how["algorithm"] = algorithm
@@ -101,8 +101,8 @@ class Communication:
     ) -> _weft.Work | DeviceWork:
         """Starts an all-reduce of a contiguous tensor in place.
 
-        On a device, it begins after what is in the current stream, operations keep their order
-        (`priority` means nothing), and the handle's `wait` lets the current stream wait.
+        On a device, it begins after the work in the current stream, operations keep their order
+        (`priority` has no effect), and the handle's `wait` makes the current stream wait.
         """
         if not tensor.is_cpu:
             how = {"algorithm": algorithm, "wire": wire}
@@ -110,7 +110,7 @@ class Communication:
         return self.issue(prepared_all_reduce(tensor, op), priority=priority, algorithm=algorithm, wire=wire)
 
     def broadcast(self, tensors: Iterable[Tensor], root: int = 0) -> None:
-        """Gives every rank the tensors of `root`, a rank of the group."""
+        """Sends the tensors of `root`, a rank of the group, to every rank."""
         source = dist.get_global_rank(self.process_group, root)
         works = [dist.broadcast(tensor.detach(), source, group=self.process_group, async_op=True) for tensor in tensors]
         for work in works:
@@ -118,7 +118,7 @@ class Communication:
 
     @property
     def thread(self) -> CommunicationThread:
-        """What runs stages that nobody waits for, and starts its operations in a child group."""
+        """The thread of the stages that no one waits for, with its own child group."""
         thread: CommunicationThread = self._operations.communication_thread
         return thread
 
@@ -127,13 +127,13 @@ class Communication:
         self._operations.abort_operations(reason)
 
     def call_before_shutdown(self, method: Callable[[], None]) -> None:
-        """Lets a bound method end what it has under way before the group is left."""
+        """Registers a bound method that ends its work before the group is left."""
         self._operations.call_before_shutdown(method)
 
     def memory(self, elements: int, like: Tensor) -> Tensor:
         """A vector of zeros of another tensor's type.
 
-        On its device; on the CPU in symmetric memory where the ranks are on one host.
+        On its device; on the CPU in symmetric memory if the ranks are on one host.
         """
         if not like.is_cpu:
             return accelerator_of(like).zeros(elements, like)
@@ -153,7 +153,7 @@ class Communication:
 
     @contextlib.contextmanager
     def announced(self, what: str) -> Iterator[None]:
-        """Lets errors of other ranks say `what`, if they do not take part in what the block does.
+        """Adds `what` to errors of ranks that do not take part in the operations of the block.
 
         After an error the note stays. Without a store there is none.
         """
@@ -164,29 +164,29 @@ class Communication:
     def _note(self, what: str) -> None:
         try:
             self._store.set(_NOTE.format(self.rank), what)
-        except Exception as error:  # torch has no common class for what stores raise
-            LOGGER.warning("the store takes no note, which would explain errors of other ranks: %r", error)
+        except Exception as error:  # torch's stores have no common error class
+            LOGGER.warning("the store refuses a note that would explain errors of other ranks: %r", error)
 
     def explained(self, error: BaseException) -> BaseException:
-        """The error; or, if ranks have called different things, one with what was announced."""
+        """The error; or, if ranks have made different calls, one with the announced change."""
         if not isinstance(error, (ConfigError, Desync)):
             return error
         try:
             keys = [_NOTE.format(rank) for rank in range(self.size)]
             notes = [self._store.get(key).decode() for key in keys if self._store.check([key])]
         except Exception as failure:  # as in `_note`
-            LOGGER.warning("the store has no notes, which might explain an error: %r", failure)
+            LOGGER.warning("the notes at the store, which might explain an error, cannot be read: %r", failure)
             return error
         found = ", ".join(note for note in notes if note and note not in str(error))
         return ConfigError(f"{found}, and other ranks do not. {error}") if found else error
 
     def gather(self, value: object, kind: Any) -> list[Any]:
-        """What every rank passed, by rank: plain data of one type, see `weft.torch.exchange`."""
+        """Returns every rank's value: plain data of one type, see `weft.torch.exchange`."""
         return gather(value, kind, self.process_group)
 
 
 def prepared_all_reduce(tensor: Tensor, op: Op) -> PreparedCall:
-    """An all-reduce of a contiguous tensor in place, which can be issued again and again."""
+    """An all-reduce of a contiguous tensor in place, which can be issued repeatedly."""
     numbers = real(tensor, op)
     if not numbers.is_contiguous():
         raise ArgumentError(f"a tensor with strides {tensor.stride()} cannot be averaged: expected a contiguous one")

@@ -1,6 +1,6 @@
 """Price of a bucket plan: how long a step waits for communication, by a profile and a cost model.
 
-A parameter's gradient is there at some time of backward (B_n), and the parameter is used at some
+A parameter's gradient is computed at some time of backward (B_n), and the parameter is used at some
 time of the next forward (F_n): communication that ends in between, in the window, costs nothing.
 Times are in seconds.
 """
@@ -23,61 +23,62 @@ _DELAY_SHARE = 0.1
 
 @dataclasses.dataclass(frozen=True)
 class CostModel:
-    """An all-reduce of n bytes takes `latency_s + n * seconds_per_byte`, which was measured."""
+    """An all-reduce of n bytes takes `latency_s + n * seconds_per_byte`; both are measured."""
 
     latency_s: float
     seconds_per_byte: float
 
     @classmethod
     def measured(cls, seconds: Callable[[int], float]) -> CostModel:
-        """The model of a network, by what it takes for a small message and a large one."""
+        """The model of a network, from the times of a small message and a large one."""
         small, large = seconds(_SMALL_BYTES), seconds(_LARGE_BYTES)
         per_byte = max(large - small, 0.0) / (_LARGE_BYTES - _SMALL_BYTES)
         return cls(max(small - per_byte * _SMALL_BYTES, 0.0), per_byte)
 
     def seconds(self, nbytes: float) -> float:
-        """What an all-reduce of so many bytes takes alone."""
+        """The time of an all-reduce of this many bytes alone."""
         return self.latency_s + nbytes * self.seconds_per_byte
 
     def at_speed(self, speed: float) -> CostModel:
-        """The same on a network that is so many times as fast."""
+        """The same on a network that is faster by this factor."""
         return CostModel(self.latency_s / speed, self.seconds_per_byte / speed)
 
 
 @dataclasses.dataclass(frozen=True)
 class StepProfile:
-    """When a step makes gradients and uses parameters, without waits and without updates."""
+    """The times at which a step computes gradients and uses parameters, without waits."""
 
     ready_s: tuple[float, ...]
-    """For each parameter, when its gradient is there, from the start of backward; infinity where it
-    had none.
+    """For each parameter, the time of its gradient from the start of backward; infinity if it had
+    none.
     """
     use_s: tuple[float, ...]
-    """For each parameter, when it is first used, from the start of forward; infinity where it was
-    not.
+    """For each parameter, the time of its first use from the start of forward; infinity if it was
+    not used.
     """
     backward_s: float
     forward_s: float
     update_s_per_byte: float = 0.0
-    """What the optimizer takes for a byte of gradients."""
+    """The optimizer's time for a byte of gradients."""
     row_bytes: Mapping[int, float] = dataclasses.field(default_factory=dict)
-    """For parameters that are exchanged by rows, of how many bytes an all-reduce moves as much."""
+    """For parameters that are exchanged by rows, the bytes of an all-reduce with the same traffic.
+    """
 
     def not_deferred(self) -> StepProfile:
-        """The same where all averages are waited for at the end of backward."""
+        """The same if all averages are waited for at the end of backward."""
         return dataclasses.replace(self, use_s=(0.0,) * len(self.use_s), update_s_per_byte=0.0)
 
 
 @dataclasses.dataclass(frozen=True)
 class Exposure:
-    """What a step waits for. Times from the start of backward."""
+    """The waits of a step. Times are from the start of backward."""
 
     issued_s: tuple[float, ...]
     ended_s: tuple[float, ...]
     waited_s: tuple[float, ...]
-    """For each bucket, how long forward waits for it."""
+    """For each bucket, the time that forward waits for it."""
     delayed_s: float
-    """By how much forward is behind at the uses of parameters, as their mean."""
+    """The mean delay of forward at the uses of parameters."""
 
     @property
     def total_s(self) -> float:
@@ -86,11 +87,11 @@ class Exposure:
 
 
 def exposure(plan: BucketPlan, profile: StepProfile, costs: CostModel) -> Exposure:
-    """Prices a plan: buckets share one network, where an urgent one goes past the others.
+    """Prices a plan: buckets share one network, where an urgent one overtakes the others.
 
-    An average starts when its gradients are there and all earlier ones of the plan have started.
-    The next forward begins after backward. At the first use of a bucket it stops until the average
-    has ended, and then carries out the update; the network goes on meanwhile.
+    An average starts when its gradients are computed and all earlier averages of the plan have
+    started. The next forward begins after backward. At the first use of a bucket it stops until the
+    average has ended, and then carries out the update; the network continues meanwhile.
     """
     issued: list[float] = []
     for bucket in plan.buckets:
@@ -117,17 +118,17 @@ def communication_seconds(plan: BucketPlan, profile: StepProfile, costs: CostMod
 
 
 def order_of_use(buckets: Sequence[PlannedBucket], use_s: Sequence[float]) -> list[int]:
-    """The numbers of the buckets as forward needs them, those first that it needs first."""
+    """The numbers of the buckets in the order in which forward needs them."""
     first = [min((use_s[index], index) for index in bucket.parameters) for bucket in buckets]
     return sorted(range(len(buckets)), key=lambda number: first[number])
 
 
 def price(plan: BucketPlan, profile: StepProfile, costs: CostModel) -> float:
-    """How good a plan is: how long a step waits, in seconds to the microsecond, and a little more.
+    """The price of a plan: the time that a step waits, to the microsecond, and a small term.
 
-    It is the mean over some speeds, since a network that many use, beside threads that compute, is
-    not always as fast as it was when it was measured. Waits at the end of forward are better than
-    as many at its beginning: what has been computed by then cannot be late any more.
+    It is the mean over some speeds, since a network that is shared by many, beside threads that
+    compute, is not always as fast as it was when it was measured. Waits at the end of forward are
+    better than equal ones at its beginning: what has been computed by then cannot be late any more.
     """
     total = 0.0
     for speed in _SPEEDS:
@@ -147,7 +148,7 @@ def _averaged_bytes(plan: BucketPlan, bucket: PlannedBucket, profile: StepProfil
 
 
 def _ended(issued: Sequence[float], seconds: Sequence[float], priorities: Sequence[int]) -> list[float]:
-    """When each operation ends on one network that serves the most urgent one, the oldest first."""
+    """The end of each operation on one network that serves the most urgent, the oldest first."""
     remaining = list(seconds)
     ended = [0.0] * len(issued)
     active: list[tuple[int, int]] = []

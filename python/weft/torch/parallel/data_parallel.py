@@ -1,4 +1,4 @@
-"""A model whose gradients are averaged over the ranks while backward makes them."""
+"""A model whose gradients are averaged over the ranks while backward computes them."""
 
 from __future__ import annotations
 
@@ -49,9 +49,9 @@ _models: weakref.WeakSet[DataParallel] = weakref.WeakSet()
 class DataParallel(nn.Module, Joinable):
     """Trains copies of a model on all ranks of a group, as one model.
 
-    Gradients are averaged in buckets, each as soon as backward has made it. Without more, all have
-    been averaged when `backward` returns, and any optimizer steps as usual. With
-    `weft.torch.Overlapped` around the optimizer, communication goes on into the next forward.
+    Gradients are averaged in buckets, each as soon as backward has computed it. By default, all are
+    averaged when `backward` returns, and any optimizer steps as usual. With `weft.torch.Overlapped`
+    around the optimizer, communication continues in the next forward.
 
     Calls go to `module`; parameters and buffers are rank 0's from the start. As with
     `DistributedDataParallel`, keys of `state_dict` begin with "module.", those of
@@ -85,23 +85,23 @@ class DataParallel(nn.Module, Joinable):
             module: The model, on the CPU or on one GPU (docs/how-to/cuda.md). Compile it, or its
                 blocks, before.
             process_group: The ranks, over weft; the default group if not given.
-            fusion: Which gradients share a bucket: `none`, a number of bytes, `lazy` (by bytes, in
-                the order in which they come), or `automatic` (what makes a step wait least, by what
-                was measured). The last two learn: see `replan_after`. On a GPU, `automatic` is
-                4 MiB.
-            algorithm: How buckets are averaged: `automatic` (what the group chooses for the size),
+            fusion: The division of gradients into buckets: `none`, a number of bytes, `lazy` (by
+                bytes, in the order of their computation), or `automatic` (for the shortest wait of
+                a step, by measurement). The last two learn: see `replan_after`. On a GPU,
+                `automatic` is 4 MiB.
+            algorithm: The algorithm for buckets: `automatic` (the group's choice for the size),
                 `hybrid` (small ones by halving-doubling, large ones by ring), or the name of an
                 all-reduce that `weft plan --list` prints.
-            gradients: `copy`: autograd's gradients are copied into buckets; `view`: they are made
-                there, which needs zeros first. In both cases `grad` is a part of a bucket.
+            gradients: `copy`: autograd's gradients are copied into buckets; `view`: autograd adds
+                to the buckets, which needs zeros first. In both cases `grad` is a part of a bucket.
             buffers: Before each forward that trains: `broadcast` rank 0's, `average`, or `leave`.
             plan: The buckets, for the bits of an earlier run; then nothing is learned.
-            mode: How buckets are averaged, such as `weft.torch.modes.PowerSGD(rank=4)`: see
-                `weft.torch.modes`. Exactly, if not given.
-            embeddings: How gradients of `Embedding` and `EmbeddingBag` are averaged, whose weights
-                nothing else uses: by the `rows` that inputs have touched, where that is less, all
+            mode: The averaging of buckets, such as `weft.torch.modes.PowerSGD(rank=4)`: see
+                `weft.torch.modes`. Exact by default.
+            embeddings: The averaging of gradients of `Embedding` and `EmbeddingBag` whose weights
+                nothing else uses: by the `rows` that inputs have touched, if that is less, all
                 `dense`, or, `automatic`, those from 1 MiB on by rows.
-            replan_after: After so many steps the plan is made again, by what was measured.
+            replan_after: After this many steps the plan is made again, by measurement.
             init_sync: False: parameters and buffers are the same on all ranks already, and are not
                 sent.
             replan_every: And again each time so many steps have passed. Never, if not given.
@@ -174,7 +174,7 @@ class DataParallel(nn.Module, Joinable):
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]
     def _forward(self, compiled: bool, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
-        if in_backward():  # computed again by activation checkpointing
+        if in_backward():  # recomputed by activation checkpointing
             return self.module(*arguments, **keywords)
         if not self._ran:
             self._prepare_first(compiled)
@@ -193,7 +193,7 @@ class DataParallel(nn.Module, Joinable):
 
     @contextlib.contextmanager
     def no_sync(self) -> Iterator[None]:
-        """Lets gradients of forwards in the block add up on each rank, without averaging.
+        """Accumulates gradients of forwards in the block on each rank, without averaging.
 
         The backward of the next forward outside averages the sums.
         """
@@ -214,12 +214,12 @@ class DataParallel(nn.Module, Joinable):
 
     @property
     def mode(self) -> Mode | None:
-        """The communication mode, when all averages that were started have ended; None if exact.
+        """The communication mode, after all averages that were started have ended; None if exact.
 
-        Its state is each rank's own and belongs into a checkpoint: `model.mode.state_dict()`.
+        Its state differs between ranks and belongs in a checkpoint: `model.mode.state_dict()`.
 
         Raises:
-            weft.Error: Communication has failed: there is no whole state.
+            weft.Error: Communication has failed, so there is no complete state.
         """
         self._reducer.check()
         self._reducer.wait()
@@ -258,12 +258,12 @@ class DataParallel(nn.Module, Joinable):
 
     @property
     def is_alone(self) -> bool:
-        """Whether gradients are averages as they are: of one rank, and in no mode."""
+        """Whether gradients are averages without communication: of one rank, and in no mode."""
         return self._mode is None and self._communication.size == 1
 
     @property
     def plan(self) -> BucketPlan:
-        """The buckets as they are now."""
+        """The present buckets."""
         return self._reducer.plan
 
     def report(self, *, full: bool = False) -> Report:
@@ -276,7 +276,7 @@ class DataParallel(nn.Module, Joinable):
             full: Its text has all buckets, layers and names, in lines as long as they are.
 
         Raises:
-            weft.UnsupportedError: The model is on a GPU, where only a profiler sees who waits.
+            weft.UnsupportedError: The model is on a GPU, where only a profiler sees waits.
         """
         if self._on_device:
             raise UnsupportedError("report() is for models on the CPU: for one on a GPU, use torch.profiler")
@@ -287,25 +287,25 @@ class DataParallel(nn.Module, Joinable):
         known = planner.expectations(reducer.plan, deferred=deferred, exact=self._mode is None)
         return report_of(reducer, self._mode, planner.profile, known, full=full)
 
-    # What must see all updates.
+    # Methods that need all updates.
 
     def named_parameters(self, *arguments: Any, **keywords: Any) -> Iterator[tuple[str, nn.Parameter]]:
-        """As of any module, with all updates carried out."""
+        """As of any module, after all updates."""
         if hasattr(self, "_reducer"):
             self._reducer.flush()
         return super().named_parameters(*arguments, **keywords)
 
     def state_dict(self, *arguments: Any, **keywords: Any) -> dict[str, Any]:  # type: ignore[override]
-        """As of any module, with all updates carried out.
+        """As of any module, after all updates.
 
         Raises:
-            weft.Error: Communication has failed: there is no whole state.
+            weft.Error: Communication has failed, so there is no complete state.
         """
         self.flush()
         return cast("dict[str, Any]", super().state_dict(*arguments, **keywords))
 
     def load_state_dict(self, *arguments: Any, **keywords: Any) -> Any:
-        """As of any module. After a failure, what was under way is forgotten first."""
+        """As of any module. After a failure, pending work is dropped first."""
         if self._reducer.failed:
             self._reducer.discard()
         self.flush()
@@ -314,8 +314,8 @@ class DataParallel(nn.Module, Joinable):
     def unwrap(self) -> nn.Module:
         """Ends data parallelism and returns the plain module.
 
-        Updates are carried out first; after a failure they are forgotten, and the parameters are to
-        be loaded from a checkpoint.
+        Updates are carried out first. After a failure they are dropped, and the parameters must be
+        loaded from a checkpoint.
         """
         if self._reducer.failed:
             self._reducer.discard()
@@ -343,7 +343,7 @@ class DataParallel(nn.Module, Joinable):
 
     @property
     def join_device(self) -> torch.device:
-        """Where `Join` communicates."""
+        """The device on which `Join` communicates."""
         return torch.device("cpu")
 
     @property
@@ -352,20 +352,22 @@ class DataParallel(nn.Module, Joinable):
         return self._communication.process_group
 
     def join_hook(self, **keywords: Any) -> JoinHook:
-        """What `Join` calls on ranks that have no more inputs."""
+        """The hook that `Join` calls on ranks without further inputs."""
         if not keywords.get("divide_by_initial_world_size", True):
-            raise UnsupportedError("divide_by_initial_world_size=False: expected True, gradients are averages of all")
+            raise UnsupportedError(
+                "divide_by_initial_world_size=False: expected True, as gradients are averages of all ranks"
+            )
         return ShadowTraining(self._shadow_step, self._take_over)
 
     def join(self, divide_by_initial_world_size: bool = True, enable: bool = True) -> Join:
         """A context in which ranks may have different numbers of inputs.
 
-        Ranks that have no more bring zeros to the averages, and take the others' parameters in the
-        end.
+        Ranks without further inputs contribute zeros to the averages, and get the others'
+        parameters in the end.
         """
         return Join([self], enable, divide_by_initial_world_size=divide_by_initial_world_size)
 
-    # How the above is done.
+    # Implementation of the above.
 
     def _averaging(self) -> Averaging:
         if self._mode is not None:
@@ -396,7 +398,7 @@ class DataParallel(nn.Module, Joinable):
     @outside_of_modes
     def _expect_backward(self, outputs: Any) -> None:
         for tensor in tensors_in(outputs):
-            if tensor.grad_fn is not None:  # hooks of parameters would stay for ever
+            if tensor.grad_fn is not None:  # hooks of parameters would stay forever
                 tensor.register_hook(self._begin_backward)  # type: ignore[no-untyped-call]
 
     def _begin_backward(self, _: Tensor) -> None:
@@ -420,7 +422,7 @@ class DataParallel(nn.Module, Joinable):
 
     @outside_of_modes
     def _train_others(self) -> None:
-        """Plans anew for the parameters that require a gradient now: see [Note: Unfreezing]."""
+        """Plans again for the parameters that require a gradient now: see [Note: Unfreezing]."""
         self._reducer.flush()
         self._reducer.wait()
         accumulated = [slot.name for slot in self._reducer.slots if slot.brings is Brings.UNSYNCHRONIZED]
@@ -450,7 +452,7 @@ class DataParallel(nn.Module, Joinable):
         self._buffers_of_modules.synchronize(root)
 
     def _common_rank(self, candidate: bool) -> int:
-        """The highest rank that is one."""
+        """The highest rank for which the condition holds."""
         number = torch.tensor([self._communication.rank if candidate else -1], dtype=torch.int64, device="cpu")
         self._communication.all_reduce(number, "max").wait()
         if number.item() < 0:
@@ -473,10 +475,10 @@ class DataParallel(nn.Module, Joinable):
 
 
 def living_models() -> list[DataParallel]:
-    """Those of this process that somebody still has and has not unwrapped."""
+    """The models of this process that exist and were not unwrapped."""
     return list(_models)
 
 
 def _same(module: nn.Module) -> nn.Module:
-    """What unpickles a model."""
+    """Returns its argument; unpickling a model calls it."""
     return module

@@ -1,15 +1,15 @@
 """First use of parameters: where a model's forward waits for updates.
 
 A module's parameters are looked up in its `_parameters`, also by direct calls of `forward`, by
-functions that are given `module.weight`, and by `state_dict`. So a dict that tells of look-ups
-waits for all of these. Three kinds of module need more:
+functions that get `module.weight`, and by `state_dict`. A dict that notices look-ups makes all of
+these wait. Three kinds of module need more:
 
-- Compiled ones are one unit. The compiler must see what it would see in the bare model, so their
-  dicts stay plain, and the wait is outside the compiled callable, for the whole unit.
+- Compiled ones are one unit. The compiler must see the dicts of the bare model, so they stay plain,
+  and the wait is outside the compiled callable, for the whole unit.
 - Modules that keep references to their own parameters elsewhere (`torch.nn.LSTM`) wait before their
   forward.
-- Of parameters to which another module keeps references, nobody knows when they are used: the
-  model's forward begins with waiting for them.
+- If another module keeps references to parameters, their first use is not known: the model's
+  forward begins with waiting for them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ __all__ = ["FirstUse", "Used", "Uses", "is_watched"]
 
 
 class Used(Protocol):
-    """A parameter that is waited for."""
+    """A parameter that can be waited for."""
 
     @property
     def index(self) -> int:
@@ -37,20 +37,20 @@ class Used(Protocol):
 
 
 class Uses(Protocol):
-    """Who is told of first uses, and makes them wait: a `Reducer`, a parameter server's worker."""
+    """The observer of first uses, which waits in them: a `Reducer`, a parameter server's worker."""
 
     watching: bool
-    """Whether uses are to be told now."""
+    """Whether uses must be reported now."""
 
     @property
     def slots(self) -> Sequence[Used]:
         """The parameters that may have to be waited for."""
 
     def slot_of(self, parameter: Any) -> Used | None:
-        """That of a parameter; None of anything else."""
+        """The slot of a parameter; None for anything else."""
 
     def use(self, parameter: Any) -> Any:
-        """Waits until it may be used."""
+        """Waits until a parameter may be used."""
 
 
 class FirstUse:
@@ -61,18 +61,18 @@ class FirstUse:
         self._reducer = reducer
         self._undo: list[Callable[[], None]] = []
         self.at_root: list[Used] = []
-        """Those to wait for as soon as the model's forward begins."""
+        """The parameters to wait for when the model's forward begins."""
         self.compiled_whole = False
         """Whether all parameters are in one compiled unit, so that no layer can wait for itself."""
         self._watch()
 
     def release(self) -> None:
-        """Leaves the modules as they were."""
+        """Restores the modules."""
         while self._undo:
             self._undo.pop()()
 
     def watch_again(self) -> None:
-        """Looks at the modules again, some of which may have been compiled since."""
+        """Inspects the modules again, some of which may have been compiled since."""
         self.release()
         self.at_root = []
         self._watch()
@@ -125,7 +125,7 @@ def is_watched(model: nn.Module) -> bool:
 
 
 class _WatchedParameters(dict[str, Any]):
-    """A module's parameters by name, which tells the reducer of each look-up.
+    """A module's parameters by name, which reports each look-up to the observer.
 
     Copies and pickles are plain dicts.
     """
@@ -188,7 +188,7 @@ class _Wait:
 
 
 def _nothing(*_: Any) -> None:
-    """What is left of a hook in a copy of its module."""
+    """The hook in a copy of its module: does nothing."""
 
 
 def _compiled_units(module: nn.Module) -> Iterator[nn.Module]:
@@ -201,7 +201,7 @@ def _compiled_units(module: nn.Module) -> Iterator[nn.Module]:
 
 
 def _references(module: nn.Module) -> Iterator[Any]:
-    """What a module keeps beside its parameters, one level deep."""
+    """The objects that a module holds beside its parameters, one level deep."""
     for name, value in module.__dict__.items():
         if name.startswith("_parameters"):
             continue

@@ -1,6 +1,6 @@
-"""Fusion: policies that make a bucket plan of parameters, a profile and a cost model.
+"""Fusion: policies that make a bucket plan from parameters, a profile and a cost model.
 
-Pure functions: ranks that pass the same get the same plan.
+Pure functions: ranks with the same arguments get the same plan.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from weft.torch.parallel.urgency import as_needed, in_levels
 __all__ = ["LAZY_BYTES", "PlanOptions", "make_plan"]
 
 LAZY_BYTES = 4 << 20
-"""What gradients amount to before lazy fusion sends them."""
+"""The bytes of gradients at which lazy fusion sends them."""
 
 _THRESHOLDS = (0, *(1 << power for power in range(14, 26)))
 """Sizes of buckets that automatic fusion compares: none, 16 KiB to 32 MiB."""
 
 _LATENCY_SHARE = 0.1
-"""The part of a bucket's time that is latency, where no step has been measured yet."""
+"""The share of latency in a bucket's time, before a step was measured."""
 
 _HYBRID_BYTES = 4 << 20
-"""The published hybrid sends layers above it, the fully connected ones of AlexNet but the last, by
-the ring, and those up to it by the butterfly.
+"""The published hybrid sends layers above it, the fully connected ones of AlexNet except the last,
+by the ring, and those up to it by the butterfly.
 """
 
 _HYBRID = ("halving-doubling", "ring")
@@ -34,12 +34,12 @@ _HYBRID = ("halving-doubling", "ring")
 
 @dataclasses.dataclass(frozen=True)
 class PlanOptions:
-    """What users ask of plans."""
+    """The user's options for plans."""
 
     fusion: str | int = "automatic"
     """`none`, `automatic`, `lazy`, or the bytes of a bucket."""
     algorithm: str = "automatic"
-    """`automatic` (what the group chooses for the size), `hybrid`, or the name of an all-reduce."""
+    """`automatic` (the group's choice for the size), `hybrid`, or the name of an all-reduce."""
 
     def __post_init__(self) -> None:
         number = isinstance(self.fusion, int) and not isinstance(self.fusion, bool) and self.fusion > 0
@@ -64,15 +64,15 @@ def make_plan(
     """The plan for these parameters.
 
     Args:
-        parameters: All that are trained, in the model's order.
-        options: What was asked.
-        costs: What all-reduces take; for automatic fusion.
-        profile: When gradients come and parameters are used. Until there is one, gradients are
-            taken to come in the reverse of the model's order.
-        rows: The places of those that are exchanged by rows: each has a bucket of its own.
+        parameters: All trained parameters, in the model's order.
+        options: The user's options.
+        costs: Times of all-reduces; for automatic fusion.
+        profile: The times of gradients and of uses of parameters. Without it, gradients are assumed
+            to be computed in the reverse of the model's order.
+        rows: The places of those that are exchanged by rows: each has its own bucket.
 
     Returns:
-        The plan, with its buckets in the order in which their last gradients come.
+        The plan, with its buckets in the order of their last gradients.
     """
     order = _order_of_completion(parameters, profile)
     if options.fusion != "automatic" or costs is None:
@@ -95,7 +95,7 @@ def _threshold(fusion: str | int) -> int:
 
 
 def _bytes_for(costs: CostModel) -> int:
-    """A size of which latency is a small share of the time."""
+    """A size for which latency is a small share of the time."""
     if costs.seconds_per_byte <= 0:
         return LAZY_BYTES
     nbytes = costs.latency_s * (1 - _LATENCY_SHARE) / _LATENCY_SHARE / costs.seconds_per_byte
@@ -103,23 +103,23 @@ def _bytes_for(costs: CostModel) -> int:
 
 
 def _price(plan: BucketPlan, profile: StepProfile, costs: CostModel) -> tuple[float, int]:
-    """What a step waits, plus a little of the latency that hidden operations cost.
+    """The time that a step waits, plus a small share of the latency of hidden operations.
 
-    Of equally good plans, the one with the fewest operations.
+    Among equally good plans, the one with the fewest operations is the cheapest.
     """
     price_s = price(as_needed(plan, profile), profile, costs)
     return round(price_s + 0.1 * costs.latency_s * len(plan.buckets), 6), len(plan.buckets)
 
 
 def _even_profile(parameters: int) -> StepProfile:
-    """What is assumed before steps were measured: equal times, in the model's order."""
+    """The profile before steps were measured: equal times, in the model's order."""
     use_s = tuple(float(index) for index in range(parameters))
     ready_s = tuple(2.0 * (parameters - index) for index in range(parameters))
     return StepProfile(ready_s, use_s, 2.0 * parameters, float(parameters))
 
 
 def _even_costs(parameters: Sequence[ParameterInfo], profile: StepProfile) -> CostModel:
-    """What is assumed of a network: that it needs as long as computation."""
+    """The costs before measurement: communication takes as long as computation."""
     nbytes = sum(parameter.nbytes for parameter in parameters)
     return CostModel(0.0, (profile.forward_s + profile.backward_s) / max(nbytes, 1))
 
@@ -138,7 +138,7 @@ def _plan(
     options: PlanOptions,
     rows: Collection[int],
 ) -> BucketPlan:
-    """Buckets that are closed once they have `threshold` bytes, one for each element type."""
+    """Buckets that are closed when they have `threshold` bytes, one for each element type."""
     closed: list[list[int]] = []
     filling: dict[str, list[int]] = {}
     filled: dict[str, int] = {}

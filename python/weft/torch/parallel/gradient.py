@@ -1,6 +1,6 @@
-"""Parameters whose `grad` and `data` wait.
+"""Parameters whose `grad` and `data` wait for pending work.
 
-What is read of `grad` is averaged over all ranks, of `data` it has the last step's update.
+Reading `grad` waits for the average over all ranks, reading `data` for the last step's update.
 """
 
 from __future__ import annotations
@@ -18,64 +18,64 @@ _GRADIENT: Any = torch.Tensor.grad
 _DATA: Any = torch.Tensor.data
 
 
-Slot = TypeVar("Slot")
-"""What the owner knows a parameter by."""
-_Slot = TypeVar("_Slot", contravariant=True)
+Key = TypeVar("Key")
+"""The owner's key of a parameter: a `Reducer` uses its `Slot`."""
+_Key = TypeVar("_Key", contravariant=True)
 
 
-class GradientOwner(Protocol[_Slot]):
-    """Who knows what must happen before somebody touches a parameter or its gradient."""
+class GradientOwner(Protocol[_Key]):
+    """The owner, which is called before a parameter or its gradient is accessed."""
 
-    def before_use(self, slot: _Slot) -> None:
+    def before_use(self, key: _Key, /) -> None:
         """Called before values are read or replaced, by `data`, a copy or a pickle."""
 
-    def before_read(self, slot: _Slot) -> None:
+    def before_read(self, key: _Key, /) -> None:
         """Called before `grad` is read."""
 
-    def before_write(self, slot: _Slot) -> None:
+    def before_write(self, key: _Key, /) -> None:
         """Called before `grad` is set or deleted."""
 
 
-# Called for every parameter in every step, so without a frame of Python's.
+# Called for every parameter in every step, so without a Python frame.
 raw_gradient: Callable[[Tensor], Tensor | None] = _GRADIENT.__get__
-"""The gradient as it is now, without waiting."""
+"""The present gradient, without waiting."""
 set_raw_gradient: Callable[[Tensor, Tensor | None], None] = _GRADIENT.__set__
-"""Sets the gradient, and notifies nobody."""
+"""Sets the gradient without calling the owner."""
 
 
-def guard(parameter: nn.Parameter, slot: Slot, owner: GradientOwner[Slot]) -> None:
-    """Lets the parameter's `grad` and `data` wait.
+def guard(parameter: nn.Parameter, key: Key, owner: GradientOwner[Key]) -> None:
+    """Makes the parameter's `grad` and `data` wait.
 
-    Its class changes: autograd and optimized code, which go past Python, see the same tensor.
+    Its class changes: autograd and optimized code, which bypass Python, see the same tensor.
     """
     if not isinstance(parameter, _Guard):
         parameter.__class__ = _guarded(type(parameter))
-    parameter._weft_slot = slot  # type: ignore[attr-defined]
+    parameter._weft_key = key  # type: ignore[attr-defined]
     parameter._weft_owner = owner  # type: ignore[attr-defined]
 
 
 def unguard(parameter: nn.Parameter) -> None:
-    """Makes of a guarded parameter what it was before."""
+    """Restores a guarded parameter."""
     if isinstance(parameter, _Guard):
         parameter.__class__ = type(parameter).__mro__[2]
-        del parameter._weft_slot, parameter._weft_owner
+        del parameter._weft_key, parameter._weft_owner
 
 
 class _Guard:
-    """What guarded parameters have before their own class. Copies and pickles are not guarded."""
+    """The methods of guarded parameters before those of their class. Copies are not guarded."""
 
-    _weft_slot: Any
+    _weft_key: Any
     _weft_owner: GradientOwner[Any]
 
     @property
     def grad(self) -> Tensor | None:
-        self._weft_owner.before_read(self._weft_slot)
+        self._weft_owner.before_read(self._weft_key)
         gradient: Tensor | None = _GRADIENT.__get__(self)
         return gradient
 
     @grad.setter
     def grad(self, gradient: Tensor | None) -> None:
-        self._weft_owner.before_write(self._weft_slot)
+        self._weft_owner.before_write(self._weft_key)
         _GRADIENT.__set__(self, gradient)
 
     @grad.deleter
@@ -84,24 +84,24 @@ class _Guard:
 
     @property
     def data(self) -> Tensor:
-        self._weft_owner.before_use(self._weft_slot)
+        self._weft_owner.before_use(self._weft_key)
         values: Tensor = _DATA.__get__(self)
         return values
 
     @data.setter
     def data(self, values: Tensor) -> None:
-        self._weft_owner.before_use(self._weft_slot)
+        self._weft_owner.before_use(self._weft_key)
         _DATA.__set__(self, values)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
         if id(self) not in memo:
-            self._weft_owner.before_use(self._weft_slot)
+            self._weft_owner.before_use(self._weft_key)
             copy = self.detach().clone(memory_format=torch.preserve_format)  # type: ignore[attr-defined]
             memo[id(self)] = _plain(self, copy)
         return memo[id(self)]
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        self._weft_owner.before_use(self._weft_slot)
+        self._weft_owner.before_use(self._weft_key)
         return _plain(self, self.detach()).__reduce_ex__(protocol)  # type: ignore[attr-defined]
 
 

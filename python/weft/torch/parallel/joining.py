@@ -1,4 +1,4 @@
-"""Uneven inputs: what a rank that has no more does while the others go on training."""
+"""Uneven inputs: the work of a rank without further inputs while the others train."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ class ShadowTraining(JoinHook):
     def __init__(self, step: Callable[[], object], take_over: Callable[[bool], object]) -> None:
         """Calls the model's `step` for each step of the others, and `take_over` in the end.
 
-        `take_over` is given whether this rank has trained to the end.
+        The argument of `take_over` is whether this rank has trained to the end.
         """
         super().__init__()
         self._step, self._take_over = step, take_over
 
     def main_hook(self) -> None:
-        """Stands for one forward and backward of the others."""
+        """Replaces one forward and backward of the others."""
         self._step()
 
     def post_hook(self, is_last_joiner: bool) -> None:

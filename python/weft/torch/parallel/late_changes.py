@@ -1,12 +1,12 @@
-"""Changes that come between a step and its deferred update.
+"""Changes between a step and its deferred update.
 
 [Note: Late changes] A deferred update must find its parameters, their gradients and their state as
 `step` has left them. Changes by way of the model, of `param_groups` or of the optimizer's state
-carry it out first. Others, through references that the program has kept, are in memory when weft
-first looks, and there is no order any more in which the two could be done. Every change in place
-raises a tensor's version, and a tensor that was put elsewhere has another address: so `step` notes
-both, and the update compares. What was noted is held until then, so that no address comes again.
-What changes neither, such as a NumPy view, cannot be seen.
+carry it out first. Changes through references that the program has kept are in memory when weft
+first looks, and no order of the two is possible any more. Every change in place raises a tensor's
+version, and a tensor that was replaced has another address: so `step` notes both, and the update
+compares. The noted tensors are held until then, so that no address is used again. A change that
+affects neither, such as one by a NumPy view, cannot be detected.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ __all__ = ["Noted", "share_memory"]
 _version: Any = torch.Tensor._version.__get__  # type: ignore[attr-defined]
 _address = torch.Tensor.data_ptr
 _OF_GRADIENTS, _OF_STATE = (2, 3), 4
-"""The places of what is noted of gradients, and the first of what is noted of states."""
+"""The places of notes about gradients, and the first about states."""
 _NO_STATE: dict[str, Any] = {}
 
 
 class Noted:
-    """Versions and addresses of what an update reads and writes: see [Note: Late changes].
+    """Versions and addresses of the inputs and outputs of an update: see [Note: Late changes].
 
-    All loops are those of builtin functions, as this is done for every parameter in every step.
+    All loops are in builtin functions, as this is done for every parameter in every step.
     """
 
     def __init__(self, slots: Sequence[Slot], optimizer: Optimizer) -> None:
-        """Notes what is now. The gradients of the slots were taken."""
+        """Notes the present state. The gradients of the slots were taken."""
         self._slots = slots
         self._optimizer = optimizer
         self._parameters = list(map(operator.attrgetter("parameter"), slots))
@@ -64,11 +64,11 @@ class Noted:
 
     @outside_of_modes
     def _now(self) -> tuple[list[Any], tuple[list[Any], ...]]:
-        """What must be held, which begins with the states of the parameters; what is noted."""
+        """The objects to hold, beginning with the states of the parameters, and the notes."""
         states = list(map(self._optimizer.state.get, self._parameters, repeat(_NO_STATE)))
         try:
             values = list(chain.from_iterable(map(dict.values, states)))
-        except TypeError:  # some optimizer keeps something else
+        except TypeError:  # some optimizer keeps other objects
             values = []
         memory = [_storages(self._parameters), _storages(self._gradients), _storages(values)]
         return [*states, *values, *memory], (
@@ -83,7 +83,7 @@ class Noted:
         )
 
     def _changed(self, now: tuple[list[Any], ...]) -> tuple[str, Slot]:
-        """What has changed first, and of which slot."""
+        """The first change, and its slot."""
         for number, (before, after) in enumerate(zip(self._before, now, strict=True)):
             places = range(max(len(before), len(after)))
             changed = [place for place in places if before[place : place + 1] != after[place : place + 1]]
@@ -97,7 +97,7 @@ class Noted:
 
 
 def _storages(tensors: list[Any]) -> list[Any]:
-    """What the tensors lie in, or None: of what is no tensor, and of sparse ones."""
+    """The storages of tensors; None for other objects and for sparse tensors."""
     try:
         return list(map(torch.Tensor.untyped_storage, tensors))
     except (TypeError, NotImplementedError):
@@ -110,6 +110,6 @@ def _storage(tensor: Any) -> torch.UntypedStorage | None:
 
 
 def share_memory(tensors: Iterable[Tensor]) -> bool:
-    """Whether some lie in one storage: a change of one may then raise another's version."""
+    """Whether some share a storage: a change of one may then raise another's version."""
     storages = [tensor.untyped_storage()._cdata for tensor in tensors]
     return len(set(storages)) < len(storages)

@@ -17,17 +17,17 @@ class LayerWindow:
 
     layer: str
     nbytes: int
-    """Of its gradients."""
+    """Bytes of its gradients."""
     buckets: tuple[int, ...]
-    """Those that its gradients are in."""
+    """The buckets of its gradients."""
     window_s: float | None
-    """What is computed from its last gradient to its next use; None if it is not used."""
+    """The computation from its last gradient to its next use; None if it is not used."""
     first_of: tuple[int, ...]
     """Buckets that forward needs for it first: it waits for these."""
 
 
 def layer_windows(plan: BucketPlan, profile: StepProfile) -> tuple[LayerWindow, ...]:
-    """The layers in the order of their use, by what was measured before the plan was made."""
+    """The layers in the order of their use, by the measurements before the plan was made."""
     members: dict[str, list[int]] = {}
     for index, parameter in enumerate(plan.parameters):
         members.setdefault(parameter.name.rpartition(".")[0] or parameter.name, []).append(index)

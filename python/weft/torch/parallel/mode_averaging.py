@@ -2,15 +2,15 @@
 
 [Note: Where stages run] A mode's first stage runs on the thread of backward, bucket by bucket in
 the order of the plan, and starts its operations in the model's group, with the bucket's priority.
-Of a mode that starts nothing later, whoever waits for the bucket does the rest. The rest of other
-modes is nobody's to wait for: it runs on the group's communication thread, in the same order, and
-starts its operations in that thread's child group (see [Note: Callbacks of hooks]). So the order of
-the model's group is that of the program, the order of the child group is that of the plan, and all
-ranks have both. The thread waits for operations only, never for the program; a backward begins when
-the thread has done all of the one before.
+If a mode starts no operation later, the waiter for the bucket runs the other stages. The other
+stages of other modes run on the group's communication thread, in the same order, and start their
+operations in that thread's child group (see [Note: Callbacks of hooks]). So the order of the
+model's group is that of the program, the order of the child group is that of the plan, and both are
+the same on all ranks. The thread waits for operations only, never for the program; a backward
+begins when the thread has completed the one before.
 
-The flags of unused parameters are averaged exactly, by an operation of their own behind the first
-stage. A mode that has started nothing leaves each rank its own gradients, and its own flags.
+The flags of unused parameters are averaged exactly, by a separate operation after the first stage.
+A mode that has started no operation leaves each rank its own gradients and flags.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class ModeAveraging:
 
         if first is None or self._mode.one_stage:
             return _Rest(rest)
-        if self._communication.size == 1:  # nobody to wait for
+        if self._communication.size == 1:  # there is no other rank
             timed_rest()
             return _Rest(lambda: None)
         return _Rest(self._communication.thread.submit(timed_rest).result)
@@ -90,7 +90,7 @@ class ModeAveraging:
         try:
             with outside_of_everything(), priority(bucket.planned.priority):
                 yield
-        except Error:  # which the group has told all, or all find themselves
+        except Error:  # which all ranks get from the group, or find themselves
             raise
         except Exception as error:
             what = f"{self._mode!r} failed on rank {self._communication.rank} in bucket {bucket.number}: {error!r}"
@@ -99,7 +99,7 @@ class ModeAveraging:
 
 
 def check_mode(mode: object, parameters: Iterable[tuple[str, Tensor]]) -> None:
-    """Sees that gradients of these parameters can be averaged in a mode, if there is one.
+    """Checks that gradients of these parameters can be averaged in a mode, if there is one.
 
     Raises:
         weft.ArgumentError: It is not a mode of gradients.
@@ -117,11 +117,13 @@ def check_mode(mode: object, parameters: Iterable[tuple[str, Tensor]]) -> None:
         raise ArgumentError(f"mode is a {kind}, which does not average gradients: {how}")
     for name, parameter in parameters:
         if not parameter.is_floating_point():
-            raise UnsupportedError(f"{name} is {parameter.dtype}: modes average gradients of floating point only")
+            raise UnsupportedError(
+                f"parameter {name} is {parameter.dtype}: modes average floating-point gradients only"
+            )
 
 
 def check_algorithms_of_mode(mode: modes.Mode | None, plan: BucketPlan) -> None:
-    """Raises `weft.ArgumentError` where a plan names the algorithm of several operations."""
+    """Raises `weft.ArgumentError` if a plan names an algorithm for a mode of several operations."""
     named = {bucket.algorithm for bucket in plan.buckets} - {None}
     if mode is not None and not mode.one_stage and named:
         raise ArgumentError(
@@ -131,20 +133,20 @@ def check_algorithms_of_mode(mode: modes.Mode | None, plan: BucketPlan) -> None:
 
 
 class _Rest:
-    """The average of a bucket, which is there when the rest of its stages has run."""
+    """The average of a bucket, which is complete when the other stages have run."""
 
     def __init__(self, rest: Callable[[], None]) -> None:
         self._rest = rest
 
     def wait(self) -> None:
-        """Runs it, or waits for whom it was given to."""
+        """Runs them, or waits for the thread that runs them."""
         self._rest()
 
 
 class _BucketOperations(modes.GroupCommunication):
-    """A mode's operations for one bucket, counted. Those of the thread are its child group's.
+    """A mode's operations for one bucket, counted. Those of the thread are in its child group.
 
-    Sums that are not of the thread's go past torch, as exact averages do.
+    Sums that are not on the thread bypass torch, as exact averages do.
     """
 
     def __init__(self, communication: Communication, bucket: Bucket) -> None:

@@ -1,4 +1,4 @@
-"""What data parallelism needs to know of a user's model: trained parameters, tensors of outputs."""
+"""Properties of a user's model for data parallelism: trained parameters, tensors of outputs."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ __all__ = ["check_trained", "for_device", "requirements", "tensors_in", "trained
 _requires_grad: Any = torch.Tensor.requires_grad.__get__  # type: ignore[attr-defined]
 
 _DEVICE_BUCKET_BYTES = 4 << 20
-"""On a device, where clocks of the host do not tell what automatic fusion needs to know.
+"""The bucket size on a device, where the host's clocks do not measure what automatic fusion needs.
 
-A tile of the default size. Smaller buckets cost as much each, and larger ones end later, as the
-last is averaged when there is nothing left to compute: benches/runs/2026-11-26-packs.
+It is a tile of the default size. Smaller buckets cost as much each, and larger ones end later, as
+the last is averaged when no computation is left: benches/runs/2026-11-26-packs.
 """
 
 
@@ -41,12 +41,12 @@ def trained_parameters(module: nn.Module) -> list[tuple[str, nn.Parameter]]:
 
 
 def requirements(parameters: Iterable[Tensor]) -> list[bool]:
-    """Whether each requires a gradient: quick enough for every step, as only builtins loop."""
+    """Whether each requires a gradient: fast enough for every step, as only builtins loop."""
     return list(map(_requires_grad, parameters))
 
 
 def check_trained(trained: list[tuple[str, nn.Parameter]]) -> None:
-    """Sees that these parameters, which are those that require a gradient, can be trained.
+    """Checks that these parameters, which require a gradient, can be trained.
 
     Raises:
         weft.ArgumentError: There are none.
@@ -56,14 +56,14 @@ def check_trained(trained: list[tuple[str, nn.Parameter]]) -> None:
         raise ArgumentError("the model has no parameter that requires a gradient")
     for name, parameter in trained:
         if nn.parameter.is_lazy(parameter):
-            raise UnsupportedError(f"{name} is not initialized: run the model once before DataParallel")
+            raise UnsupportedError(f"parameter {name} is not initialized: run the model once before DataParallel")
         if parameter.layout is not torch.strided:
-            raise UnsupportedError(f"{name} has layout {parameter.layout}: expected a strided tensor")
+            raise UnsupportedError(f"parameter {name} has layout {parameter.layout}: expected a strided tensor")
     _check_place(trained)
 
 
 def for_device(fusion: str | int, mode: Mode | None, embeddings: EmbeddingPolicy) -> tuple[str | int, EmbeddingPolicy]:
-    """The options `fusion` and `embeddings` as they are for a model on a device.
+    """The options `fusion` and `embeddings` for a model on a device.
 
     Raises:
         weft.UnsupportedError: There is a mode, or embeddings are to be exchanged by rows.
@@ -83,13 +83,13 @@ def _check_place(trained: list[tuple[str, nn.Parameter]]) -> None:
         place = None if parameter.is_cpu else accelerator_of(parameter).device(parameter)
         if place != device:
             raise UnsupportedError(
-                f"{name} is on {parameter.device} and {first} on {example.device}: "
+                f"parameter {name} is on {parameter.device} and {first} on {example.device}: "
                 "expected all on the CPU or on one GPU"
             )
 
 
 def tensors_in(value: Any) -> Iterator[Tensor]:
-    """The tensors in what a model returns: in lists, tuples, sets, dicts and dataclasses."""
+    """The tensors in a model's output: in lists, tuples, sets, dicts and dataclasses."""
     if isinstance(value, Tensor):
         yield value
     elif dataclasses.is_dataclass(value) and not isinstance(value, type):

@@ -18,17 +18,17 @@ __all__ = ["BufferPolicy", "ModuleBuffers"]
 BufferPolicy = Literal["broadcast", "average", "leave"]
 
 _URGENT = LEVELS - 1
-"""As what forward needs first: no level is left for more."""
+"""Like gradients that forward needs first: no higher level is left."""
 
 
 class ModuleBuffers:
-    """What happens to a model's buffers before a forward that trains."""
+    """The policy for a model's buffers before a forward that trains."""
 
     def __init__(self, module: nn.Module, communication: Communication, policy: BufferPolicy) -> None:
         """Keeps the policy.
 
-        `broadcast` takes those of rank 0, `average` the average of those that are floating point
-        (of others, rank 0's), `leave` lets each rank have its own.
+        `broadcast` uses those of rank 0, `average` the average of floating-point buffers and rank
+        0's others, `leave` leaves each rank its own.
         """
         if policy not in get_args(BufferPolicy):
             raise ArgumentError(f"buffers={policy!r}: expected one of {', '.join(get_args(BufferPolicy))}")
@@ -37,7 +37,7 @@ class ModuleBuffers:
         self._policy = policy
 
     def synchronize(self, root: int = 0) -> None:
-        """Makes them equal on all ranks, as the policy says. Every rank calls it."""
+        """Makes them equal on all ranks according to the policy. Every rank calls it."""
         if self._policy == "leave" or self._communication.size == 1:
             return
         buffers = list(filter(Tensor.numel, self._module.buffers()))
@@ -48,7 +48,7 @@ class ModuleBuffers:
         self.broadcast([b for b in buffers if not any(b is other for other in averaged)], root)
 
     def broadcast(self, buffers: list[Tensor], root: int) -> None:
-        """Gives every rank the buffers of `root`, one message for each element type."""
+        """Sends the buffers of `root` to every rank, one message for each element type."""
         source = dist.get_global_rank(self._communication.process_group, root)
         for same in _by_dtype(buffers):
             flat = _flat(same)

@@ -1,6 +1,6 @@
-"""What a model's steps do when: spans of the last steps, and the profile of measured ones.
+"""The timeline of a model's steps: spans of the last steps, and the profile of measured ones.
 
-Times are in nanoseconds of the monotonic clock, by which flight records can be read too.
+Times are in nanoseconds of the monotonic clock, which flight records also use.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ _now = time.monotonic_ns
 
 
 class Span(NamedTuple):
-    """Something that took time."""
+    """An activity with a duration."""
 
     kind: Kind
     bucket: int | None
-    """Its number in the plan, of an issue, an average, a wait or an update."""
+    """Its number in the plan, for an issue, an average, a wait or an update."""
     step: int
     """How many backward passes had begun."""
     start_ns: int
@@ -42,28 +42,28 @@ class Span(NamedTuple):
 
 
 class Observer:
-    """Told by a model and its reducer what they do."""
+    """Records the activities that a model and its reducer report."""
 
     def __init__(self) -> None:
         self.spans: deque[Span] = deque(maxlen=_SPANS_MAX)
         self.steps = 0
         """How many backward passes have averaged gradients: the same number on all ranks."""
         self.windows: Windows | None = None
-        """While times of gradients and of uses of parameters are of interest."""
+        """Whether times of gradients and of uses of parameters are measured."""
         self._forward_ns = 0
         self._backward_ns = 0
 
     def measure(self, parameters: int) -> None:
-        """Begins to measure the times of gradients and uses."""
+        """Starts measuring the times of gradients and uses."""
         self.windows = Windows(parameters)
 
     def profile(self) -> StepProfile | None:
-        """Ends the measurement: the mean of whole steps; None if there were none."""
+        """Ends the measurement: the mean of complete steps; None if there were none."""
         windows, self.windows = self.windows, None
         return None if windows is None else windows.profile()
 
     def begin_plan(self, plan: BucketPlan) -> None:  # noqa: ARG002
-        """Forgets spans: buckets have other numbers from now on."""
+        """Drops spans: buckets have other numbers from now on."""
         self.spans.clear()
 
     def begin_forward(self) -> None:
@@ -87,7 +87,7 @@ class Observer:
             self.windows.begin_backward(self._backward_ns)
 
     def end_backward(self, averages: bool) -> None:
-        """It ends; `averages` tells whether all ranks took part in it, or it is this rank's own."""
+        """A backward ends; `averages`: whether all ranks took part in it, or only this one."""
         now = _now()
         self._add("backward", None, self._backward_ns, now)
         if self.windows is not None:

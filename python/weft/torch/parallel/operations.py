@@ -1,4 +1,4 @@
-"""Operations of the buckets' averages, as the flight recorder has seen them."""
+"""Operations of the buckets' averages, from the flight record."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from weft.torch.parallel.reducer import Reducer
 __all__ = ["Average", "averages"]
 
 _CLOCK_ERROR_NS = 1_000_000
-"""How far two readings of the same moment may be apart, through two clocks."""
+"""The largest difference of two readings of the same moment, through two clocks."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Average:
 def averages(reducer: Reducer) -> list[Average]:
     """The averages of this plan that are still on record (the last thousand), by time of issue.
 
-    Those of several operations were timed by whom they were carried out.
+    Averages of several operations were timed by their executor.
     """
     spans = list(reducer.observer.spans)
     timed = [_timed(span) for span in spans if span.kind == "average"]

@@ -53,24 +53,24 @@ class Overlapped(Optimizer):
     """An optimizer whose `step` returns before the gradients have been averaged.
 
     Each bucket of the model's parameters is updated when forward first uses one of them, by the
-    hyperparameters that held when `step` was called, with the bits that the optimizer alone would
-    have given. It may be used as any optimizer; `param_groups`, `state` and `defaults` are the
-    inner one's. What must see all updates (`state_dict`, `eval`, `parameters()`, reading a `grad`,
-    copies, pickles) carries them out first, and so does `flush`.
+    hyperparameters at the time of `step`, with the same bits as by the optimizer alone. It may be
+    used as any optimizer; `param_groups`, `state` and `defaults` are the inner one's. Accesses that
+    need all updates (`state_dict`, `eval`, `parameters()`, reading a `grad`, copies, pickles) carry
+    them out first, and so does `flush`.
 
-    The first step is carried out as a whole: it tells whether the optimizer keeps something in its
-    groups, as those do whose parameters depend on each other. Such an optimizer is not deferred; a
-    warning says so. Give `defer=False` for others of which this is known.
+    The first step is carried out as a whole. It shows whether the optimizer keeps state in its
+    groups, as optimizers do whose parameters depend on each other. Such an optimizer is not
+    deferred, with a warning. Pass `defer=False` for others that are known to do so.
 
     `step` with a closure, and hooks after the step, are not deferred either.
     """
 
     def __init__(self, optimizer: Optimizer, model: DataParallel, *, defer: bool = True) -> None:
-        """Takes over an optimizer.
+        """Wraps an optimizer.
 
         Args:
             optimizer: Any that updates a parameter by its own gradient and state.
-            model: The model whose parameters it updates. Parameters of others are updated by
+            model: The model whose parameters it updates. Parameters of other models are updated by
                 `step` itself.
             defer: False: `step` carries out the whole update.
 
@@ -96,9 +96,9 @@ class Overlapped(Optimizer):
 
     @property
     def param_groups(self) -> list[dict[str, Any]]:
-        """The inner optimizer's groups. Changes hold from the next step on.
+        """The inner optimizer's groups. Changes apply from the next step on.
 
-        Reading a group's `["params"]` carries out all updates; hyperparameters wait for nothing.
+        Reading a group's `["params"]` carries out all updates; hyperparameters do not wait.
         """
         return self._inner.param_groups
 
@@ -119,7 +119,7 @@ class Overlapped(Optimizer):
         return self._inner.defaults
 
     def __getattr__(self, name: str) -> Any:
-        """What else the inner optimizer has."""
+        """Other attributes of the inner optimizer."""
         if name == "_inner":
             raise AttributeError(name)
         return getattr(self._inner, name)
@@ -132,7 +132,7 @@ class Overlapped(Optimizer):
         """
         self._reducer.check()
         if closure is not None:
-            self._say_once("a closure evaluates the loss within the step, so it is not deferred")
+            self._say_once("a closure evaluates the loss within the step, so the step is not deferred")
             self.flush()
             return self._inner.step(closure)
         self.flush()
@@ -142,7 +142,7 @@ class Overlapped(Optimizer):
         if self._read_steps == _READ_STEPS_MIN:
             self._say_once(_ALL_READ)
         call_step_pre_hooks(self._inner)
-        watch_groups(self._inner, self._reducer)  # load_state_dict and others put new ones there
+        watch_groups(self._inner, self._reducer)  # load_state_dict and others replace them
         settings = StepSettings(self._inner, StepSettings.handed_to(self))
         by_bucket, others = self._taken()
         if others:
@@ -153,7 +153,7 @@ class Overlapped(Optimizer):
         return None
 
     def flush(self) -> None:
-        """Carries out all updates: parameters and state are as after a plain step.
+        """Carries out all updates: parameters and state are then as after a plain step.
 
         Raises:
             weft.Error: Communication has failed.
@@ -178,7 +178,7 @@ class Overlapped(Optimizer):
                     slot.drop_gradient()
 
     def state_dict(self) -> dict[str, Any]:
-        """The inner optimizer's, with all updates carried out."""
+        """The inner optimizer's state, after all updates."""
         self._reducer.check()
         self.flush()
         return self._inner.state_dict()
@@ -189,7 +189,7 @@ class Overlapped(Optimizer):
         self._inner.load_state_dict(state_dict)
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Adds a group to the inner optimizer, with all updates carried out."""
+        """Adds a group to the inner optimizer, after all updates."""
         self.flush()
         self._inner.add_param_group(param_group)
 
@@ -208,7 +208,7 @@ class Overlapped(Optimizer):
 
     @outside_of_modes
     def _taken(self) -> tuple[dict[Bucket, list[tuple[int, Slot]]], list[tuple[int, Slot]]]:
-        """What this step updates: slots and the numbers of their groups, by bucket; and others."""
+        """The parameters that this step updates: slots with their groups, by bucket; and others."""
         by_bucket: dict[Bucket, list[tuple[int, Slot]]] = {}
         others = []
         for number, group in enumerate(plain_groups(self._inner)):
@@ -231,7 +231,7 @@ class Overlapped(Optimizer):
             self._first = not self._any_gradient()
             if _differ(before, StepSettings(self._inner, {}).groups):
                 self._defer = False
-                self._say_once("it keeps what all parameters share in its groups, so its steps are not deferred")
+                self._say_once("it keeps state of all parameters in its groups, so its steps are not deferred")
         return result
 
     @outside_of_modes
@@ -240,7 +240,7 @@ class Overlapped(Optimizer):
 
     @contextlib.contextmanager
     def _handed_over(self) -> Iterator[None]:
-        """What GradScaler has set on this optimizer, on the inner one."""
+        """Sets GradScaler's attributes of this optimizer on the inner one."""
         handed = StepSettings.handed_to(self)
         vars(self._inner).update(handed)
         try:
@@ -278,7 +278,7 @@ def _check(optimizer: Optimizer, model: DataParallel) -> None:
     for kind in type(optimizer).__mro__:
         if kind.__name__ in _COUPLED:
             raise UnsupportedError(
-                f"{kind.__name__} cannot be overlapped: {_COUPLED[kind.__name__]}. Use it as it is, with "
+                f"{kind.__name__} cannot be overlapped: {_COUPLED[kind.__name__]}. Use it without Overlapped, with "
                 "weft.torch.DataParallel or DistributedDataParallel"
             )
     if not trains(optimizer, model):

@@ -1,8 +1,8 @@
-"""Steps of an optimizer on some of its parameters, by the hyperparameters of an earlier moment.
+"""Steps of an optimizer on some of its parameters, with the hyperparameters of an earlier moment.
 
-The optimizer itself is used, with fewer parameters in its groups for the time of the step: its
-state stays where it is, and `foreach` and `fused` are as the user chose. For an optimizer that
-looks at one parameter at a time the results are the bits of a step on all parameters.
+The optimizer itself is used, with fewer parameters in its groups during the step: its state stays
+unmoved, and `foreach` and `fused` are as the user chose. For an optimizer that updates each
+parameter separately, the results are the bits of a step on all parameters.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from weft.torch.patches.optimizers import without_step_hooks
 __all__ = ["PartialStep", "StepSettings"]
 
 _SCALER_ATTRIBUTES = ("grad_scale", "found_inf")
-"""What GradScaler sets on optimizers that unscale gradients themselves, for the time of a step."""
+"""Attributes that GradScaler sets on optimizers that unscale gradients themselves, in a step."""
 
 
 class StepSettings:
-    """What an optimizer steps by: hyperparameters of its groups, and what GradScaler hands over."""
+    """The settings of a step: hyperparameters of the groups, and GradScaler's attributes."""
 
     def __init__(self, optimizer: Optimizer, handed_over: dict[str, Any]) -> None:
         """`handed_over` are attributes that were set for this step only."""
@@ -42,12 +42,12 @@ class StepSettings:
 
     @staticmethod
     def handed_to(wrapper: object) -> dict[str, Any]:
-        """What GradScaler has set on an optimizer."""
+        """The attributes that GradScaler has set on an optimizer."""
         return {name: getattr(wrapper, name) for name in _SCALER_ATTRIBUTES if name in vars(wrapper)}
 
 
 class PartialStep:
-    """An update of some parameters that is still to come."""
+    """A pending update of some parameters."""
 
     def __init__(self, optimizer: Optimizer, members: Sequence[tuple[int, Slot]], settings: StepSettings) -> None:
         """`members` are slots with the numbers of their groups; their gradients were taken."""
@@ -57,11 +57,11 @@ class PartialStep:
         self._noted = Noted(list(map(operator.itemgetter(1), members)), optimizer)
 
     def check(self) -> None:
-        """Raises `weft.UnsupportedError` if what it needs has changed: see [Note: Late changes]."""
+        """Raises `weft.UnsupportedError` if its inputs have changed: see [Note: Late changes]."""
         self._noted.check()
 
     def __call__(self) -> None:
-        """Steps, and gives the gradients back to those parameters that must keep them."""
+        """Steps, and gives the gradients back to the parameters that must keep them."""
         since = [raw_gradient(slot.parameter) for _, slot in self._members]
         for _, slot in self._members:
             set_raw_gradient(slot.parameter, slot.taken_gradient)
@@ -98,7 +98,7 @@ def _restricted(optimizer: Optimizer, groups: list[dict[str, Any]], handed_over:
 
 
 def _copied(value: Any) -> Any:
-    """The value as it is now: of what can be changed in place, a copy."""
+    """The present value: a copy, if it can be changed in place."""
     if isinstance(value, torch.Tensor):
         return value.clone()
     return copy.deepcopy(value) if isinstance(value, (list, dict, set)) else value

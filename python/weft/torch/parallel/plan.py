@@ -1,4 +1,4 @@
-"""Bucket plans: which gradients travel together, in which order, how, and how urgently."""
+"""Bucket plans: the gradients of each bucket, their order, algorithm and priority."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _FORMAT = 1
 
 @dataclasses.dataclass(frozen=True)
 class ParameterInfo:
-    """What a plan knows of a parameter."""
+    """The properties of a parameter in a plan."""
 
     name: str
     elements: int
     dtype: str
-    """As torch says it, without "torch."."""
+    """Torch's name, without "torch."."""
     itemsize: int
     """Bytes of an element."""
 
@@ -37,14 +37,14 @@ class PlannedBucket:
     """Gradients that are averaged by one operation."""
 
     parameters: tuple[int, ...]
-    """Their places among the plan's parameters, in the order in which they lie in the bucket."""
+    """Their places among the plan's parameters, in the order of the bucket."""
     algorithm: str | None = None
-    """The name of the all-reduce; None: what the group chooses for the size."""
+    """The name of the all-reduce; None: the group's choice for the size."""
     priority: int = 0
-    """Buckets with a higher one go first, also past those under way."""
+    """Buckets with a higher one go first and overtake those under way."""
     rows: bool = False
-    """Whether its parameter, the only one, is a matrix of which only the rows that are not zero are
-    exchanged where that is less: an embedding.
+    """Whether its only parameter is a matrix of which only the rows that are not zero are
+    exchanged, if that is less: an embedding.
     """
 
 
@@ -52,12 +52,12 @@ class PlannedBucket:
 class BucketPlan:
     """The buckets of a model in the order in which all ranks start their averages.
 
-    Equal plans give equal bits: a run that is given the plan of another (`DataParallel(plan=...)`)
-    adds in the same order.
+    Equal plans give equal bits: a run with the plan of another (`DataParallel(plan=...)`) adds in
+    the same order.
     """
 
     parameters: tuple[ParameterInfo, ...]
-    """All that are trained, in the model's order."""
+    """All trained parameters, in the model's order."""
     buckets: tuple[PlannedBucket, ...]
 
     def __post_init__(self) -> None:
@@ -98,7 +98,7 @@ class BucketPlan:
 
     @classmethod
     def from_json(cls, text: str) -> BucketPlan:
-        """The plan that `to_json` has written.
+        """Parses the text of `to_json`.
 
         Raises:
             weft.ArgumentError: It is not the text of a plan.
@@ -132,7 +132,7 @@ class BucketPlan:
 
 
 def first_difference(one: Sequence[ParameterInfo], other: Sequence[ParameterInfo]) -> str | None:
-    """Where two models differ, in words; None if they do not."""
+    """The first difference between two models, in words; None if they are equal."""
     for number, (left, right) in enumerate(zip(one, other, strict=False)):
         if left != right:
             return f"parameter {number} is {_show(left)} there and {_show(right)} here"

@@ -17,7 +17,7 @@ from weft.torch.parallel.verdict import Expectations
 __all__ = ["Planner"]
 
 _MEASURED_STEPS = 5
-"""How many steps before a new plan are measured."""
+"""The number of steps before a new plan that are measured."""
 
 
 class Planner:
@@ -47,7 +47,7 @@ class Planner:
         self._costs_16_bit: CostModel | None = None
         self._measured: StepProfile | None = None
         self.profile: StepProfile | None = None
-        """What the last plan was made by, if by anything."""
+        """The profile of the last plan, if it had one."""
 
     def first(self, given: BucketPlan | None) -> BucketPlan:
         """The plan to begin with: the given one, which stays, or one without a profile."""
@@ -67,9 +67,9 @@ class Planner:
         return plan
 
     def for_others(self, parameters: Sequence[ParameterInfo], rows: Collection[int], observer: Observer) -> BucketPlan:
-        """A plan for other parameters, by what was measured of the group before.
+        """A plan for other parameters, by the measurements of the previous ones.
 
-        Where a plan was given, which is not for these, nothing is learned either.
+        If a plan was given, which is not for these, nothing is learned either.
         """
         self._parameters, self._rows, self.profile, self._measured = parameters, rows, None, None
         observer.profile()
@@ -80,10 +80,10 @@ class Planner:
         return plan
 
     def next(self, observer: Observer, row_bytes: Mapping[int, float], *, deferred: bool) -> BucketPlan | None:
-        """Called before each step that averages: a new plan, if it is time for one.
+        """Called before each step that averages: a new plan, if one is due.
 
-        Before that, it lets the observer measure some steps. `row_bytes` is for the profile;
-        `deferred` tells whether averages may go on after backward.
+        Before that, it makes the observer measure some steps. `row_bytes` is for the profile;
+        `deferred`: whether averages may continue after backward.
         """
         if self._next_plan is None:
             return None

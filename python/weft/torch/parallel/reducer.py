@@ -1,13 +1,13 @@
 """The reducer: gradients into buckets, averages in the plan's order, updates at first use.
 
-[Note: One order for all ranks] Averages are started in the order of the plan, never in that in
-which hooks happen to fire: a bucket that is full waits for those before it. At the end of backward
-all that are left are started, full or not, so each backward starts every bucket once on every rank.
+[Note: One order for all ranks] Averages are started in the order of the plan, never in that of the
+hooks: a full bucket waits for those before it. At the end of backward all remaining ones are
+started, full or not, so each backward starts every bucket once on every rank.
 
-[Note: When what happens] With deferred updates, `step` takes the gradients of each bucket out of
-its parameters and leaves an update in the bucket. Whoever uses a parameter first carries it out, on
-its own thread: it waits for the average, and steps. A bucket's memory is written again only by a
-backward, which carries out what is left before anything else.
+[Note: Deferred updates] With deferred updates, `step` takes the gradients of each bucket from its
+parameters and leaves an update in the bucket. The first use of a parameter carries it out, on the
+using thread: it waits for the average, and steps. A bucket's memory is written again only by a
+backward, which carries out pending updates before anything else.
 """
 
 from __future__ import annotations
@@ -58,13 +58,14 @@ class Reducer:
         self.synchronizes = False
         """Whether the next backward averages; else gradients stay this rank's own."""
         self.defers = False
-        """Whether averages may go on after backward."""
+        """Whether averages may continue after backward."""
         self.watching = False
-        """Whether uses of parameters must be told: updates are waiting, or uses are measured."""
+        """Whether uses of parameters must be reported: updates are pending, or uses are measured.
+        """
         self.average = average
         """Starts the average of a bucket's memory."""
         self._in_backward = False
-        self._told_late = False
+        self._began_late = False
         self._learned = False
         self._next = 0
         self._failure: BaseException | None = None
@@ -80,13 +81,13 @@ class Reducer:
         communication.call_before_shutdown(self.finish)
         atexit.register(_finish_at_exit, weakref.ref(self))
 
-    # What the model calls.
+    # The interface for the model.
 
     @outside_of_modes
     def use_parameters(self, parameters: Iterable[tuple[str, nn.Parameter]], plan: BucketPlan) -> None:
-        """Goes on with other parameters, for which the plan is.
+        """Continues with other parameters, which the plan is for.
 
-        Every rank calls it between two steps, with the same.
+        Every rank calls it between two steps, with the same arguments.
         """
         if hasattr(self, "buckets"):
             self.flush()
@@ -115,16 +116,16 @@ class Reducer:
         self.use_plan(plan)
 
     def _slot(self, index: int, name: str, parameter: nn.Parameter, before: Slot | None) -> Slot:
-        """The parameter's slot, which goes on being the same."""
+        """The parameter's slot, which stays the same object."""
         slot = before or Slot(index, name, parameter)
         slot.index = index
         if before is None and raw_gradient(parameter) is not None:
-            slot.brings = Brings.UNSYNCHRONIZED  # of backwards of the plain module, perhaps
+            slot.brings = Brings.UNSYNCHRONIZED  # there may have been backwards without synchronization
         return slot
 
     @outside_of_modes
     def use_plan(self, plan: BucketPlan) -> None:
-        """Goes on with other buckets; every rank calls it with the same plan between two steps."""
+        """Continues with other buckets; every rank calls it with one plan between two steps."""
         if hasattr(self, "buckets"):
             self.flush()
             self.wait()
@@ -133,7 +134,7 @@ class Reducer:
         self.observer.begin_plan(plan)
 
     def check(self) -> None:
-        """Raises if the parameters are not what they should be."""
+        """Raises if the parameters are incomplete."""
         if self._failure is not None:
             what = "communication failed", " into a model of a new process group"
             if self._refused:
@@ -152,12 +153,12 @@ class Reducer:
     def begin_backward(self) -> None:
         """Called as soon as autograd begins, also in a backward that averages nothing.
 
-        What is under way of an earlier backward ends first: autograd may add to its memory.
+        Operations of an earlier backward end first: autograd may add to their memory.
         """
         if self._in_backward:
             return
         self.check()
-        self._in_backward, self._told_late = True, False
+        self._in_backward, self._began_late = True, False
         at_end_of_backward(self._end_backward)
         self.flush()
         self.wait()
@@ -179,13 +180,13 @@ class Reducer:
 
     @outside_of_modes
     def zero_gradients(self) -> None:
-        """Lets no parameter have a gradient; does not wait for averages."""
+        """Removes all parameters' gradients; does not wait for averages."""
         for slot in self.slots:
             slot.drop_gradient()
 
     @outside_of_modes
     def preset_views(self) -> None:
-        """Lets autograd add to the buckets: zeroes the parts of parameters without gradient."""
+        """Makes autograd add to the buckets: zeroes the parts of parameters without gradient."""
         for slot in self.slots:
             if slot.bucket.handle is None and not slot.is_taken and raw_gradient(slot.parameter) is None:
                 slot.view.zero_()
@@ -206,7 +207,7 @@ class Reducer:
 
     @outside_of_modes
     def defer_updates(self) -> None:
-        """Lets averages go on after backward; whoever reads a `grad` waits from now on."""
+        """Makes averages continue after backward; reading a `grad` waits from now on."""
         if not self.defers:
             self.defers = True
             self._guard()
@@ -221,7 +222,7 @@ class Reducer:
         return self._slot_of.get(id(parameter))
 
     def use(self, parameter: object) -> None:
-        """Called before a parameter is used: carries out what its bucket waits for."""
+        """Called before a parameter is used: carries out the pending updates of its bucket."""
         slot = self._slot_of.get(id(parameter))
         if slot is not None:
             windows = self.observer.windows
@@ -264,7 +265,7 @@ class Reducer:
             self._updater = None
 
     def flush(self) -> None:
-        """Carries out all updates; waits for those averages only that they need."""
+        """Carries out all updates; waits only for the averages that they need."""
         for bucket in self.buckets:
             self.update(bucket)
         self.watching = self.observer.windows is not None
@@ -277,8 +278,8 @@ class Reducer:
     def finish(self) -> None:
         """Carries out all updates and waits for all averages, as far as they do not fail.
 
-        A rank that left earlier would take its part of the last step away from the others. A
-        failure is told to whoever uses the parameters.
+        A rank that left earlier would make the others' last step fail. A failure is raised at the
+        next use of the parameters.
         """
         with contextlib.suppress(Error):
             self.flush()
@@ -291,7 +292,7 @@ class Reducer:
 
     @outside_of_modes
     def discard(self) -> None:
-        """Forgets failures, updates that wait, and gradients: the parameters get other values."""
+        """Drops failures, pending updates and gradients: the parameters get other values."""
         if self._refused:
             self._end_averages()
         self._failure, self._in_backward = None, False
@@ -301,7 +302,7 @@ class Reducer:
             slot.forget()
 
     def release(self) -> None:
-        """Makes plain parameters of the model's."""
+        """Restores the model's plain parameters."""
         for hook in self._hooks:
             hook.remove()
         for slot in self.slots:
@@ -319,26 +320,26 @@ class Reducer:
 
     @property
     def _refused(self) -> bool:
-        """Whether an update was refused, which is this program's mistake: the group is whole."""
+        """Whether an update was refused, which is this program's mistake: the group is intact."""
         return isinstance(self._failure, UnsupportedError)
 
     def _end_averages(self) -> None:
-        """Waits for what is under way in a group that is whole: its memory will be used again."""
+        """Waits for operations under way in an intact group: their memory will be reused."""
         for bucket in self.buckets:
             if bucket.handle is not None:
                 bucket.handle.wait()
                 bucket.handle = None
 
-    # What guarded parameters call.
+    # The interface for guarded parameters.
 
     def before_use(self, slot: Slot) -> None:
-        """Carries out the last step's update, unless that is what asks."""
+        """Carries out the last step's update, unless the update itself reads."""
         if self._updater != threading.get_ident() and slot.bucket.updates:
             self.update(slot.bucket)
 
     @outside_of_modes
     def before_read(self, slot: Slot) -> None:
-        """Waits until the gradient is the average, with the last step's update done."""
+        """Waits until the gradient is the average, and the last step's update is complete."""
         if self._in_backward and in_backward():
             return
         if slot.is_taken and self._updater == threading.get_ident():  # the update itself reads
@@ -349,10 +350,10 @@ class Reducer:
         self._wait(slot.bucket)
 
     def before_write(self, slot: Slot) -> None:
-        """Remembers that the gradient is the user's now."""
+        """Notes that the gradient is the user's now."""
         slot.drop_gradient()
 
-    # What autograd calls.
+    # The interface for autograd.
 
     def gradient_ready(self, slot: Slot) -> None:
         """Called when autograd has added to a parameter's gradient."""
@@ -381,7 +382,7 @@ class Reducer:
                 self._issue_full()
 
     def _begin_late(self, slot: Slot) -> None:
-        """Begins a backward of which no output of the model has told, with a gradient in hand.
+        """Begins a backward that no output of the model has announced, with a gradient in hand.
 
         Autograd may have added to a bucket by then, so nothing may be under way when the next such
         backward begins.
@@ -393,7 +394,7 @@ class Reducer:
         if before is not None and gradient is not None and before is not gradient:
             gradient = before.add_(gradient)
         set_raw_gradient(slot.parameter, gradient)
-        self._told_late = True
+        self._began_late = True
 
     def _issue_full(self) -> None:
         while self._next < len(self.buckets) and self.buckets[self._next].missing == 0:
@@ -410,9 +411,9 @@ class Reducer:
 
     @outside_of_modes
     def _end_backward(self) -> None:
-        """Starts the averages that are left.
+        """Starts the remaining averages.
 
-        There are none to start where no parameter got a gradient, as in `autograd.grad`.
+        There are none if no parameter got a gradient, as in `autograd.grad`.
         """
         averages = self.synchronizes and any(slot.fired for slot in self.slots)
         if averages:
@@ -424,7 +425,7 @@ class Reducer:
             self.communication.native.count_step()
         self._in_backward = False
         self.observer.end_backward(averages)
-        if not self.defers or self._told_late:
+        if not self.defers or self._began_late:
             self.wait()
 
     @outside_of_modes
@@ -446,7 +447,7 @@ class Reducer:
 class _Ready:
     """The hook of one parameter. Copies and pickles of it do nothing.
 
-    Autograd holds hooks where the garbage collector does not look: this one must not hold the
+    Autograd holds hooks where the garbage collector does not look: this hook must not hold the
     parameter, or neither would ever be freed.
     """
 

@@ -37,12 +37,12 @@ class Report:
     step_s: float | None
     """From one backward to the next, the median; None if there were no two steps."""
     forward_s: float
-    """The mean time of forward, with what it waited and updated."""
+    """The mean time of forward, with its waits and updates."""
     backward_s: float
     hidden_s: float
     """How long a step's averages were under way while it computed."""
     memory_bytes: int
-    """What all buckets take: gradients once, which are parts of them, and a flag per parameter."""
+    """Memory of all buckets: gradients once, which are parts of them, and a flag per parameter."""
     buckets: tuple[BucketReport, ...]
     layers: tuple[LayerReport, ...]
     """In the order of their use; empty until steps have been measured for a plan."""

@@ -1,8 +1,9 @@
 """Exchange of embeddings' gradients by rows: those that some rank's inputs have touched.
 
-An embedding's gradient is zero but for the rows of the inputs, and forward needs its parameter
-first, so its average is the hardest to hide. Ranks tell each other how many rows are not zero; all
-know then whether rows are less than what an average of the whole matrix moves, and do the same.
+An embedding's gradient is zero except for the rows of the inputs, and forward needs its parameter
+first, so its average is the hardest to hide. Ranks exchange their numbers of rows that are not
+zero; then all know whether rows are less traffic than an average of the whole matrix, and do the
+same.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ __all__ = ["EmbeddingPolicy", "RowAveraging", "Rows", "bytes_of_rows", "check_ro
 EmbeddingPolicy = Literal["automatic", "rows", "dense"]
 
 _AUTOMATIC_BYTES_MIN = 1 << 20
-"""Smaller gradients are not worth a look at their rows, and a message before the exchange."""
+"""For smaller gradients, inspecting the rows and a further message do not pay."""
 
 
 class Rows(Mode):
@@ -61,7 +62,7 @@ class Rows(Mode):
 
 
 class RowAveraging:
-    """Averages buckets as others do, but for those that the plan lets travel as rows."""
+    """Averages buckets exactly, except those that the plan exchanges by rows."""
 
     def __init__(self, others: Averaging, rows: Averaging, size: int) -> None:
         """`rows` averages in the mode `Rows`; `size` is the number of ranks."""
@@ -118,10 +119,10 @@ def exchanged_by_rows(
 
 
 def bytes_of_rows(plan: BucketPlan, buckets: Iterable[Bucket], size: int) -> dict[int, float]:
-    """Of how many bytes an all-reduce moves as much as the last exchanges, by place of parameter.
+    """Bytes of an all-reduce with the traffic of the last exchanges, by place of parameter.
 
-    Among P ranks an all-gather moves P - 1 times what a rank sends, an all-reduce 2 (P - 1) / P
-    times its bytes.
+    Among P ranks an all-gather moves P - 1 times the bytes that a rank sends, an all-reduce
+    2 (P - 1) / P times its bytes.
     """
     rows = (bucket for bucket in buckets if bucket.planned.rows and bucket.sent_bytes)
     return {
@@ -130,7 +131,7 @@ def bytes_of_rows(plan: BucketPlan, buckets: Iterable[Bucket], size: int) -> dic
 
 
 def check_rows(plan: BucketPlan, trained: Sequence[tuple[str, Tensor]]) -> None:
-    """Raises `weft.ArgumentError` unless what a plan exchanges by rows are matrices."""
+    """Raises `weft.ArgumentError` unless a plan's parameters by rows are matrices."""
     for bucket in plan.buckets:
         for name, parameter in (trained[index] for index in bucket.parameters if bucket.rows):
             if parameter.dim() != 2:

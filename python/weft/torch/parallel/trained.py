@@ -1,12 +1,12 @@
-"""Parameters that are trained, which programs change: they freeze some, and unfreeze others.
+"""The trained parameters, which change when a program freezes or unfreezes some.
 
-[Note: Unfreezing] A forward whose backward averages begins with a look at `requires_grad` of all
-parameters. Where it has changed, the ranks exchange the names of those that they train now, and
-plan anew. Ranks that have not noticed a change do something else meanwhile: so a rank leaves a note
-in the group's store before it asks, from which errors of the others say what has happened.
+[Note: Unfreezing] A forward whose backward averages begins with a check of `requires_grad` of all
+parameters. If it has changed, the ranks exchange the names of those that they train now, and plan
+again. Ranks that have not noticed a change make other calls meanwhile: so a rank first leaves a
+note in the group's store, from which errors of the others explain what has happened.
 
 A parameter that was frozen while it had a gradient of backwards without synchronization stays in
-the plan until that gradient has been averaged; ranks that have none of it keep it too.
+the plan until that gradient has been averaged; ranks without such a gradient keep it too.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _NAMES_MAX = 5
 
 @dataclasses.dataclass(frozen=True)
 class _Training:
-    """What a rank trains."""
+    """The parameters that a rank trains."""
 
     trained: list[str]
     accumulated: list[str]
@@ -39,7 +39,7 @@ class TrainedParameters:
     """The parameters of a model that are trained: see [Note: Unfreezing]."""
 
     def __init__(self, module: nn.Module) -> None:
-        """Takes those that require a gradient now; raises as `trained_parameters` does."""
+        """Takes the parameters that require a gradient now; raises as `trained_parameters` does."""
         self._module = module
         self.named = trained_parameters(module)
         self._note()
@@ -47,14 +47,14 @@ class TrainedParameters:
     @property
     @outside_of_modes
     def changed(self) -> bool:
-        """Whether other parameters require a gradient than when this was last agreed on."""
+        """Whether other parameters require a gradient than at the last agreement."""
         return requirements(self._parameters) != self._required
 
     def agree(self, accumulated: Collection[str], communication: Communication) -> bool:
-        """Takes those that require a gradient now, on all ranks; whether there are any.
+        """Takes the parameters that require a gradient now, on all ranks; returns if there are any.
 
         Raises:
-            weft.ConfigError: The ranks do not train the same, on all ranks.
+            weft.ConfigError: The ranks train different parameters; raised on all ranks.
         """
         now = [name for name, parameter in self._module.named_parameters() if parameter.requires_grad]
         before = {name for name, _ in self.named}
@@ -80,7 +80,7 @@ class TrainedParameters:
         return True
 
     def _note(self, kept: Collection[str] = ()) -> None:
-        """Keeps what was agreed on. Frozen ones that are `kept` count as changed again."""
+        """Keeps the agreed parameters. Frozen ones that are `kept` count as changed again."""
         parameters = list(self._module.named_parameters())
         self._parameters = [parameter for _, parameter in parameters]
         self._required = [

@@ -1,8 +1,9 @@
 """Urgency: the priorities of a plan's buckets, so that what forward needs first arrives first.
 
 On one network, serving the earliest deadline first waits least. A bucket's deadline is its first
-use, so each would have a priority of its own. The core tells four levels apart (see [Note: Levels
-of priority] in the runtime's operation.rs), so neighbours share one where that costs least.
+use, so each would have its own priority. The native core distinguishes four levels (see
+[Note: Levels of priority] in the runtime's operation.rs), so neighbours share one where that costs
+least.
 """
 
 from __future__ import annotations
@@ -17,20 +18,20 @@ from weft.torch.parallel.plan import BucketPlan
 __all__ = ["LEVELS", "as_needed", "in_levels"]
 
 LEVELS = 4
-"""Priorities of buckets are below it."""
+"""The priorities of buckets are below it."""
 _COMPARED = 12
-"""So many groups of buckets are compared, which bounds the time that it takes."""
+"""The number of groups of buckets that are compared, which bounds the time that it takes."""
 
 
 def as_needed(plan: BucketPlan, profile: StepProfile) -> BucketPlan:
-    """The plan with a priority of its own for each bucket, the highest for the first used."""
+    """The plan with a separate priority for each bucket, the highest for the first used."""
     return _with_priorities(plan, [[number] for number in order_of_use(plan.buckets, profile.use_s)])
 
 
-def in_levels(plan: BucketPlan, profile: StepProfile, costs: CostModel) -> BucketPlan:
-    """The plan with as many priorities as the core tells apart, those for which a step waits least.
+"""The plan with the core's few priorities that make a step wait least.
+    step.
 
-    Of equally good ones, those that let few bytes go before what is needed sooner: within a level
+    Among equally good ones, the plan in which few bytes go before more urgent ones: within a level
     buckets go in the order of their starts.
     """
     groups = _coarse(plan, [[number] for number in order_of_use(plan.buckets, profile.use_s)])
@@ -49,7 +50,7 @@ def in_levels(plan: BucketPlan, profile: StepProfile, costs: CostModel) -> Bucke
 
 
 def _coarse(plan: BucketPlan, groups: list[list[int]]) -> list[list[int]]:
-    """Neighbours together until few enough are left, those with the fewest bytes first."""
+    """Neighbours together until few enough groups are left, those with the fewest bytes first."""
     while len(groups) > _COMPARED:
         sums = [_nbytes(plan, one + other) for one, other in itertools.pairwise(groups)]
         at = sums.index(min(sums))

@@ -1,7 +1,7 @@
-"""Groups of an optimizer whose parameters are up to date when somebody reads them.
+"""Groups of an optimizer whose parameters are up to date when they are read.
 
-Schedulers and loggers read and set hyperparameters in every step, which waits for nothing. Only
-`group["params"]`, and what copies the whole group, carries out the updates that wait.
+Schedulers and loggers read and set hyperparameters in every step, which does not wait. Only
+`group["params"]`, and copies of the whole group, carry out the pending updates.
 """
 
 from __future__ import annotations
@@ -20,34 +20,34 @@ class Flushes(Protocol):
     """Carries out updates: a `Reducer`."""
 
     watching: bool
-    """Whether updates may be waiting."""
+    """Whether updates may be pending."""
 
     def flush(self) -> None:
         """Carries them out."""
 
 
-if TYPE_CHECKING:  # which does not know that these metaclasses go together
+if TYPE_CHECKING:  # type checkers do not know that these metaclasses are compatible
     _Group = dict[str, Any]
 else:
 
     class _Group(MutableMapping, dict):
-        """A dict whose methods are all made of its own few."""
+        """A dict whose methods all use its own few."""
 
 
 class WatchedGroup(_Group):
     """A group that carries out updates before its parameters are read. Copies are plain dicts.
 
-    Its items are those of the dict that it is made of, to which the user may have a reference: what
-    is set in one is set in both.
+    Its items are those of the dict that it is made of, to which the user may have a reference: an
+    item that is set in one is set in both.
     """
 
     def __init__(self, plain: dict[str, Any], reducer: Flushes) -> None:
-        super().__init__()  # its own memory stays empty
+        super().__init__()  # the dict's own memory stays empty
         self.plain = plain
         self._reducer = weakref.ref(reducer)
 
     def belongs_to(self, reducer: Flushes) -> bool:
-        """Whether it is the updates of this one that are carried out."""
+        """Whether it carries out the updates of this one."""
         return self._reducer() is reducer
 
     def __getitem__(self, key: str) -> Any:
@@ -86,7 +86,7 @@ class WatchedGroup(_Group):
         return self
 
     def copy(self) -> dict[str, Any]:
-        """A plain dict, with all updates carried out."""
+        """A plain dict, after all updates."""
         return dict(self.items())
 
     __copy__ = copy
@@ -99,7 +99,7 @@ class WatchedGroup(_Group):
 
 
 def watch_groups(optimizer: Optimizer, reducer: Flushes) -> None:
-    """Puts watched groups into the optimizer's list, in the places of those that are not."""
+    """Replaces the groups of an optimizer that are not watched by watched ones."""
     groups = optimizer.param_groups
     for place, group in enumerate(groups):
         if not isinstance(group, WatchedGroup):
@@ -109,5 +109,5 @@ def watch_groups(optimizer: Optimizer, reducer: Flushes) -> None:
 
 
 def plain_groups(optimizer: Optimizer) -> list[dict[str, Any]]:
-    """The groups as they are, for those who do not touch the parameters' values."""
+    """The plain groups, for callers that do not read the parameters' values."""
     return [group.plain if isinstance(group, WatchedGroup) else group for group in optimizer.param_groups]

@@ -1,4 +1,4 @@
-"""Measurement of windows: when gradients come in backward (B_n), when parameters are used (F_n)."""
+"""Measurement of windows: times of gradients in backward (B_n) and of parameter uses (F_n)."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ __all__ = ["Windows"]
 
 
 class Windows:
-    """Sums over measured steps. Times given are in nanoseconds; waits and updates take none."""
+    """Sums over measured steps. Times given are in nanoseconds, without waits and updates."""
 
     def __init__(self, parameters: int) -> None:
         self._gradients = _Times(parameters)
         self._uses = _Times(parameters)
-        # These two come for every parameter in every step.
+        # Called for every parameter in every step.
         self.gradient = self._gradients.last
-        """`gradient(index, now)`: a gradient comes; the last time counts."""
+        """`gradient(index, now)`: a gradient is computed; the last time counts."""
         self.use = self._uses.first
         """`use(index, now)`: a parameter is used; the first time counts."""
         self._backward_ns: list[int] = []
@@ -44,12 +44,12 @@ class Windows:
             self._backward_ns.append(elapsed)
 
     def waited(self, nanoseconds: int) -> None:
-        """So long nothing was computed."""
+        """Notes a wait, in which nothing was computed."""
         self._uses.skip(nanoseconds)
         self._gradients.skip(nanoseconds)
 
     def updated(self, nanoseconds: int, nbytes: int) -> None:
-        """An optimizer took so long for gradients of so many bytes."""
+        """Notes the time of an optimizer for gradients of this many bytes."""
         self.waited(nanoseconds)
         self._update_ns += nanoseconds
         self._updated_bytes += nbytes
