@@ -271,7 +271,7 @@ def test_unsupported_tensors_are_refused(workers):
     for texts in workers.run(2, refusals):
         assert len(texts) == 2
         assert "is being captured into a CUDA graph" in texts[0]
-        assert "some tensors of the call lie on the CPU and some on a device" in texts[1]
+        assert "some tensors of the call are on the CPU and some on a device" in texts[1]
 
 
 @BOTH_WAYS

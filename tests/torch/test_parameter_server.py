@@ -414,7 +414,7 @@ def link(worker):
             "more than once",
         ),
         ({"kind": "pull", "key": "table t", "number": 0}, [torch.tensor([-1])], WrongShape, "rows that are not"),
-        ({"kind": "push", "key": "0.0", "number": 5}, [torch.zeros(3)], weft.Error, "push 1 has not come"),
+        ({"kind": "push", "key": "0.0", "number": 5}, [torch.zeros(3)], weft.Error, "push 1 has not arrived"),
         ({"kind": "push", "key": "0.0", "number": "x"}, [torch.zeros(3)], ServerError, "expected an integer"),
         ({"kind": "push", "key": "0.0", "number": 1, "lr": -1}, [torch.zeros(3)], ServerError, "lr=-1"),
         ({"kind": "dance", "key": "0.0"}, [], ServerError, "'dance'"),

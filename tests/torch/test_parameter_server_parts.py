@@ -110,7 +110,7 @@ def test_late_worker_starts_at_slowest_repeats_are_known():
     clocks.join("late")
     assert clocks.is_repeated("late", 1)
     assert not clocks.is_repeated("late", 2)
-    with pytest.raises(LostPush, match="push 2 has not come"):
+    with pytest.raises(LostPush, match="push 2 has not arrived"):
         clocks.is_repeated("late", 3)
 
 

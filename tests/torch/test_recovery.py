@@ -298,7 +298,7 @@ def failing_again_job(_rank: int, _size: int) -> None:
             recovery.commit()
         raise weft.Timeout("all-reduce timed out")
 
-    with pytest.raises(weft.Error, match="the 2 ranks that went on after step 1 have failed there again"):
+    with pytest.raises(weft.Error, match="the 2 ranks that continued after step 1 have failed there again"):
         recovery.run(train)
 
 

@@ -27,7 +27,7 @@ class Messages:
         Args:
             x: An array of any shape and element type.
             to: The rank that receives.
-            tag: A number from 0 to 2**64 - 1 that tells messages between the same ranks apart.
+            tag: A number from 0 to 2**64 - 1 that identifies messages between the same ranks.
             timeout: Seconds that it may take; the group's timeout by default.
 
         Raises:

@@ -1,4 +1,4 @@
-"""What is asked of torch about the streams and the memory of a kind of device."""
+"""The interface to torch's streams and memory of a kind of device."""
 
 from __future__ import annotations
 
@@ -23,30 +23,30 @@ __all__ = ["ACCELERATORS", "Accelerator", "CudaAccelerator", "GenericAccelerator
 
 
 class Accelerator(Protocol):
-    """A kind of device. Streams are what its pipeline takes for them."""
+    """A kind of device. Streams have the form that its pipeline uses."""
 
     def serves(self, tensor: Tensor) -> bool:
-        """Whether a tensor lies on such a device."""
+        """Whether a tensor is on such a device."""
 
     def device(self, tensor: Tensor) -> int:
         """The number of the tensor's device."""
 
     def pipeline(self, child: Callable[[], _weft.Group], device: int, timeout: float | None) -> Any:
-        """What carries out operations in the group that `child` makes: a `Pipeline` or the like."""
+        """The executor of operations in the group that `child` makes: a `Pipeline` or similar."""
 
     def memory(self, tensor: Tensor) -> Any:
-        """A contiguous tensor as the pipeline takes it."""
+        """A contiguous tensor in the pipeline's form."""
 
     def current_stream(self, device: int) -> Any:
-        """The stream into which this thread puts what it does on a device."""
+        """The current stream of this thread on a device."""
 
     def keep(self, tensor: Tensor, operation: Any) -> None:
-        """Keeps the tensor's memory until the copies of an operation are done."""
+        """Keeps the tensor's memory until the copies of an operation are complete."""
 
     def future(self, result: Any, operation: Any, *, in_python: bool) -> torch.futures.Future[Any]:
-        """A future whose value, once it is complete, is seen by the streams of who takes it.
+        """A future whose complete value is seen by the streams of its reader.
 
-        Whoever asks `in_python` may add callbacks that wait for operations.
+        A caller with `in_python` may add callbacks that wait for operations.
         """
 
     def zeros(self, elements: int, like: Tensor) -> Tensor:
@@ -54,7 +54,7 @@ class Accelerator(Protocol):
 
 
 class _TorchDevices:
-    """Devices as torch numbers them."""
+    """Devices with torch's numbers."""
 
     def device(self, tensor: Tensor) -> int:
         """See `Accelerator`."""
@@ -91,7 +91,7 @@ class CudaAccelerator(_TorchDevices):
     def new_stream(self, device: int) -> int:
         """The handle of a stream that lives as long as the process.
 
-        It is torch's: its allocator may ask for it later.
+        It is torch's: its allocator may use it later.
         """
         stream = torch.cuda.Stream(device, priority=-1)  # type: ignore[no-untyped-call]
         self._streams[stream.cuda_stream] = stream
@@ -111,7 +111,7 @@ class CudaAccelerator(_TorchDevices):
 
 
 class GenericAccelerator(_TorchDevices):
-    """Whatever accelerator torch has: XPU, ROCm, devices of backends out of torch's tree."""
+    """All other accelerators of torch: XPU, ROCm, devices of backends out of torch's tree."""
 
     def serves(self, tensor: Tensor) -> bool:
         """See `Accelerator`."""
@@ -121,7 +121,7 @@ class GenericAccelerator(_TorchDevices):
     def pipeline(self, child: Callable[[], _weft.Group], device: int, timeout: float | None) -> HostQueue:  # noqa: ARG002
         """See `Accelerator`."""
         known = torch.accelerator.current_accelerator()
-        assert known is not None, "a tensor lies on one"
+        assert known is not None, "a tensor is on one"
         return HostQueue(child(), known.type, timeout)
 
     def memory(self, tensor: Tensor) -> Tensor:
@@ -137,11 +137,11 @@ class GenericAccelerator(_TorchDevices):
         try:
             for stream in (operation.streams.to_host, operation.streams.to_device):
                 tensor.record_stream(stream)
-        except NotImplementedError:  # as on devices whose allocator knows no streams
+        except NotImplementedError:  # on devices whose allocator does not support streams
             operation.kept.append(tensor)
 
     def future(self, result: Any, operation: QueuedOperation, *, in_python: bool) -> torch.futures.Future[Any]:
-        """See `Accelerator`. It is complete when the result is there.
+        """See `Accelerator`. It is complete when the result is available.
 
         In Python the caller waits for that: callbacks then run in the order of its program, and on
         no thread that others need.
@@ -162,11 +162,11 @@ class GenericAccelerator(_TorchDevices):
 
 
 ACCELERATORS: list[Accelerator] = [CudaAccelerator(), GenericAccelerator()]
-"""All kinds of devices; the first that serves a tensor does."""
+"""All kinds of devices; a tensor is served by the first that can."""
 
 
 def accelerator_of(tensor: Tensor) -> Accelerator:
-    """The kind of device on which a tensor lies.
+    """The kind of device of a tensor.
 
     Raises:
         weft.UnsupportedError: weft cannot reach its memory.

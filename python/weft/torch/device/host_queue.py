@@ -1,9 +1,9 @@
-"""Operations on memory of any accelerator, by the streams and events that torch has for all.
+"""Operations on memory of any accelerator, by torch's generic streams and events.
 
-[Note: The host puts copies back] Nothing of torch's generic API lets a stream wait for the host. So
-what an operation writes is put into a stream of weft's when the host has done its part, by a thread
-that sleeps until then. Before, there is nothing that the caller's stream could wait for:
-`wait` blocks its caller until the host is done, and then lets the caller's stream wait.
+[Note: The host puts copies back] torch's generic API has no way to make a stream wait for the host.
+So a thread that sleeps until the host has completed its part then puts the copy back into a stream
+of weft's. Before, there is nothing that the caller's stream could wait for: `wait` blocks its
+caller until the host is done, and then makes the caller's stream wait.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ class CopyStreams:
         self._device = device
 
     def begin_after(self, stream: torch.Stream) -> None:
-        """Lets what is put into both from now on begin after what was put into `stream`."""
+        """Makes later work in both begin after the work in `stream`."""
         self.to_host.wait_stream(stream)
         self.to_device.wait_stream(stream)
 
     def record(self, stream: torch.Stream) -> torch.Event:
-        """An event that happens when all that was put into `stream` is done.
+        """An event that happens when all work in `stream` is complete.
 
         A thread that waits for it sleeps.
         """
@@ -59,14 +59,14 @@ class QueuedOperation:
         self.streams = streams
         self.error: BaseException | None = None
         self.kept: list[Tensor] = []
-        """Tensors whose memory must stay until the copies are done."""
+        """Tensors whose memory must stay until the copies are complete."""
         self._done: torch.Event | None = None
         self._host_part = threading.Event()
         self._lock = threading.Lock()
         self._callbacks: list[Callable[[], object]] = []
 
     def end(self, done: torch.Event | None, error: BaseException | None) -> None:
-        """Tells that the host has done its part, well or badly; called by one thread."""
+        """Notes that the host has completed its part or failed; called by one thread."""
         with self._lock:
             self._done, self.error = done, error
             self._host_part.set()
@@ -74,7 +74,7 @@ class QueuedOperation:
             callback()
 
     def when_ended(self, callback: Callable[[], object]) -> None:
-        """Calls a function when the host has done its part, or at once if it has."""
+        """Calls a function when the host has completed its part, or immediately if it has."""
         with self._lock:
             if not self._host_part.is_set():
                 self._callbacks.append(callback)
@@ -82,7 +82,7 @@ class QueuedOperation:
         callback()
 
     def wait_on(self, stream: torch.Stream) -> None:
-        """Waits for the host's part, and lets a stream of this device wait for the result.
+        """Waits for the host's part, and makes a stream of this device wait for the result.
 
         Raises:
             weft.Error: The operation has failed.
@@ -93,7 +93,8 @@ class QueuedOperation:
     def wait(self, timeout: float | None = None) -> bool:
         """Waits until the result is in the device's memory.
 
-        False if the host has not done its part after `timeout` seconds. Raises what went wrong.
+        Returns False if the host has not completed its part after `timeout` seconds. Raises its
+        error.
         """
         if not self._host_part.wait(timeout):
             return False
@@ -101,11 +102,11 @@ class QueuedOperation:
         return True
 
     def is_done(self) -> bool:
-        """Whether it has ended, well or badly: `wait` will not block."""
+        """Whether it has ended or failed: `wait` will not block."""
         return self._host_part.is_set() and (self._done is None or self._done.query())
 
     def _copied(self) -> torch.Event:
-        """The event of the copies back, if the host has done its part well."""
+        """The event of the copies back, if the host's part has succeeded."""
         if self._done is None:
             assert self.error is not None, "an operation that has ended has an event or an error"
             raise self.error
@@ -135,9 +136,9 @@ class HostQueue(HostSteps):
         timeout: float | None = None,
         how: Mapping[str, Any] | None = None,
     ) -> QueuedOperation:
-        """Every rank's memory becomes the reduction of all ranks'. See `weft.device.Pipeline`."""
+        """Replaces every rank's memory by the reduction of all. See `weft.device.Pipeline`."""
         limit = self._timeout if timeout is None else timeout
-        # Raises what is wrong with type and operation before anything is under way.
+        # Checks type and operation before anything is under way.
         kind = native_operation("all-reduce", dtype.name, dtype.itemsize, op)
 
         def begin(_: list[np.ndarray], targets: list[np.ndarray]) -> _weft.Work:
@@ -147,7 +148,7 @@ class HostQueue(HostSteps):
         return self.on_host([memory], [memory], begin, device=device, stream=stream)
 
     def send(self, memory: Tensor, to: int, tag: int, *, device: int, stream: torch.Stream) -> None:
-        """Nothing: no adapter reads the memory of such devices. See `weft.device.Pipeline`."""
+        """Returns None: no adapter reads memory of such devices. See `weft.device.Pipeline`."""
 
     def on_host(
         self,
@@ -158,14 +159,14 @@ class HostQueue(HostSteps):
         device: int,
         stream: torch.Stream,
     ) -> QueuedOperation:
-        """Copies memory to the host, does something there, and copies memory back.
+        """Copies memory to the host, runs an operation there, and copies memory back.
 
         Args:
-            reads: What is copied to the host, contiguous.
-            writes: What is copied back; a tensor that is in `reads`, too, is one piece there.
-            begin: Starts it, on bytes of the host for each of `reads` and `writes`.
-            device: Where the memory lies.
-            stream: The operation begins after what was put into this one.
+            reads: Memory that is copied to the host, contiguous.
+            writes: Memory that is copied back; a tensor that is also in `reads` is one piece there.
+            begin: Starts the operation, on bytes of the host for each of `reads` and `writes`.
+            device: The device of the memory.
+            stream: The operation begins after the work in this stream.
         """
         with self._lock:
             self._check(stream)
@@ -178,7 +179,7 @@ class HostQueue(HostSteps):
                     for tensor in reads:
                         _as(places[id(tensor)], tensor).copy_(tensor, non_blocking=True)
                 arrived = streams.record(streams.to_host)
-            except BaseException as error:  # an interrupt, too: the other ranks go on without this one
+            except BaseException as error:  # also an interrupt: the other ranks continue without this one
                 self.give_room()
                 self.fail_in_order(error)
                 raise
@@ -190,7 +191,7 @@ class HostQueue(HostSteps):
         return operation
 
     def _new_operation(self, device: int, streams: CopyStreams) -> QueuedOperation:
-        """An operation that lives, with what it keeps, until its copies are done."""
+        """An operation that lives, with its references, until its copies are complete."""
         while self._under_way and self._under_way[0].is_done():
             self._under_way.popleft()
         self._under_way.append(QueuedOperation(device, streams))
@@ -217,7 +218,7 @@ class HostQueue(HostSteps):
     def _end(
         self, operation: QueuedOperation, copies_back: list[tuple[Tensor, Tensor]], error: BaseException | None
     ) -> None:
-        """Puts the copies back into their stream, unless something has gone wrong."""
+        """Puts the copies back into their stream, unless the operation has failed."""
         streams, done = operation.streams, None
         if error is None:
             try:
@@ -232,7 +233,7 @@ class HostQueue(HostSteps):
 
 
 def _host_memory(tensor: Tensor) -> Tensor:
-    """As many bytes of the host, which copies reach without waiting where torch has such memory."""
+    """As many bytes of the host, pinned if torch has such memory."""
     try:
         return torch.empty(tensor.nbytes, dtype=torch.uint8, pin_memory=True, device="cpu")
     except RuntimeError:

@@ -1,8 +1,8 @@
 """Operations of a process group on tensors of a device.
 
 An all-reduce of CUDA tensors goes through the pipeline of `weft.device` tile by tile. All others
-are copied to the host as a whole, carried out there by what carries out operations on CPU tensors,
-and copied back.
+are copied to the host as a whole, carried out there by the executor for CPU tensors, and copied
+back.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ __all__ = ["DeviceOperations", "tensors_in"]
 
 
 class DeviceOperations:
-    """What a process group does with tensors of devices, in a child of its group."""
+    """The operations of a process group on tensors of devices, in a child of its group."""
 
     def __init__(self, group: _weft.Group, on_host: Callable[[_weft.Group], Any]) -> None:
-        """`on_host` makes of a group what carries out operations on CPU tensors."""
+        """`on_host` makes the executor of operations on CPU tensors from a group."""
         self._group = group
         self._make_on_host = on_host
         self._pipeline: Any = None
@@ -65,7 +65,7 @@ class DeviceOperations:
         return work
 
     def send(self, tensor: Tensor, to: int, tag: int, *, timeout: float | None, sequence: int) -> DeviceWork | None:
-        """Starts sending a tensor that an adapter reads where it lies; None if none does."""
+        """Starts sending a tensor that an adapter reads in place; None if none does."""
         accelerator, device = _place([tensor])
         memory = tensor.detach()
         if not is_dense(memory):
@@ -89,14 +89,14 @@ class DeviceOperations:
         timeout: float | None,
         sequence: int,
     ) -> DeviceWork:
-        """Starts a method of `TorchCollectives`, of which some arguments are tensors of a device.
+        """Starts a method of `TorchCollectives` with arguments that are tensors of a device.
 
         Args:
             method: The method, without its object.
             arguments: Its arguments.
-            reads: The places of arguments whose tensors are read.
-            writes: The places of those whose tensors are written; they may be in both.
-            timeout: Seconds that the group's making may take.
+            reads: The positions of arguments whose tensors are read.
+            writes: The positions of those whose tensors are written; they may be in both.
+            timeout: Seconds for making the group.
             sequence: The number of the operation in its group.
         """
         every = [tensor for place in sorted({*reads, *writes}) for tensor in tensors_in(arguments[place])]
@@ -143,7 +143,7 @@ class DeviceOperations:
             self._pipeline.abort(reason)
 
     def close(self) -> None:
-        """Ends what is under way, and gives all memory back."""
+        """Ends the operations under way, and frees all memory."""
         if self._pipeline is not None:
             self._pipeline.close()
             self._on_host._end_hooks()
@@ -170,13 +170,13 @@ class DeviceOperations:
 
 
 class _OnHost:
-    """An operation between the ranks' hosts; None: it was over when it had begun."""
+    """An operation between the ranks' hosts; None: it had ended when it was started."""
 
     def __init__(self, work: WeftWork | None) -> None:
         self._work = work
 
     def wait(self, _: None) -> None:
-        """Waits until it has ended, and raises what went wrong."""
+        """Waits until it has ended, and raises its error."""
         if self._work is not None:
             self._work.wait()
 
@@ -203,23 +203,23 @@ def tensors_in(argument: Any) -> Iterator[Tensor]:
 
 
 def _place(tensors: Sequence[Tensor]) -> tuple[Accelerator, int]:
-    """The kind and the number of the device on which all tensors lie."""
+    """The kind and the number of the device of all tensors."""
     for tensor in tensors:
         if tensor.layout is not torch.strided:
             raise UnsupportedError(
                 f"tensors with layout {tensor.layout} on {tensor.device} are not supported: expected strided tensors"
             )
     if any(tensor.is_cpu for tensor in tensors):
-        raise ArgumentError("some tensors of the call lie on the CPU and some on a device: expected all on one device")
+        raise ArgumentError("some tensors of the call are on the CPU and some on a device: expected all on one device")
     accelerator = accelerator_of(tensors[0])
     devices = {accelerator.device(tensor) for tensor in tensors}
     if len(devices) > 1:
-        raise ArgumentError(f"the tensors of the call lie on devices {sorted(devices)}: expected all on one")
+        raise ArgumentError(f"the tensors of the call are on devices {sorted(devices)}: expected all on one")
     return accelerator, devices.pop()
 
 
 def _contiguous(tensor: Tensor, accelerator: Accelerator) -> tuple[Tensor, list[Callable[[], object]]]:
-    """The tensor, or a contiguous copy of it and how that becomes the tensor's elements again."""
+    """The tensor, or a contiguous copy and a function that copies it back."""
     plain = tensor.detach()
     if is_dense(plain):
         return plain, []

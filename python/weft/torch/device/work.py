@@ -23,7 +23,7 @@ _NO_TIMEOUT = timedelta(0)
 
 
 class DeviceWork(Work):
-    """An operation whose result later work on the current stream sees, as that of NCCL."""
+    """An operation whose result later work on the current stream sees, as with NCCL."""
 
     in_python = False
     """Whether the caller is written in Python, not torch's C++."""
@@ -38,7 +38,7 @@ class DeviceWork(Work):
         on_host: Sequence[WeftWork] = (),
         sequence: int = 0,
     ) -> None:
-        """`finishers` copy, on the current stream, what is not contiguous, at the first `wait`.
+        """`finishers` copy results that are not contiguous, in the current stream, in `wait`.
 
         `on_host` gets the handle of the operation between the ranks' hosts once that has begun.
         """
@@ -52,15 +52,15 @@ class DeviceWork(Work):
 
     @outside_of_modes
     def wait(self, timeout: timedelta | None = _NO_TIMEOUT) -> bool:
-        """Lets the current stream wait for the result. Raises what has gone wrong by now.
+        """Makes the current stream wait for the result. Raises the error, if there is one by now.
 
-        With a timeout, the caller itself waits, too: `weft.StillRunning` is raised when it is over;
-        the operation goes on.
+        With a timeout, the caller itself waits, too: after it, `weft.StillRunning` is raised and
+        the operation continues.
         """
         limit = None if timeout is None else seconds(timeout)
         if limit is not None and not self._operation.wait(limit):
             raise StillRunning(
-                f"the wait timed out: the operation has not ended within its timeout of {limit} s; it goes on"
+                f"the wait timed out: the operation has not ended within its timeout of {limit} s; it continues"
             )
         self._operation.wait_on(self._accelerator.current_stream(self._operation.device))
         finishers, self._finishers = self._finishers, ()
@@ -69,19 +69,19 @@ class DeviceWork(Work):
         return True
 
     def synchronize(self) -> None:
-        """As `wait`."""
+        """Like `wait`."""
         self.wait()
 
     def is_completed(self) -> bool:
-        """Whether the operation has ended, well or badly."""
+        """Whether the operation has ended or failed."""
         return self._operation.is_done()
 
     def is_success(self) -> bool:
-        """Whether the operation has ended well."""
+        """Whether the operation has ended without an error."""
         return self.is_completed() and self.exception() is None
 
     def exception(self) -> BaseException | None:
-        """What went wrong; None if nothing has yet."""
+        """The error; None if there is none yet."""
         return self._operation.error
 
     def source_rank(self) -> int:
@@ -92,7 +92,7 @@ class DeviceWork(Work):
     _source_rank = source_rank
 
     def _get_sequence_number(self) -> int:
-        """How many collective operations the group had started, this one included."""
+        """How many collective operations the group had started, including this one."""
         return self._sequence
 
     def result(self) -> Any:
@@ -101,9 +101,9 @@ class DeviceWork(Work):
 
     @outside_of_modes
     def get_future(self) -> torch.futures.Future[Any]:
-        """A future of the result: the streams of who takes its value wait for that.
+        """A future of the result: the streams of its reader wait for the value.
 
-        An error after it was complete is not told by it, but by `wait` and the next operation.
+        A later error is raised by `wait` and by the next operation, not by the future.
         """
         if self._finishers:
             self.wait()

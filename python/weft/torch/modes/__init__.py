@@ -1,7 +1,7 @@
-"""Communication modes: ways in which ranks average gradients or parameters.
+"""Communication modes: methods by which ranks average gradients or parameters.
 
-One file each. `weft.torch.hooks` lets DDP use those of gradients; docs/how-to/compression.md tells
-when each helps.
+There is one file for each. `weft.torch.hooks` makes DDP use those of gradients; see
+docs/how-to/compression.md.
 """
 
 from __future__ import annotations

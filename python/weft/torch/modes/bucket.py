@@ -1,4 +1,4 @@
-"""Bucket of gradients, as modes see it."""
+"""The bucket of gradients for modes."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ __all__ = ["Bucket"]
 
 
 class Bucket:
-    """Gradients that are averaged together: one vector, in which they lie one behind the other."""
+    """Gradients that are averaged together: one vector with one after the other."""
 
     def __init__(self, index: int, buffer: Tensor, parameters: Mapping[str, Tensor], *, is_last: bool = True) -> None:
-        """What is to be averaged.
+        """Describes gradients to average.
 
         Args:
             index: The bucket's number in its step, the same on all ranks.
@@ -26,7 +26,7 @@ class Bucket:
             is_last: Whether no other bucket follows in this step.
 
         Raises:
-            weft.ArgumentError: The parameters have not as many elements as the buffer.
+            weft.ArgumentError: The parameters and the buffer differ in their number of elements.
         """
         elements = sum(parameter.numel() for parameter in parameters.values())
         if buffer.dim() != 1 or buffer.numel() != elements:
@@ -41,7 +41,7 @@ class Bucket:
         self._parameters = list(parameters.values())
 
     def parameters(self) -> list[Tensor]:
-        """The parameters whose gradients these are."""
+        """The parameters of these gradients."""
         return self._parameters
 
     def parts(self, vector: Tensor) -> list[Tensor]:

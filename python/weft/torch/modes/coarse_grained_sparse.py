@@ -21,18 +21,19 @@ class CoarseGrainedSparse(Mode):
     """Sends whole chunks, without indices (GradientFlow, arXiv 1902.06855).
 
     `u = m u + g; v = v + u`. The L1 norms of v's chunks are added over all ranks, so that all ranks
-    choose the same fraction of chunks for the next step: what is sent need not wait for the norms.
+    choose the same fraction of chunks for the next step: sending does not wait for the norms.
     Chosen chunks of v are averaged densely and become 0 in v and u; the others stay. The momentum
-    is in the average: the optimizer is SGD without momentum.
+    is in the
+    average: the optimizer is SGD without momentum.
 
-    Sends the chosen chunks, and 4 bytes per chunk. The first step of a bucket, which nobody has
-    chosen for, is dense.
+    It sends the chosen chunks, and 4 bytes per chunk. The first step of a bucket, for which no
+    chunks were chosen, is dense.
     """
 
     def __init__(
         self, ratio: float = 0.1, *, chunk: int = 32_768, momentum: float = 0.9, warmup_steps: int = 0
     ) -> None:
-        """Says how much is sent.
+        """Sets the amount of data.
 
         Args:
             ratio: The fraction of a bucket's chunks, at least one; 1 is SGD with momentum.
@@ -77,7 +78,7 @@ class CoarseGrainedSparse(Mode):
         bucket.buffer.zero_()
         for i, part in zip(chosen, torch.split(packed, [places[i].numel() for i in chosen]), strict=True):
             places[i].copy_(part)
-        self._tell_not_finite(bucket, norms, (velocity, unsent))
+        self._deliver_not_finite(bucket, norms, (velocity, unsent))
         count = max(1, round(len(chunks) * self._ratio))
         self._important[bucket.names] = norms.topk(count).indices.sort().values
 
@@ -97,8 +98,8 @@ class CoarseGrainedSparse(Mode):
             return list(range(chunks))
         return [int(i) for i in important]
 
-    def _tell_not_finite(self, bucket: Bucket, norms: Tensor, memories: tuple[Tensor, ...]) -> None:
-        """Delivers NaN for chunks that overflowed somewhere and were not chosen."""
+    def _deliver_not_finite(self, bucket: Bucket, norms: Tensor, memories: tuple[Tensor, ...]) -> None:
+        """Delivers NaN for chunks that overflowed on some rank and were not chosen."""
         if norms.isfinite().all():
             return
         for norm, place in zip(norms.tolist(), torch.split(bucket.buffer, self._chunk), strict=True):

@@ -14,10 +14,10 @@ __all__ = ["GroupCommunication"]
 
 
 class GroupCommunication:
-    """Operations of a process group, as modes call them: see `weft.torch.modes.Communication`."""
+    """Operations of a process group for modes: see `weft.torch.modes.Communication`."""
 
     def __init__(self, group: ProcessGroup | None = None) -> None:
-        """`group` is the default group if not given."""
+        """`group` is the default group by default."""
         self._group = distributed_c10d._get_default_group() if group is None else group
 
     @property

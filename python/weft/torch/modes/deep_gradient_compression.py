@@ -22,15 +22,15 @@ _LOWERINGS_MAX = 10
 
 
 class DeepGradientCompression(Mode):
-    """Sends the elements of largest magnitude of what is not yet sent (arXiv 1712.01887).
+    """Sends the largest elements of the unsent gradients (arXiv 1712.01887).
 
     With momentum m, velocity u and unsent v: `u = m u + g; v = v + u`. The elements of v that are
     larger than a threshold, about a fraction `ratio` of every tensor, are averaged over all ranks;
     there v and u become 0 (momentum factor masking). Tensors of less than two dimensions are sent
     whole. The momentum is in the average: the optimizer is SGD without momentum.
 
-    Sends 4 bytes for the index and the element's own for every element that is chosen, and 8 bytes
-    for their count, per bucket; every rank receives all ranks' messages.
+    It sends 4 bytes for the index and the element itself for every chosen element, and 8 bytes for
+    their count, per bucket; every rank receives all ranks' messages.
     """
 
     def __init__(
@@ -43,15 +43,15 @@ class DeepGradientCompression(Mode):
         warmup_steps: int = 0,
         sample: float = 0.01,
     ) -> None:
-        """Says how much is sent.
+        """Sets the amount of data.
 
         Args:
             ratio: The fraction of elements; 1 sends all, which is SGD with momentum.
             momentum: That of SGD.
             nesterov: Whether it is Nesterov's.
             clip_norm: The norm to which gradients are clipped on each rank before they are
-                accumulated, divided by the square root of the number of ranks: of a bucket, since
-                the others' gradients do not exist yet. None: no clipping.
+                accumulated, divided by the square root of the number of ranks: for a bucket, since
+                the other buckets' gradients do not exist yet. None: no clipping.
             warmup_steps: Steps in which the fraction falls from 25 % on, by 4 in each quarter.
             sample: The fraction of elements from which the threshold is estimated.
 
@@ -116,10 +116,10 @@ class DeepGradientCompression(Mode):
 
 
 def largest(magnitudes: Tensor, ratio: float, sample: float) -> Tensor:
-    """The indices of about a fraction `ratio` of the elements, the largest, and what is not finite.
+    """The indices of the largest elements, about a fraction `ratio`, and of NaN and infinities.
 
-    The threshold comes from every n-th element; where that is a bad guess it is lowered, or made
-    exact among those above it (arXiv 1712.01887, section 3.1 and appendix). Zeros are left out.
+    The threshold comes from every n-th element; after a bad estimate it is lowered, or made exact
+    among the elements above it (arXiv 1712.01887, section 3.1 and appendix). Zeros are left out.
     """
     elements = magnitudes.numel()
     if elements == 0:

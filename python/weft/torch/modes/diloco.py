@@ -1,4 +1,4 @@
-"""DiLoCo: local steps by one optimizer, and an outer one for what they have moved."""
+"""DiLoCo: local steps by one optimizer, and outer steps by the changes of parameters."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["DiLoCo"]
 
 
 class DiLoCo(Averager):
-    """An outer step on the average of what the ranks have moved (arXiv 2311.08105).
+    """An outer step by the average change of the ranks' parameters (arXiv 2311.08105).
 
     After every `period` steps of the inner optimizer: `d = average(theta_global - theta_local)`;
     one step of SGD with Nesterov's momentum on theta_global, with d as the gradient;
@@ -35,7 +35,7 @@ class DiLoCo(Averager):
         lr: float = 0.7,
         momentum: float = 0.9,
     ) -> None:
-        """Says what is averaged, and how often. The defaults are the paper's.
+        """Sets the parameters and the period. The defaults are the paper's.
 
         Args:
             parameters: All parameters, in the same order and with the same values on all ranks.
@@ -52,7 +52,7 @@ class DiLoCo(Averager):
         self._outer = torch.optim.SGD(self._global, lr=lr, momentum=momentum, nesterov=momentum > 0)
 
     def step(self) -> bool:
-        """Counts an inner step; takes the outer one if it is time. Whether it was."""
+        """Counts an inner step; takes the outer one if it is due. Returns whether it did."""
         self._step += 1
         is_time = self._step % self._period == 0
         if is_time:
@@ -62,7 +62,7 @@ class DiLoCo(Averager):
     @outside_of_modes
     @torch.no_grad()
     def synchronize(self) -> None:
-        """Takes the outer step now. Every rank calls it, after the last step of training too."""
+        """Takes the outer step now. Every rank calls it, also after the last step of training."""
         self._carry_out_updates()
         moved = [start - now for start, now in zip(self._global, self._parameters, strict=True)]
         average_tensors(moved, self._communication)

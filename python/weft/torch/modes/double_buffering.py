@@ -17,8 +17,8 @@ class DoubleBuffering(Mode):
     """Step t delivers the exact average of step t - 1, and starts that of its own gradients.
 
     The first step delivers zeros, and `flush` delivers the last step's average, so that none is
-    lost: `0, avg(g_0), avg(g_1), ..., avg(g_(T-1))`. ChainerMN, where this comes from, drops the
-    first and never applies the last.
+    lost: `0, avg(g_0), avg(g_1), ..., avg(g_(T-1))`. ChainerMN, its origin, drops the first and
+    never applies the last.
 
     It needs a copy of all gradients.
     """
@@ -28,7 +28,7 @@ class DoubleBuffering(Mode):
     def __init__(self) -> None:
         super().__init__()
         self._late: dict[str, tuple[Tensor, Work]] = {}
-        """By parameter: its part of a vector, and the operation that makes it the average."""
+        """By parameter: its part of a vector, and the operation that averages it."""
 
     def average(self, bucket: Bucket, communication: Communication) -> Stages:
         """See `Mode.average`."""
@@ -76,7 +76,7 @@ class _Done:
     """An operation that has ended."""
 
     def wait(self) -> None:
-        """Returns."""
+        """Returns immediately."""
 
 
 def _works(late: Iterable[tuple[Tensor, Work]]) -> list[Work]:

@@ -1,4 +1,4 @@
-"""The exact average, as DDP makes it."""
+"""The exact average, as DDP computes it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Local SGD: ranks train on their own and average their parameters from time to time."""
+"""Local SGD: ranks train separately and average their parameters periodically."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["Averager", "LocalGradients", "LocalSGD", "average_tensors"]
 
 
 class LocalGradients(Mode):
-    """The exact average in the first steps; afterwards every rank goes on with its own gradients.
+    """The exact average in the first steps; afterwards every rank uses its own gradients.
 
     The mode of gradients that goes with `LocalSGD`, as torch's `post_localSGD_hook` (without a
     subgroup) goes with `PeriodicModelAverager`: post-local SGD (arXiv 1808.07217). The only mode
@@ -38,10 +38,10 @@ class LocalGradients(Mode):
 
 
 class Averager:
-    """What is called after every step of the optimizer, and communicates in some of them."""
+    """Called after every step of the optimizer; communicates in some of them."""
 
     def __init__(self, parameters: Iterable[Tensor], communication: Communication, period: int) -> None:
-        """Says what is averaged, and how often.
+        """Sets the parameters and the period.
 
         Args:
             parameters: All parameters, in the same order on all ranks.
@@ -59,16 +59,16 @@ class Averager:
         self._step = 0
 
     def state_dict(self) -> dict[str, Any]:
-        """What this rank needs to go on with the same bits."""
+        """The state with which this rank continues with the same bits."""
         return {"mode": type(self).__name__, "step": self._step}
 
     def _carry_out_updates(self) -> None:
-        """Lets `weft.torch.Overlapped` update them, as it does where `grad` is read."""
+        """Makes `weft.torch.Overlapped` update them, by reading `grad`."""
         for parameter in self._parameters:
             _ = parameter.grad
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Goes on from a state that `state_dict` of the same class returned on this rank.
+        """Continues from a state that `state_dict` of the same class returned on this rank.
 
         Raises:
             weft.ArgumentError: It is the state of another class.
@@ -87,13 +87,13 @@ class LocalSGD(Averager):
     def __init__(
         self, parameters: Iterable[Tensor], communication: Communication, *, period: int, warmup_steps: int = 0
     ) -> None:
-        """Says what is averaged, and when.
+        """Sets the parameters and the period.
 
         Args:
             parameters: All parameters, in the same order on all ranks.
             communication: The ranks.
             period: Steps from one average to the next.
-            warmup_steps: Steps before the first average: those in which gradients are averaged.
+            warmup_steps: Steps before the first average, in which gradients are averaged.
 
         Raises:
             weft.ArgumentError: The period is below 1.
@@ -102,7 +102,7 @@ class LocalSGD(Averager):
         self._warmup_steps = warmup_steps
 
     def step(self) -> bool:
-        """Counts a step of the optimizer; averages if it is time. Whether it was."""
+        """Counts a step of the optimizer; averages if it is due. Returns whether it did."""
         since = self._step - self._warmup_steps
         self._step += 1
         is_time = since >= 0 and since % self._period == 0
@@ -113,7 +113,7 @@ class LocalSGD(Averager):
     @outside_of_modes
     @torch.no_grad()
     def synchronize(self) -> None:
-        """Averages now. Every rank calls it, after the last step of training too."""
+        """Averages now. Every rank calls it, also after the last step of training."""
         self._carry_out_updates()
         average_tensors(self._parameters, self._communication)
 

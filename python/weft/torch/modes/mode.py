@@ -1,4 +1,4 @@
-"""Communication modes: the interface, and what a mode is given."""
+"""Communication modes: the interface, and its arguments."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ class Work(Protocol):
     """An operation that was started."""
 
     def wait(self) -> object:
-        """Returns when the results are there; raises what went wrong."""
+        """Returns when the results are available; raises the operation's error."""
 
 
 Stages = Iterator[Work]
-"""What a mode yields: operations that must have ended before it goes on."""
+"""The items that a mode yields: operations that must have ended before it continues."""
 
 
 class Communication(Protocol):
-    """What a mode may ask of the other ranks.
+    """The operations that a mode may use.
 
     All ranks start the same operations in the same order. Tensors are contiguous and
     one-dimensional.
@@ -53,23 +53,24 @@ class Communication(Protocol):
 
 
 class Mode(abc.ABC):
-    """A way in which the ranks average their gradients.
+    """A method by which the ranks average their gradients.
 
-    Its state is this rank's own: every rank saves and loads a checkpoint of it. An option of its
-    constructor is kept under its name after an underscore: so ranks can compare them.
+    Its state belongs to this rank: every rank saves and loads a checkpoint of it. A constructor's
+    option is stored under its name after an underscore, so that ranks can compare options.
 
-    [Note: Stages] The part of `average` before the first `yield` runs on the thread that has made
-    the gradients, bucket by bucket. The rest may run on another thread, all of one bucket before
-    the rest of the next. So what buckets share is read and changed before the first `yield` only.
+    [Note: Stages] The part of `average` before the first `yield` runs on the thread that has
+    computed the gradients, bucket by bucket. The rest may run on another thread, all of one bucket
+    before the rest of the next. So state that buckets share is read and changed before the first
+    `yield` only.
     """
 
     one_stage: ClassVar[bool] = False
-    """Whether `average` starts all of its operations before its first `yield`. What follows then
-    needs no thread of its own: whoever waits for the average does it.
+    """Whether `average` starts all of its operations before its first `yield`. The rest then needs
+    no separate thread: the waiter for the average runs it.
     """
 
     def __init__(self, **memories: PerParameter) -> None:
-        """`memories` are what the mode keeps beside the gradients, by the name in checkpoints."""
+        """`memories` are the vectors that the mode keeps, by their names in checkpoints."""
         self._step = 0
         self._memories = memories
 
@@ -77,8 +78,8 @@ class Mode(abc.ABC):
     def average(self, bucket: Bucket, communication: Communication) -> Stages:
         """Averages a bucket over all ranks.
 
-        A generator of operations that must have ended before it goes on. When it returns,
-        `bucket.buffer` holds what every rank applies, with the same bits on all of them.
+        It is a generator of operations that must have ended before it continues. When it returns,
+        `bucket.buffer` has the vector that every rank applies, with the same bits on all of them.
         """
 
     def flush(self) -> dict[str, Tensor]:
@@ -89,12 +90,12 @@ class Mode(abc.ABC):
         """Waits for operations that `average` has left under way, before a group is left."""
 
     def state_dict(self) -> dict[str, Any]:
-        """What this rank needs to go on with the same bits: numbers, and copies of tensors."""
+        """The state with which this rank continues with the same bits: numbers, tensors' copies."""
         memories = {name: memory.state_dict() for name, memory in self._memories.items()}
         return {"mode": type(self).__name__, "step": self._step, **memories}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Goes on from a state that `state_dict` of the same mode returned on this rank.
+        """Continues from a state that `state_dict` of the same mode returned on this rank.
 
         Raises:
             weft.ArgumentError: It is the state of another mode.
@@ -119,6 +120,6 @@ class Mode(abc.ABC):
 
 
 def run(stages: Stages) -> None:
-    """Brings a mode's stages to their end on this thread."""
+    """Runs a mode's stages to their end on this thread."""
     for work in stages:
         work.wait()

@@ -8,7 +8,7 @@ __all__ = ["velocity_step"]
 
 
 def velocity_step(velocity: Tensor, gradient: Tensor, momentum: float, nesterov: bool = False) -> Tensor:
-    """Advances the velocity in place; what the step adds to the parameters' update.
+    """Advances the velocity in place; returns the step's part of the parameters' update.
 
     Plain: `u = m u + g`, and the step adds u. Nesterov: `u = m (u + g)`, and it adds u + g
     (arXiv 1712.01887, section 3.1).

@@ -20,8 +20,8 @@ class OneBit(Mode):
     """Sends the sign of every element, twice (1-bit Adam, arXiv 2102.02888; 1-bit SGD).
 
     `x = g + e; s = |x|_2 / sqrt(n); send s sign(x); e = x - s sign(x)`. A P-th of the bucket
-    belongs to each rank, which averages what it gets for it, adds its own error of the last step,
-    compresses in the same way and sends the result to all.
+    belongs to each rank, which averages the parts that it receives, adds its own error of the last
+    step, compresses in the same way and sends the result to all.
 
     Each rank sends a block of n / P bits and a scale of 4 bytes to every other rank, twice.
     """
@@ -61,9 +61,9 @@ class OneBit(Mode):
 
 
 def _take_over(residual: Tensor, own_residual: Tensor, own: slice, size: int) -> None:
-    """Moves errors of blocks that no longer belong to this rank to what it contributes itself.
+    """Moves errors of blocks that no longer belong to this rank to its own contribution.
 
-    That is the case after buckets were laid out anew. The average divides contributions by `size`.
+    That is needed after a new layout of buckets. The average divides contributions by `size`.
     """
     kept = own_residual[own].clone()
     own_residual[own] = 0
@@ -88,7 +88,7 @@ def _messages(vector: Tensor, blocks: int, block: int) -> Tensor:
 
 
 def _decoded(messages: Tensor, like: Tensor) -> Tensor:
-    """The elements of messages one behind the other, as many as `like` has."""
+    """The elements of messages one after the other, as many as `like` has."""
     bits = np.unpackbits(messages[:, _SCALE_BYTES:].numpy(), axis=1, bitorder="little")
     scales = messages[:, :_SCALE_BYTES].reshape(-1).clone().view(torch.float32).to(like.dtype).unsqueeze(1)
     signs = torch.from_numpy(bits).to(like.dtype).mul_(2).sub_(1)

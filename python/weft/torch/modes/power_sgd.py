@@ -1,4 +1,4 @@
-"""PowerSGD: matrices of low rank in place of gradients."""
+"""PowerSGD: matrices of low rank instead of gradients."""
 
 from __future__ import annotations
 
@@ -23,23 +23,24 @@ class PowerSGD(Mode):
     """One step of the power iteration for each matrix, with error feedback (arXiv 1905.13727).
 
     `M = M + e; P = M Q; all-reduce P; orthogonalise P; Q = M^T P; all-reduce Q; average P Q^T;
-    e = M - P Q^T`. Q begins as in the step before (warm start). The formulas, and the first random
-    Q, are those of torch's `powerSGD_hook`. A tensor is compressed where that saves enough; the
-    others are averaged exactly.
+    e = M - P Q^T`. Q starts as in the last step (warm start). The formulas, and the first random Q,
+    are those of torch's `powerSGD_hook`. A tensor is compressed if that saves enough; the others
+    are averaged exactly.
 
-    Sends `rank (n + m)` elements of a matrix of n rows and m columns. Every rank multiplies P Q^T
-    itself: the results have the same bits where processors and libraries are the same.
+    It sends `rank (n + m)` elements of a matrix of n rows and m columns. Every rank multiplies P
+    Q^T
+    itself: the results have the same bits if processors and libraries are the same.
     """
 
     def __init__(self, rank: int = 1, *, start_step: int = 0, min_compression_rate: float = 2.0, seed: int = 0) -> None:
-        """Says how much is sent.
+        """Sets the amount of data.
 
         Args:
             rank: Columns of P and Q.
             start_step: The first step that is compressed; those before are exact.
-            min_compression_rate: A tensor is compressed where
+            min_compression_rate: A tensor is compressed if
                 `rank (n + m) min_compression_rate < n m`.
-            seed: Of the first Q; the same on all ranks.
+            seed: The seed of the first Q; the same on all ranks.
 
         Raises:
             weft.ArgumentError: The rank is below 1.
@@ -55,7 +56,7 @@ class PowerSGD(Mode):
         self._drawn = 0
         self._seeds = np.random.RandomState(seed)
         self._factors: dict[str, Tensor] = {}
-        """The Q of each compressed parameter, m x rank, as the last step left it."""
+        """The Q of each compressed parameter, m x rank, after the last step."""
 
     def average(self, bucket: Bucket, communication: Communication) -> Stages:
         """See `Mode.average`."""
@@ -120,7 +121,7 @@ class PowerSGD(Mode):
         return sent * self._min_compression_rate < matrix.numel()
 
     def _fill_factors(self, compressed: list[tuple[str, Tensor]], qs: list[Tensor]) -> None:
-        """Begins with the last step's Q; with random ones for parameters that have none yet."""
+        """Sets Q to that of the last step; to random values for parameters without one."""
         generator = None
         for (name, _), q in zip(compressed, qs, strict=True):
             known = self._factors.get(name)
@@ -167,7 +168,7 @@ def orthogonalised(matrix: Tensor) -> Tensor:
 
 
 def _vectors(shapes: list[tuple[int, int]], like: Tensor) -> tuple[list[Tensor], Tensor]:
-    """Matrices of these shapes, one behind the other in one vector, and the vector."""
+    """Matrices of these shapes, one after the other in one vector, and the vector."""
     sizes = [rows * columns for rows, columns in shapes]
     flat = like.new_empty(sum(sizes))
     return [part.view(shape) for part, shape in zip(torch.split(flat, sizes), shapes, strict=True)], flat

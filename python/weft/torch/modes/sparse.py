@@ -16,10 +16,10 @@ INDEX_BYTES = 4
 
 
 def check_indices(elements: int, bits: int) -> None:
-    """Sees that indices of a bucket fit.
+    """Checks that a bucket is small enough for its indices.
 
     Raises:
-        weft.ArgumentError: They do not.
+        weft.ArgumentError: It is not.
     """
     if elements > 1 << bits:
         raise ArgumentError(
@@ -36,7 +36,7 @@ def average_sparse(
     Two stages: the counts, of 8 bytes each; then the values, and indices of 4 bytes.
 
     Args:
-        index: Where this rank's values belong, each place once: int64.
+        index: The places of this rank's values, each once: int64.
         values: As many values, of the type of `average`.
         average: The vector to write.
         communication: The ranks.
@@ -59,10 +59,10 @@ def add_sparse(
     """Adds all ranks' sparse values to `total`, in the order of the ranks.
 
     Args:
-        index: Where along the first dimension this rank's values belong, each place once: int64.
+        index: The places of this rank's values along the first dimension, each once: int64.
         values: As many elements of `total`, or rows of it.
-        counts: How many each rank has: int64.
-        total: What to add to: of the type of `values`.
+        counts: How many values each rank has: int64.
+        total: The tensor to add to, of the type of `values`.
         communication: The ranks.
     """
     message = torch.cat([values.view(-1).view(torch.uint8), index.to(torch.int32).view(torch.uint8)])

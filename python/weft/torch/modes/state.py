@@ -19,8 +19,8 @@ __all__ = ["PerParameter", "drop_not_finite"]
 class PerParameter:
     """A vector as long as each bucket, zero at first.
 
-    The parts belong to parameters and follow them when these come to lie in other buckets: DDP lays
-    its buckets out anew after the first step, and a checkpoint is loaded before that.
+    The parts belong to parameters and follow them when these move into other buckets: DDP lays its
+    buckets out again after the first step, and a checkpoint is loaded before that.
     """
 
     def __init__(self) -> None:
@@ -55,15 +55,15 @@ class PerParameter:
         return {name: part.clone() for name, part in self._parts.items()}
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        """Takes copies of such parts for its own."""
+        """Takes copies of such parts."""
         self._vectors = {}
         self._parts = {name: part.clone() for name, part in state.items()}
 
 
 def drop_not_finite(residual: Tensor) -> None:
-    """Sets what is not a finite number to 0, in place.
+    """Sets values that are not finite numbers to 0, in place.
 
-    What overflowed was told to everybody by the average. If it stayed in a residual, no later step
-    could be right.
+    The average has reported an overflow to all ranks. If it stayed in a residual, all later steps
+    would be wrong.
     """
     residual.nan_to_num_(nan=0.0, posinf=0.0, neginf=0.0)

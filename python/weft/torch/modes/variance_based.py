@@ -14,34 +14,34 @@ from weft.torch.modes.state import PerParameter, drop_not_finite
 __all__ = ["VarianceBased"]
 
 _INDEX_BITS = 28
-_SMALLEST = 7  # three bits say how many powers of two an element is below its tensor's largest
-_NOT_FINITE = 1 << 20  # in the place of an exponent
+_SMALLEST = 7  # three bits: by how many powers of two an element is below its tensor's largest
+_NOT_FINITE = 1 << 20  # replaces an exponent
 
 
 class VarianceBased(Mode):
-    """Sends sums of gradients that stand out of their noise (arXiv 1802.06058).
+    """Sends sums of gradients that are large against their noise (arXiv 1802.06058).
 
     `r = r + g; v = v + g^2`. Where `r^2 > alpha v`, r is sent and v becomes 0; elsewhere
     `v = zeta v`.
 
-    An approximation: v is meant to be made of the squares of every sample's gradient, which torch
+    It is an approximation: v should be the sum of squares of every sample's gradient, which torch
     does not have. Here a step's local gradient, the mean of a micro-batch, stands for one sample.
     So an element is sent when several steps agree about it: with alpha 2 at the second of equal
     gradients.
 
-    Sends a word of 4 bytes per element: a sign, 3 bits of exponent relative to the largest that is
-    sent of its tensor, and an index of 28 bits; and 4 bytes per tensor and bucket. What rounding to
-    powers of two loses stays in r (in the paper it is lost).
+    It sends a word of 4 bytes per element: a sign, 3 bits of exponent relative to the largest sent
+    element of its tensor, and an index of 28 bits; and 4 bytes per tensor and bucket. The rounding
+    error stays in r (in the paper it is lost).
     """
 
     def __init__(self, alpha: float = 2.0, zeta: float = 0.999, *, quantize: bool = True) -> None:
-        """Says what is sent.
+        """Sets the condition for sending.
 
         Args:
             alpha: How far the square of the sum must be above the sum of squares; 0 sends all.
-            zeta: How fast the sum of squares is forgotten.
-            quantize: Whether values are rounded to powers of two. If not, they are sent as they
-                are, with 4 bytes for the index.
+            zeta: The factor by which the sum of squares decays.
+            quantize: Whether values are rounded to powers of two. If not, they are sent unrounded,
+                with 4 bytes for the index.
 
         Raises:
             weft.ArgumentError: A number is negative, or zeta is above 1.
@@ -100,14 +100,15 @@ class VarianceBased(Mode):
 def encoded(index: Tensor, values: Tensor, ends: Tensor) -> tuple[Tensor, Tensor]:
     """Words of values that are not 0, and every tensor's exponent.
 
-    Values are rounded to the nearest power of two. Those that are more than 7 powers of two below
-    the largest of their tensor are left out. Where a tensor has values that are not finite, they
-    alone are sent.
+    Values are rounded to the nearest power of two. Those more than 7 powers of two below the
+    largest of their tensor are left out. If a tensor has values that are not finite, only these are
+    sent.
+
 
     Args:
         index: Places in the bucket, int64.
         values: As many values.
-        ends: Where each parameter's elements end.
+        ends: The end of each parameter's elements.
 
     Returns:
         Words, int32; exponents by tensor, int64.
@@ -124,7 +125,7 @@ def encoded(index: Tensor, values: Tensor, ends: Tensor) -> tuple[Tensor, Tensor
 
 
 def decoded(words: Tensor, exponents: Tensor, ends: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """The places and values of words; NaN where the tensor's exponent says so."""
+    """The places and values of words; NaN where the tensor's exponent stands for it."""
     bits = words.long() & 0xFFFFFFFF
     index = bits & ((1 << _INDEX_BITS) - 1)
     largest = exponents[torch.bucketize(index, ends, right=True)]

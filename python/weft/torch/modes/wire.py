@@ -19,7 +19,7 @@ __all__ = ["Wire"]
 class Wire(Mode):
     """The average in a wire format of weft's core (`weft.torch.wire_format`), else `sum(g / P)`.
 
-    Buckets of other types than float32 travel as they are. The group's backend is weft.
+    Buckets of other types than float32 are sent unchanged. The group's backend is weft.
     """
 
     one_stage = True

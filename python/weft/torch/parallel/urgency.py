@@ -28,8 +28,8 @@ def as_needed(plan: BucketPlan, profile: StepProfile) -> BucketPlan:
     return _with_priorities(plan, [[number] for number in order_of_use(plan.buckets, profile.use_s)])
 
 
-"""The plan with the core's few priorities that make a step wait least.
-    step.
+def in_levels(plan: BucketPlan, profile: StepProfile, costs: CostModel) -> BucketPlan:
+    """The plan with the core's few priorities that make a step wait least.
 
     Among equally good ones, the plan in which few bytes go before more urgent ones: within a level
     buckets go in the order of their starts.

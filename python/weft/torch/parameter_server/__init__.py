@@ -1,10 +1,10 @@
-"""Parameter servers: shards of a model behind an address, for workers that come and go.
+"""Parameter servers: shards of a model behind an address, for workers that join and leave.
 
 A worker's connection is a group of two with the server (see [Note: Groups of two] in `server`), so
 a death ends one connection. In processing order: `plan` cuts a model into pieces; `worker` pushes
-and pulls them by `connection`, which repeats what a lost connection left open, as `messages` that
-hold `requests`; `server` accepts; `service` checks, writes to the `journal`, applies to the `shard`
-and acknowledges, one request at a time.
+and pulls them by `connection`, which repeats the requests of a lost connection, as `messages` with
+`requests`; `server` accepts; `service` checks, writes to the `journal`, applies to the `shard` and
+acknowledges, one request at a time.
 """
 
 from weft.torch.parameter_server.compression import Largest

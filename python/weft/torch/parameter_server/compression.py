@@ -1,4 +1,4 @@
-"""What travels: 16-bit values, and pushes of the largest elements only."""
+"""Formats of messages: 16-bit values, and pushes of the largest elements only."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from weft.torch.modes.state import drop_not_finite
 __all__ = ["WIRES", "Largest"]
 
 WIRES = {"full": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
-"""By name, the type of what is pushed and pulled; servers keep and add `float32`."""
+"""By name, the type of pushed and pulled values; servers keep and add `float32`."""
 _SAMPLE = 0.01
 
 
 class Largest:
     """Pushes the largest elements of each bucket; the worker keeps the rest for its next push.
 
-    Pulls are whole. The residual is the worker's own: what is left of it when the worker ends is
-    not pushed.
+    Pulls are complete. The residual belongs to the worker; its rest is not pushed when the worker
+    ends.
     """
 
     def __init__(self, ratio: float) -> None:
@@ -40,9 +40,9 @@ class Largest:
         return f"Largest({self._ratio:g})"
 
     def compress(self, key: Any, gradient: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-        """Places (int32) and values of a vector's largest elements, those of its residual added.
+        """Places (int32) and values of a vector's largest elements, after adding its residual.
 
-        What rounding to `dtype` loses stays in the residual as well.
+        The rounding error of `dtype` stays in the residual as well.
         """
         residual = self._residuals.setdefault(key, torch.zeros_like(gradient))
         residual += gradient

@@ -1,8 +1,8 @@
 """Connections to parameter servers: meeting, requests in lanes, and repetition after a loss.
 
 Each lane has one request under way at a time. A request that was under way when the connection was
-lost is sent again over the next one; servers recognize pushes that they have had by their numbers,
-and everything else can be asked twice.
+lost is sent again over the next one; servers recognize pushes that they have applied by their
+numbers, and all other requests may be repeated.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ __all__ = [
 ]
 
 PUSHES, PULLS = (0, 1), (2, 3)
-"""Two lanes each: while a server works on one request, the line has the next."""
+"""Two lanes each: while a server works on one request, the connection carries the next."""
 PUSH, PULL = PUSHES[0], PULLS[0]
 LANES = len(PUSHES) + len(PULLS)
 FOLLOW = PUSH
@@ -56,23 +56,23 @@ _PAUSE_SECONDS = 0.1
 
 
 class Link(Protocol):
-    """A worker's way to one server."""
+    """A worker's connection to one server."""
 
     reconnections: int
     """How often the connection was made again."""
 
     def request(self, lane: int, message: Message, into: Sequence[Tensor] = ()) -> Message:
-        """Asks, and waits for the answer; see `Channel.receive` for `into`."""
+        """Sends a request, and waits for the answer; see `Channel.receive` for `into`."""
 
     def close(self) -> None:
-        """Leaves the server, which goes on without this worker."""
+        """Leaves the server, which continues without this worker."""
 
 
 def connect(address: str, settings: Settings, endpoint: _weft.Endpoint, limits: Limits) -> Channel:
     """Meets a server: see [Note: Groups of two] in `server.py`.
 
     Raises:
-        weft.Error: Nobody answers at the address, or not by this job's secret.
+        weft.Error: No server answers at the address, or it has another secret.
     """
     soon = copy.copy(settings)
     soon.timeout = _OPEN_SECONDS
@@ -124,7 +124,7 @@ def call(channel: Channel, lane: int, message: Message, into: Sequence[Tensor] =
 
 
 class RemoteLink:
-    """The way to a server in another process, at one of several addresses."""
+    """The connection to a server in another process, at one of several addresses."""
 
     def __init__(
         self,
@@ -140,13 +140,13 @@ class RemoteLink:
         """Says hello at the first of the addresses that answers.
 
         Args:
-            addresses: The server's, then those of the servers that take its place.
+            addresses: The server's address, then those of the servers that may replace it.
             hello: The worker's first request of every connection.
-            endpoint: What connections belong to.
-            limits: What is taken from the server.
-            server_seconds: How long it may be away.
-            answer_seconds: How long an answer may take, such as while slower workers are waited
-                for.
+            endpoint: The endpoint of connections.
+            limits: Limits of the server's messages.
+            server_seconds: Seconds that it may be unreachable.
+            answer_seconds: Seconds that an answer may take, for instance while the server waits for
+                slower workers.
             options: Those of `weft.init`.
         """
         self._addresses = list(addresses)
@@ -163,12 +163,12 @@ class RemoteLink:
         self._connected()
 
     def request(self, lane: int, message: Message, into: Sequence[Tensor] = ()) -> Message:
-        """Asks, again and again over new connections, until there is an answer.
+        """Sends a request, repeatedly over new connections, until there is an answer.
 
         Raises:
-            ServerError: The server refuses.
-            ServerLost: It is away for too long.
-            weft.Timeout: It is there, but has not answered in time.
+            ServerError: The server refuses the request.
+            ServerLost: It is unreachable for too long.
+            weft.Timeout: It is reachable, but has not answered in time.
         """
         while True:
             channel = self._connected()
@@ -186,7 +186,7 @@ class RemoteLink:
                 self._drop(channel)
 
     def close(self) -> None:
-        """Says goodbye, if the server is there."""
+        """Says goodbye, if the server is reachable."""
         channel, self._closed = self._channel, True
         if channel is None:
             return
@@ -242,14 +242,14 @@ class RemoteLink:
             raise
         self._was_known = True
         self.reconnections += 1
-        # What answered is asked first the next time.
+        # The server that answered is tried first the next time.
         self._addresses.remove(address)
         self._addresses.insert(0, address)
         return channel
 
 
 class LocalLink:
-    """The way to the server of this process."""
+    """The connection to the server of this process."""
 
     def __init__(self, service: Service, hello: dict[str, Any]) -> None:
         self._service = service
@@ -258,7 +258,7 @@ class LocalLink:
         service.handle(self._session, (hello, []))
 
     def request(self, lane: int, message: Message, into: Sequence[Tensor] = ()) -> Message:  # noqa: ARG002  # as of any link
-        """Asks. The server keeps tensors of pushes, so it is given copies."""
+        """Sends a request. The server keeps tensors of pushes, so it gets copies."""
         fields, tensors = message
         answer, found = self._service.handle(self._session, (fields, [tensor.clone() for tensor in tensors]))
         for given, one in zip(into, found, strict=False):
@@ -267,7 +267,7 @@ class LocalLink:
         return answer, found
 
     def close(self) -> None:
-        """Leaves."""
+        """Leaves the server."""
         self._service.end(self._session)
 
 

@@ -1,4 +1,4 @@
-"""An embedding whose table is with the servers: a worker holds only the rows that it uses."""
+"""An embedding whose table is on the servers: a worker holds only the rows that it uses."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["ServedEmbedding"]
 
 
 class RowSource(Protocol):
-    """What pulls rows from the servers: a `Worker`."""
+    """The source of rows: a `Worker`."""
 
     def pull_rows(self, table: str, rows: Tensor) -> Tensor:
         """Rows of a table: float32 (rows, width)."""
@@ -25,18 +25,22 @@ class RowSource(Protocol):
 class ServedEmbedding(nn.Module):
     """An embedding of any size, used as `nn.Embedding`.
 
-    Forward pulls the rows that its inputs name, `Worker.step` pushes their gradients. The table has
-    no parameter here, and is in no `state_dict`; servers make the first values.
+    Forward pulls the rows that its inputs name, and `Worker.step` pushes their gradients. The table
+    has no parameter here, and is in no `state_dict`; servers make the first values.
+
+    Examples:
+        >>> table = ServedEmbedding(1_000_000, 64)
+        >>> rows = table(torch.tensor([1, 5]))  # in a model with a `Worker`: shape (2, 64)
     """
 
     def __init__(self, num_embeddings: int, embedding_dim: int, *, deviation: float = 1.0, seed: int = 0) -> None:
         """Describes the table; all workers describe the same.
 
         Args:
-            num_embeddings: Rows.
-            embedding_dim: Numbers in a row.
-            deviation: First values are drawn from a normal distribution with this deviation.
-            seed: By which they are drawn.
+            num_embeddings: The number of rows.
+            embedding_dim: The length of a row.
+            deviation: The standard deviation of the normal distribution of the first values.
+            seed: The seed of the first values.
 
         Raises:
             weft.ArgumentError: A size is not at least 1, or the deviation is negative.
@@ -56,14 +60,15 @@ class ServedEmbedding(nn.Module):
         """The most rows that this process has held at a time."""
 
     def forward(self, numbers: Tensor) -> Tensor:
-        """The rows of these numbers (int64, any shape): the shape of the input, then the width.
+        """Returns the rows of these numbers (int64, any shape): the input's shape, then the width.
 
         Raises:
             weft.ArgumentError: A number is not that of a row.
-            weft.ConfigError: The model is in no `Worker`.
+            weft.ConfigError: The model has no `Worker`.
+            ServerLost: A server cannot be reached.
         """
         if not self._worker:
-            raise ConfigError("a ServedEmbedding needs a Worker around the model: its rows are with the servers")
+            raise ConfigError("a ServedEmbedding needs a Worker around the model: its rows are on the servers")
         wanted, places = torch.unique(numbers, return_inverse=True)
         if wanted.numel() and not 0 <= int(wanted[0]) <= int(wanted[-1]) < self.num_embeddings:
             raise ArgumentError(
@@ -82,12 +87,12 @@ class ServedEmbedding(nn.Module):
         return f"{self.num_embeddings}, {self.embedding_dim}"
 
     def table(self, name: str) -> Table:
-        """The table as plans describe it; the name of the module makes its seed its own."""
+        """The table for plans; the name of the module makes its seed unique."""
         own = int.from_bytes(hashlib.sha256(f"{name} {self._seed}".encode()).digest()[:4])
         return Table(name, self.num_embeddings, self.embedding_dim, float(self._deviation), own)
 
     def bind(self, worker: RowSource, name: str) -> None:
-        """Lets a worker pull and push its rows."""
+        """Sets the worker that pulls and pushes its rows."""
         self._worker[:] = [worker]
         self._name = name
 

@@ -21,7 +21,7 @@ __all__ = [
 
 
 class ServerError(Error):
-    """The server refused a request; its state is as before."""
+    """The server refused a request; its state is unchanged."""
 
 
 class UnknownShard(ServerError):
@@ -33,7 +33,7 @@ class WrongShape(ServerError, ArgumentError):
 
 
 class StalePlan(ServerError):
-    """The worker's plan (model, optimizer, servers, staleness) is not that of the server."""
+    """The worker's plan (model, optimizer, servers, staleness) differs from the server's."""
 
 
 class ShardLost(ServerError):
@@ -45,15 +45,15 @@ class LostPush(ServerError):
 
 
 class RequestTooLarge(ServerError):
-    """A message is larger than the server takes."""
+    """A message is larger than the server accepts."""
 
 
 class TooManyWorkers(ServerError):
-    """The server has as many workers as it takes."""
+    """The server has as many workers as it accepts."""
 
 
 class Unavailable(ServerError):
-    """The server does not serve now; workers ask again for as long as it may be away."""
+    """The server is not ready; workers ask again until their timeout."""
 
 
 class DamagedRecord(Error):

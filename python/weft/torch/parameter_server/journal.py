@@ -1,15 +1,16 @@
 """The journal of a shard: a snapshot, and every input since.
 
-An input is written to the journal before it is applied, and acknowledged after. So what a worker
-was told is in the files when the server's process is killed, and what it was not told is repeated
-by the worker, and recognized by its number if it is in the files already. A last write that was cut
-off is left out: it was not acknowledged. Damage before the last record ends the restart, since what
-follows it cannot be applied without what is missing. An input that the shard refuses is left out,
-and named.
+An input is written to the journal before it is applied, and acknowledged after. So the files have
+every acknowledged input when the server's process is killed. A worker repeats inputs that were not
+acknowledged; the server recognizes them by their number if they are in the files already. A last
+write that was cut off is left out: it was not acknowledged. Damage before the last record ends the
+restart, since later inputs cannot be applied without the missing ones. An input that the shard
+refuses is left out, and named.
 
-`snapshot-N` holds the shard as it was when `journal-N` was begun. Snapshots are written beside and
-renamed; older files are removed after that. Writes reach the kernel before the acknowledgement, and
-with `sync` the disk: without it, a machine that loses power loses what it had not written yet.
+`snapshot-N` has the shard at the time when `journal-N` was begun. Snapshots are written to a new
+file that is renamed; older files are removed after that. Writes reach the kernel before the
+acknowledgement, and with `sync` the disk: without it, a machine that loses power loses the writes
+that had not reached the disk.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from weft.torch.parameter_server.shard import Shard
 __all__ = ["Journal"]
 
 _REFUSED_NAMED = 16
-"""So many inputs of a journal that are left out are named each."""
+"""The number of inputs that are left out of a journal and named each."""
 _END: Message = ({"kind": "end"}, [])
 
 
@@ -43,9 +44,9 @@ class Journal:
         """Opens a directory, and keeps other servers out of it.
 
         Args:
-            directory: Is made if it is missing.
-            seconds: A snapshot is due after so long, if anything has changed.
-            journal_bytes: And after so many bytes.
+            directory: It is made if it does not exist.
+            seconds: A snapshot is due after this time, if anything has changed.
+            journal_bytes: And after this many bytes.
             sync: Whether acknowledged pushes survive a loss of power.
 
         Raises:
@@ -61,7 +62,7 @@ class Journal:
             self._lock = files.open_file(directory / "lock", os.O_WRONLY | os.O_CREAT)
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise ConfigError(f"another server uses the directory {directory}: give each one of its own") from None
+            raise ConfigError(f"another server uses the directory {directory}: give each server its own") from None
         except OSError as error:
             raise ConfigError(f"cannot keep a shard in {directory}: {error.strerror}") from None
         self._directory = directory
@@ -72,7 +73,7 @@ class Journal:
         self._began = time.monotonic()
 
     def restore(self, bytes_max: int) -> tuple[Shard, int]:
-        """The shard that the files hold, and the number of inputs applied since the snapshot.
+        """The shard in the files, and the number of inputs applied since the snapshot.
 
         Raises:
             weft.ConfigError: A file is damaged.
@@ -89,7 +90,7 @@ class Journal:
         return shard, applied
 
     def write(self, message: Message) -> None:
-        """Keeps an input."""
+        """Appends an input."""
         if self._file is None:
             self._begin_file(self._number + 1)
         assert self._file is not None  # begun above
@@ -100,18 +101,18 @@ class Journal:
 
     @property
     def is_due(self) -> bool:
-        """Whether it is time for a snapshot."""
+        """Whether a snapshot is due."""
         if not self._bytes:
             return False
         return self._bytes >= self._bytes_max or time.monotonic() - self._began >= self._seconds
 
     def begin(self) -> int:
-        """Begins a new journal, and returns its number: that of the snapshot to be written now."""
+        """Begins a new journal, and returns its number: that of the snapshot to write now."""
         self._begin_file(self._number + 1)
         return self._number
 
     def finish(self, number: int, messages: list[Message]) -> None:
-        """Writes the snapshot of the shard as it was at `begin`, and removes what is older."""
+        """Writes the snapshot of the shard at the time of `begin`, and removes older files."""
         with files.replacing(self._path("snapshot", number), mode=files.PRIVATE, sync=True) as file:
             for message in messages:
                 write_record(file, message)
@@ -123,7 +124,7 @@ class Journal:
                     self._path(kind, older).unlink()
 
     def close(self) -> None:
-        """Lets another server have the directory."""
+        """Releases the directory for another server."""
         if self._file is not None:
             self._file.close()
             self._file = None
@@ -145,7 +146,7 @@ class Journal:
             return Shard.of_messages(messages, bytes_max)
         except (Error, OSError) as error:
             raise ConfigError(
-                f"{path} is damaged ({error}): restore it from a copy, or begin anew in another directory"
+                f"{path} is damaged ({error}): restore it from a copy, or begin again in another directory"
             ) from None
 
     def _numbers(self, kind: str) -> list[int]:
@@ -167,7 +168,7 @@ class Journal:
 
 
 def _apply_again(path: Path, shard: Shard) -> int:
-    """Gives a shard the inputs of a journal; returns how many it has not refused."""
+    """Applies the inputs of a journal to a shard; returns how many were refused."""
     applied = refused = 0
     try:
         with files.open_file(path, os.O_RDONLY) as file:
@@ -189,8 +190,8 @@ def _apply_again(path: Path, shard: Shard) -> int:
                 _warn(f"{path} ends at byte {start} with a write that was cut off: it is left out")
     except DamagedRecord as error:
         raise ConfigError(
-            f"{path} is damaged: {error}. Restore it from a copy. Or give up what follows, which workers were told was "
-            f"kept: truncate the file at byte {error.place}, and remove journals of higher numbers"
+            f"{path} is damaged: {error}. Restore it from a copy. Or give up the inputs after it, which workers know "
+            f"as acknowledged: truncate the file at byte {error.place}, and remove journals of higher numbers"
         ) from None
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}") from None
@@ -200,5 +201,5 @@ def _apply_again(path: Path, shard: Shard) -> int:
 
 
 def _warn(message: str) -> None:
-    """Warns: log lines are shown only where WEFT_LOG asks for them."""
+    """Warns by `warnings`: log lines are shown only if WEFT_LOG is set."""
     warnings.warn(message, RuntimeWarning, stacklevel=2)

@@ -30,21 +30,28 @@ def local_server(
 ) -> tuple[Server, list[str]]:
     """Starts this rank's server, and returns it with the addresses of all ranks' servers.
 
-    Every rank of the process group, of any backend, calls it, and gives both to `Worker`, as
-    `local=` and as `servers`. The group is not needed after that: the death of a rank breaks it,
-    not the servers of the others.
+    Every rank of the process group, of any backend, calls it, and passes both to `Worker`, as
+    `local=` and as `servers`. The group is not needed after that: the death of a rank breaks the
+    group, not the servers of the others.
 
     Args:
         process_group: The workers; the default group if not given.
-        address: Where this rank's server listens, `host:port`; without it, at a free port of the
-            address that routes to the rendezvous. A server that will be started again, and be
-            found by the others, needs one.
-        directory: Where its shard is kept; nowhere if not given.
+        address: The address of this rank's server, `host:port`; by default a free port of the
+            address that routes to the rendezvous. A server that other ranks must find again after a
+            restart needs one.
+        directory: The directory for its shard; none by default.
         options: See `weft.config.Options`.
+
+    Returns:
+        The server, and the addresses of all ranks' servers, by rank.
 
     Raises:
         weft.ConfigError: There is no process group.
         weft.Error: The server cannot listen.
+
+    Examples:
+        >>> server, addresses = local_server()  # on every rank
+        >>> worker = Worker(net, ServerOptimizer("sgd", lr=0.1), addresses, local=server)
     """
     if process_group is None and not dist.is_initialized():
         raise ConfigError("the layout localps needs a process group: call torch.distributed.init_process_group first")
@@ -54,7 +61,7 @@ def local_server(
 
 
 def _own_host() -> str:
-    """This host's address on the way to the rendezvous."""
+    """This host's address on the route to the rendezvous."""
     master = config.rendezvous_host()
     with AboveStandardStreams(), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:

@@ -1,8 +1,8 @@
 """Messages of the parameter server: their layout on the wire and in files, and the limits.
 
 A message is a block of 1 KiB (magic, version, the length of the JSON, and the JSON itself if it
-fits), else the JSON behind it, and then its tensors, one after another. The JSON says their types
-and lengths. Nothing is unpickled, and nothing is allocated before its length has been checked.
+fits), else the JSON after it, and then its tensors, one after another. The JSON has their types and
+lengths. Nothing is unpickled, and nothing is allocated before its length has been checked.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from weft.torch.parameter_server.parsing import short
 __all__ = ["DTYPES", "FOREVER", "Channel", "Limits", "Message", "read_record", "write_record"]
 
 Message = tuple[dict[str, Any], list[Tensor]]
-"""What is asked or answered, and tensors of one dimension."""
+"""A request or an answer, and tensors of one dimension."""
 
 DTYPES = {
     "float32": torch.float32,
@@ -46,18 +46,18 @@ _RECORD, _RECORD_MAGIC = struct.Struct("<IIQI"), 0x57504A32
 _CHECK = struct.Struct("<I")
 
 FOREVER = 3e8
-"""Seconds, nearly ten years: who waits for a worker's next request is woken by its death."""
+"""Seconds, nearly ten years: a wait for a worker's next request ends at its death."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Limits:
-    """What is taken from a peer."""
+    """Limits of a peer's messages."""
 
     json_bytes: int = 16 << 20
     tensor_bytes: int = 1 << 30
     """Of all tensors of a message."""
     seconds: float = 300.0
-    """For a message to come or go once it has begun."""
+    """The time for a message that has begun."""
 
 
 class Channel:
@@ -89,14 +89,13 @@ class Channel:
     def receive(self, lane: int, *, idle_seconds: float = FOREVER, into: Sequence[Tensor] = ()) -> Message:
         """Waits for the next message of a lane.
 
-        Args:
-            lane: Its number.
-            idle_seconds: How long it may take until one begins.
-            into: Where its tensors go, if they have these types and lengths; else they are new.
+        lane: Its number.
+        idle_seconds: The longest time until a message begins.
+        into: Memory for its tensors, if they have these types and lengths; else they are new.
 
         Raises:
-            RequestTooLarge, ServerError: It is larger than allowed, or no message of this protocol;
-                the channel cannot be used any more.
+            RequestTooLarge: It is larger than allowed; the channel is unusable after that.
+            ServerError: It is not a message of this protocol; the channel is unusable after that.
             weft.Error: The group broke.
         """
         block = np.empty(_BLOCK_BYTES, np.uint8)
@@ -105,7 +104,7 @@ class Channel:
         if magic != _MAGIC or version != _VERSION:
             raise ServerError(f"a message of protocol {magic:#x}, version {version}: expected {_MAGIC:#x}, {_VERSION}")
         if length > self._limits.json_bytes:
-            raise RequestTooLarge(f"a message's JSON of {length} bytes: at most {self._limits.json_bytes} are taken")
+            raise RequestTooLarge(f"a message's JSON of {length} bytes: at most {self._limits.json_bytes} are allowed")
         text = block[_HEAD.size : _HEAD.size + length]
         if length > _ROOM:
             text = np.empty(length, np.uint8)
@@ -122,11 +121,11 @@ class Channel:
         return fields, tensors
 
     def close(self) -> None:
-        """Leaves the group; the peer is told that it is lost."""
+        """Leaves the group, which the peer sees as a loss."""
         self._group.close()
 
     def abort(self, reason: str) -> None:
-        """Ends what is under way on both sides, from any thread."""
+        """Ends the operations under way on both sides, from any thread."""
         with contextlib.suppress(Error):  # it may be broken already
             self._group.abort(reason)
 
@@ -155,11 +154,11 @@ def write_record(file: BinaryIO, message: Message) -> int:
 
 
 def read_record(file: BinaryIO) -> Message | None:
-    """The next message of a file; None at its end, or where the last one was cut off.
+    """The next message of a file; None at its end, or if the last one was cut off.
 
     Raises:
-        DamagedRecord: What is there was not written so, and is no write that was cut off.
-        ServerError: The record is whole, but holds no message. The next one can be read.
+        DamagedRecord: The file was changed, other than by a write that was cut off.
+        ServerError: The record is complete, but is not a message. The next one can be read.
     """
     start = file.tell()
     left = file.seek(0, 2) - start
@@ -191,7 +190,7 @@ def read_record(file: BinaryIO) -> Message | None:
 
 
 def _read_head(file: BinaryIO, left: int) -> tuple[int, int, int] | None:
-    """The lengths of text and tensors, and their checksum; None where the file ends before."""
+    """The lengths of text and tensors, and their checksum; None if the file ends before."""
     start = file.tell()
     head = file.read(_RECORD.size)
     if len(head) < _RECORD.size:
@@ -236,12 +235,12 @@ def _decoded(text: bytes, tensor_bytes: int) -> tuple[dict[str, Any], list[tuple
             f"a message with tensors {short(parts)}: expected at most {_PARTS_MAX}, of lengths of at least 0"
         )
     if whole > tensor_bytes:
-        raise RequestTooLarge(f"a message with {whole} bytes of tensors: at most {tensor_bytes} are taken")
+        raise RequestTooLarge(f"a message with {whole} bytes of tensors: at most {tensor_bytes} are allowed")
     return fields, shapes
 
 
 def _refuse_constant(name: str) -> float:
-    raise ValueError(f"{name} is no number")
+    raise ValueError(f"{name} is not a number")
 
 
 def _bytes_of(tensor: Tensor) -> np.ndarray:

@@ -21,11 +21,11 @@ OPTIMIZERS: dict[str, type[torch.optim.Optimizer]] = {
     "adagrad": torch.optim.Adagrad,
     "rmsprop": torch.optim.RMSprop,
 }
-"""Those that treat every element by itself, so that a piece can be updated without the others."""
+"""Optimizers that update every element separately, so that a piece can be updated alone."""
 
 
 class ServerOptimizer:
-    """What servers update parameters with, such as `ServerOptimizer("adamw", lr=1e-3)`."""
+    """The servers' optimizer, such as `ServerOptimizer("adamw", lr=1e-3)`."""
 
     def __init__(self, name: str, **options: Any) -> None:
         """Checks name and options.
@@ -55,41 +55,41 @@ class ServerOptimizer:
             trial.step(torch.ones(1, dtype=torch.float32, device="cpu"))
             numbers, tensors = trial.state()
             self._state_names = set(numbers), set(tensors)
-        except Exception as error:  # torch checks options in many ways, some only in a step
+        except Exception as error:  # torch raises various errors, some only in a step
             raise ArgumentError(f"optimizer {name!r}: {error}") from None
 
     def check_rows(self) -> None:
-        """Raises unless tables can be updated by this.
+        """Raises unless it can update tables.
 
         Raises:
-            weft.ArgumentError: They cannot.
+            weft.ArgumentError: It cannot.
         """
         if self.options.get("dampening"):
-            raise ArgumentError("dampening of sgd is not for tables: expected 0")
+            raise ArgumentError("dampening of sgd is not allowed for tables: expected 0")
 
     def check_state(self, numbers: Collection[str], tensors: Collection[str]) -> None:
         """Raises unless a state has these names: those after a step, or none before the first.
 
         Raises:
-            weft.ArgumentError: It has not.
+            weft.ArgumentError: It has others.
         """
         if (numbers or tensors) and (set(numbers), set(tensors)) != self._state_names:
             raise ArgumentError(f"a state of {self.name} with {parsing.short([*numbers, *tensors])}")
 
     def make(self, values: Tensor) -> torch.optim.Optimizer:
-        """Torch's optimizer of one parameter, which keeps its values where they are."""
+        """Torch's optimizer of one parameter, whose values stay in place."""
         return OPTIMIZERS[self.name]([nn.Parameter(values)], **self.options)
 
     def to_value(self) -> dict[str, Any]:
-        """For JSON."""
+        """The JSON form."""
         return {"name": self.name, "options": self.options}
 
     @staticmethod
     def from_value(value: Any) -> ServerOptimizer:
-        """What `to_value` gave.
+        """Parses the result of `to_value`.
 
         Raises:
-            weft.ArgumentError: It is no optimizer.
+            weft.ArgumentError: It is not an optimizer.
         """
         fields = parsing.mapping(value, "optimizer", ("name", "options"))
         name, options = parsing.text(fields["name"], "optimizer"), parsing.mapping(fields["options"], "options")
@@ -107,7 +107,7 @@ class _State:
 
 
 class _Stepping:
-    """What both kinds share: a step with a learning rate of its own."""
+    """The base of both kinds: a step with an optional learning rate."""
 
     def __init__(self, optimizer: torch.optim.Optimizer) -> None:
         self._optimizer = optimizer
@@ -130,9 +130,9 @@ class VectorOptimizer(_Stepping):
         """Updates the values in place.
 
         Args:
-            gradient: Of the same length.
-            learning_rate: In place of the optimizer's own.
-            factor: By which the rate is multiplied.
+            gradient: A vector of the same length.
+            learning_rate: Replaces the optimizer's own.
+            factor: A factor of the rate.
         """
         self._parameter.grad = gradient
         self._step(learning_rate, factor)
@@ -144,13 +144,13 @@ class VectorOptimizer(_Stepping):
         return found.numbers, found.tensors
 
     def restore(self, numbers: Mapping[str, float], tensors: Mapping[str, Tensor]) -> None:
-        """Goes on from what `state` gave."""
+        """Continues from a result of `state`."""
         if numbers or tensors:
             self._optimizer.state[self._parameter] = _joined(numbers, tensors)
 
 
 class RowOptimizer(_Stepping):
-    """Updates of the touched rows of a table; the others' state stays as it is.
+    """Updates of the touched rows of a table; the state of other rows is unchanged.
 
     The touched rows, and their rows of the optimizer's state, are gathered into a small parameter,
     which torch's optimizer updates; so each optimizer is as lazy as `torch.optim.SparseAdam`.
@@ -170,8 +170,8 @@ class RowOptimizer(_Stepping):
         Args:
             rows: Their numbers, each once: int64.
             gradient: A row for each.
-            learning_rate: In place of the optimizer's own.
-            factor: By which the rate is multiplied.
+            learning_rate: Replaces the optimizer's own.
+            factor: A factor of the rate.
         """
         if not rows.numel():
             return
@@ -196,13 +196,13 @@ class RowOptimizer(_Stepping):
         return ({}, {}) if self._state is None else (self._state.numbers, self._state.tensors)
 
     def restore(self, numbers: Mapping[str, float], tensors: Mapping[str, Tensor]) -> None:
-        """Goes on from what `state` gave."""
+        """Continues from a result of `state`."""
         if numbers or tensors:
             shaped = {name: tensor.view_as(self._values) for name, tensor in tensors.items()}
             self._state = _State(shaped, dict(numbers))
 
     def _whole(self, name: str, first: _State, after: _State) -> Tensor:
-        """A table of the state that untouched rows begin with: zeros, or Adagrad's own value."""
+        """A table of the state in which untouched rows have zeros, or Adagrad's initial value."""
         begin = first.tensors.get(name)
         whole = torch.zeros(self._values.shape, dtype=after.tensors[name].dtype, device="cpu")
         return whole if begin is None else whole.fill_(float(self._how.options.get("initial_accumulator_value", 0.0)))

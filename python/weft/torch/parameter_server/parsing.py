@@ -1,4 +1,4 @@
-"""Readers of values from JSON: each returns a value of its type and range, or raises."""
+"""Parsers of values from JSON: each returns a value of its type and range, or raises."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ NUMBER_MAX = 1e15
 
 
 def whole(value: Any, name: str, least: int = 0, most: int = WHOLE_MAX) -> int:
-    """An integer of a range; a truth value is none.
+    """An integer in a range; a truth value is not one.
 
     Raises:
-        weft.ArgumentError: It is something else, as with all of these functions.
+        weft.ArgumentError: It is another value, as with all of these functions.
     """
     if type(value) is not int or not least <= value <= most:
         raise ArgumentError(f"{name}={short(value)}: expected an integer from {least} to {most}")
@@ -27,7 +27,7 @@ def whole(value: Any, name: str, least: int = 0, most: int = WHOLE_MAX) -> int:
 
 
 def number(value: Any, name: str, least: float = -NUMBER_MAX) -> float:
-    """A number whose products and quotients in an optimizer are still ones of `float32`."""
+    """A number whose products and quotients in an optimizer are still `float32`."""
     try:
         found = float(value) if type(value) in (int, float) else math.nan
     except OverflowError:
@@ -59,7 +59,7 @@ def items(value: Any, name: str) -> list[Any]:
 
 
 def mapping(value: Any, name: str, names: Collection[str] | None = None) -> dict[str, Any]:
-    """An object, of exactly these names if they are given."""
+    """An object, with exactly these names if they are given."""
     if not isinstance(value, dict) or not all(isinstance(key, str) for key in value):
         raise ArgumentError(f"{name}={short(value)}: expected an object")
     if names is not None and set(value) != set(names):
@@ -68,7 +68,7 @@ def mapping(value: Any, name: str, names: Collection[str] | None = None) -> dict
 
 
 def short(value: Any) -> str:
-    """A value as messages show it: it may be as large as its sender pleases."""
+    """A short form of a value for messages: the value may have any size."""
     try:
         shown = repr(value)
     except (RecursionError, ValueError):  # nested too deeply, or a number of too many digits

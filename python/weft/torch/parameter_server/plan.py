@@ -1,11 +1,11 @@
-"""Sharding: which part of a model is kept by which server. Pure functions of shapes.
+"""Sharding: the assignment of parts of a model to servers. Pure functions of shapes.
 
-Neighbouring parameters share a bucket, so that small ones do not travel alone; a bucket's
-parameters lie one after another in one vector. A large bucket is split into equal parts, one for
-each server; a small one goes whole to the server that has the fewest bytes. What is longer than
-`PIECE_BYTES` is cut into pieces, since a piece comes back when it is whole at its server. Rows of
-embedding tables are dealt out in turn: row r is with server r mod servers, so that popular rows,
-which are often neighbours, are spread.
+Neighbouring parameters share a bucket, so that small ones are not sent alone; a bucket's parameters
+are one after another in one vector. A large bucket is split into equal parts, one for each server;
+a small one goes whole to the server with the fewest bytes. Parts longer than `PIECE_BYTES` are cut
+into pieces, since a piece is answered when it has arrived completely. Rows of embedding tables are
+dealt out in turn: row r is on server r mod servers, so that popular rows, which are often
+neighbours, are spread.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _SERVERS_MAX = 1 << 16
 _DIMENSIONS_MAX = 64
 _SEED_MAX = 1 << 45
 _ITEM_BYTES = 4
-"""Servers keep `float32`, whatever travels."""
+"""Servers keep `float32`, in any format of messages."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Piece:
 
 @dataclasses.dataclass(frozen=True)
 class Bucket:
-    """Parameters that travel together, in the order in which they lie."""
+    """Parameters that are sent together, in the order of the vector."""
 
     parameters: tuple[tuple[str, tuple[int, ...]], ...]
     """Names and shapes."""
@@ -57,7 +57,7 @@ class Bucket:
 
     @property
     def elements(self) -> int:
-        """Of all parameters."""
+        """The elements of all parameters."""
         return sum(prod(shape) for _, shape in self.parameters)
 
 
@@ -97,7 +97,7 @@ class ShardPlan:
         return loads
 
     def pieces_of(self, server: int) -> dict[str, Piece]:
-        """The pieces that a server keeps, by the names that requests have for them."""
+        """The pieces that a server keeps, by their names in requests."""
         return {
             piece_key(number, place): piece
             for number, bucket in enumerate(self.buckets)
@@ -106,20 +106,20 @@ class ShardPlan:
         }
 
     def to_value(self) -> dict[str, Any]:
-        """For JSON."""
+        """The JSON form."""
         return dataclasses.asdict(self)
 
     @property
     def digest(self) -> str:
-        """Tells plans apart."""
+        """Identifies the plan."""
         return hashlib.sha256(json.dumps(self.to_value()).encode()).hexdigest()[:16]
 
     @staticmethod
     def from_value(value: Any) -> ShardPlan:
-        """What `to_value` gave, checked.
+        """Parses and checks the result of `to_value`.
 
         Raises:
-            weft.ArgumentError: It is no plan.
+            weft.ArgumentError: It is not a plan.
         """
         try:
             fields = mapping(value, "plan", _names(ShardPlan))
@@ -128,11 +128,11 @@ class ShardPlan:
             plan = ShardPlan(servers, buckets, tuple(map(_table, items(fields["tables"], "tables"))))
             plan.check()
         except ArgumentError as error:
-            raise ArgumentError(f"this is no plan of shards: {error}") from None
+            raise ArgumentError(f"this is not a plan of shards: {error}") from None
         return plan
 
     def check(self) -> None:
-        """Sees that pieces cover their buckets, and that servers and sizes exist.
+        """Checks that pieces cover their buckets, and that servers and sizes exist.
 
         Raises:
             weft.ArgumentError: They do not.
@@ -191,7 +191,7 @@ def _table(value: Any) -> Table:
 
 
 def piece_key(bucket: int, place: int) -> str:
-    """What requests call a piece, by the numbers of its bucket and of its place there."""
+    """The name of a piece in requests, from its bucket and its place there."""
     return f"{bucket}.{place}"
 
 
@@ -206,11 +206,11 @@ def shard(
     """Cuts a model into buckets and pieces.
 
     Args:
-        parameters: Names and shapes, in the order in which backward makes their gradients.
-        servers: How many there are.
+        parameters: Names and shapes, in the order in which backward computes their gradients.
+        servers: Their number.
         tables: Embedding tables, which are kept by rows.
-        bucket_bytes: Parameters are joined until a bucket has so many bytes.
-        split_bytes: A bucket of at least so many bytes is split over all servers.
+        bucket_bytes: Parameters are joined until a bucket has this many bytes.
+        split_bytes: A bucket of at least this many bytes is split over all servers.
 
     Raises:
         weft.ArgumentError: There is no server.

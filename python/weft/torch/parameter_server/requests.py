@@ -1,7 +1,7 @@
 """Requests of workers, and the inputs of a shard, as typed values.
 
-What a peer or a file says is read here once, field by field, into a value of known types and
-ranges, which need no further checks. The shard compares it with its pieces, clocks and shapes.
+The data of a peer or a file is read here once, field by field, into a value of known types and
+ranges, which needs no further checks. The shard compares it with its pieces, clocks and shapes.
 """
 
 from __future__ import annotations
@@ -26,26 +26,26 @@ _JOB = ("plan", "server", "optimizer", "policy")
 
 @dataclasses.dataclass(frozen=True)
 class Job:
-    """What all workers of a job have asked for, and which of its servers this is."""
+    """The job that all workers have requested, and the number of this server in it."""
 
     plan: ShardPlan
     server: int
     optimizer: ServerOptimizer
     policy: Policy
     fields: dict[str, Any]
-    """The same in JSON, as messages and files have it."""
+    """The same in JSON, for messages and files."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Membership:
-    """A worker comes or goes."""
+    """A worker joins or leaves."""
 
     kind: Literal["join", "leave"]
     worker: str
 
     @property
     def fields(self) -> dict[str, Any]:
-        """For JSON."""
+        """The JSON form."""
         return {"kind": self.kind, "worker": self.worker}
 
 
@@ -57,13 +57,13 @@ class Put:
 
     @property
     def fields(self) -> dict[str, Any]:
-        """For JSON."""
+        """The JSON form."""
         return {"kind": "put", "key": self.key}
 
 
 @dataclasses.dataclass(frozen=True)
 class Push:
-    """A gradient of a worker's for a piece or a table."""
+    """A gradient of a worker for a piece or a table."""
 
     worker: str
     key: str
@@ -73,18 +73,18 @@ class Push:
 
     @property
     def fields(self) -> dict[str, Any]:
-        """For JSON, without `sparse`: what is kept is dense."""
+        """The JSON form without `sparse`: kept gradients are dense."""
         named = {"kind": "push", "worker": self.worker, "key": self.key, "number": self.number}
         return named | self.push.to_value()
 
 
 Input = Job | Membership | Put | Push
-"""What changes a shard."""
+"""Requests that change a shard."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Pull:
-    """A worker asks for values as they are after its push of this number."""
+    """A worker's request for values as of its push of this number."""
 
     key: str
     number: int
@@ -98,16 +98,16 @@ class Hello:
     worker: str
     job: Job
     returns: bool
-    """Whether it has been here before."""
+    """Whether it was connected before."""
     brings: bool
-    """Whether it can be asked for the first values."""
+    """Whether it may be asked for the first values."""
 
 
 def parse_input(fields: Any) -> Input:
     """An input of a shard.
 
     Raises:
-        ServerError: It is none, as with all of these functions.
+        ServerError: It is malformed, as with all of these functions.
     """
     try:
         fields = parsing.mapping(fields, "the request")

@@ -1,4 +1,4 @@
-"""A worker's side of a bucket: memory of its parameters and gradients, and what is under way."""
+"""A worker's side of a bucket: memory of its parameters and gradients, and pending requests."""
 
 from __future__ import annotations
 
@@ -28,25 +28,25 @@ class Slot:
 
     @property
     def index(self) -> int:
-        """Tells parameters apart."""
+        """Identifies the parameter."""
         return id(self.parameter)
 
     def take_gradient(self) -> None:
-        """Moves the gradient into the bucket, once what was there is not needed any more."""
+        """Moves the gradient into the bucket, once the bucket's old one is not needed any more."""
         self.bucket.wait()
         self.bucket.wait_for_pushes()
-        assert self.parameter.grad is not None  # autograd has just made it
+        assert self.parameter.grad is not None  # autograd has just computed it
         self.bucket.gradient[self._range].copy_(self.parameter.grad.view(-1))
         self.parameter.grad = None
         self.is_ready = True
 
     def clear(self) -> None:
-        """Brings a zero in place of a gradient that was not made."""
+        """Sets a gradient that was not computed to zero."""
         self.bucket.gradient[self._range].zero_()
 
 
 class ServedBucket:
-    """Neighbouring parameters that travel together."""
+    """Neighbouring parameters that are sent together."""
 
     def __init__(self, number: int, bucket: Bucket, parameters: Mapping[str, nn.Parameter]) -> None:
         self.number = number
@@ -59,9 +59,9 @@ class ServedBucket:
             self.slots.append(Slot(self, name, parameters[name], start))
             start += parameters[name].numel()
         self.is_pushed = False
-        """Whether the gradient of the step under way has been pushed, by backward."""
+        """Whether backward has pushed the gradient of the present step."""
         self.versions: dict[int, int] = {}
-        """By the place of a piece, the version of the values that are here."""
+        """By the place of a piece, the version of its values here."""
         self.pulls: dict[int, Future[None]] = {}
         self._comes_apart = False
         self.pushes: dict[int, Future[Any]] = {}
@@ -69,11 +69,11 @@ class ServedBucket:
 
     @property
     def is_ready(self) -> bool:
-        """Whether all gradients are here."""
+        """Whether all gradients have arrived."""
         return all(slot.is_ready for slot in self.slots)
 
     def finish_gradient(self) -> bool:
-        """Makes the gradient whole for its push; False if there is nothing in it."""
+        """Completes the gradient for its push; returns False if it has none."""
         any_ready = any(slot.is_ready or slot.parameter.grad is not None for slot in self.slots)
         for slot in self.slots:
             if slot.is_ready:
@@ -98,12 +98,12 @@ class ServedBucket:
             future.result()
 
     def begin_pull(self, *, apart: bool) -> Tensor:
-        """Where the next values are to come; apart from the values if these are still in use."""
+        """The memory for the next values; a separate one if the values are still in use."""
         self._comes_apart = apart
         return self.gradient if apart else self.values
 
     def wait(self) -> None:
-        """Waits for the parameters that have been asked for, by a step that has ended."""
+        """Waits for the parameters that an ended step has requested."""
         if self.is_pushed:
             return
         while self.pulls:

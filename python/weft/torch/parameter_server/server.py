@@ -1,4 +1,4 @@
-"""The parameter server: accepts workers at an address, and answers each in threads of its own.
+"""The parameter server: accepts workers at an address, and answers each in separate threads.
 
 [Note: Groups of two] A server outlives any worker, but a group breaks as a whole when a rank is
 lost. So each connection of a worker is a group of two ranks, of which the server is rank 0, met
@@ -32,7 +32,7 @@ _ACCEPT_SECONDS = 0.25
 _MEET_SECONDS = 30.0
 _MEETINGS_MAX = 32
 _SPARE_CONNECTIONS = 32
-"""Beside those of the workers: former ones that have not ended yet, questions for statistics."""
+"""Beside those of the workers: former ones that have not ended yet, and requests for statistics."""
 
 
 class Server:
@@ -52,14 +52,19 @@ class Server:
         Args:
             address: `host:port`. As for ranks, other addresses than loopback ones need a secret
                 (`WEFT_SECRET`) or certificates, unless WEFT_INSECURE is set.
-            service: What answers; an empty one without files, if not given.
-            limits: What is taken from a worker.
-            second: The address of a second server, which is given everything that this one
+            service: The service that answers; by default an empty one without files.
+            limits: Limits of a worker's messages.
+            second: The address of a second server, which gets everything that this one
                 acknowledges.
-            options: See `weft.config.Options`: as the workers have them.
+            options: See `weft.config.Options`; the same as the workers'.
 
         Raises:
-            weft.Error: The address cannot be used, or the second server does not answer.
+            weft.ConfigError: An address other than loopback has no secret, or it cannot be used.
+            weft.Error: The second server does not answer.
+
+        Examples:
+            >>> server = Server("127.0.0.1:29633")
+            >>> worker = Worker(net, ServerOptimizer("sgd", lr=0.1), [server.address])
         """
         self.address = address
         self.service = service or Service()
@@ -70,20 +75,20 @@ class Server:
         self._cancel = _weft.Cancellation()
         self._stopping = threading.Event()
         self._store = stores.open_store(config.place(0, 2, address), self._settings, self._cancel)
-        # The end of a connection is nothing to write a flight record about.
+        # The end of a connection needs no flight record.
         self._endpoint = _weft.Endpoint(route_to=address, **endpoints.options_of(self._settings) | NO_FLIGHT_RECORD)
         self._lock = threading.Lock()
         self._channels: set[Channel] = set()
         self._channels_max = self.service.workers_max + _SPARE_CONNECTIONS
         self._meetings: list[_weft.Cancellation] = []
-        """Of workers whose keys are there, the oldest first."""
+        """Meetings with workers whose keys are set, the oldest first."""
         self._meeting_ended = threading.Condition(self._lock)
         if second is not None:
             self._follow(second)
         self._threads = [self._start(self._accept), self._start(self._tend)]
 
     def close(self) -> None:
-        """Ends all connections. The shard is written to its directory first."""
+        """Ends all connections, after writing the shard to its directory."""
         if self._stopping.is_set():
             return
         self._stopping.set()
@@ -127,8 +132,8 @@ class Server:
     def _begin_meeting(self, name: str) -> None:
         """Meets a worker in a thread. There are few meetings at a time: a new one ends the oldest.
 
-        A worker meets the server as soon as it has set its key, so the oldest is one that will not
-        come.
+        A worker meets the server as soon as it has set its key, so the oldest meeting is with one
+        that will not arrive.
         """
         meeting = _weft.Cancellation()
         with self._meeting_ended:
@@ -139,7 +144,7 @@ class Server:
         try:
             self._start(self._meet, name, meeting)
         except RuntimeError as error:
-            LOGGER.warning("a worker is not served, for want of a thread: %s", error)
+            LOGGER.warning("a worker is not served, because no thread could be started: %s", error)
             self._end_meeting(meeting)
 
     def _end_meeting(self, meeting: _weft.Cancellation) -> None:
@@ -158,7 +163,7 @@ class Server:
         try:
             group = pair(0, self._store, name, self._endpoint, self._meeting, meeting)
         except Error as error:
-            LOGGER.warning("a worker that called itself %r did not come: %s", name[:64], error)
+            LOGGER.warning("worker %r set its key but did not connect: %s", name[:64], error)
             return
         finally:
             self._end_meeting(meeting)
@@ -168,7 +173,7 @@ class Server:
             if is_welcome:
                 self._channels.add(channel)
         if not is_welcome:
-            LOGGER.warning("a worker is sent away: %d connections are open", self._channels_max)
+            LOGGER.warning("a worker is rejected: %d connections are open", self._channels_max)
             channel.close()
             return
         session = Session()
@@ -185,16 +190,16 @@ class Server:
             while True:
                 request = channel.receive(lane)
                 channel.send(lane, self._answer(session, request))
-        except ServerError as error:  # no message of this protocol, or too large
+        except ServerError as error:  # not a message of this protocol, or too large
             LOGGER.warning("the connection of worker %s is ended: %s", session.worker, error)
             channel.abort(f"{type(error).__name__}: {error}")
         except Error as error:
-            LOGGER.info("worker %s has gone: %s", session.worker, error)
+            LOGGER.info("worker %s has left: %s", session.worker, error)
         finally:
             try:
                 self.service.end(session)
             except Error as error:
-                LOGGER.info("worker %s could not be let go: %s", session.worker, error)
+                LOGGER.info("worker %s could not be removed: %s", session.worker, error)
 
     def _answer(self, session: Session, request: Message) -> Message:
         try:
@@ -202,7 +207,7 @@ class Server:
         except Error as error:
             LOGGER.info("refused %s of worker %s: %s", short(request[0].get("kind")), session.worker, error)
             return {"refused": type(error).__name__, "why": str(error)}, []
-        except Exception as error:  # whatever one request brings about, others are served
+        except Exception as error:  # other requests are served after any error
             LOGGER.exception("a request of worker %s could not be carried out", session.worker)
             return {"refused": "ServerError", "why": f"the request could not be carried out: {error!r}"}, []
         return {"done": True, **fields}, tensors

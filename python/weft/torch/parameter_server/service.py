@@ -1,8 +1,8 @@
 """The service around a shard: turns, members' connections, journal, a second server.
 
 Every input is checked, written to the journal, sent to the second server if there is one, applied,
-and then acknowledged, all in the caller's turn. A worker is a member while it has a connection;
-after the server was started again, members have `rejoin_seconds` to come back.
+and then acknowledged, all in the caller's turn. A worker is a member while it has a connection.
+After a restart of the server, members have `rejoin_seconds` to reconnect.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ __all__ = ["Service", "ServiceOptions", "Session"]
 
 @dataclasses.dataclass(frozen=True)
 class ServiceOptions:
-    """What a server is willing to do."""
+    """Limits of a server."""
 
     shard_bytes: int = 64 << 30
-    """The most values that it keeps, in bytes; the optimizer's state comes on top."""
+    """The most bytes of values that it keeps; the optimizer's state is additional."""
     workers_max: int = 256
     rejoin_seconds: float = 10.0
 
@@ -44,7 +44,7 @@ class Session:
     def __init__(self) -> None:
         self.worker: str | None = None
         self.brings_values = False
-        """Whether it is asked for the first values if nobody else has given them."""
+        """Whether it may be asked for the first values if no other worker has sent them."""
         self.ended = False
 
 
@@ -52,7 +52,7 @@ class Service:
     """Answers requests, from any thread."""
 
     def __init__(self, options: ServiceOptions | None = None, journal: Journal | None = None) -> None:
-        """An empty service, or what the journal holds."""
+        """Makes an empty service, or restores the journal's."""
         self._options = options or ServiceOptions()
         self._journal = journal
         self._shard, applied = Shard(self._options.shard_bytes), 0
@@ -60,12 +60,12 @@ class Service:
         self._sessions: dict[str, Session] = {}
         self._failure: Error | None = None
         self.follower: Callable[[Message], None] | None = None
-        """Is given every input before it is applied: the second server."""
+        """The second server, which gets every input before it is applied."""
         self._leader: Session | None = None
         """The connection of the server that this one follows."""
         self._incoming: list[Message] | None = None
         self._giver: Session | None = None
-        """Who has been asked for the first values."""
+        """The worker that was asked for the first values."""
         self._writing = threading.Lock()
         if journal is not None:
             self._shard, applied = journal.restore(self._options.shard_bytes)
@@ -107,7 +107,7 @@ class Service:
         return self._input(({**fields, "worker": session.worker}, tensors)), []
 
     def end(self, session: Session) -> None:
-        """A connection has ended: its worker is no member any more, unless it has a new one."""
+        """Ends a connection: its worker is not a member any more, unless it has a new one."""
         with self._changed:
             session.ended = True
             if self._leader is session:
@@ -120,19 +120,19 @@ class Service:
             self._changed.notify_all()
 
     def tend(self) -> None:
-        """What is due now and then: members that have not come back, snapshots."""
+        """Does periodic work: removes members that have not reconnected, writes snapshots."""
         with self._changed:
             if self._rejoin_until and time.monotonic() >= self._rejoin_until:
                 self._rejoin_until = 0.0
                 for worker in [name for name in self._shard.members if name not in self._sessions]:
-                    LOGGER.warning("worker %s has not come back: the others go on without it", worker)
+                    LOGGER.warning("worker %s has not reconnected: the others continue without it", worker)
                     self._take({"kind": "leave", "worker": worker})
                 self._changed.notify_all()
         if self._journal is not None and self._journal.is_due:
             self.snapshot()
 
     def snapshot(self) -> None:
-        """Writes the shard to its directory; others are served meanwhile."""
+        """Writes the shard to its directory, while requests are served."""
         if self._journal is None:
             return
         with self._writing:
@@ -142,7 +142,7 @@ class Service:
             self._journal.finish(number, messages)
 
     def copy_to(self, follower: Callable[[Message], None]) -> None:
-        """Gives a second server everything, and from then on every input."""
+        """Sends a second server everything, and from then on every input."""
         with self._changed:
             follower(({"kind": "begin"}, []))
             for message in self._shard.to_messages():
@@ -151,7 +151,7 @@ class Service:
             self.follower = follower
 
     def stop(self) -> None:
-        """Wakes all who wait; a last snapshot is written."""
+        """Wakes all waiting requests and writes a last snapshot."""
         with self._changed:
             self._failure = Unavailable("the server is being stopped")
             self._changed.notify_all()
@@ -166,11 +166,11 @@ class Service:
             if session.ended or session.worker not in (None, worker):
                 raise ServerError(f"a connection has one worker, here {session.worker}, until it ends")
             if worker not in self._sessions and len(self._sessions) >= self._options.workers_max:
-                raise TooManyWorkers(f"{len(self._sessions)} workers are here: this server takes no more")
+                raise TooManyWorkers(f"{len(self._sessions)} workers are connected: this server accepts no more")
             if hello.returns and self._shard.job is None:
                 raise ShardLost(
-                    "this parameter server was started again without its shard, so training cannot go on: keep shards "
-                    "with weft server --directory"
+                    "this parameter server was started again without its shard, so training cannot continue: keep "
+                    "shards with weft server --directory"
                 )
             self._input_in_turn((hello.job.fields, []))
             self._take({"kind": "join", "worker": worker})
@@ -186,7 +186,7 @@ class Service:
     def _pull(self, session: Session, pull: Pull, tensors: list[Tensor]) -> Message:
         with self._changed:
             self._shard.kept(pull.key)
-            assert session.worker is not None  # looked at by the caller
+            assert session.worker is not None  # checked by the caller
             if self._wants_values_of(session):
                 return {"wanted": True}, []
             while not self._shard.may_read(session.worker, pull):
@@ -200,7 +200,7 @@ class Service:
             return self._shard.values(pull, tensors)
 
     def _wants_values_of(self, session: Session) -> bool:
-        """Whether this worker is to bring the first values, since nobody has been asked to."""
+        """Whether this worker must send the first values, since no other one was asked to."""
         if self._shard.has_values or not session.brings_values or not (self._giver is None or self._giver.ended):
             return False
         self._giver = session
@@ -230,27 +230,27 @@ class Service:
             try:
                 self._journal.write(prepared)
             except OSError as error:
-                # Memory and files would part: workers go on at the next server from the files.
+                # Memory and files would differ: workers continue at the next server from the files.
                 self._failure = ServerError(f"cannot write the journal: {error.strerror}")
                 raise self._failure from None
         if self.follower is not None:
             try:
                 self.follower(prepared)
             except Error as error:
-                LOGGER.warning("the second server is lost, this one goes on alone: %s", error)
+                LOGGER.warning("the second server is lost, this one continues alone: %s", error)
                 self.follower = None
         try:
             return self._shard.apply(prepared)
         except Exception as error:
-            # What was checked cannot fail; if it does, memory and files have parted, as above.
+            # A checked input cannot fail; if it does, memory and files differ, as above.
             self._failure = ServerError(f"cannot apply an input that was checked: {error!r}")
             raise self._failure from error
 
     def _follow(self, session: Session, fields: dict[str, Any], tensors: list[Tensor]) -> dict[str, Any]:
-        """An input that another server has checked, or a part of its shard."""
+        """Takes an input that another server has checked, or a part of its shard."""
         with self._changed:
             if self._sessions:
-                raise ServerError("this server cannot follow another one: workers are here")
+                raise ServerError("this server cannot follow another one: workers are connected")
             if session is not self._leader and self._leader is not None:
                 raise ServerError("this server follows another one already")
             inner = mapping(fields.get("input"), "input")
@@ -272,6 +272,6 @@ class Service:
             return {}
 
     def _rewrite(self) -> None:
-        """The files of a second server begin with the shard that it was given."""
+        """Makes the files of a second server begin with the shard that it received."""
         if self._journal is not None:
             self._journal.finish(self._journal.begin(), self._shard.to_messages())

@@ -1,9 +1,8 @@
 """A server's shard as a deterministic machine: the same inputs in the same order, the same bits.
 
-Its inputs are messages: `plan`, `join`, `leave`, `put`, `push`. What is written to the journal, and
-sent to a second server, is these; who applies them again has the same shard, with the numbers of
-the pushes that it has had. Reading (`values`, `may_read`) changes nothing. No threads, no clock, no
-files, no network.
+Its inputs are messages: `plan`, `join`, `leave`, `put`, `push`. These are written to the journal
+and sent to a second server, and applying them again gives the same shard, with the numbers of its
+pushes. Reading (`values`, `may_read`) changes nothing. No threads, no clock, no files, no network.
 """
 
 from __future__ import annotations
@@ -23,42 +22,42 @@ from weft.torch.parameter_server.state import Kept, KeptPiece, KeptTable, Policy
 __all__ = ["Shard"]
 
 _WORKERS_COUNTED = 1024
-"""Whose staleness is counted: the workers that have pushed last."""
+"""The number of workers whose staleness is counted: those that have pushed last."""
 
 
 class Shard:
     """The part of a model that one server keeps."""
 
     def __init__(self, bytes_max: int) -> None:
-        """An empty one, of at most so many bytes of values."""
+        """Makes an empty shard, of at most this many bytes of values."""
         self._bytes_max = bytes_max
         self.job: dict[str, Any] | None = None
-        """What the workers have asked for: the fields of `plan`."""
+        """The workers' job: the fields of `plan`."""
         self.plan = ShardPlan(1, ())
         self.policy = Policy()
         self.members: list[str] = []
         self.gathered = False
-        """Whether as many workers as asked for have been there together."""
+        """Whether the required number of workers has been connected together."""
         self.staleness: dict[str, collections.Counter[int]] = {}
-        """By worker, how often pushes had which staleness, since this process began; the one that
+        """By worker, how many pushes had each staleness, since this process began; the one that
         pushed last is last.
         """
         self.repeated = 0
-        """Pushes that had been applied before."""
+        """How many pushes had been applied before."""
         self._kept: dict[str, Kept] = {}
 
     # Inputs.
 
     def apply(self, message: Message) -> dict[str, Any]:
-        """Takes in one input, which `prepare` has returned; returns what the worker is told."""
+        """Applies an input that `prepare` has returned; returns the answer to the worker."""
         fields, tensors = message
         return self._take_in(parse_input(fields), tensors)
 
     def prepare(self, message: Message) -> Message | None:
-        """Checks an input; the same, as it is kept. None: there is nothing to do (again).
+        """Checks an input and returns it in the form to keep. None: it was applied before.
 
         Raises:
-            ServerError: It is refused.
+            ServerError: The request is refused.
         """
         fields, tensors = message
         request = parse_input(fields)
@@ -68,7 +67,7 @@ class Shard:
                 is_new = self._is_new_job(request)
             case Membership():
                 if self.job is None:
-                    raise ServerError(f"worker {request.worker} comes before a plan")
+                    raise ServerError(f"worker {request.worker} joins before there is a plan")
                 tensors = []
                 is_new = (request.worker in self.members) == (request.kind == "leave")
             case Put():
@@ -81,10 +80,10 @@ class Shard:
         return (request.fields, tensors) if is_new else None
 
     def admit(self, message: Message) -> dict[str, Any]:
-        """Takes in an input as `prepare` returned it to somebody else: a file, or another server.
+        """Applies an input that `prepare` returned earlier, from a file or another server.
 
         Raises:
-            ServerError: It is no such thing, or does not follow from what is here.
+            ServerError: It is malformed, or does not follow from the present state.
         """
         self.check_admitted(message)
         return self.apply(message)
@@ -107,7 +106,7 @@ class Shard:
         """The piece or table that a request names.
 
         Raises:
-            UnknownShard: There is none here.
+            UnknownShard: This server does not have it.
         """
         found = self._kept.get(key)
         if found is None:
@@ -116,19 +115,19 @@ class Shard:
 
     @property
     def has_values(self) -> bool:
-        """Whether all pieces have had their first values."""
+        """Whether all pieces have their first values."""
         return self.job is not None and all(
             kept.has_values for kept in self._kept.values() if isinstance(kept, KeptPiece)
         )
 
     def may_read(self, worker: str, pull: Pull) -> bool:
-        """Whether a worker may have the values that it asks for now."""
+        """Whether a worker may have the requested values now."""
         if not (self.gathered and self.has_values):
             return False
         return self.kept(pull.key).clocks.may_read(worker, pull.number, self.policy.staleness)
 
     def values(self, pull: Pull, tensors: list[Tensor]) -> Message:
-        """A copy of the values that a request asks for, in the type that it asks for."""
+        """A copy of the requested values, in the requested type."""
         kept = self.kept(pull.key)
         values = kept.rows(tensors) if isinstance(kept, KeptTable) else kept.tensor()
         return {"version": kept.version}, [values.flatten().to(pull.dtype, copy=True)]
@@ -144,7 +143,7 @@ class Shard:
             "staleness": {worker: dict(sorted(counts.items())) for worker, counts in self.staleness.items()},
         }
 
-    # All of it.
+    # The complete state.
 
     def to_messages(self) -> list[Message]:
         """A copy of everything, for a snapshot or a second server."""
@@ -163,10 +162,10 @@ class Shard:
 
     @staticmethod
     def of_messages(messages: list[Message], bytes_max: int) -> Shard:
-        """What `to_messages` gave.
+        """Parses the result of `to_messages`.
 
         Raises:
-            weft.Error: It is no shard.
+            weft.Error: It is not a shard.
         """
         shard = Shard(bytes_max)
         if messages:
@@ -198,14 +197,14 @@ class Shard:
         if restored != set(self._kept) or len(set(self.members)) != len(self.members):
             raise ServerError(f"a shard without {short(sorted(set(self._kept) - restored))}, or with a member twice")
 
-    # How it is done.
+    # Implementation of the above.
 
     def _is_new_job(self, job: Job) -> bool:
         if self.job is not None:
             for name in ("plan", "server", "optimizer", "policy"):
                 if job.fields[name] != self.job[name]:
                     raise StalePlan(
-                        f"the worker's {name} is not that of the server, which was told {short(self.job[name])}, now "
+                        f"the worker's {name} is not that of the server, which has {short(self.job[name])}, now "
                         f"{short(job.fields[name])}: all workers need the same model, options and list of servers; "
                         "for another job start the server with another directory"
                     )
@@ -274,5 +273,5 @@ class Shard:
     def _piece(self, key: str) -> KeptPiece:
         found = self._kept.get(key)
         if not isinstance(found, KeptPiece):
-            raise UnknownShard(f"{short(key)} is no piece of this server")
+            raise UnknownShard(f"{short(key)} is not a piece of this server")
         return found

@@ -1,8 +1,8 @@
-"""What a server keeps of one piece, or of one table: values, the optimizer's state, clocks.
+"""The state of one piece, or of one table, on a server: values, the optimizer's state, clocks.
 
-With staleness 0, pushes of one round are kept until all members' have come, and applied as one: the
-average, added in the order of the workers' names, so that the bits do not depend on who was first.
-Otherwise each push is applied when it comes.
+With staleness 0, pushes of one round are kept until all members' have arrived, and applied as one:
+the average, added in the order of the workers' names, so that the bits do not depend on the order
+of arrival. Otherwise each push is applied when it arrives.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ _WHOLE = (torch.int32, torch.int64)
 
 @dataclasses.dataclass(frozen=True)
 class Policy:
-    """What all workers of a job have asked for."""
+    """The options that all workers of a job have requested."""
 
     staleness: int | None = 0
     """How many pushes a worker may be ahead of the slowest; None: any number."""
     workers: int = 1
-    """So many must have joined before the first values are given out."""
+    """The number of workers that must have joined before the first values are returned."""
     correct: bool = False
-    """Whether the learning rate of a push is divided by its staleness, where that is more than 1
-    (Zhang et al., "Staleness-aware async-SGD for distributed deep learning", 2016).
+    """Whether the learning rate of a push is divided by its staleness if that is more than 1 (Zhang
+    et al., "Staleness-aware async-SGD for distributed deep learning", 2016).
     """
 
     @staticmethod
@@ -45,7 +45,7 @@ class Policy:
         """A policy from JSON.
 
         Raises:
-            weft.ArgumentError: It is none.
+            weft.ArgumentError: It is not a policy.
         """
         names = [field.name for field in dataclasses.fields(Policy)]
         fields = parsing.mapping(value, "policy", names)
@@ -59,16 +59,16 @@ class Policy:
 
 @dataclasses.dataclass(frozen=True)
 class PushFields:
-    """What a push says besides its gradient."""
+    """The fields of a push besides its gradient."""
 
     version: int | None = None
     """How many updates the values had that it was computed from; None: all."""
     lr: float | None = None
-    """The learning rate in place of the optimizer's own."""
+    """The learning rate, which replaces the optimizer's own."""
 
     @staticmethod
     def from_value(value: dict[str, Any]) -> PushFields:
-        """From the fields of a push.
+        """Parses the fields of a push.
 
         Raises:
             weft.ArgumentError: They are of other types, or out of range.
@@ -80,7 +80,7 @@ class PushFields:
         )
 
     def to_value(self) -> dict[str, Any]:
-        """For JSON: what is not None."""
+        """The JSON form, without fields that are None."""
         return {name: value for name, value in dataclasses.asdict(self).items() if value is not None}
 
 
@@ -100,7 +100,7 @@ class Kept(abc.ABC):
         """Pushes that wait for those of others, by round and worker."""
 
     def push(self, worker: str, fields: PushFields, tensors: list[Tensor]) -> int:
-        """Takes in a push of a member, which was checked; returns its staleness in updates."""
+        """Takes a checked push of a member; returns its staleness in updates."""
         clock = self.clocks.push(worker)
         stale = 0 if fields.version is None else max(0, self.version - fields.version)
         if self._policy.staleness == 0:
@@ -113,7 +113,7 @@ class Kept(abc.ABC):
         return stale
 
     def complete_rounds(self, *, last: bool = False) -> None:
-        """Applies the rounds for which all members' pushes have come; all if nobody is left."""
+        """Applies the rounds for which all members' pushes have arrived; all without members."""
         slowest = self.clocks.slowest()
         for number in sorted(number for number in self._rounds if last or number <= slowest):
             pushes = self._rounds.pop(number)
@@ -121,7 +121,7 @@ class Kept(abc.ABC):
             self.version += 1
 
     def to_messages(self) -> list[Message]:
-        """Everything, for a snapshot: the tensors are copies."""
+        """The complete state, for a snapshot: the tensors are copies."""
         numbers, tensors = self._state()
         head = {
             "clocks": self.clocks.to_value(),
@@ -138,10 +138,10 @@ class Kept(abc.ABC):
         return messages
 
     def restore(self, messages: list[Message]) -> None:
-        """Takes over what `to_messages` gave.
+        """Restores the result of `to_messages`.
 
         Raises:
-            weft.Error: It is no such thing.
+            weft.Error: It is malformed.
         """
         (fields, tensors), *pending = messages
         head = parsing.mapping(fields, "kept", ("clocks", "version", "numbers", "names", "pending"))
@@ -164,7 +164,7 @@ class Kept(abc.ABC):
 
     @abc.abstractmethod
     def check(self, tensors: list[Tensor], *, sparse: bool) -> list[Tensor]:
-        """The tensors of a push, as they are kept.
+        """The tensors of a push, in the form to keep.
 
         Raises:
             WrongShape: They do not fit.
@@ -172,10 +172,10 @@ class Kept(abc.ABC):
 
     @abc.abstractmethod
     def check_kept(self, tensors: list[Tensor]) -> None:
-        """Raises unless these are as `check` returns them: from a file, or another server.
+        """Raises unless these have the form that `check` returns: from a file, or another server.
 
         Raises:
-            WrongShape: They are not.
+            WrongShape: They have another form.
         """
 
     @abc.abstractmethod
@@ -201,11 +201,11 @@ class KeptPiece(Kept):
         super().__init__(policy, how)
         self.values = torch.zeros(elements, dtype=torch.float32, device="cpu")
         self.has_values = False
-        """Whether a worker has brought the first ones."""
+        """Whether a worker has sent the first values."""
         self._optimizer = VectorOptimizer(how, self.values)
 
     def put(self, tensors: list[Tensor]) -> None:
-        """Takes the first values."""
+        """Sets the first values."""
         (values,) = self.floats(tensors, 1)
         self._take(values)
 
@@ -235,7 +235,7 @@ class KeptPiece(Kept):
             raise WrongShape(f"a kept gradient of {tensors[0].dtype}: expected float32")
 
     def floats(self, tensors: list[Tensor], count: int) -> list[Tensor]:
-        """So many vectors as long as the piece, as float32.
+        """This many vectors as long as the piece, as float32.
 
         Raises:
             WrongShape: They are not.
@@ -285,10 +285,10 @@ class KeptTable(Kept):
         self._optimizer = RowOptimizer(how, self.values)
 
     def rows(self, tensors: list[Tensor]) -> Tensor:
-        """The values of the rows of which the numbers are given: for a pull.
+        """The values of the rows with these numbers, for a pull.
 
         Raises:
-            WrongShape: There are other tensors, or this server has not all of these rows.
+            WrongShape: There are other tensors, or this server lacks some of these rows.
         """
         if len(tensors) != 1:
             raise WrongShape(f"{len(tensors)} tensors: expected one, the numbers of rows")
@@ -324,7 +324,7 @@ class KeptTable(Kept):
             raise WrongShape(f"table {self._table.name!r}: a row more than once in one push")
 
     def _own(self, rows: Tensor) -> Tensor:
-        """Where the rows lie here."""
+        """The places of the rows here."""
         if rows.dtype not in _WHOLE:
             raise WrongShape(f"table {self._table.name!r}: numbers of rows of {rows.dtype}: expected int64")
         rows = rows.long()

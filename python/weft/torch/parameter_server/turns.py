@@ -1,4 +1,4 @@
-"""A lock that is given to those who wait for it in the order in which they came."""
+"""A fair lock, which is acquired in the order of the requests for it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["Turns"]
 
 
 class Turns:
-    """As `threading.Lock`, but fair: a client with many requests does not hold up the others."""
+    """Like `threading.Lock`, but fair: a client with many requests does not delay the others."""
 
     def __init__(self) -> None:
         self._mutex = threading.Lock()
@@ -31,7 +31,7 @@ class Turns:
         return True
 
     def release(self) -> None:
-        """Hands it to whoever has waited longest."""
+        """Hands the lock to the thread that has waited longest."""
         with self._mutex:
             if self._waiting:
                 self._waiting.popleft().release()

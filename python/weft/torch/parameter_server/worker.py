@@ -384,7 +384,7 @@ class Worker(nn.Module):
             fields = self._push_fields(f"table {name}", self.step_number, self._table_versions.get((name, server)))
             self._row_pushes[name, server] = self._submit(server, PUSH, (fields, tensors))
 
-    # How it is done.
+    # Implementation of the above.
 
     def _unfrozen(self) -> list[str]:
         frozen = set(map(id, self._frozen))
@@ -419,8 +419,8 @@ class Worker(nn.Module):
         slot = self._slots[id(parameter)]
         if slot.bucket.is_pushed or slot.is_ready:
             raise ArgumentError(
-                f"{slot.name} has a second gradient in one step: call step() after each backward, or put all but the "
-                "last into no_sync()"
+                f"parameter {slot.name} has a second gradient in one step: call step() after each backward, or put all "
+                "but the last into no_sync()"
             )
         slot.take_gradient()
         if slot.bucket.is_ready:
@@ -430,7 +430,7 @@ class Worker(nn.Module):
                 self._pull(slot.bucket, early=True)
 
     def _push(self, bucket: ServedBucket) -> None:
-        """Starts a bucket's push; of the step that is under way, in backward, or has just ended."""
+        """Starts a bucket's push, of the present step in backward, or of the one just ended."""
         bucket.wait_for_pushes()
         has_gradient = bucket.finish_gradient()
         number = bucket.begin_push()
@@ -515,5 +515,5 @@ def _trained(module: nn.Module, has_tables: bool) -> list[tuple[str, nn.Paramete
 
 
 def _as_on_wire(job: Mapping[str, Any]) -> Any:
-    """The job as servers compare it: tuples are lists there."""
+    """The job in the form that servers compare: tuples are lists there."""
     return json.loads(json.dumps(job))

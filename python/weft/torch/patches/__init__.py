@@ -7,14 +7,14 @@
 | `functions` | extends functions of `torch.distributed` | 2.11 to 2.13 | they refuse by name |
 | `lifetimes` | extends `Reducer` | 2.11 and newer | C++ drops the Python half of a handle |
 | `modes` | leaves modes of the caller | 2.11 and newer | weft's work is not the caller's |
-| `modules` | asks and wraps compiled modules | 2.11 and newer | waits outside of what is compiled |
+| `modules` | inspects and wraps compiled modules | 2.11 and newer | waits outside compiled code |
 | `optimizers` | calls and hides hooks of optimizers | 2.11 and newer | steps on some parameters |
 | `futures` | extends `torch._C.Future` | 2.11 and newer | waits in hooks; waits keep Ctrl-C out |
 | `autograd` | calls the autograd engine | 2.11 and newer | futures in a backward pass |
 | `tensors` | calls operations on lists of tensors | 2.11 and newer | small gradients are many |
 
-Whatever is extended does what it did for all groups but weft's. Nothing is touched before the first
-group of weft's.
+An extended function behaves as before for all groups except weft's. Nothing is changed before the
+first group of weft.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ __all__ = ["extend_for_backends", "extend_for_process_groups"]
 
 
 def extend_for_backends(name: str) -> None:
-    """What backends of this name need: torch 2.14 and newer."""
+    """Extends torch for backends of this name: torch 2.14 and newer."""
     from weft.torch.patches.handles import reveal_handles
     from weft.torch.patches.lifetimes import keep_handles_of_reducers
     from weft.torch.patches.splitting import spare_ranks_in_no_part
@@ -34,7 +34,7 @@ def extend_for_backends(name: str) -> None:
 
 
 def extend_for_process_groups() -> None:
-    """What process groups need: torch 2.11 to 2.13."""
+    """Extends torch for process groups: torch 2.11 to 2.13."""
     from weft.torch.patches.functions import extend_functions
     from weft.torch.patches.lifetimes import keep_handles_of_reducers
 

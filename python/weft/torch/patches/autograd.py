@@ -14,7 +14,7 @@ import torch
 __all__ = ["at_end_of_backward", "called_by_python", "calling_hook", "in_backward", "in_joined_hook", "in_node"]
 
 _OUTSIDE_BACKWARD = -1
-_ENGINE_MODULE = "torch.autograd.graph"  # whose function enters the autograd engine
+_ENGINE_MODULE = "torch.autograd.graph"  # its function enters the autograd engine
 
 
 def in_backward() -> bool:
@@ -25,7 +25,8 @@ def in_backward() -> bool:
 def in_joined_hook() -> bool:
     """Whether a communication hook runs here for a rank that has joined, outside a backward pass.
 
-    DDP's `join` lets such a rank call its hooks as often as the others do in their backward passes.
+    DDP's `join` makes such a rank call its hooks as often as the others do in their backward
+    passes.
     """
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and frame.f_code.co_name != "_match_all_reduce_for_bwd_pass":
@@ -39,12 +40,12 @@ def in_node() -> bool:
 
 
 def at_end_of_backward(call: Callable[[], None]) -> None:
-    """Lets the engine call this at the end of the backward pass under way."""
+    """Makes the engine call this at the end of the backward pass under way."""
     torch.autograd.Variable._execution_engine.queue_callback(call)
 
 
 def called_by_python() -> bool:
-    """Whether Python called the method whose wrapper asks, not C++ within a backward pass.
+    """Whether Python called the method whose wrapper calls this, not C++ within a backward pass.
 
     Such code is below the function that enters the autograd engine, or on a thread without any
     Python function.
@@ -56,9 +57,9 @@ def called_by_python() -> bool:
 
 
 def calling_hook() -> object:
-    """The call that the engine has made on this thread and in which the asker is, by identity.
+    """The call of the engine on this thread that the caller is in, by identity.
 
-    Kept, it stays unlike any later one.
+    As long as it is kept, no later one equals it.
     """
     frame = sys._getframe(1)
     while (caller := frame.f_back) is not None and caller.f_globals.get("__name__") != _ENGINE_MODULE:

@@ -1,8 +1,8 @@
 """Functions of torch.distributed limited to its own backends before torch 2.14.
 
-[Note: Refusals by name] `monitored_barrier` asks for Gloo by name and `split_group` for CUDA's
-backend, before either reaches the group. So the two functions are extended. They do what they did
-for all groups but weft's.
+[Note: Refusals by name] `monitored_barrier` checks for Gloo by name and `split_group` for CUDA's
+backend, before either reaches the group. So the two functions are extended. They behave as before
+for all groups except weft's.
 """
 
 from __future__ import annotations
@@ -79,8 +79,7 @@ def _split(
     if ranks is None:
         return dist.GroupMember.NON_GROUP_MEMBER
     world = distributed_c10d._world
-    # The members must agree on the name. They agree on these, but not on what else each is a member
-    # of.
+    # The members must agree on the name. They agree on these, but not on the other groups of each.
     name = f"{parent.group_name}:split{parent.splits}:{min(ranks)}"
     members = [dist.get_global_rank(parent, rank) for rank in ranks]
     _, store = world.pg_map[distributed_c10d._get_default_group()]
@@ -100,7 +99,7 @@ def _split(
 
 
 def _given(group: ProcessGroup | None) -> Any:
-    """The group that is meant; a `WeftProcessGroup` where `_is_of_weft`."""
+    """The group of the argument; a `WeftProcessGroup` if `_is_of_weft`."""
     return distributed_c10d._get_default_group() if group is None else group
 
 

@@ -1,13 +1,13 @@
 """Waits for futures that weft completes only when their communication hook has returned.
 
 [Note: Waits within hooks] See [Note: Callbacks of hooks] in `weft.torch.communication_thread`: a
-hook that waits for a future, or polls it, in its own body would do so for ever. The methods of
-`torch._C.Future`, to which also `torch.futures.wait_all` comes, are the only place that sees this
-of every future, also of one that torch made of weft's by `then` or `collect_all`. They do what they
-did, after the futures that the thread's hooks asked for have been completed.
+hook that waits for a future, or polls it, in its own body would never return. The methods of
+`torch._C.Future`, which `torch.futures.wait_all` also uses, are the only place to detect this for
+every future, also for one that torch made of weft's by `then` or `collect_all`. They behave as
+before, after the futures that the thread's hooks requested have been completed.
 
-torch's own wait also keeps the handlers of signals from running, such as that of Ctrl-C. So the
-main thread, which runs them, waits in Python first.
+torch's own wait also blocks signal handlers, such as that of Ctrl-C. So the main thread, which runs
+them, waits in Python first.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _extended = False
 def extend_futures(settle: Callable[[Callable[[], bool]], None]) -> None:
     """Extends the methods, the first time: see [Note: Waits within hooks].
 
-    `settle` is given what tells whether the future is complete.
+    The argument of `settle` is a function that returns whether the future is complete.
     """
     global _extended
     if _extended:

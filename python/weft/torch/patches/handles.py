@@ -1,12 +1,12 @@
-"""Access to weft's own handles for Python callers, in place of torch's wrappers.
+"""Access to weft's own handles for Python callers, instead of torch's wrappers.
 
 [Note: Hidden handles] From torch 2.14 on, C++ wraps every handle that a backend written in Python
-returns. The wrapper forwards `wait` and `get_future` only: `is_completed()` stays False for ever,
-and `_source_rank()`, which `torch.distributed.recv` needs to tell who has sent, raises. A process
-group has no place for attributes of its own and cannot change its class, so it is the class
-`ProcessGroup` whose methods are extended: they do what they did, and if a backend of weft's has
-made a handle for this process group meanwhile on the same thread, they return it instead of its
-wrapper. C++ callers (DDP) and other backends see no difference.
+returns. The wrapper forwards `wait` and `get_future` only: `is_completed()` stays False forever,
+and `_source_rank()`, which `torch.distributed.recv` needs to return the sender, raises. A process
+group has no place for additional attributes and cannot change its class, so the methods of the
+class `ProcessGroup` are extended: they behave as before, and if a backend of weft has meanwhile
+made a handle for this process group on the same thread, they return it instead of its wrapper. C++
+callers (DDP) and other backends see no difference.
 """
 
 from __future__ import annotations
@@ -55,14 +55,14 @@ _METHODS = (
 
 
 class OwnWork(Protocol):
-    """A handle of weft's."""
+    """A handle of weft."""
 
     in_python: bool
     """Whether a caller in Python has it, not only torch's wrapper."""
 
 
 class _Caller(threading.local):
-    """What a thread that is within a method of a process group waits for."""
+    """The handle that a thread within a method of a process group waits for."""
 
     wants = False
     offered: tuple[OwnWork, _weft.Group] | None = None
@@ -71,11 +71,11 @@ class _Caller(threading.local):
 _caller = _Caller()
 _revealed = False
 _groups: weakref.WeakKeyDictionary[ProcessGroup, list[_weft.Group]] = weakref.WeakKeyDictionary()
-"""Those of weft's that serve a process group, once it has had a handle from one of them."""
+"""The groups of weft that serve a process group, once it has had a handle from one of them."""
 
 
 def offer(work: OwnWork, group: _weft.Group) -> None:
-    """Says that a backend, which has this group, returns `work` to torch."""
+    """Notes that a backend, which has this group, returns `work` to torch."""
     if _caller.wants:
         work.in_python = True
         _caller.offered = work, group
@@ -97,7 +97,7 @@ def _revealing(name: str, wrapped: Callable[..., Any]) -> Callable[..., Any]:
         return wrapped(self, *arguments, **named)
 
     # pybind11 takes a Python method for an override by a subclass, unless the call comes from one
-    # of the same name. It then looks at that frame's variables, which takes longer than the call.
+    # of the same name. It then inspects that frame's variables, which takes longer than the call.
     same_name = cast(FunctionType, original)
     same_name.__code__ = same_name.__code__.replace(co_name=name)
 
@@ -122,7 +122,7 @@ def _revealing(name: str, wrapped: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _groups_of(process_group: ProcessGroup, offering: _weft.Group) -> list[_weft.Group]:
-    """The groups of weft's that serve a process group, of which the offering one may be new."""
+    """The groups of weft that serve a process group, also the offering one, which may be new."""
     known = _groups.get(process_group, [])
     if offering not in known:
         backends = (process_group._get_backend(device) for device in process_group._device_types)

@@ -1,8 +1,8 @@
-"""Lifetime of handles beyond the last Python reference to them.
+"""The lifetime of handles beyond the last Python reference to them.
 
-[Note: Handles in C++] DDP's `join` gives the handle of an all-reduce to its reducer, in C++, and
+[Note: Handles in C++] DDP's `join` passes the handle of an all-reduce to its reducer, in C++, and
 drops it. A class that is written in Python then loses its Python half, and the reducer would wait
-for ever on what is left. So the reducer's own lifetime is given to the handle.
+forever for the rest. So the handle gets the lifetime of the reducer.
 """
 
 from __future__ import annotations

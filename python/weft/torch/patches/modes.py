@@ -2,12 +2,12 @@
 
 [Note: The caller's modes] `torch.set_default_device`, `with torch.device(...)`, a
 `TorchFunctionMode` and a `TorchDispatchMode` apply to every call of torch on the thread, also to
-those by which weft makes copies and looks at tensors. Under the default device "meta" or "cuda", a
-copy would lie where the operation cannot read it. So whatever weft does on a caller's thread it
-does outside of them: the methods that torch and users call are `outside_of_modes`. What belongs to
-the user (the model's forward, hooks) is called inside.
+weft's calls that copy and inspect tensors. Under the default device "meta" or "cuda", a copy would
+be in memory that the operation cannot read. So weft does its own work on a caller's thread outside
+of the modes: the methods that torch and users call are `outside_of_modes`. The user's code (the
+model's forward, hooks) is called inside.
 
-The default dtype is one for all threads, so weft cannot leave it: each tensor that weft makes names
+The default dtype applies to all threads, so weft cannot leave it: each tensor that weft makes names
 its type, and its device (`tests/unit/test_torch_factories.py`).
 
 torch 2.11 and newer: there are no public functions for it.
@@ -31,7 +31,7 @@ _Result = TypeVar("_Result")
 in_function_mode: Callable[[], bool] = torch._C._is_torch_function_mode_enabled
 """Whether this thread is within a function mode; a default device is one."""
 in_dispatch_mode: Callable[[], int] = torch._C._len_torch_dispatch_stack
-"""How many dispatch modes this thread is within."""
+"""How many dispatch modes this thread is in."""
 
 
 @contextlib.contextmanager

@@ -1,4 +1,4 @@
-"""Access to compiled modules: which are, and what they call.
+"""Access to compiled modules: whether a module is compiled, and its compiled call.
 
 torch 2.11 and newer: there are no public functions for it. `Module.compile` puts a callable into
 the module, `torch.compile(module)` returns another module around it.
@@ -22,13 +22,13 @@ def is_compiled(module: nn.Module) -> bool:
 
 
 def before_compiled_call(module: nn.Module, hook: Callable[..., None]) -> Callable[[], None]:
-    """Lets calls of a compiled module call the hook first, outside of what is compiled.
+    """Makes calls of a compiled module call the hook first, outside of the compiled code.
 
     Returns:
-        What takes the hook away.
+        A function that removes the hook.
     """
     compiled = module._compiled_call_impl
-    if compiled is None:  # the hooks of the module around run outside
+    if compiled is None:  # the hooks of the surrounding module run outside
         remove: Callable[[], None] = module.register_forward_pre_hook(hook).remove
         return remove
 

@@ -1,4 +1,4 @@
-"""Access to the hooks of optimizers: calls of them apart from the step, and steps without them.
+"""Access to the hooks of optimizers: calling them separately, and steps without them.
 
 torch 2.11 and newer: there are no public functions for it.
 """
@@ -21,19 +21,19 @@ def begin_as_wrapper(optimizer: Optimizer) -> None:
 
 
 def has_step_post_hooks(optimizer: Optimizer) -> bool:
-    """Whether something is to be called after its steps."""
+    """Whether it has hooks after its steps."""
     return bool(optimizer._optimizer_step_post_hooks)
 
 
 def call_step_pre_hooks(optimizer: Optimizer) -> None:
-    """Calls what is to be called before a step without arguments."""
+    """Calls the hooks before a step without arguments."""
     for hook in optimizer._optimizer_step_pre_hooks.values():
         hook(optimizer, (), {})
 
 
 @contextlib.contextmanager
 def without_step_hooks(optimizer: Optimizer) -> Iterator[None]:
-    """Steps within the block call no hooks of this optimizer."""
+    """Makes steps within the block call no hooks of this optimizer."""
     hooks = optimizer._optimizer_step_pre_hooks, optimizer._optimizer_step_post_hooks
     none: tuple[Any, Any] = OrderedDict(), OrderedDict()
     optimizer._optimizer_step_pre_hooks, optimizer._optimizer_step_post_hooks = none

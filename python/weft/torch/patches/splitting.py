@@ -1,8 +1,8 @@
 """Splits of process groups on ranks outside every part.
 
-[Note: Ranks in no part] torch asks a backend for the split on such ranks too, and takes None for
-"not a member"; but it crashes where a backend that is written in Python says so. So there weft's
-backends are not asked: they need not be.
+[Note: Ranks in no part] torch calls a backend for the split on such ranks too, and takes None for
+"not a member"; but it crashes if a backend that is written in Python returns None. So weft's
+backends are not called there, which they do not need.
 """
 
 from __future__ import annotations

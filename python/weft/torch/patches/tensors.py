@@ -13,5 +13,5 @@ __all__ = ["copy_all"]
 
 @torch.no_grad()
 def copy_all(targets: list[Tensor], sources: list[Tensor]) -> None:
-    """Copies each of the sources into the target at its place, whatever requires gradients."""
+    """Copies each source into the target at its place, also if some require gradients."""
     torch._foreach_copy_(targets, sources)

@@ -1,4 +1,4 @@
-"""Training that goes on with the ranks that are left when others die."""
+"""Training that continues with the surviving ranks when others die."""
 
 from weft.torch.recovery.recovery import Recovery
 

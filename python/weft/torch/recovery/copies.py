@@ -1,6 +1,6 @@
-"""Copies of what training changes: models, optimizers, random numbers, anything with `state_dict`.
+"""Copies of the state of training: models, optimizers, random numbers, objects with `state_dict`.
 
-A copy is taken again and again into the same memory.
+A copy is taken repeatedly into the same memory.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ __all__ = ["Copy", "RandomNumbers", "copy_of"]
 
 
 class Copy(Protocol):
-    """What something was when `take` was last called."""
+    """The state of an object when `take` was last called."""
 
     def take(self) -> None:
-        """Copies what it is now."""
+        """Copies the present state."""
 
     def put_back(self) -> None:
-        """Makes it again what it was. The copy stays."""
+        """Restores the state. The copy stays."""
 
     @property
     def nbytes(self) -> int:
-        """The bytes of the tensors that are kept."""
+        """The bytes of the tensors in the copy."""
 
 
 def copy_of(part: Any) -> Copy:
@@ -48,18 +48,18 @@ def copy_of(part: Any) -> Copy:
     if isinstance(part, (DataParallel, DistributedDataParallel, Overlapped)):
         inner = "optimizer" if isinstance(part, Overlapped) else "module"
         raise ArgumentError(
-            f"{type(part).__name__} is not allowed: its group ends with a death. Give the plain {inner}, and wrap it "
+            f"{type(part).__name__} is not allowed: its group ends with a death. Pass the plain {inner}, and wrap it "
             "in the function that Recovery.run calls"
         )
     if isinstance(part, nn.Module):
         return _ModuleCopy(part)
     if callable(getattr(part, "state_dict", None)) and callable(getattr(part, "load_state_dict", None)):
         return _StateCopy(part)
-    raise ArgumentError(f"a {type(part).__name__} is not allowed: expected something with state_dict, load_state_dict")
+    raise ArgumentError(f"a {type(part).__name__} is not allowed: expected an object with state_dict, load_state_dict")
 
 
 class _ModuleCopy:
-    """Parameters and buffers, those too that no `state_dict` has. Gradients are dropped."""
+    """Parameters and buffers, also those in no `state_dict`. Gradients are dropped."""
 
     def __init__(self, module: nn.Module) -> None:
         for name, parameter in module.named_parameters():
@@ -71,7 +71,7 @@ class _ModuleCopy:
         self._state: dict[str, Any] = {}
         self._others: dict[str, Any] = {}
         self._trained: dict[str, bool] = {}
-        """Which parameters require a gradient: no `state_dict` tells it, and programs change it."""
+        """Which parameters require a gradient: no `state_dict` has this, and programs change it."""
 
     def take(self) -> None:
         state = self._module.state_dict()
@@ -96,7 +96,7 @@ class _ModuleCopy:
 
 
 class _StateCopy:
-    """What `state_dict` tells."""
+    """The result of `state_dict`."""
 
     def __init__(self, part: Any) -> None:
         self._part = part
@@ -106,7 +106,7 @@ class _StateCopy:
         self._state = _kept(self._state, self._part.state_dict())
 
     def put_back(self) -> None:
-        self._part.load_state_dict(_kept(None, self._state))  # it would train on the copy
+        self._part.load_state_dict(_kept(None, self._state))  # otherwise it would train on the copy
         if isinstance(self._part, Optimizer):
             self._part.zero_grad(set_to_none=True)
 
@@ -139,7 +139,7 @@ class RandomNumbers:
 
 
 def _kept(before: Any, value: Any) -> Any:
-    """A copy of the value, in the tensors of the copy before where they have its form."""
+    """A copy of the value, in the tensors of the last copy if they have its form."""
     if isinstance(value, Tensor):
         if isinstance(before, Tensor) and _form(before) == _form(value):
             return before.copy_(value.detach())

@@ -1,16 +1,17 @@
-"""Training that goes on after deaths: kept states, and who goes back to which.
+"""Training that continues after deaths: kept states, and the state that each rank returns to.
 
-[Note: Committed steps] A step is *prepared* on a rank when its state is whole there: all averages
-have ended, all updates are done, and `commit` was called. Then the ranks meet; a rank that has come
-through this meeting copies the state, and the step is *committed* there. So no rank copies before
-all have prepared, and the last prepared step of any rank is at most one commit ahead of the last
-committed step of any other.
+[Note: Committed steps] A step is *prepared* on a rank when its state is complete there: all
+averages have ended, all updates are done, and `commit` was called. Then the ranks meet; a rank that
+has passed this meeting copies the state, and the step is *committed* there. So no rank copies
+before all have prepared, and the last prepared step of any rank is at most one commit ahead of the
+last committed step of any other.
 
-When the group breaks, the survivors take the lowest prepared step, S, of them. A rank that has
-prepared S, and nothing since, has not changed its state since, or has kept it: the state of S is
-there, or in the copy. A rank that has prepared the next one has not copied it, since some survivor
-has not prepared it: its copy is that of S. So one copy is enough. None of this changes when another
-rank dies meanwhile: whoever took S has prepared S now, so later agreements find S too.
+When the group breaks, the survivors take their lowest prepared step, S. A rank that has prepared S
+and nothing since has not changed its state since, or has kept it: the state of S is there, or in
+the copy. A rank that has prepared the next step has not copied it, since some survivor has not
+prepared
+it: its copy is that of S. So one copy is enough. This also holds if another rank dies meanwhile:
+all ranks that took S have prepared S now, so later agreements find S too.
 """
 
 from __future__ import annotations
@@ -37,34 +38,35 @@ __all__ = ["Recovery"]
 T = TypeVar("T")
 
 _FAILURES = (PeerLost, Timeout, Aborted)
-"""What tells that a group broke. Other errors are the program's."""
+"""Errors of a broken group. Other errors are the program's."""
 
 
 class Recovery:
-    """Training that goes on with the ranks that are left when others die.
+    """Training that continues with the surviving ranks when others die.
 
-    A copy of models, optimizers and whatever else has a `state_dict` is kept of the last committed
-    step. When a rank dies, the survivors put it back, make a default process group of their own,
-    and compute the steps since again. `run` calls a function for this, once more after each death:
-    what depends on ranks is made there.
+    It keeps a copy of the last committed state of models, optimizers and other objects with
+    `state_dict`. When a rank dies, the survivors restore it, make a default process group of their
+    own, and compute the later steps again. `run` calls a function for this, again after each death:
+    make objects that depend on ranks there.
 
     Every rank of the default process group, over weft, makes one with the same parts and options.
 
     Attributes:
-        step: Steps that were done. Set it before `run` to go on from a checkpoint.
-        recoveries: How often this rank has gone back to a committed step.
+        step: The number of completed steps. Set it before `run` to continue from a checkpoint.
+        recoveries: How often this rank has returned to a committed step.
     """
 
     def __init__(self, *parts: Any, every: int = 1, ranks_min: int = 1) -> None:
-        """Takes what training changes.
+        """Describes the state of training.
 
         Args:
-            parts: Plain models and optimizers, and what else has `state_dict` and
+            parts: Plain models and optimizers, and other objects with `state_dict` and
                 `load_state_dict`: schedulers, a `GradScaler`, a `weft.torch.modes.Mode`. The states
                 of the random number generators of torch (CPU), NumPy and Python are kept as well.
-            every: Steps from one committed step to the next. So many at most are computed again. A
-                commit copies all parts, and carries out the updates of `weft.torch.Overlapped`.
-            ranks_min: With fewer survivors, `run` raises what has happened.
+            every: Steps from one committed step to the next, and so the most that are computed
+                again. A commit copies all parts, and carries out the updates of
+                `weft.torch.Overlapped`.
+            ranks_min: With fewer survivors, `run` raises an error.
 
         Raises:
             weft.ArgumentError: An option is not allowed, or a part has no state or is wrapped.
@@ -74,7 +76,7 @@ class Recovery:
             if value < 1:
                 raise ArgumentError(f"{name}={value} is not allowed: expected a number of at least 1")
         if not parts:
-            raise ArgumentError("no parts: expected the model, the optimizer, and what else training changes")
+            raise ArgumentError("no parts: expected the model, the optimizer, and other objects that training changes")
         self.step = 0
         self.recoveries = 0
         self._every = every
@@ -82,9 +84,9 @@ class Recovery:
         self._copies: list[Copy] = [*map(copy_of, parts), RandomNumbers()]
         self._prepared = self._committed = 0
         self._tried: tuple[int, int] | None = None
-        """The committed step and the number of ranks with which the last recovery went on."""
+        """The committed step and the number of ranks with which the last recovery continued."""
         self._others: WeakSet[DataParallel] = WeakSet()
-        """Models that were there before `run`, and whose failures are not those of `train`."""
+        """Models that existed before `run`, and whose failures are not those of `train`."""
 
     @property
     def nbytes(self) -> int:
@@ -97,11 +99,11 @@ class Recovery:
         return self._committed
 
     def run(self, train: Callable[[Recovery], T]) -> T:
-        """Calls a function until it returns without a death meanwhile, and returns what it does.
+        """Calls a function until it returns without a death meanwhile, and returns its result.
 
         `train` wraps the models for the default process group, looks up rank and size, and computes
         steps from `step` on, with a `commit` after each. After a death it is called again, on fewer
-        ranks. It keeps nothing of the group anywhere else.
+        ranks. It must keep nothing of the group anywhere else.
 
         Raises:
             weft.ConfigError: There is no default process group over weft.
@@ -132,7 +134,7 @@ class Recovery:
         """Ends a step, on every rank; every `every` steps all agree that it is done, and keep it.
 
         Raises:
-            weft.Error: Communication has failed. Let it pass: `run` takes care of it.
+            weft.Error: Communication has failed. Let it pass: `run` handles it.
         """
         self.step += 1
         if self.step % self._every == 0:
@@ -149,15 +151,15 @@ class Recovery:
         self._keep()
 
     def _models(self) -> list[DataParallel]:
-        """Those that `train` has made."""
+        """The models that `train` has made."""
         return [model for model in living_models() if model not in self._others]
 
     def _unwrap_models(self) -> None:
-        """Ends what was made of the broken group: it must leave the parameters alone."""
+        """Ends the wrappers of the broken group, which must leave the parameters unchanged."""
         for model in self._models():
             try:
                 model.unwrap()
-            except Error:  # the first to notice: what waits now is forgotten
+            except Error:  # the first to notice: pending updates are dropped
                 model.unwrap()
 
     def _keep(self) -> None:
@@ -166,7 +168,7 @@ class Recovery:
         self._committed = self._prepared
 
     def _go_on(self, failure: str) -> None:
-        """Makes a group of the survivors, and goes back to the last step that all have prepared."""
+        """Makes a group of the survivors, and returns to the last step that all have prepared."""
         backend = backend_of(None)
         timeout: timedelta = backend.options._timeout
         before, group = dist.get_world_size(), Group(backend.weft_group)
@@ -183,14 +185,14 @@ class Recovery:
         replace_default_group(group, store, timeout)
         self._return_to(step)
         self.recoveries += 1
-        LOGGER.warning("%d of %d ranks go on after step %d", group.size, before, step)
+        LOGGER.warning("%d of %d ranks continue after step %d", group.size, before, step)
 
     def _check_progress(self, ranks: int, step: int, failure: str) -> None:
-        """Raises if this cannot go on, or would for ever."""
+        """Raises if training cannot continue, or would fail again forever."""
         if ranks < self._ranks_min:
-            raise Error(f"{ranks} ranks are left, and ranks_min={self._ranks_min}: training ends. {failure}")
+            raise Error(f"{ranks} ranks survive, and ranks_min={self._ranks_min}: training ends. {failure}")
         if self._tried == (step, ranks):
-            raise Error(f"the {ranks} ranks that went on after step {step} have failed there again. {failure}")
+            raise Error(f"the {ranks} ranks that continued after step {step} have failed there again. {failure}")
         self._tried = step, ranks
 
     def _return_to(self, step: int) -> None:
@@ -213,7 +215,7 @@ def _check_default_group() -> None:
 
 
 def _failure_in(error: BaseException) -> str | None:
-    """What tells that a group broke, among an error and its causes."""
+    """The error of a broken group among an error and its causes."""
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, _FAILURES) and not isinstance(cause, StillRunning):

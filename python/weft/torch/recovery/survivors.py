@@ -1,4 +1,4 @@
-"""The default process group of the survivors, in the place of one that broke."""
+"""The default process group of the survivors, which replaces a broken one."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ _LOOPBACK = "127.0.0.1"
 def meeting_of(group: Group, timeout: timedelta) -> Store:
     """A store that all ranks of a group reach, served by its rank 0: every rank calls this.
 
-    The store where the ranks have met before may have died with its rank.
+    The store where the ranks met before may have ended with its rank.
 
     Raises:
         weft.Error: Communication has failed.
         torch.distributed.DistError: Rank 0 cannot be reached.
     """
     store = _open(group, timeout)
-    group.barrier()  # rank 0 goes on when all have connected
+    group.barrier()  # rank 0 continues when all have connected
     return store
 
 
 def replace_default_group(group: Group, store: Store, timeout: timedelta) -> None:
-    """Ends the default process group, and makes one of these ranks; waits for nobody."""
+    """Ends the default process group, and makes one of these ranks; waits for no other rank."""
     dist.destroy_process_group()
     with already_made(group.native):
         dist.init_process_group("weft", store=store, rank=group.rank, world_size=group.size, timeout=timeout)
@@ -59,7 +59,7 @@ def _open(group: Group, timeout: timedelta) -> Store:
 
 
 def _serve(group: Group, timeout: timedelta) -> tuple[TCPStore, str]:
-    """A store, and where others reach it: on one host, nobody else's host does."""
+    """A store and its address for the others: if all are on one host, no other host reaches it."""
     on_one_host = len(set(group.hosts)) == 1
     host = _LOOPBACK if on_one_host else _own_address()
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -75,7 +75,7 @@ def _serve(group: Group, timeout: timedelta) -> tuple[TCPStore, str]:
 
 
 def _own_address() -> str:
-    """This host's address on the way to where the ranks have met; by its name if that is a file."""
+    """This host's address on the route to the rendezvous; by its name if that is a file."""
     met = rendezvous(dist.group.WORLD.get_group_store())  # type: ignore[union-attr]
     if met is None:
         return socket.gethostbyname(socket.gethostname())
