@@ -1,4 +1,4 @@
 """The laboratory of weft: benchmarks, emulated hosts, experiments, predictions, reports.
 
-It is a distribution of its own, `weft-lab`, whose commands `weft` finds as entry points.
+It is a separate distribution, `weft-lab`, whose commands `weft` finds as entry points.
 """

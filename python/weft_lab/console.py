@@ -1,7 +1,7 @@
 """Tables, colours and progress of commands, by rich.
 
-Colours appear on terminals only, and never where `NO_COLOR` is set: rich sees to that. Progress
-goes to standard error, so that what is printed can be piped.
+Colours appear on terminals only, and never if `NO_COLOR` is set, which rich checks. Progress goes
+to standard error, so that the output can be piped.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 __all__ = ["Progress", "console", "new_table", "progress", "rendered", "show"]
 
 _PIPED_COLUMNS = 4096
-"""Where nobody sees a terminal's edge, lines are as long as they are."""
+"""Away from a terminal, lines have any length."""
 
 
 def console(file: TextIO | None = None) -> Console:
-    """What prints to standard output, or to another file."""
+    """The console for standard output, or for another file."""
     from rich.console import Console
 
     stream = sys.stdout if file is None else file
@@ -37,7 +37,7 @@ def console(file: TextIO | None = None) -> Console:
 def new_table(*columns: str | tuple[str, dict[str, Any]], header: bool = True, title: str | None = None) -> Table:
     """An empty table without lines.
 
-    A column is its name, right-aligned if it begins with `>`, perhaps with options of rich's.
+    A column is its name, right-aligned if it begins with `>`, optionally with options of rich.
     """
     from rich.table import Table
 
@@ -83,9 +83,9 @@ class _Bar(Progress):
 
 @contextlib.contextmanager
 def progress(what: str, total: float) -> Iterator[Progress]:
-    """Progress of something whose end is at `total`: a bar on terminals, lines elsewhere.
+    """Progress of work that is complete at `total`: a bar on terminals, lines elsewhere.
 
-    Nothing is shown of what takes less than two seconds.
+    Work of less than two seconds shows nothing.
     """
     if not sys.stderr.isatty():
         yield Progress(what, total)

@@ -1,4 +1,4 @@
-"""matplotlib as weft's plots use it: without a display, and with texts that mean themselves."""
+"""Settings of matplotlib for weft's plots: no display, and texts without markup."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _LABEL_GAP = 1.5
 
 
 def pyplot() -> Any:
-    """`matplotlib.pyplot`. Names of users may have dollar signs, and are no formulas."""
+    """`matplotlib.pyplot`, with dollar signs in users' names not taken for formulas."""
     import matplotlib
 
     matplotlib.use("Agg")

@@ -26,10 +26,10 @@ Scaling = Sequence[tuple[int, Mapping[str, float]]]
 
 
 def best_few(rows: Sequence[SimulatedRow], scaling: Scaling) -> list[str]:
-    """The algorithms that are coloured.
+    """The algorithms to colour.
 
-    Those that are the fastest at a size or number of ranks, most often first, then those that come
-    near at the largest size.
+    Those that are the fastest at a size or number of ranks, most often first, then those that are
+    close at the largest size.
     """
     usable = [row for row in rows if row.times_s]
     columns = [{row.algorithm: row.times_s[index] for row in usable} for index in range(_sizes(usable))]
@@ -48,7 +48,7 @@ def draw(
     scaling: Scaling,
     crossovers: Sequence[Crossover] = (),
 ) -> None:
-    """Writes the picture; the file's suffix says in which format."""
+    """Writes the picture; the file's suffix gives the format."""
     pyplot = plots.pyplot()
 
     few = best_few(rows, scaling)
@@ -77,7 +77,7 @@ def draw(
 
 
 def _curves(panel: Axes, curves: Mapping[str, Sequence[tuple[int, float]]], few: Sequence[str]) -> None:
-    """Microseconds by size or by ranks: the few above the grey ones."""
+    """Microseconds by size or by ranks: the coloured lines above the grey ones."""
     for name in [*(name for name in curves if name not in few), *(name for name in few if name in curves)]:
         x, times_s = zip(*curves[name], strict=True)
         look: dict[str, Any] = {"color": _GREY, "linewidth": 0.8, "zorder": 1}
@@ -114,7 +114,7 @@ def _mark(panel: Axes, sizes: Sequence[int], crossovers: Sequence[Crossover]) ->
 
 
 def _restriction(scaling: Scaling) -> str:
-    """Which algorithms are left out, in a few words."""
+    """The algorithms that are left out, in a few words."""
     return f"; above {ALL_RANKS_MAX} ranks the fastest" if scaling[-1][0] > ALL_RANKS_MAX else ""
 
 

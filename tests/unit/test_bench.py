@@ -457,7 +457,7 @@ def test_peers_without_a_compiler(
     [
         ("bench all-reduce --ranks 2,3 --hosts 2", "--ranks 3: it must be a multiple of --hosts (2)"),
         ("bench", "which collective? One of all-reduce, "),
-        ("bench all-reduce --through torch --peers mpich", "mpich is no backend of torch; gloo is"),
+        ("bench all-reduce --through torch --peers mpich", "mpich is not a backend of torch; gloo is"),
         ("bench all-reduce --dtype float16 --peers openmpi", "--peers openmpi adds float32, float64"),
         ("bench broadcast --peers baidu-ring", "--peers baidu-ring is compared in all-reduce: not in broadcast"),
         ("bench pipeline-experiment --through torch", "is measured on one host, library by library"),

@@ -14,7 +14,7 @@ from weft_lab.cli.bench_options import sizes
 
 REFUSED = [
     ("bench allreduce --sizes 4:1", "'4:1': the last size is smaller than the first"),
-    ("bench allreduce --sizes 3,5,7", "3 bytes are no whole number of elements: float32 has 4 bytes"),
+    ("bench allreduce --sizes 3,5,7", "3 bytes are not a whole number of elements: float32 has 4 bytes"),
     ("bench allreduce --sizes 4:8 --dtype float64", "give sizes that are multiples of 8"),
     ("bench allreduce --sizes 4:x", "'x' is not a number of bytes"),
     ("bench allreduce --sizes 4:8:1", "a factor at least 2"),
@@ -66,7 +66,7 @@ REFUSED = [
     ("experiment lenet --shapes 8x2 --batch 8", "at most one for each sample of the batch, 8"),
     ("experiment lenet --shapes 1x1", "expected 2 ranks or more"),
     ("experiment lenet --hosts 2", "give --shapes"),
-    ("experiment overlap --shapes 1x2", "--shapes is of the experiment lenet"),
+    ("experiment overlap --shapes 1x2", "--shapes is for the experiment lenet"),
     (
         "hosts --hosts 2 --master-port 99999 -- true",
         "99999 is not allowed; expected a whole number, between 1 and 65535",
@@ -75,7 +75,7 @@ REFUSED = [
     ("hosts --hosts 2 --grace -1 -- true", "-1 is not allowed; expected a number, 0 or more"),
     ("hosts --hosts 2 --ranks-per-host 0 -- true", "0 is not allowed"),
     ("hosts --hosts 2 --interfaces 5 -- true", "between 1 and 4"),
-    ("hosts --hosts 2 --interfaces 2 --delay-ms 1 -- true", "do not go together"),
+    ("hosts --hosts 2 --interfaces 2 --delay-ms 1 -- true", "cannot be combined"),
     ("hosts --hosts 2 --share no/such -- true", "no/such is no directory"),
     ("plan ring --draw a.png", "a.png: .png is not allowed; expected a name in .svg"),
     ("plan ring --machine no.json", "there is no no.json"),

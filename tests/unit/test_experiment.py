@@ -76,7 +76,7 @@ def test_the_picture_is_drawn(tmp_path):
     [
         (["--ratio", "1"], "give --hosts as well"),
         (["--hosts", "4", "--ranks", "6"], "--ranks is 6; it must be a multiple of --hosts, 4"),
-        (["--workers", "2"], "--workers is of the experiment parameter-server"),
+        (["--workers", "2"], "--workers is for the experiment parameter-server"),
         (["--contenders", "rpc"], "'rpc' is not one of compute, after"),
     ],
 )

@@ -43,4 +43,4 @@ def test_command_prints_published_figures(capsys):
 @pytest.mark.parametrize("arguments", [["--hosts", "4"], ["--gbps", "1"], ["--ranks", "2"], ["--ratio", "1"]])
 def test_options_for_measurement_are_refused_in_simulation(arguments, capsys):
     assert cli.main(["experiment", "rdma", *arguments]) == 2
-    assert f"{arguments[0]} is for what is measured" in capsys.readouterr().err
+    assert f"{arguments[0]} is for measurements" in capsys.readouterr().err

@@ -86,7 +86,7 @@ def test_generated_data_can_be_learned(name):
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        (["--hosts", "2"], "are of overlap"),
+        (["--hosts", "2"], "are for overlap"),
         (["--gbps", "1"], "give --emulated as well"),
         (["--contenders", "ring"], "'ring' is not one of compute, all-reduce"),
     ],

@@ -50,7 +50,7 @@ def test_ranks_of_a_launcher_print_their_stages(now: list[float], capsys: pytest
     for part in range(3):
         reported.begin(f"part {part}")
         now[0] += 5.0
-    Stages.untold().begin("part 0")
+    Stages.silent().begin("part 0")
     assert capsys.readouterr().err == "lenet, part 1: 25% done, about 15 s left\n"
 
 

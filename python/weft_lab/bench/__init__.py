@@ -1,5 +1,4 @@
 """Benchmarks of collectives of weft and other libraries, with a check of every result.
 
-The rows that come out have the same shape in every benchmark of the project: see
-`weft_lab.bench.rows.BenchRow`.
+The rows have the same fields in every benchmark of the project: see `weft_lab.bench.rows.BenchRow`.
 """

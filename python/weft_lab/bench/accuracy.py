@@ -18,14 +18,14 @@ _ADDITION = 2.0**-23
 
 @dataclass(frozen=True)
 class Rounding:
-    """How far one rounding moves a number."""
+    """The error of one rounding."""
 
     relative: float
-    """To the number: `u`."""
+    """Relative to the number: `u`."""
     of_block: float
-    """To the largest magnitude of its block of 128 elements: `η / L`."""
+    """Relative to the largest magnitude of its block of 128 elements: `η / L`."""
     least: float
-    """In any case: the least `η`."""
+    """Absolute: the least `η`."""
 
 
 ROUNDINGS = {
@@ -40,17 +40,17 @@ ROUNDINGS = {
 def refusal(wire: str, collective: str, dtype: str) -> str | None:
     """Why there is no bound for such a call, if so."""
     if collective not in (*SUMS, *MOVES):
-        return f"{wire} is a wire format of {', '.join((*SUMS, *MOVES))}: not of {collective}"
+        return f"{wire} is a wire format of {', '.join((*SUMS, *MOVES))}, not of {collective}"
     if dtype != DTYPE:
-        return f"{wire} is a wire format of {DTYPE}: not of {dtype}"
+        return f"{wire} is a wire format of {DTYPE}, not of {dtype}"
     return None
 
 
 def error_bound(wire: str, collective: BenchCollective, ranks: int, expected: np.ndarray) -> np.ndarray:
-    """How far each element of a result may lie from the exact one.
+    """The largest error of each element of a result.
 
     The measured numbers are not negative, so that a sum is also the sum of magnitudes. The largest
-    one of the message stands for the largest of each block.
+    one of the message replaces the largest of each block.
     """
     rounding, exact = ROUNDINGS[wire], expected.astype(np.float64)
     largest = float(exact.max(initial=0.0))

@@ -19,7 +19,7 @@ BARRIER = "barrier"
 class BenchCollective:
     """One collective.
 
-    `elements` is the whole message's: all ranks' blocks together where there are blocks.
+    `elements` are those of the whole message: all ranks' blocks together if there are blocks.
     """
 
     name: str
@@ -28,22 +28,22 @@ class BenchCollective:
     """Whether the input is the whole message; else it is this rank's block."""
     blocks_out: bool
     expected: Callable[[int, int, int], np.ndarray | None]
-    """The output of (rank, ranks, elements), or None where a rank gets none."""
+    """The output of (rank, ranks, elements), or None if a rank gets none."""
     bus_factor: Callable[[int], float]
     divided: bool = True
     """Whether the message consists of one block for each rank."""
 
     def elements(self, wanted: int, ranks: int) -> int:
-        """How many elements a message of about so many has: at least one, in blocks alike."""
+        """How many elements a message of about this many has: at least one, in equal blocks."""
         return max(1, wanted // ranks) * ranks if self.divided else max(1, wanted)
 
     def count(self, elements: int, ranks: int) -> int:
-        """The elements that libraries are told: the message's, or those of one block."""
+        """The count in libraries' calls: the elements of the message, or of one block."""
         return elements // ranks if self.divided else elements
 
 
 def pattern(rank: int, elements: int) -> np.ndarray:
-    """What rank `rank` puts in."""
+    """The input of a rank."""
     return _repeated((np.arange(PERIOD, dtype=np.int16) + 3 * rank) % PERIOD, elements)
 
 
@@ -71,10 +71,7 @@ def _exchanged(ranks: int, rank: int, elements: int) -> np.ndarray:
 
 
 def partner(rank: int, ranks: int) -> int | None:
-    """With whom a rank plays ping-pong.
-
-    Rank 0 with 1, 2 with 3; a last one without a partner looks on.
-    """
+    """The partner of a rank in ping-pong: 0 with 1, 2 with 3; a last one without partner waits."""
     other = rank ^ 1
     return other if other < ranks else None
 
@@ -178,7 +175,7 @@ COLLECTIVES = (
 
 
 OUT_OF_PLACE = ("all-reduce", "reduce")
-"""Those whose result may stand in the input's place or not; weft is measured both ways."""
+"""Collectives whose result may replace the input or not; weft is measured both ways."""
 
 
 def find(name: str) -> BenchCollective:

@@ -21,14 +21,14 @@ _CALLS_MIN = 3
 _LONG_S = 0.05
 """A call that takes longer is made once in a turn."""
 _GLANCE_S = 0.02
-"""How long to look at a contender in order to tell how many calls make a turn."""
+"""Seconds of a first measurement that determines the calls of a turn."""
 _WINDOW_S = 0.1
-"""The shortest window of processor time: the kernel tells the machine's in steps of 10 ms."""
+"""The shortest window of processor time: the kernel counts in steps of 10 ms."""
 
 
 @dataclass(frozen=True)
 class Window:
-    """Calls made one behind another, and the seconds that they took."""
+    """Calls made one after the other, and their time in seconds."""
 
     calls: int
     wall_s: float
@@ -40,7 +40,7 @@ class Window:
 
 @dataclass
 class Measurements:
-    """What was measured of one contender at one size, by round."""
+    """The measurements of one contender at one size, by round."""
 
     samples_s: list[np.ndarray] = field(default_factory=list)
     windows: list[Window] = field(default_factory=list)
@@ -55,16 +55,16 @@ class GroupContender:
         self.what: Description = group.contenders[index]
 
     def verify(self) -> int:
-        """The number of elements that are wrong, of all ranks' results together."""
+        """The number of wrong elements in all ranks' results together."""
         return sum(self._ask({"do": "verify"}))
 
     def time(self, calls: int) -> tuple[np.ndarray, float]:
-        """The slowest rank's seconds of every call, and a call's with its surroundings."""
+        """The slowest rank's seconds of every call, and those of a call with its surroundings."""
         answer = self._ask({"do": "time", "calls": calls})[0]
         return np.array(answer["samples"]), answer["seconds"] / calls
 
     def calls(self, turn_s: float) -> int:
-        """How many calls make a turn of so many seconds."""
+        """How many calls make a turn of this many seconds."""
         _, each_s = self.time(1)
         glance = min(max(1, int(min(_GLANCE_S, turn_s) / each_s)), _weft.ControlBlock.SAMPLES_MAX)
         if glance > 1:
@@ -73,14 +73,14 @@ class GroupContender:
         return min(max(least, int(turn_s * self.what.share / each_s)), _weft.ControlBlock.SAMPLES_MAX)
 
     def cost(self, window_s: float, call_s: float) -> Window:
-        """The processor time of calls that take about a window, if each takes so long."""
+        """The processor time of calls for about a window, if each takes this long."""
         calls = max(1, round(window_s / call_s))
         answers = self._ask({"do": "cost", "calls": calls})
         process_s = sum(answer["process"] for answer in answers)
         return Window(calls, answers[0]["wall"], process_s, answers[0]["busy"])
 
     def stages(self) -> list[StageSpan]:
-        """What rank 0 does with the tiles of one call."""
+        """The stages of rank 0 with the tiles of one call."""
         return [StageSpan(*row) for row in self._ask({"do": "stages"})[0]]
 
     def _ask(self, question: dict[str, Any]) -> list[Any]:
@@ -114,22 +114,22 @@ class BenchCoordinator:
         return compared(self._rows(count, self._in_turn(counts), wrong))
 
     def runs(self, size: int) -> list[BenchRow]:
-        """Measures one call in every round, from the very first one on, and verifies afterwards."""
+        """Measures one call in every round, from the first one on, and verifies afterwards."""
         count = self._prepare(size)
         found = self._in_turn([1] * len(self._contenders))
         return self._rows(count, found, [contender.verify() for contender in self._contenders])
 
     def stages(self) -> tuple[str, list[StageSpan]]:
-        """What rank 0 does with the tiles of one more call at the last size, and of what.
+        """The stages of rank 0 in one more call at the last size, and the contender's name.
 
-        Of weft, or of the last of the ways to register that are measured.
+        The contender is weft, or the last of the registration methods that are measured.
         """
         ways = [f"weft-{way}" for way in self._spec.registrations] or ["weft"]
         contender = next(contender for contender in self._contenders if contender.what.library == ways[-1])
         return ways[-1], contender.stages()
 
     def _calls(self, contender: GroupContender) -> int:
-        """How many calls of a contender make a turn, after what goes before and is not counted."""
+        """How many calls of a contender make a turn, after uncounted first ones."""
         spec = self._spec
         if spec.warmup:
             contender.time(spec.warmup)
@@ -138,7 +138,7 @@ class BenchCoordinator:
         return -(-spec.iterations // spec.rounds)
 
     def _prepare(self, size: int) -> int:
-        """Has the arrays for a size made: how many elements the message has."""
+        """Makes the arrays for a size; returns how many elements the message has."""
         spec, collective = self._spec, collectives.find(self._spec.collective)
         count = collective.elements(size // elements.find(spec.dtype).itemsize, spec.ranks)
         for group in self._groups:
@@ -146,7 +146,7 @@ class BenchCoordinator:
         return count
 
     def _in_turn(self, counts: Sequence[int]) -> list[Measurements]:
-        """So many calls of each contender in each round, by contender."""
+        """This many calls of each contender in each round, by contender."""
         found = [Measurements() for _ in self._contenders]
         for turn in range(self._spec.rounds):
             for offset in range(len(self._contenders)):
@@ -157,7 +157,7 @@ class BenchCoordinator:
         return found
 
     def _turn(self, contender: GroupContender, calls: int, found: Measurements) -> None:
-        """The times of so many calls, and then the processor time of a window."""
+        """The times of this many calls, and then the processor time of a window."""
         samples, _ = contender.time(calls)
         found.samples_s.append(samples)
         if self._spec.processor_seconds > 0 and contender.what.costs:
@@ -206,7 +206,7 @@ class BenchCoordinator:
 
 
 def _processor_time(windows: Sequence[Window], *, alone: bool) -> dict[str, Any]:
-    """What a row says of processor time. With neighbours the machine is never idle."""
+    """The processor times of a row. With neighbours the machine is never idle."""
     if not windows:
         return {}
     calls = sum(window.calls for window in windows)
@@ -221,8 +221,8 @@ def _processor_time(windows: Sequence[Window], *, alone: bool) -> dict[str, Any]
 def compared(found: Sequence[BenchRow]) -> list[BenchRow]:
     """The rows of one size, those of libraries with the floor below them.
 
-    Between hosts it is what the line needs. On one host the prototype where there is one; else what
-    an all-reduce must do: the addition, by all cores, and a round trip of a flag.
+    Between hosts it is the time of the line. On one host it is the prototype if it was measured,
+    else the parts of an all-reduce: the addition, by all cores, and a round trip of a flag.
     """
     by_name = {row.name: row for row in found if row.kind == "floor"}
     if found[0].collective == "all-reduce" and "tcp stream" in by_name:

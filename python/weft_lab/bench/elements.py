@@ -1,6 +1,6 @@
 """Element types of benchmarks, by name, with the NumPy arrays that hold them.
 
-NumPy has no `bfloat16`: its elements lie in arrays of 16-bit words.
+NumPy has no `bfloat16`: its elements are in arrays of 16-bit words.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ ALIASES = {
     "int": "int32",
     "char": "int8",
 }
-"""What else nccl-tests and others call them."""
+"""Other names, such as those of nccl-tests."""
 
 
 def find(name: str) -> ElementType:

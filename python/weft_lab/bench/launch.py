@@ -31,7 +31,7 @@ QUIET_TORCH = {"TORCH_CPP_LOG_LEVEL": "ERROR"}
 
 
 def emulated_ports(count: int) -> list[int]:
-    """Ports of an emulated host, where nobody else is."""
+    """Ports of an emulated host, which no other program uses."""
     return [_EMULATED_FIRST_PORT + index for index in range(count)]
 
 
@@ -48,7 +48,7 @@ def measure(
     on_round: Callable[[], object] = lambda: None,
     on_end: Callable[[BenchCoordinator], object] = lambda _: None,
 ) -> list[BenchRow]:
-    """Runs the measuring processes, and passes on the rows of every size as they come.
+    """Runs the measuring processes, and yields the rows of every size as they arrive.
 
     `on_round` is called after every round of every size, `on_end` after the last size.
     """
@@ -64,7 +64,7 @@ def measure(
 
 @contextlib.contextmanager
 def conducted(spec: Spec, on_round: Callable[[], object] = lambda: None) -> Iterator[BenchCoordinator]:
-    """The measuring processes of a run, at work."""
+    """The running measuring processes of a run."""
     spec.save()
     with (
         worker_groups.meet(spec.socket_path, _commands(spec), spec.ranks) as there,
@@ -74,7 +74,7 @@ def conducted(spec: Spec, on_round: Callable[[], object] = lambda: None) -> Iter
 
 
 def _commands(spec: Spec) -> dict[str, list[Command]]:
-    """What to start, by worker group."""
+    """The commands to start, by worker group."""
     if spec.through == "torch":  # torch's backends take no arguments
         environment = {"WEFT_TRANSPORT": spec.transport, "WEFT_POOL_BYTES": str(spec.pool_bytes)}
         return {"torch": _own(spec, "torch", {**environment, **QUIET_TORCH})}
@@ -101,8 +101,8 @@ def _by_its_launcher(spec: Spec, peer: PeerLibrary) -> list[Command]:
 def launched_by(peer: PeerLibrary, ranks: RankProcesses, directory: str) -> list[Command]:
     """Processes that a peer's launcher starts: on this host, or from the first emulated one.
 
-    On emulated hosts, the launcher reaches the others by a program in the directory, which is one
-    of those that they share.
+    On emulated hosts, the launcher reaches the others by a program in the directory, which all of
+    them share.
 
     Raises:
         BenchError: The peer is not installed.
@@ -123,7 +123,7 @@ def _worker(spec: Spec, group: str) -> list[str]:
 
 
 def _started(spec: Spec, program: list[str], count: int, environment: Mapping[str, str]) -> list[Command]:
-    """So many processes, as many on each host."""
+    """This many processes, as many on each host."""
     return list(processes.commands(_ranks(spec, program, count, environment)))
 
 

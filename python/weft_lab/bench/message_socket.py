@@ -1,6 +1,6 @@
 """Line protocol in JSON between the coordinating process and the measuring processes.
 
-Nobody spins: who has nothing to do sleeps in a read.
+No process spins: a process without work sleeps in a read.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class MessageSocket:
 
     @staticmethod
     def connect(path: Path) -> MessageSocket:
-        """To whoever listens at a socket file."""
+        """Connects to the listener at a socket file."""
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         connection.connect(str(path))
         return MessageSocket(connection)
@@ -33,7 +33,7 @@ class MessageSocket:
         self._connection.sendall(json.dumps(value).encode() + b"\n")
 
     def receive(self, timeout_s: float | None = None) -> Any:
-        """The next value; EOFError if the other end is gone, TimeoutError if none comes in time."""
+        """The next value; EOFError if the other end is closed, TimeoutError if none arrives."""
         while b"\n" not in self._read:
             if not select.select([self._connection], [], [], timeout_s)[0]:
                 raise TimeoutError
@@ -45,5 +45,5 @@ class MessageSocket:
         return json.loads(text)
 
     def close(self) -> None:
-        """Hangs up."""
+        """Closes the connection."""
         self._connection.close()

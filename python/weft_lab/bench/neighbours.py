@@ -17,7 +17,7 @@ _SUMMAND = 1013904223
 
 
 class BusyNeighbours:
-    """Processes that compute while they are let, pinned to no core."""
+    """Processes that compute while they are allowed to, pinned to no core."""
 
     def __init__(self, count: int) -> None:
         """Starts them; each stops itself once it is ready."""
@@ -28,7 +28,7 @@ class BusyNeighbours:
 
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
-        """Lets them compute for the time of the block."""
+        """Makes them compute during the block."""
         self._signal(signal.SIGCONT)
         try:
             yield
@@ -47,7 +47,7 @@ class BusyNeighbours:
 
 @contextlib.contextmanager
 def started(count: int) -> Iterator[BusyNeighbours]:
-    """So many neighbours, ended with the block."""
+    """This many neighbours, ended with the block."""
     neighbours = BusyNeighbours(count)
     try:
         yield neighbours

@@ -1,7 +1,7 @@
 """Measurement of one-sided operations: put, put with a signal, and get between two ranks.
 
-Unlike with collectives, calls of the Python API are timed, because a program that uses them one by
-one makes them from there.
+Unlike for collectives, calls of the Python API are timed, since programs make these calls from
+Python.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _MODULUS = 251
 
 @dataclasses.dataclass(frozen=True)
 class OneSidedSpec:
-    """What is measured."""
+    """The measurement to make."""
 
     sizes: list[int]
     transport: str
@@ -49,11 +49,11 @@ class OneSidedSpec:
     gbps: float | None
     delay_ms: float | None
     seconds: float
-    """How long to measure each operation at each size, if it takes more than the fewest calls."""
+    """Seconds of each operation at each size, unless the fewest calls take longer."""
     iterations: int | None
-    """How many calls to measure, in place of `seconds`."""
+    """The number of measured calls, which replaces `seconds`."""
     warmup: int
-    """How many calls go before those."""
+    """The number of calls before those."""
     rounds: int
 
 
@@ -90,7 +90,7 @@ class _Pair:
         self._number = 0
 
     def free(self) -> None:
-        """Lets go of the memory."""
+        """Frees the memory."""
         self._group.barrier()
         self._buffer.free()
 
@@ -109,9 +109,9 @@ class _Pair:
         return seconds, int(summed[0])
 
     def _prepared(self, operation: str) -> tuple[Callable[[], None], np.ndarray | None, int]:
-        """What a rank does in a turn, what is written in its memory then, and calls in each.
+        """A rank's function for a turn, the expected contents of its memory, and the calls in each.
 
-        Sources have a new pattern in every turn, so that what an earlier one left is wrong.
+        Sources have a new pattern in every turn, so that data of an earlier one are wrong.
         """
         first = self._group.rank == 0
         self._turns += 1
@@ -124,7 +124,7 @@ class _Pair:
         return (self._get, self._received, 1) if first else (_nothing, None, 1)
 
     def _pattern(self, rank: int) -> np.ndarray:
-        """What a rank has in its source in this turn."""
+        """The source of a rank in this turn."""
         return (self._places + 2 * self._turns + rank) % _MODULUS
 
     def _put(self) -> None:
@@ -144,7 +144,7 @@ class _Pair:
 
 
 def _nothing() -> None:
-    """The rank whose part is accessed takes no part."""
+    """The function of a rank whose part is accessed: does nothing."""
 
 
 def _rank(spec: OneSidedSpec, found: Path) -> None:

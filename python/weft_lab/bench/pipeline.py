@@ -1,7 +1,7 @@
 """The pipeline experiment: a pipelined all-reduce against Open MPI, baidu's ring and Gloo.
 
 8 ranks reduce 256 MB, 10 times each; medians with their 95 % confidence intervals. No run is a
-rehearsal: the first one counts, as it does in the jitter.
+rehearsal: the first one counts too.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def spec(
     runs: int = RUNS,
     peers: Sequence[str] = PEERS,
 ) -> Spec:
-    """The experiment, as the measuring processes need it."""
+    """The experiment, in the form for the measuring processes."""
     return Spec(
         collective="all-reduce",
         dtype="float32",
@@ -70,7 +70,7 @@ def confidence(runs_us: Sequence[float]) -> tuple[float, float]:
     """
     ordered, number = sorted(runs_us), len(runs_us)
     outside = 0
-    # So many runs at either end lie beyond the median with a probability of at most 2.5 % each.
+    # This many runs at either end are beyond the median with a probability of at most 2.5 % each.
     while sum(comb(number, lower) for lower in range(outside + 1)) / 2**number <= 0.025:
         outside += 1
     outside = max(outside - 1, 0)

@@ -29,19 +29,19 @@ COLOURS = {
     "weft-aes-gcm": "#7a5195",
     "weft-chacha20-poly1305": "#bc80bd",
 }
-"""A library has the same colour in every picture; all of them can be told apart by the colour-blind
-as far as their number allows."""
+"""The colour of a library in every picture; the colour-blind can distinguish all of them as far as
+their number allows."""
 _FLOOR = "#999999"
 _OTHERS = "#444444"
 _RATE = "tcp stream"
-"""A floor that is a rate: how long its bytes take says nothing beside messages of other sizes."""
+"""Floors that are a rate: the time of their bytes is not comparable with other sizes."""
 _WEFT_STYLES = ("-", (0, (5, 1)), (0, (3, 1, 1, 1)), (0, (1, 1)))
-"""Of weft's memories, wire formats and places, which share its colour."""
+"""Line styles of weft's memories, wire formats and places, which share its colour."""
 _FLOOR_STYLES = ((0, (1, 2)), (0, (4, 3)), (0, (6, 2, 1, 2)), (0, (2, 1)))
 
 
 def _place(found: str) -> int:
-    """Where a colour stands in the legend."""
+    """The position of a colour in the legend."""
     return {COLOURS["weft"]: 0, _FLOOR: 2}.get(found, 1)
 
 
@@ -51,7 +51,7 @@ def colour(row: BenchRow) -> str:
 
 
 def draw(path: Path, rows: Sequence[BenchRow]) -> None:
-    """Writes the picture; the file's suffix says in which format."""
+    """Writes the picture; the file's suffix gives the format."""
     pyplot = plots.pyplot()
 
     rank_counts = sorted({row.ranks for row in rows})
@@ -140,7 +140,7 @@ def _bandwidths(panel: Any, rows: Sequence[BenchRow], styles: dict[str, Any]) ->
 
 
 def _legend(panels: Sequence[Any]) -> tuple[list[Any], list[str]]:
-    """Every contender once: weft's first, floors last, as lines lie above each other."""
+    """Every contender once: weft's first, floors last, in the order of the lines."""
     found: dict[str, Any] = {}
     for panel in panels:
         for line, label in zip(*panel.get_legend_handles_labels(), strict=True):

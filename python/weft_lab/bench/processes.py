@@ -14,7 +14,7 @@ __all__ = ["BenchError", "RankProcesses", "commands", "run"]
 
 
 class BenchError(RanksError):
-    """The measurement could not be carried out."""
+    """The measurement failed."""
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class RankProcesses:
     """The arguments of Python."""
     ranks: int
     port: int
-    """Where they meet, unless the hosts are emulated."""
+    """Their meeting point, unless the hosts are emulated."""
     hosts: int = 1
     gbps: float | None = None
     delay_ms: float | None = None
@@ -35,7 +35,7 @@ class RankProcesses:
 
 
 def run(what: RankProcesses, meanwhile: Callable[[], object] = lambda: None) -> None:
-    """Runs the processes to their end, and calls `meanwhile` every tenth of a second."""
+    """Runs the processes until they end, and calls `meanwhile` every tenth of a second."""
     local_ranks.run(commands(what), meanwhile)
 
 

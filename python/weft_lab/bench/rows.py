@@ -39,43 +39,41 @@ class BenchRow:
     algbw_gbs: float
     """Message bytes per second of the median call."""
     busbw_gbs: float
-    """What a link has to carry for that, whatever the number of ranks: algorithm bandwidth times a
-    factor.
-    """
+    """The rate of a link for that, for any number of ranks: algorithm bandwidth times a factor."""
     verified: bool
     kind: str = "peer"
-    """One of `KINDS`; a floor is what no library can go below."""
+    """One of `KINDS`; a floor is a lower bound for all libraries."""
     rounds_us: list[float] = dataclasses.field(default_factory=list)
     """The median of every round."""
     floor: str | None = None
-    """Which floor this row is compared with."""
+    """The floor that this row is compared with."""
     floor_us: float | None = None
     of_floor: float | None = None
-    """The floor's time as a fraction of this row's: 1 is as fast as it can be."""
+    """The floor's time as a fraction of this row's: 1 is the fastest possible."""
     neighbours: int = 0
-    """Busy processes that ran beside."""
+    """Busy processes during the measurement."""
     processor_ms: float | None = None
     """User and system time of all threads of all ranks' processes, milliseconds per call, of calls
-    made one behind another.
+    made one after the other.
     """
     busy_ms: float | None = None
-    """Time that the machine's cores were busy meanwhile, whoever it is billed to, milliseconds per
-    call; None with busy neighbours.
+    """Time that the machine's cores were busy meanwhile with any process, milliseconds per call;
+    None with busy neighbours.
     """
     window_s: float | None = None
     """How long processor time was measured, all rounds together."""
     delay_ms: float | None = None
-    """How much later what an emulated host sends reaches another."""
+    """The delay between emulated hosts."""
     wire: str = "full"
     """The wire format."""
     wrong: int | None = None
-    """The elements that were wrong, of all ranks' results together; None in rows of old files."""
+    """The wrong elements of all ranks' results together; None in rows of old files."""
     out_of_place: bool = False
-    """Whether the result had memory of its own where it could stand in the input's."""
+    """Whether the result had separate memory, if it could replace the input."""
 
     @property
     def name(self) -> str:
-        """How the contender is called in tables and pictures."""
+        """The contender's name in tables and pictures."""
         place = " out-of-place" if self.out_of_place else ""
         if self.kind == "peer":
             return f"{self.library}{place}"
@@ -102,8 +100,8 @@ class BenchRow:
     def times(self, other: BenchRow) -> float:
         """How many times as long the other contender takes: the median over the rounds of both.
 
-        A round takes everybody in turn, so that its ratio is one of neighbours in time. On a
-        machine that changes its speed between rounds, two medians may be of different speeds.
+        All contenders take turns in a round, so that its ratio is of neighbours in time. On a
+        machine whose speed changes between rounds, two medians may be of different speeds.
         """
         if not self.rounds_us or len(self.rounds_us) != len(other.rounds_us):
             return other.median_us / self.median_us
@@ -115,10 +113,10 @@ class BenchRow:
         return dataclasses.replace(self, floor=floor, floor_us=round(floor_us, 3), of_floor=fraction)
 
     def above_bound(self, stream: BenchRow) -> BenchRow:
-        """The row of an all-reduce, compared with what the line needs for its bytes.
+        """The row of an all-reduce, compared with the time of the line for its bytes.
 
         That is `2 (H - 1) / H * N / B + D` on H hosts, with B the rate of one stream in the same
-        run, D the delay, and N the message's bytes, whatever they travel as.
+        run, D the delay, and N the message's bytes, in any wire format.
         """
         moved = find(self.collective).bus_factor(self.hosts) * self.bytes
         streams = moved / (stream.algbw_gbs * 1e3) / stream.median_us
@@ -161,7 +159,7 @@ def write(path: Path, rows: Sequence[BenchRow]) -> None:
 
 
 def csv_lines(rows: Sequence[BenchRow], *, header: bool) -> str:
-    """Rows as comma-separated values, with the names of the columns above them if asked for."""
+    """Rows as comma-separated values, with the names of the columns above them if requested."""
     text = io.StringIO()
     names = [field.name for field in dataclasses.fields(BenchRow) if field.name != "rounds_us"]
     writer = csv.DictWriter(text, names, extrasaction="ignore", lineterminator="\n")

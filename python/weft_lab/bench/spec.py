@@ -12,7 +12,7 @@ from weft_lab.bench import collectives, elements
 MEMORIES = ("ordinary", "symmetric")
 TRANSPORTS = ("auto", "shm", "rdma", "tcp")
 POOL, HANDLE, PIPELINED, PER_CALL = REGISTRATIONS = ("pool", "handle", "pipelined", "per-call")
-"""How RDMA adapters get to know ordinary memory.
+"""Methods by which RDMA adapters read ordinary memory.
 
 As a copy in the pool; by a handle that was made before; part by part while other parts are sent; or
 as a whole in each call, before it sends anything.
@@ -20,8 +20,8 @@ as a whole in each call, before it sends anything.
 THROUGH = ("library", "torch")
 GLOO = "gloo"
 RING = "weft-ring"
-"""The peer that is baidu's ring as one of weft's schedules: one tile after the other, nothing
-overlapped.
+"""The peer that is baidu's ring as one of weft's schedules: one tile after the other, without
+overlap.
 """
 _POOL_BYTES_MIN = 1 << 30
 _GAP_BYTES = 4096
@@ -29,7 +29,7 @@ _GAP_BYTES = 4096
 
 @dataclasses.dataclass(frozen=True)
 class Spec:
-    """One run: a number of ranks, a list of sizes, and who is measured."""
+    """One run: a number of ranks, a list of sizes, and the contenders."""
 
     collective: str
     dtype: str
@@ -38,40 +38,42 @@ class Spec:
     hosts: int
     gbps: float | None
     through: str
-    """Whose calls are timed: the libraries' own, or torch.distributed's."""
+    """The calls that are timed: the libraries' own, or torch.distributed's."""
     transport: str
     memories: list[str]
     peers: list[str]
     seconds: float
-    """How long to measure each contender at each size, if it takes more than the fewest calls."""
+    """Seconds of each contender at each size, unless the fewest calls take longer."""
     rounds: int
-    """How often the contenders take turns at each size."""
+    """The number of turns of each contender at each size."""
     floors: bool
     """Whether floors are measured too."""
     ports: list[int]
-    """Where the worker groups meet: one port each, weft's first."""
+    """The meeting points of the worker groups: one port each, weft's first."""
     directory: str
-    """Where the processes meet: files that all of them see."""
+    """The directory of the processes' files, which all of them see."""
     processor_seconds: float = 0.0
-    """How long to measure the processor time of each contender at each size; 0: not at all."""
+    """Seconds of processor time of each contender at each size; 0: not measured."""
     neighbours: int = 0
-    """Busy processes that run beside every contender's turns."""
+    """Busy processes during every contender's turns."""
     delay_ms: float | None = None
-    """How much later what an emulated host sends reaches another."""
+    """The delay between emulated hosts."""
     wires: list[str] = dataclasses.field(default_factory=list)
     """The wire formats in which weft is measured besides full precision."""
     ciphers: list[str] = dataclasses.field(default_factory=list)
     """The ciphers with which weft is measured besides without encryption."""
     registrations: list[str] = dataclasses.field(default_factory=list)
-    """The ways to register in which weft is measured, those of `REGISTRATIONS` but the first, which
-    always is.
+    """The registration methods in which weft is measured, those of `REGISTRATIONS` except the
+    first, which always is.
     """
     places: list[str] = dataclasses.field(default_factory=lambda: ["in"])
-    """Where results stand: `in` the input's memory or `out` of it; Gloo and the ring know `in`."""
+    """The places of results: `in` the input's memory or `out` of it; Gloo and the ring only have
+    `in`.
+    """
     iterations: int | None = None
-    """How many calls to measure of each contender at each size, in place of `seconds`."""
+    """The number of measured calls of each contender at each size, which replaces `seconds`."""
     warmup: int = 0
-    """How many calls go before those at each size."""
+    """The number of calls before those at each size."""
 
     @property
     def ranks_per_host(self) -> int:
@@ -87,7 +89,7 @@ class Spec:
 
     @property
     def pool_bytes(self) -> int:
-        """The most shared memory that a rank of weft's may take: enough for the largest size."""
+        """The most shared memory that a rank of weft may take: enough for the largest size."""
         return max(_POOL_BYTES_MIN, 6 * max(self.sizes) + len(self.wires) * self.bytes_max)
 
     def control_block_path(self, group: str, ranks: int) -> Path:
@@ -101,7 +103,7 @@ class Spec:
 
     @property
     def socket_path(self) -> Path:
-        """Where the coordinating process listens."""
+        """The socket file of the coordinating process."""
         return Path(self.directory, "coordinator")
 
     @property

@@ -29,7 +29,7 @@ _COSTS = (("cpu ms", 8), ("busy ms", 8))
 
 
 def title(spec: Spec) -> str:
-    """What is measured."""
+    """A title for the measurement."""
     rate = "" if spec.gbps is None else f" at {spec.gbps:g} Gbit/s"
     delay = "" if spec.delay_ms is None else f" with a delay of {spec.delay_ms:g} ms"
     hosts = f"{spec.hosts} emulated hosts{rate}{delay}" if spec.hosts > 1 else "one host"
@@ -41,7 +41,7 @@ def title(spec: Spec) -> str:
 
 
 def row_table(spec: Spec, same_size: Sequence[BenchRow] = ()) -> Table:
-    """The rows of one size; without any, the names of the columns, which stand above all sizes."""
+    """The rows of one size; without rows, the names of the columns, which are above all sizes."""
     width = max(_NAME_WIDTH, *(len(name) for name in _names(spec)))
     floor = (("of floor" if spec.hosts == 1 else "of bound", 8),) if spec.floors else ()
     numbers = [(f">{name}", {"min_width": width}) for name, width in (*_COLUMNS, *floor, *_COSTS)]
@@ -58,7 +58,7 @@ def row_table(spec: Spec, same_size: Sequence[BenchRow] = ()) -> Table:
 
 
 def _names(spec: Spec) -> Iterator[str]:
-    """How the contenders will be called."""
+    """The names of the contenders."""
     place = " out-of-place" if "out" in spec.places else ""
     yield from (name if name in (GLOO, RING) else f"{name}{place}" for name in spec.peers)
     yield from (f"weft-{other}" for other in (*spec.ciphers, *spec.registrations))

@@ -34,13 +34,13 @@ from weft_lab.bench.spec import GLOO, PIPELINED, POOL, RING, Spec
 
 ROUND_TRIPS = 2000
 _NO_RESULT = 99
-"""What lies in outputs before they are verified, so that no earlier result passes."""
+"""The initial content of outputs, so that no earlier result passes verification."""
 _PATTERN_BYTES = 16 * 1024
-"""Small enough to stay in the nearest cache: rewriting a message drives nothing else out."""
+"""Small enough to stay in the nearest cache: rewriting a message evicts nothing else."""
 
 
 def main() -> None:
-    """Measures what it is told to, until it is told to end."""
+    """Carries out the coordinator's requests until the end."""
     die_with_parent()
     spec, group = Spec.load(Path(sys.argv[1])), sys.argv[2]
     with _joined(spec, group) as (rank, contenders):
@@ -56,7 +56,7 @@ def main() -> None:
 
 @contextlib.contextmanager
 def _joined(spec: Spec, group: str) -> Iterator[tuple[int, list[Contender]]]:
-    """This process's rank in a worker group, and the contenders that it carries."""
+    """This process's rank in a worker group, and its contenders."""
     if group == "torch":
         with _torch(spec) as joined:
             yield joined
@@ -87,7 +87,7 @@ def _weft_itself(spec: Spec) -> Iterator[tuple[int, list[Contender]]]:
         pool_bytes=spec.pool_bytes,
     )
     with contextlib.ExitStack() as groups:
-        # With others to compare with, whatever the environment asks for.
+        # For comparisons, regardless of the environment.
         registration = POOL if spec.registrations else None
         group = groups.enter_context(init(encrypt=False if spec.ciphers else None, registration=registration))
         contenders: list[Contender] = [
@@ -114,7 +114,7 @@ def _weft_itself(spec: Spec) -> Iterator[tuple[int, list[Contender]]]:
 
 @contextlib.contextmanager
 def _torch(spec: Spec) -> Iterator[tuple[int, list[Contender]]]:
-    """Backends of torch, each in a process group of its own.
+    """Backends of torch, each in a separate process group.
 
     Weft's settings are in the environment.
     """
@@ -134,7 +134,7 @@ def _torch(spec: Spec) -> Iterator[tuple[int, list[Contender]]]:
 
 
 class MeasuringProcess:
-    """What one measuring process knows, and how it answers."""
+    """The state of one measuring process, and its answers."""
 
     def __init__(self, spec: Spec, group: str, rank: int, contenders: Sequence[Contender]) -> None:
         self._spec = spec
@@ -149,7 +149,7 @@ class MeasuringProcess:
         self._elements = 0
 
     def answer(self, question: dict[str, Any]) -> Any:
-        """Does what is asked for, and says what came of it."""
+        """Carries out a request and returns its result."""
         match question["do"]:
             case "prepare":
                 return self._prepare(question["elements"])
@@ -164,7 +164,7 @@ class MeasuringProcess:
         raise ValueError(question)
 
     def _prepare(self, elements: int) -> bool:
-        """Makes every contender ready for a size; the arrays of the last one go first."""
+        """Prepares every contender for a size; the arrays of the last one are freed first."""
         self._operations.clear()
         self._elements = elements
         for index, contender in enumerate(self._contenders):
@@ -173,9 +173,9 @@ class MeasuringProcess:
         return True
 
     def _verify(self, index: int) -> int:
-        """The number of elements that are wrong in this rank's result, where it gets any.
+        """The number of wrong elements in this rank's result, if it gets any.
 
-        In a wire format, of those outside the format's bound of the error.
+        In a wire format, those outside the format's bound of the error.
         """
         operation, wire = self._operations[index], self._contenders[index].description.wire
         expected = self._collective.expected(self._rank, self._spec.ranks, self._elements)
@@ -190,16 +190,15 @@ class MeasuringProcess:
         return int(np.count_nonzero(~(np.abs(operation.output.astype(np.float64) - expected) <= bound)))
 
     def _time(self, index: int, calls: int) -> dict[str, Any]:
-        """The slowest rank's seconds of every call, as rank 0 has them, and the total time."""
+        """The slowest rank's seconds of every call, on rank 0, and the total time."""
         begin = time.monotonic()
         samples = self._timed(index, calls)
         return {"samples": samples if self._rank == 0 else [], "seconds": time.monotonic() - begin}
 
     def _cost(self, index: int, calls: int) -> dict[str, float]:
-        """The seconds that calls made one behind another take, of this rank and of the machine.
+        """The seconds of calls made one after the other, of this rank and of the machine.
 
-        Nothing is rewritten between them, and zeros stay what they are however often they are
-        added.
+        Nothing is rewritten between them; zeros stay zeros under any number of additions.
         """
         operation = self._operations[index]
         operation.input.fill(0)
@@ -208,9 +207,9 @@ class MeasuringProcess:
         return {"wall": wall, "process": process, "busy": busy}
 
     def _stages(self, index: int) -> list[tuple[str, int, int, int, int, int]]:
-        """What rank 0 does with the tiles of one call of weft's."""
+        """The stages of rank 0 with the tiles of one call of weft."""
         contender = self._contenders[index]
-        assert isinstance(contender, Weft), "others have no stages that weft knows"
+        assert isinstance(contender, Weft), "other contenders have no stages"
         native = contender.group.native
         native.trace_stages(True)
         self._timed(index, 1)

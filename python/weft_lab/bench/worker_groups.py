@@ -21,12 +21,12 @@ _MEET_S = 120.0
 _ANSWER_S = 300.0
 _END_S = 10.0
 _LOOK_S = 1.0
-"""How often to see whether the processes still run, while nothing comes from them."""
+"""The interval of checks that the processes still run, while they do not answer."""
 
 
 @dataclass
 class WorkerGroup:
-    """Running processes. All of them sleep in a read but when they are asked something."""
+    """Running processes. All of them sleep in a read between requests."""
 
     name: str
     processes: list[subprocess.Popen[bytes]]
@@ -35,7 +35,7 @@ class WorkerGroup:
     contenders: list[Description] = field(default_factory=list)
 
     def ask(self, ranks: int, question: Mapping[str, object]) -> list[Any]:
-        """What the first ranks answer."""
+        """Sends a request; returns the answers of the first ranks."""
         for rank in range(ranks):
             self.lines[rank].send(question)
         deadline = time.monotonic() + _ANSWER_S
@@ -67,7 +67,7 @@ class WorkerGroup:
         return _ended(self.name, next((code for code in codes if code), 0))
 
     def dismiss(self) -> None:
-        """Has the processes end, and waits for them."""
+        """Ends the processes, and waits for them."""
         for line in self.lines.values():
             with contextlib.suppress(OSError):
                 line.send({"do": "end"})
@@ -80,7 +80,7 @@ class WorkerGroup:
 
 @contextlib.contextmanager
 def meet(path: Path, commands: Mapping[str, Sequence[Command]], ranks: int) -> Iterator[list[WorkerGroup]]:
-    """Starts every worker group's processes, and waits until all of their ranks are there."""
+    """Starts every worker group's processes, and waits until all of their ranks have connected."""
     worker_groups: dict[str, WorkerGroup] = {}
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as server:
         server.bind(str(path))
@@ -100,14 +100,14 @@ def meet(path: Path, commands: Mapping[str, Sequence[Command]], ranks: int) -> I
 
 
 def _gather(server: socket.socket, worker_groups: Mapping[str, WorkerGroup], ranks: int) -> None:
-    """Takes the calls of all processes."""
+    """Accepts the connections of all processes."""
     deadline = time.monotonic() + _MEET_S
     server.settimeout(_LOOK_S)
     while waiting := [group.name for group in worker_groups.values() if len(group.lines) < ranks]:
         for group in worker_groups.values():
             group.check()
         if time.monotonic() > deadline:
-            raise BenchError(f"{', '.join(waiting)}: not all ranks are there after {_MEET_S:.0f} s")
+            raise BenchError(f"{', '.join(waiting)}: not all ranks have connected after {_MEET_S:.0f} s")
         with contextlib.suppress(TimeoutError):
             line = MessageSocket(server.accept()[0])
             hello = line.receive(_MEET_S)

@@ -34,13 +34,13 @@ speed of a machine changes from one second to the next. Where others use its cor
 Processor time is measured after the samples of a turn, over 0.1 s or more of back-to-back calls, without barriers and
 without rewriting of inputs: the cost to a user, background threads included. "cpu ms" is the user and system time of
 all threads of all ranks, per call. "busy ms" is how long the machine's cores were busy, per call: cores x window -
-idle, whichever process the kernel charges it to. The kernel counts it in steps of 10 ms, and it includes everything
-else that runs on the machine: for reliable figures, leave the machine idle and give the windows 2 s in total
+idle, regardless of the process that the kernel charges. The kernel counts it in steps of 10 ms, and it includes
+everything else that runs on the machine: for reliable figures, leave the machine idle and give the windows 2 s in total
 (--processor-seconds). --busy N runs N processes of arithmetic during every turn, pinned to no core; then nothing is
 idle, and "busy ms" stays empty.
 
 ping-pong is a message from rank 0 to rank 1 and one back, by blocking calls; its time is that of the round trip.
-Ranks 2 and 3 do the same at the same time, and so on. A barrier moves no message, whatever the size.
+Ranks 2 and 3 do the same at the same time, and so on. A barrier moves no message, at any size.
 
 Floors (--floors), on one host: times that no library can go below. `prototype` (2 ranks) is a minimal all-reduce: two
 flags, and each rank adds its half of both buffers and writes the sum to both. `add`: as many vectors as ranks, added
@@ -66,20 +66,20 @@ and the factor between sizes, -m for MIN:MAX, -i and -x for the number of measur
 the element type by its usual names. --place both measures all-reduce and reduce in place and out of place, as
 nccl-tests do; peers are compared with weft in the same place.
 
-put measures one-sided operations between two ranks, through the Python API: `put` with `quiet`, so until the data are
-there; `put-signal`, half of a round trip of put_signal and wait_signal; and `get`. What has arrived is verified after
+put measures one-sided operations between two ranks, through the Python API: `put` with `quiet`, so until the data have
+arrived; `put-signal`, half of a round trip of put_signal and wait_signal; and `get`. The data are verified after
 every turn. A row's time is the mean of a turn's calls on rank 0, its median that of the turns.
 
---encrypt measures weft with these ciphers too (WEFT_ENCRYPT), as peers: their time as a multiple of weft's is what
-encryption costs.
+--encrypt measures weft with these ciphers too (WEFT_ENCRYPT), as peers: their time as a multiple of weft's is the
+cost of encryption.
 
---registration measures the ways in which RDMA adapters get to know ordinary memory, as peers of the first. `pool`,
-which is always measured: what is sent is copied into the pool. `handle`: the arrays were registered before
-(Group.register). `pipelined`: parts of them are registered while others are sent (WEFT_REGISTRATION). `per-call`: each
-call registers all of them, sends, and deregisters them, one after the other.
+--registration measures the methods by which RDMA adapters read ordinary memory, as peers of the first. `pool`,
+which is always measured: data are copied into the pool before they are sent. `handle`: the arrays were registered
+before (Group.register). `pipelined`: parts of them are registered while others are sent (WEFT_REGISTRATION).
+`per-call`: each call registers all of them, sends, and deregisters them, one after the other.
 
---stages draws what rank 0 does with the tiles of one more call of the largest message, of weft or of the last way of
---registration: rows for registration, copies within memory, sends, reductions, waits for what comes, deregistration.
+--stages draws the steps of rank 0 with the tiles of one more call of the largest message, of weft or of the last method
+of --registration: rows for registration, copies within memory, sends, reductions, waits for data, deregistration.
 """
 
 EPILOG = """\
@@ -119,7 +119,7 @@ def _run(arguments: argparse.Namespace) -> int:
     except RanksError as error:
         print(f"weft bench: {error}", file=sys.stderr)
         return 1
-    # What is piped holds the rows alone.
+    # Piped output has only the rows.
     about = sys.stderr if arguments.csv else sys.stdout
     if arguments.json:
         rows.write(arguments.json, found)
@@ -207,7 +207,7 @@ def _one_sided(arguments: argparse.Namespace) -> list[BenchRow]:
 def _spec(arguments: argparse.Namespace, ranks: int, directory: str) -> Spec:
     ports = launch.emulated_ports if arguments.hosts > 1 else free_ports
     collective, element = collectives.find(arguments.collective), elements.find(arguments.dtype)
-    # Blocks are alike: where sizes cannot be divided among the ranks, what remains is left out.
+    # Blocks are equal: for sizes that the ranks cannot share equally, the rest is left out.
     counts = {collective.elements(size // element.itemsize, ranks) for size in bench_options.sizes(arguments)}
     return Spec(
         collective=arguments.collective,
@@ -238,7 +238,7 @@ def _spec(arguments: argparse.Namespace, ranks: int, directory: str) -> Spec:
 
 
 def _rounds(arguments: argparse.Namespace) -> int:
-    """So many, but no more than there are calls to measure."""
+    """This many, but no more than there are calls to measure."""
     rounds: int = arguments.rounds or bench_options.ROUNDS
     return rounds if arguments.iterations is None else min(rounds, arguments.iterations)
 

@@ -1,4 +1,4 @@
-"""Options of `weft bench`, and what of them does not fit together."""
+"""Options of `weft bench`, and combinations that are not allowed."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _LARGEST = 64 << 20
 PEERS = (GLOO, *(peer.name for peer in peers.PEERS), RING)
 """Gloo comes with torch, and weft-ring is weft's; the others are installed by `--install-peers`."""
 _OTHERS = (None, one_sided.NAME, pipeline.NAME)
-"""What may stand in the place of a collective that is measured in turn with others."""
+"""Measurements that replace a collective that is measured in turn with others."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -140,8 +140,8 @@ def _add_contenders(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--install-peers",
         action="store_true",
-        help="install the peers, or those that --peers names, from PyPI into the user's cache, and build what calls "
-        "them (needs a C compiler); Gloo comes with torch",
+        help="install the peers, or those that --peers names, from PyPI into the user's cache, and build the shims "
+        "that call them (needs a C compiler); Gloo comes with torch",
     )
     parser.add_argument(
         "--wire",
@@ -224,7 +224,7 @@ def _range(text: str) -> tuple[int | None, int]:
 
 
 def sizes(arguments: argparse.Namespace) -> list[int]:
-    """The sizes that are asked for, in bytes, as far as messages of so many ranks can have them.
+    """The requested sizes in bytes that messages of this many ranks can have.
 
     Raises `UsageError` if there are none, or elements would have to be divided.
     """
@@ -233,14 +233,14 @@ def sizes(arguments: argparse.Namespace) -> list[int]:
     for size in found:
         if size % element.itemsize:
             raise UsageError(
-                f"{size} bytes are no whole number of elements: {element.name} has {element.itemsize} bytes; "
+                f"{size} bytes are not a whole number of elements: {element.name} has {element.itemsize} bytes; "
                 f"give sizes that are multiples of {element.itemsize}"
             )
     return found
 
 
 def _stepped(arguments: argparse.Namespace, itemsize: int) -> list[int]:
-    """What -b, -e, -f and -m say, or the default."""
+    """The sizes of -b, -e, -f and -m, or the default."""
     if arguments.collective == BARRIER and arguments.minbytes is None:
         return parse_sizes(str(itemsize))
     first, last = arguments.message_size or (arguments.minbytes, arguments.maxbytes)
@@ -336,7 +336,7 @@ def _check_wire(arguments: argparse.Namespace) -> None:
         raise UsageError("--wire is for collectives that are measured in turn: name one")
     if arguments.hosts == 1 and arguments.transport != "tcp":
         raise UsageError(
-            "--wire says how elements travel between ranks that share no memory: give --hosts, or --transport tcp"
+            "--wire is the format of elements between ranks that share no memory: give --hosts, or --transport tcp"
         )
     for wire in arguments.wire:
         refused = accuracy.refusal(wire, arguments.collective, arguments.dtype)
@@ -352,9 +352,7 @@ def _check_encryption(arguments: argparse.Namespace) -> None:
             "--encrypt is for collectives of the library that are measured in turn: name one, without --through"
         )
     if arguments.hosts == 1 and arguments.transport != "tcp":
-        raise UsageError(
-            "--encrypt is about what travels between ranks that share no memory: give --hosts, or --transport tcp"
-        )
+        raise UsageError("--encrypt is for data between ranks that share no memory: give --hosts, or --transport tcp")
 
 
 def _check_registration(arguments: argparse.Namespace) -> None:
@@ -378,7 +376,7 @@ def _check_stages(arguments: argparse.Namespace) -> None:
 def _check_peers(arguments: argparse.Namespace) -> None:
     others = [name for name in arguments.peers or [] if name != "gloo"]
     if others and arguments.through == "torch":
-        raise UsageError(f"--through torch: {others[0]} is no backend of torch; gloo is")
+        raise UsageError(f"--through torch: {others[0]} is not a backend of torch; gloo is")
     if others and arguments.dtype not in peers.DTYPES:
         raise UsageError(f"--peers {others[0]} adds {', '.join(peers.DTYPES)}: not {arguments.dtype}")
     collective = "all-reduce" if arguments.collective in _OTHERS else arguments.collective

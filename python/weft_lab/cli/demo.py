@@ -33,12 +33,12 @@ Prints a table and draws both trainings' loss and throughput. Warns where others
 With its own script, ranks and epochs, it ends with status 1 if fewer than 97 % of the test images are recognized. Needs
 torch, scikit-learn and matplotlib.
 
-With --hosts, the ranks are spread evenly over hosts that are emulated on this machine, as `weft hosts` makes
-them: shared memory joins the ranks of a host, TCP the hosts.
+With --hosts, the ranks are spread evenly over hosts that are emulated on this machine, as by `weft hosts`:
+the ranks of a host use shared memory, and hosts use TCP.
 
 With --gain, it then trains a larger network on 4 emulated hosts at 1 Gbit/s, for half a minute: by
-DistributedDataParallel over Gloo and over weft, and by weft's own wrapper, whose communication goes on into the next
-forward. Where hosts cannot be emulated, it says so.
+DistributedDataParallel over Gloo and over weft, and by weft's own wrapper, whose communication continues in the next
+forward. If hosts cannot be emulated, it prints the reason.
 """
 
 EPILOG = """\
@@ -73,7 +73,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         type=values.directory,
         default=Path("weft-demo"),
         metavar="DIR",
-        help="where to write (default: %(default)s)",
+        help="output directory (default: %(default)s)",
     )
 
 
@@ -107,13 +107,13 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def _show_gain() -> None:
-    """Trains on emulated hosts, or says why not."""
+    """Trains on emulated hosts, or prints why not."""
     print()
     found = diagnosis.emulated_hosts()
     if not found.good:
         print(f"gain on 4 emulated hosts: left out, {found.text}")
         return
-    from weft_lab.experiment import gain  # it loads torch
+    from weft_lab.experiment import gain  # loads torch
 
     print("training on 4 emulated hosts in three ways, for half a minute", flush=True)
     try:
@@ -130,7 +130,7 @@ def _check(arguments: argparse.Namespace) -> None:
 
 
 def _lacking(arguments: argparse.Namespace) -> str | None:
-    """What this machine lacks."""
+    """The requirements that are missing on this machine."""
     lacking = [module for module in OPTIONAL_PACKAGES if importlib.util.find_spec(module) is None]
     if lacking:
         return missing(lacking)

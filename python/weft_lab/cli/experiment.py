@@ -22,7 +22,7 @@ from weft_lab.experiment.study import CONTENDERS, StudyResult
 
 MODELS = ("alexnet", "vgg16", "resnet50", "bert-base", "lenet", "mlp", "cnn", "social-graph", "dialogue")
 _BLOCKS = 3, 3
-"""Rounds, and steps of a block, unless other numbers are given."""
+"""The default numbers of rounds, and of steps of a block."""
 
 DESCRIPTION = f"""\
 overlap: how long a step of training takes by several ways of averaging gradients, in turn in one run:
@@ -129,7 +129,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         type=values.directory,
         default=Path("weft-experiment"),
         metavar="DIR",
-        help="where to write (default: %(default)s)",
+        help="output directory (default: %(default)s)",
     )
     parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
 
@@ -160,12 +160,12 @@ def _check(arguments: argparse.Namespace) -> None:
 
 
 def _check_simulated(arguments: argparse.Namespace) -> None:
-    """Sees that nothing is asked for that would be measured."""
+    """Checks that no option is for measurements."""
     for name in ("ranks", "gbps", "ratio", "batch", "contenders"):
         if getattr(arguments, name) is not None:
-            raise UsageError(f"--{name} is for what is measured: the experiment rdma is simulated, as published")
+            raise UsageError(f"--{name} is for measurements: the experiment rdma is simulated, as published")
     if arguments.hosts > 1:
-        raise UsageError("--hosts is for what is measured: the experiment rdma is simulated, as published")
+        raise UsageError("--hosts is for measurements: the experiment rdma is simulated, as published")
 
 
 def _ranks(arguments: argparse.Namespace) -> int:
@@ -239,7 +239,7 @@ def _results(arguments: argparse.Namespace) -> list[StudyResult] | None:
 
 
 def _place() -> int | None:
-    """The number of ranks, where a launcher has started several."""
+    """The number of ranks, if a launcher has started several."""
     try:
         place = config.place()
     except ConfigError:

@@ -1,4 +1,4 @@
-"""The part of `weft experiment` that is of LeNet's strong scaling."""
+"""The part of `weft experiment` for LeNet's strong scaling."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _BATCH = 64
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options that no other experiment has."""
+    """The options of this experiment only."""
     group = parser.add_argument_group("of lenet")
     group.add_argument(
         "--shapes",
@@ -32,16 +32,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def check_other(arguments: argparse.Namespace) -> None:
-    """Sees that another experiment has none of them."""
+    """Checks that another experiment has none of them."""
     if arguments.shapes is not None:
-        raise UsageError("--shapes is of the experiment lenet")
+        raise UsageError("--shapes is for the experiment lenet")
 
 
 def check(arguments: argparse.Namespace) -> None:
-    """Sees that the options fit together."""
+    """Checks that the options fit together."""
     experiment_servers.check_contenders(arguments, tuple(lenet.CONTENDERS))
     if arguments.hosts != 1 or arguments.ranks is not None or arguments.ratio is not None:
-        raise UsageError("--hosts, --ranks and --ratio are of overlap: give --shapes")
+        raise UsageError("--hosts, --ranks and --ratio are for overlap: give --shapes")
     batch = arguments.batch or _BATCH
     for hosts, ranks in arguments.shapes or ():
         if not 2 <= hosts * ranks <= batch:
@@ -56,7 +56,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     Raises:
         EmulationError: Hosts cannot be emulated here.
-        weft.processes.local_ranks.RanksError: A process has failed, or there is no contender left.
+        weft.processes.local_ranks.RanksError: A process has failed, or no contender is left.
     """
     shapes = arguments.shapes or list(lenet.SHAPES)
     if any(hosts > 1 for hosts, _ in shapes):

@@ -1,4 +1,4 @@
-"""The part of `weft experiment` that is of parameter servers."""
+"""The part of `weft experiment` for parameter servers."""
 
 from __future__ import annotations
 
@@ -20,14 +20,12 @@ _DEFAULTS = {"workers": [2], "servers": 1, "transport": "auto", "emulated": Fals
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options that no other experiment has."""
+    """The options of this experiment only."""
     group = parser.add_argument_group("of parameter-server")
     group.add_argument(
         "--workers", type=values.listed(values.count), metavar="N,...", help="numbers of workers (default: 2)"
     )
-    group.add_argument(
-        "--servers", type=values.count, metavar="N", help="servers in processes of their own (default: 1)"
-    )
+    group.add_argument("--servers", type=values.count, metavar="N", help="servers in separate processes (default: 1)")
     group.add_argument("--transport", choices=config.TRANSPORTS[:4], help="transport between processes (default: auto)")
     group.add_argument(
         "--emulated", action="store_true", default=None, help="each process on an emulated host (needs root)"
@@ -35,24 +33,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def check_other(arguments: argparse.Namespace) -> None:
-    """Sees that another experiment has none of them."""
+    """Checks that another experiment has none of them."""
     for name in _DEFAULTS:
         if getattr(arguments, name) is not None:
-            raise UsageError(f"--{name} is of the experiment parameter-server")
+            raise UsageError(f"--{name} is for the experiment parameter-server")
 
 
 def check_contenders(arguments: argparse.Namespace, allowed: Sequence[str]) -> None:
-    """Sees that contenders are those of the experiment."""
+    """Checks that contenders belong to the experiment."""
     for name in arguments.contenders or ():
         if name not in allowed:
             raise UsageError(f"--contenders: {name!r} is not one of {', '.join(allowed)}")
 
 
 def check(arguments: argparse.Namespace) -> None:
-    """Sees that the options fit together."""
+    """Checks that the options fit together."""
     check_contenders(arguments, tuple(SERVER_CONTENDERS))
     if arguments.hosts != 1 or arguments.ranks is not None or arguments.ratio is not None:
-        raise UsageError("--hosts, --ranks and --ratio are of overlap: give --workers, --servers and --emulated")
+        raise UsageError("--hosts, --ranks and --ratio are for overlap: give --workers, --servers and --emulated")
     if arguments.gbps is not None and not arguments.emulated:
         raise UsageError("--gbps is the line rate of emulated hosts: give --emulated as well")
 

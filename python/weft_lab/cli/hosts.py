@@ -11,17 +11,17 @@ from weft_lab.emulation import EmulatedNetwork, EmulationError, HostLaunch, laun
 DESCRIPTION = """\
 Runs a command on hosts that are emulated on this machine by Linux namespaces. Each host has its own
 network interface, /dev/shm, /tmp, processes, IPC and host name, and a line of the given rate to a
-common switch. Every rank finds RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, GROUP_RANK, MASTER_ADDR
-and MASTER_PORT set, as under torchrun.
+common switch. RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, GROUP_RANK, MASTER_ADDR and MASTER_PORT
+are set for every rank, as by torchrun.
 
-With --delay-ms, a process delays every frame that the hosts send by this time, in order. It holds at most what the
-lines send during the delay and 20 ms more (without --gbps: at 10 Gbit/s), and drops frames beyond that. At 1 Gbit/s the
-process takes a fifth of a core from the ranks; it passes at most 7 to 9 Gbit/s for all hosts together. At the end it
-prints its processor time, and how exact the delays were. A single TCP stream fills a long line only if its socket
-buffers hold the bytes in flight.
+With --delay-ms, a process delays every frame that the hosts send by this time, in order. It holds at most the bytes
+that the lines send during the delay and 20 ms more (without --gbps: at 10 Gbit/s), and drops frames beyond that. At
+1 Gbit/s the process takes a fifth of a core from the ranks; it passes at most 7 to 9 Gbit/s for all hosts together. At
+the end it prints its processor time, and how exact the delays were. A single TCP stream fills a long line only if its
+socket buffers hold the bytes in flight.
 
-Needs root, and the programs ip, tc and bridge (package iproute2). However the launcher ends, it leaves nothing
-behind.
+Needs root, and the programs ip, tc and bridge (package iproute2). Regardless of how the launcher ends, it leaves
+nothing behind.
 """
 
 EPILOG = """\
@@ -48,7 +48,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         type=emulated_options.interfaces,
         default=1,
         metavar="I",
-        help="lines of every host, each of this rate and to a switch of its own: eth0, eth1 ... with the addresses "
+        help="lines of every host, each of this rate and to a separate switch: eth0, eth1 ... with the addresses "
         "10.77.0.x, 10.77.1.x ... (default: %(default)s)",
     )
     parser.add_argument(
@@ -79,14 +79,14 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         type=values.seconds,
         default=30.0,
         metavar="SECONDS",
-        help="how long the other ranks may go on once one has failed (default: %(default)s)",
+        help="how long the other ranks may continue once one has failed (default: %(default)s)",
     )
     parser.add_argument("command", nargs="+", metavar="COMMAND", help="the command, after --")
 
 
 def _check(arguments: argparse.Namespace) -> None:
     if arguments.interfaces > 1 and arguments.delay_ms is not None:
-        raise UsageError("--interfaces and --delay-ms do not go together: only one line can have a delay")
+        raise UsageError("--interfaces and --delay-ms cannot be combined: only one line can have a delay")
 
 
 def _run(arguments: argparse.Namespace) -> int:

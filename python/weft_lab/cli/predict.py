@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from weft_lab.prediction.profile import TrainingProfile
 
 DESCRIPTION = """\
-Profiles some steps of a training script on this machine, and predicts what a step takes on a cluster: by averaging
+Profiles some steps of a training script on this machine, and predicts the time of a step on a cluster: by averaging
 after backward, DDP over Gloo and over weft, weft's wrapper without and with its overlap into forward, and with
 compression. Prints steps, how long they wait for communication, and scaling efficiency, for the cluster and for fewer
 hosts.
@@ -162,7 +162,7 @@ def _profile(arguments: argparse.Namespace) -> TrainingProfile:
 
     if arguments.profile is not None:
         return TrainingProfile.load(arguments.profile)
-    report_progress(f"profiling {arguments.script or arguments.model}, with what it prints:")
+    report_progress(f"profiling {arguments.script or arguments.model}, with its output:")
     if arguments.model is not None:
         return profile_model(arguments.model, arguments.batch, arguments.steps, arguments.timeout)
     return profile_script(arguments.script, arguments.arguments, arguments.steps, arguments.timeout)

@@ -31,7 +31,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         "--output",
         type=values.output_file((".html",)),
         metavar="FILE",
-        help="where to write (.html; default: the first path with this ending)",
+        help="output file (.html; default: the first path with this ending)",
     )
     parser.add_argument(
         "--title", default="A run of weft", type=str.strip, metavar="TEXT", help="(default: %(default)s)"

@@ -21,8 +21,8 @@ from weft_lab.cli.plot_option import add_plot
 from weft_lab.cli.times import Study, crossover_lines, scaling_parts, time_table
 
 DESCRIPTION = """\
-Predicts how long a collective takes on a machine of hosts and a network between them: by algorithm and size, which
-algorithm is the fastest from which size on, and how that grows with the number of ranks, up to 100,000. It uses closed
+Predicts the time of a collective on a machine of hosts and a network between them: by algorithm and size, the
+fastest algorithm by size, and the growth with the number of ranks, up to 100,000. It uses closed
 forms, which are instant, or with --event-driven simulates every step of every rank, with flows sharing links fairly.
 
 An algorithm that needs more temporary memory than the executor of such a group has is priced as if that memory were
@@ -40,7 +40,7 @@ examples:
 
 SMALLEST_BYTES, FACTOR = 1024, 16
 MAX_STEPS = 50_000_000
-"""Of a simulation: they take about a minute of a core."""
+"""The most steps of a simulation: they take about a minute of a core."""
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -236,7 +236,7 @@ def _report(study: Study) -> list[object]:
     not_simulated = [row for row in study.simulated if row.refusal and row.algorithm in usable]
     return [
         *parts,
-        *_remarks("taken as given:", [(row.algorithm, row.assumption) for row in study.rows]),
+        *_remarks("assumptions:", [(row.algorithm, row.assumption) for row in study.rows]),
         *_remarks("not simulated:", [(row.algorithm, row.refusal) for row in not_simulated]),
         *_remarks("left out:", [(row.algorithm, row.refusal) for row in study.rows]),
     ]
@@ -260,10 +260,7 @@ def _as_json(study: Study) -> dict[str, Any]:
 
 
 def names_of(text: str) -> list[str]:
-    """Names separated by commas, which do not separate within parentheses.
-
-    `ring, multi-rail(direct, ring)`.
-    """
+    """Splits names at commas outside of parentheses: `ring, multi-rail(direct, ring)`."""
     found, depth, begin = [], 0, 0
     for place, character in enumerate(text):
         depth += {"(": 1, ")": -1}.get(character, 0)

@@ -21,7 +21,7 @@ COLUMNS_OF_SCALING = 5
 
 @dataclasses.dataclass
 class Study:
-    """What `weft simulate` has found out."""
+    """The results of `weft simulate`."""
 
     machine: Machine
     collective: str
@@ -60,7 +60,7 @@ def time_table(sizes: Sequence[int], rows: Sequence[SimulatedRow]) -> Table | st
 
 
 def crossover_lines(crossovers: Sequence[Crossover]) -> list[str]:
-    """Which algorithm is the fastest from which size on."""
+    """The fastest algorithm by ranges of sizes."""
     if not crossovers:
         return []
     rows = [f"  from {about_bytes(crossover.from_bytes):>7}  {crossover.algorithm}" for crossover in crossovers]
@@ -82,7 +82,7 @@ def scaling_parts(study: Study) -> list[Table | str]:
 
 
 def _fastest_names(columns: Sequence[Mapping[str, float]]) -> list[str]:
-    """All names: first those that are fastest somewhere, then by the time at the last number."""
+    """All names: first those that are the fastest for some number, then by the time at the last."""
     winners = [min(times, key=lambda name: times[name]) for times in columns if times]
     last = columns[-1] if columns else {}
     rest = sorted(last, key=lambda name: last[name])

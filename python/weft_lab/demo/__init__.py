@@ -1,1 +1,1 @@
-"""The training run of `weft demo`, the comparison of runs, and an all-reduce to be read."""
+"""The training run of `weft demo`, the comparison of runs, and a readable all-reduce."""

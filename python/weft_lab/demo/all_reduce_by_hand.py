@@ -10,19 +10,18 @@ import weft
 
 
 class AllReduce:
-    """Sums of float32 vectors of one length: every rank sums one block, and gives it to all.
+    """Sums of float32 vectors of one length: every rank sums one block, and sends it to all.
 
-    [Note: Reuse] A rank sends its sum once it has read all that came, and it comes back to the next
-    call once it has all sums. So when a rank writes for the next call, what it wrote for this one
-    has been read.
+    [Note: Reuse] A rank sends its sum once it has read all parts, and starts the next call once it
+    has all sums. So when a rank writes for the next call, its writes for this one have been read.
     """
 
     def __init__(self, group: weft.Group, elements: int) -> None:
         self.group = group
         self.block = -(-elements // group.size)
         shape = (group.size, self.block)
-        self.parts = group.symmetric(shape, signals=1, name="parts")  # row r: what rank r gives to my sum
-        self.sums = group.symmetric(shape, signals=1, name="sums")  # row r: the sum that rank r made
+        self.parts = group.symmetric(shape, signals=1, name="parts")  # row r: rank r's part of my sum
+        self.sums = group.symmetric(shape, signals=1, name="sums")  # row r: the sum of rank r
         self.padded = np.zeros(shape, np.float32)
         self.others = [(group.rank + step) % group.size for step in range(1, group.size)]
         self.expected = 0

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 __all__ = ["TrainingRun", "draw", "largest_difference", "notes", "table"]
 
 ROUNDING_DIFFERENCE_MAX = 1e-4
-"""The demo's network is smooth: with sums in another order its parameters end about 1e-6 apart.
-A wrong sum shows as far more than this."""
+"""The demo's network is smooth: with sums in another order its parameters end about 1e-6 apart. The
+difference of a wrong sum is far larger."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ def table(runs: Sequence[TrainingRun]) -> Table:
 
 
 def notes(one: TrainingRun, other: TrainingRun) -> str:
-    """What the table's columns mean, and what the difference between the runs says."""
+    """The meaning of the table's columns, and of the difference between the runs."""
     steps = len(one.losses)
     return (
         "communication: time in all-reduces, waits for slower ranks included\n"

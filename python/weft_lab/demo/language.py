@@ -1,7 +1,7 @@
 """A language model on real text: a small transformer, and the topics of Python's own help.
 
-The text is what `help("if")`, `help("OPERATORS")` and the like print: half a megabyte of English
-with examples, written for the language reference. It comes with every Python
+The text is the output of `help("if")`, `help("OPERATORS")` and similar calls: half a megabyte of
+English with examples, written for the language reference. It is part of every Python
 (`pydoc_data.topics`). The model predicts it character by character.
 """
 
@@ -26,7 +26,7 @@ class Text:
     """A text as numbers of its characters, in two parts."""
 
     symbols: str
-    """The characters that it has, by number."""
+    """Its characters, by number."""
     training: Tensor
     test: Tensor
 
@@ -85,7 +85,7 @@ class LanguageModel(nn.Module):
 
     @torch.no_grad()
     def continued(self, characters: Tensor, count: int, seed: int = 0) -> Tensor:
-        """The characters [n], and so many more that the model draws one by one."""
+        """The characters [n], followed by others that the model draws one by one."""
         generator = torch.Generator().manual_seed(seed)
         for _ in range(count):
             logits = self(characters[-CONTEXT:].unsqueeze(0))[0, -1]

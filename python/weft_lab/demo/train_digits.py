@@ -29,14 +29,14 @@ TEST_SAMPLES = 360
 SHIFT_PIXELS_MAX = 2
 BACKGROUND = -1.0
 ERASE = "\x1b[K"
-"""What is left of a longer line, on terminals."""
+"""Erases the rest of a longer line on terminals."""
 
 
 class LeNet5(nn.Sequential):
     """LeCun's network of 1998, with tanh and averaging as it had.
 
-    It is smooth. With ReLU and max pooling, whose decisions can hang on the last bit of a sum, two
-    runs that only round differently would part after some hundred steps, whatever the backend.
+    It is smooth. With ReLU and max pooling, whose decisions can depend on the last bit of a sum,
+    two runs that only round differently would diverge after some hundred steps, with any backend.
     """
 
     def __init__(self) -> None:

@@ -1,10 +1,10 @@
 """Hosts emulated on one machine by Linux namespaces.
 
 Each host has a network, mount, PID, IPC and UTS namespace of its own. All of them are anonymous:
-they exist only as long as a process lives in them. Whatever ends the launcher, `kill -9` included,
-the kernel kills the hosts' first processes (parent death signal), with them everything that runs on
-the hosts, and then takes the namespaces apart. Nothing has a name in the machine's own namespaces,
-so there is nothing to sweep up.
+they exist only as long as a process runs in them. When the launcher ends, also by `kill -9`, the
+kernel kills the hosts' first processes (parent death signal), with them all processes on the hosts,
+and then removes the namespaces. Nothing has a name in the machine's own namespaces, so there is
+nothing to clean up.
 """
 
 from weft_lab.emulation.errors import EmulationError

@@ -23,16 +23,16 @@ class HostControl:
         """The descriptor, for selectors."""
         return self._socket.fileno()
 
-    def say(self, **message: Any) -> bool:
-        """Sends a message; `False` when nobody is at the other end any more."""
+    def send(self, **message: Any) -> bool:
+        """Sends a message; returns False when the other end is closed."""
         try:
             self._socket.send(json.dumps(message).encode())
         except (BrokenPipeError, ConnectionResetError):
             return False
         return True
 
-    def hear(self) -> dict[str, Any] | None:
-        """Waits for the next message; `None` at the end of the other side."""
+    def receive(self) -> dict[str, Any] | None:
+        """Waits for the next message; returns None when the other end is closed."""
         try:
             packet = self._socket.recv(_MESSAGE_BYTES_MAX)
         except ConnectionResetError:

@@ -1,8 +1,8 @@
-"""Latency of the hosts' lines: a process that keeps every frame for a while.
+"""Latency of the hosts' lines: a process that delays every frame.
 
-What the hosts send is led into one TAP device of the switch. The process reads it there, and writes
-it to the same device when its time has come, from where the switch passes it on. All frames are
-kept equally long, so they leave in the order in which they came.
+Frames from the hosts go to one TAP device of the switch. The process reads them there, and writes
+them to the same device when they are due, from where the switch forwards them. All frames are
+delayed equally, so they leave in the order in which they arrived.
 """
 
 import os
@@ -22,21 +22,21 @@ from weft_lab.emulation.tap import FRAME_BYTES_MAX
 
 @dataclass
 class DelayReport:
-    """What delaying took, and how well it was done."""
+    """The cost of delaying, and its precision."""
 
     frames: int = 0
-    """Packets as offloading makes them, of up to 64 KiB."""
+    """Packets after offloading, of up to 64 KiB."""
     dropped: int = 0
-    """Frames that found the queue full."""
+    """Frames that arrived when the queue was full."""
     processor_s: float = 0.0
     """Processor time of the process. In it, the kernel does the receiving hosts' work as well."""
     lasted_s: float = 0.0
     late_s: float = 0.0
-    """How much later than they should all frames left together."""
+    """By how much all frames left too late, added up."""
     late_s_max: float = 0.0
 
     def __str__(self) -> str:
-        """One sentence for the person who gave the delay."""
+        """One sentence for the user of the delay."""
         mean_us = 1e6 * self.late_s / max(1, self.frames - self.dropped)
         share = self.processor_s / max(1e-9, self.lasted_s)
         return (
@@ -52,13 +52,13 @@ class LineDelay:
     def __init__(self, pid: int, control: HostControl) -> None:
         self._pid = pid
         self.control = control
-        """Readable when the process has ended, which it does not before it is told to."""
+        """Readable when the process has ended, which it does only on request."""
 
     @staticmethod
     def start(tap: int, delay_s: float, bytes_max: int) -> "LineDelay":
-        """Starts the process, which takes over `tap` and ends with the caller, however that ends.
+        """Starts the process, which takes over `tap` and ends with the caller, for any reason.
 
-        It keeps at most `bytes_max` bytes, and drops what comes besides.
+        It keeps at most `bytes_max` bytes, and drops further frames.
         """
         ours, theirs = HostControl.pair()
         pid = os.fork()
@@ -69,15 +69,15 @@ class LineDelay:
         return LineDelay(pid, ours)
 
     def end(self) -> DelayReport | None:
-        """Ends the process; `None` if something else has ended it."""
-        self.control.say(event="end")
-        message = self.control.hear()
+        """Ends the process; returns None if it had ended before."""
+        self.control.send(event="end")
+        message = self.control.receive()
         os.waitpid(self._pid, 0)
         return None if message is None else DelayReport(**message)
 
 
 class _Queue:
-    """The frames that wait for their time."""
+    """The frames that wait until they are due."""
 
     def __init__(self, tap: int, delay_s: float, bytes_max: int) -> None:
         self.tap = tap
@@ -88,7 +88,7 @@ class _Queue:
         self.report = DelayReport()
 
     def run_until_readable(self, other: int) -> None:
-        """Returns when there is something to read at `other`."""
+        """Returns when `other` is readable."""
         while True:
             readable, _, _ = select.select([self.tap, other], [], [], self._time_left())
             if self.tap in readable:
@@ -128,15 +128,15 @@ def _run_child(queue: _Queue, control: HostControl) -> NoReturn:
         die_with_parent()
         os.setsid()
         _close_all_but({0, 1, 2, queue.tap, control.fileno()})
-        # A line does not wait for a processor. Where the system refuses, frames are late oftener.
+        # A line does not wait for a processor. If the system refuses, frames are late more often.
         with suppress(PermissionError):
             os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
         began = time.monotonic()
         queue.run_until_readable(control.fileno())
-        control.hear()  # what nobody reads would take the report along
+        control.receive()  # an unread message would take the report along
         queue.report.processor_s = time.process_time()
         queue.report.lasted_s = time.monotonic() - began
-        control.say(**asdict(queue.report))
+        control.send(**asdict(queue.report))
     except Exception as error:
         print(f"weft hosts: the process that delays the lines failed: {error!r}", file=sys.stderr, flush=True)
     finally:

@@ -2,4 +2,4 @@
 
 
 class EmulationError(RuntimeError):
-    """The hosts could not be made; the message says what to do about it."""
+    """The hosts could not be made; the message says what to do."""

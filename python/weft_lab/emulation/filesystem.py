@@ -13,7 +13,7 @@ PRIVATE_DIRECTORIES = ("/tmp", "/dev/shm")
 def make_private(shared: Sequence[Path], hosts_file: str) -> None:
     """Gives the process's mount namespace its own `/proc`, `/tmp`, `/dev/shm` and `/etc/hosts`.
 
-    The directories in `shared` stay reachable where they lie in one that becomes private.
+    The directories in `shared` stay reachable if they are in one that becomes private.
     """
     working_directory = Path.cwd()
     kernel.mount("none", "/", flags=kernel.MS_REC | kernel.MS_PRIVATE)

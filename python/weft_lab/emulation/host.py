@@ -28,7 +28,7 @@ _FORWARDED_TO_DEFAULT = (
 
 @dataclass(frozen=True)
 class RankProcess:
-    """One process to start: its rank, its variables, and where its output goes."""
+    """A process to start: its rank, its variables, and the destination of its output."""
 
     rank: int
     environment: Mapping[str, str]
@@ -38,7 +38,7 @@ class RankProcess:
 
 @dataclass(frozen=True)
 class HostPlan:
-    """Everything that a host's first process needs to know."""
+    """The plan for a host's first process."""
 
     host: int
     network: EmulatedNetwork
@@ -48,27 +48,28 @@ class HostPlan:
 
 
 def live_as_host(plan: HostPlan, control: HostControl) -> None:
-    """The life of a host. Runs as process 1 of its PID namespace; when it returns, the host ends.
+    """Runs as process 1 of a host's PID namespace; when it returns, the host ends.
 
-    Says "ready" when its network namespace exists, "configured" when everything does, and waits for
-    the word to go on each time. The end of `control` is the launcher's end, and the host's.
+    Sends "ready" when its network namespace exists, "configured" when everything does, and waits
+    for permission to continue each time. The end of `control` is the launcher's end, and the
+    host's.
     """
     die_with_parent()
     for number in _FORWARDED_TO_DEFAULT:
         signal.signal(number, signal.SIG_DFL)
     try:
         kernel.unshare(kernel.CLONE_NEWNET | kernel.CLONE_NEWNS | kernel.CLONE_NEWIPC | kernel.CLONE_NEWUTS)
-        control.say(event="ready")
-        if control.hear() is None:
+        control.send(event="ready")
+        if control.receive() is None:
             return
         socket.sethostname(plan.network.host_name(plan.host))
         plan.network.configure_host(plan.host)
         filesystem.make_private(plan.shared, plan.network.hosts_file())
-        control.say(event="configured")
-        if control.hear() is None:
+        control.send(event="configured")
+        if control.receive() is None:
             return
     except Exception as error:
-        control.say(event="failed", message=f"{type(error).__name__}: {error}")
+        control.send(event="failed", message=f"{type(error).__name__}: {error}")
         return
     _Supervisor(plan, control).run()
 
@@ -105,7 +106,7 @@ class _Supervisor:
                     return
 
     def _collect(self) -> None:
-        """Takes note of every child that has ended, orphans included: process 1 adopts them."""
+        """Records every child that has ended, including orphans, which process 1 adopts."""
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -115,10 +116,10 @@ class _Supervisor:
                 return
             rank = self._running.pop(pid, None)
             if rank is not None:
-                self._control.say(event="exit", rank=rank, code=os.waitstatus_to_exitcode(status))
+                self._control.send(event="exit", rank=rank, code=os.waitstatus_to_exitcode(status))
 
     def _obey(self) -> bool:
-        message = self._control.hear()
+        message = self._control.receive()
         if message is None:
             return False
         for pid in self._running:

@@ -42,10 +42,10 @@ def join_namespace(descriptor: int, kind: int) -> None:
 
 
 def take_short_turns(slice_s: float) -> None:
-    """Asks the scheduler for short turns of the calling thread, and of those that it starts.
+    """Requests short turns from the scheduler, for the calling thread and those that it starts.
 
-    Processes that share cores then get them again sooner after they have been woken. Does nothing
-    on processors whose number for it is not known here, and where the kernel refuses: it is a wish.
+    Processes that share cores then run again sooner after a wake-up. Has no effect on processors
+    whose number for it is not known here, and if the kernel refuses.
     """
     number = _SCHED_SETATTR.get(platform.machine())
     if number is None:

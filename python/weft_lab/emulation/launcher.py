@@ -26,7 +26,7 @@ _FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 
 @dataclass(frozen=True)
 class HostLaunch:
-    """What to run, and on what."""
+    """The command, and the hosts to run it on."""
 
     network: EmulatedNetwork
     command: Sequence[str]
@@ -35,15 +35,15 @@ class HostLaunch:
     shared: Sequence[Path] = ()
     """Directories below `/tmp` or `/dev/shm` that all hosts see."""
     grace_s: float = 30.0
-    """How long the other ranks may go on once one has failed or a signal has been forwarded."""
+    """Seconds that other ranks may continue after a failure or a forwarded signal."""
 
     def __post_init__(self) -> None:
-        """Refuses what cannot be run."""
+        """Raises for values that are not allowed."""
         if not 1 <= self.ranks_per_host <= 256:
             raise EmulationError(f"--ranks-per-host is {self.ranks_per_host}; it must be between 1 and 256")
 
     def variables(self, host: int, local_rank: int) -> dict[str, str]:
-        """The rendezvous variables of one rank, named as torchrun names them."""
+        """The rendezvous variables of one rank, with torchrun's names."""
         return {
             "RANK": str(host * self.ranks_per_host + local_rank),
             "WORLD_SIZE": str(self.network.hosts * self.ranks_per_host),
@@ -67,7 +67,7 @@ class _Host:
 
 
 def require_root() -> None:
-    """Refuses users who cannot make hosts, for commands that first do other work."""
+    """Raises for users who cannot make hosts, for commands that first do other work."""
     if os.geteuid() != 0:
         raise EmulationError(
             "emulated hosts are made of network, mount and PID namespaces, which needs root: run it with sudo"
@@ -77,7 +77,7 @@ def require_root() -> None:
 def launch(what: HostLaunch) -> int:
     """Runs the command on every host and returns the first failing rank's exit code, or 0.
 
-    The calling process moves to a network namespace of its own for good.
+    The calling process moves to a new network namespace permanently.
     """
     require_root()
     return _Launcher(what).run()
@@ -101,7 +101,7 @@ class _Launcher:
         try:
             self._make_hosts()
             for host in self._hosts:
-                host.control.say(event="start")
+                host.control.send(event="start")
             self._attend()
         finally:
             self._kill_hosts()
@@ -125,12 +125,12 @@ class _Launcher:
         for host in self._hosts:
             self._expect(host, "ready")
             network.plug_in(host.index, host.pid)
-            host.control.say(event="configure")
+            host.control.send(event="configure")
         for host in self._hosts:
             self._expect(host, "configured")
 
     def _expect(self, host: _Host, event: str) -> None:
-        message = host.control.hear()
+        message = host.control.receive()
         if message is None or message["event"] != event:
             reason = message["message"] if message else "it ended"
             raise EmulationError(f"host {host.index} could not be made: {reason}")
@@ -169,7 +169,7 @@ class _Launcher:
         )
 
     def _attend(self) -> None:
-        """Passes on output and signals until every rank has ended and no output is left."""
+        """Forwards output and signals until every rank has ended and no output is left."""
         woken = _wake_on_signals()
         with selectors.DefaultSelector() as selector:
             selector.register(woken, selectors.EVENT_READ)
@@ -199,7 +199,7 @@ class _Launcher:
         return None if self._deadline is None else max(0.0, self._deadline - time.monotonic())
 
     def _on_report(self, host: _Host) -> bool:
-        message = host.control.hear()
+        message = host.control.receive()
         if message is None:
             for rank in sorted(host.ranks):
                 self._ended(host, rank, EXIT_HOST_LOST)
@@ -232,14 +232,11 @@ class _Launcher:
                 self._exit_code = self._exit_code or 128 + number
                 self._set_deadline()
                 for host in self._hosts:
-                    host.control.say(signal=number)
+                    host.control.send(signal=number)
         return True
 
     def _kill_hosts(self) -> None:
-        """Ends whatever still runs.
-
-        With its first process, the kernel kills every process of a host.
-        """
+        """Ends all remaining processes: the kernel kills those of a host with its first process."""
         for host in self._hosts:
             if host.pid:
                 with suppress(ProcessLookupError):

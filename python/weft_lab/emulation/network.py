@@ -2,9 +2,9 @@
 
 Hosts with several interfaces have a switch for each.
 
-The bridge lives in the launcher's own network namespace, which the launcher enters before it makes
-anything. With a delay, what enters the switch from a host makes a detour through a TAP device,
-whose other end a process holds (`delay.py`); what leaves it does not.
+The bridge is in the launcher's own network namespace, which the launcher enters before it makes
+anything. With a delay, frames from a host to the switch make a detour through a TAP device whose
+other end a process holds (`delay.py`); frames to a host do not.
 """
 
 import subprocess
@@ -20,33 +20,33 @@ SWITCH = "switch"
 INTERFACE = "eth0"
 """The first interface of every host."""
 DELAY = "delay"
-"""The switch's TAP device, where the hosts' lines have one that delays."""
+"""The switch's TAP device, if the hosts' lines have a delay."""
 _DELAY_FRAMES = 10_000
-"""How many frames it holds while its process does not run."""
+"""The number of frames that it holds while its process does not run."""
 _QUEUED_S = 0.02
-"""What tbf holds back at most, in time of the line."""
+"""The longest queue of tbf, in time of the line."""
 _UNLIMITED_GBPS = 10.0
 """The rate at which a delayed line without a limit can have its frames under way."""
 _FRAME_BYTES = 1514
-"""What a full frame takes of a line, Ethernet header and all. What offloading puts together counts
-as many frames.
+"""The bytes of a full frame on a line, including the Ethernet header. A packet that offloading has
+put together counts as several frames.
 """
 _PAYLOAD_BYTES = 1448
-"""What of it is TCP's payload, behind the headers of IP and TCP with timestamps."""
+"""TCP's payload in it, after the headers of IP and TCP with timestamps."""
 _OFFLOADED_BYTES = 65536
-"""What offloading puts together at most. A line whose burst is less than that with the headers of
-all its frames takes it apart, at many times the processor time.
+"""The largest packet that offloading puts together. A line whose burst is less than that, with the
+headers of all its frames, splits it, at many times the processor time.
 """
 
 
 @dataclass(frozen=True)
 class EmulatedNetwork:
-    """How many hosts there are and how fast each one's line is, in both directions.
+    """The number of hosts, and the rate of each one's line in both directions.
 
-    With `interfaces`, every host has so many lines, each of this rate and to a switch of its own.
+    With `interfaces`, every host has this many lines, each of this rate and to a separate switch.
 
-    With `delay_ms`, what one host sends reaches another so much later. A delay of 0 makes the same
-    detour without keeping anything, to tell what that costs.
+    With `delay_ms`, frames between hosts arrive later by this time. A delay of 0 makes the same
+    detour without waiting, to measure its cost.
     """
 
     hosts: int
@@ -55,7 +55,7 @@ class EmulatedNetwork:
     interfaces: int = 1
 
     def __post_init__(self) -> None:
-        """Refuses what cannot be built."""
+        """Raises for values that are not allowed."""
         if not 1 <= self.hosts <= HOSTS_MAX:
             raise EmulationError(f"--hosts is {self.hosts}; it must be between 1 and {HOSTS_MAX}")
         if self.gbps is not None and not 0.001 <= self.gbps <= 1000:
@@ -65,7 +65,7 @@ class EmulatedNetwork:
         if not 1 <= self.interfaces <= INTERFACES_MAX:
             raise EmulationError(f"--interfaces is {self.interfaces}; it must be between 1 and {INTERFACES_MAX}")
         if self.interfaces > 1 and self.delay_ms is not None:
-            raise EmulationError("--interfaces and --delay-ms do not go together: only one line can have a delay")
+            raise EmulationError("--interfaces and --delay-ms cannot be combined: only one line can have a delay")
 
     def host_name(self, host: int) -> str:
         """The host's name."""
@@ -80,35 +80,35 @@ class EmulatedNetwork:
         return f"port{host}" if interface == 0 else f"port{host}.{interface}"
 
     def ethernet_address(self, host: int, interface: int = 0) -> str:
-        """The address of the host's interface, which begins as those that nobody has bought."""
+        """The address of the host's interface, with a prefix that no vendor has."""
         return f"02:00:0a:4d:{interface:02x}:{host + 1:02x}"
 
     @property
     def delay_s(self) -> float:
-        """How much longer than without a delay a frame is under way."""
+        """By how much a frame is under way longer than without a delay."""
         return (self.delay_ms or 0.0) / 1000
 
     @property
     def delayed_bytes_max(self) -> int:
-        """What all hosts can have under way: what lines send during the delay and 20 ms more."""
+        """The bytes that all hosts can have under way: those of the delay and 20 ms more."""
         gbps = _UNLIMITED_GBPS if self.gbps is None else self.gbps
         return self.hosts * (self.burst_bytes + round(gbps * 1e9 / 8 * (self.delay_s + _QUEUED_S)))
 
     @property
     def burst_bytes(self) -> int:
-        """What passes a line at once that has been idle; 0 without a line rate."""
+        """The bytes that pass a line immediately after it was idle; 0 without a line rate."""
         # One millisecond of line rate, but no less than the largest packet that offloading makes.
         largest = (_OFFLOADED_BYTES // _PAYLOAD_BYTES + 1) * _FRAME_BYTES
         return 0 if self.gbps is None else max(largest, round(131072 * self.gbps))
 
     @property
     def burst_payload_bytes(self) -> float:
-        """What of that belongs to messages; the rest is headers."""
+        """The payload of messages in that; the rest is headers."""
         return self.burst_bytes * _PAYLOAD_BYTES / _FRAME_BYTES
 
     @property
     def payload_bytes_per_s(self) -> float | None:
-        """What a line carries of messages in one direction; None without a line rate."""
+        """The payload rate of a line in one direction; None without a line rate."""
         return None if self.gbps is None else self.gbps * 1e9 / 8 * _PAYLOAD_BYTES / _FRAME_BYTES
 
     def hosts_file(self) -> str:
@@ -129,7 +129,7 @@ class EmulatedNetwork:
         _ip(
             [
                 f"link set {DELAY} txqueuelen {_DELAY_FRAMES} master {SWITCH}",
-                # Nothing leaves the switch by it, and nobody's address is behind it.
+                # Nothing leaves the switch by it, and no address is behind it.
                 f"link set {DELAY} type bridge_slave learning off flood off mcast_flood off bcast_flood off",
                 f"link set {DELAY} up",
             ]

@@ -10,7 +10,7 @@ _READ_BYTES = 65536
 class PrefixedOutput:
     """Reads one stream of one rank and writes its lines to a descriptor.
 
-    A carriage return ends a line too, so that progress lines show while they progress.
+    A carriage return ends a line too, so that progress lines are shown immediately.
     """
 
     def __init__(self, source: int, target: int, prefix: str) -> None:
@@ -20,7 +20,7 @@ class PrefixedOutput:
         self._partial = b""
 
     def pass_on(self) -> bool:
-        """Writes the complete lines of what can be read now; `False` at the end of the stream."""
+        """Writes the complete lines that can be read now; False at the end of the stream."""
         data = os.read(self.source, _READ_BYTES)
         if not data:
             self._write([self._partial + b"\n"] if self._partial else [])

@@ -7,7 +7,7 @@ import struct
 from weft_lab.emulation.errors import EmulationError
 
 FRAME_BYTES_MAX = 12 + 14 + 65536
-"""A frame as it is read: what the kernel says about its offloads, Ethernet header, packet."""
+"""A frame as it is read: the kernel's offload header, Ethernet header, packet."""
 
 _DEVICE = "/dev/net/tun"
 # The numbers of linux/if_tun.h.
@@ -24,11 +24,11 @@ _VNET_HEADER_BYTES = 12
 def open_tap(name: str) -> int:
     """Makes a TAP device in the calling process's network namespace and returns its descriptor.
 
-    The device takes packets of up to 64 KiB whole and without checksums, as a veth pair does. Each
-    frame therefore begins with a header that says how to cut it up and what to sum. The device ends
-    with its last descriptor.
+    The device takes packets of up to 64 KiB whole and without checksums, like a veth pair. So each
+    frame begins with a header that describes how to split it and what to sum. The device ends with
+    its last descriptor.
 
-    Raises `EmulationError` where the machine has no TAP devices.
+    Raises `EmulationError` if the machine has no TAP devices.
     """
     try:
         descriptor = os.open(_DEVICE, os.O_RDWR | os.O_CLOEXEC)

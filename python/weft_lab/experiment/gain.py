@@ -1,4 +1,4 @@
-"""What training gains on emulated hosts: DDP over Gloo, DDP over weft, and weft's own wrapper."""
+"""The gain of training on emulated hosts: DDP over Gloo and over weft, and weft's own wrapper."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _NAMES = {
 _STUDY = Study(
     model="mlp", samples=192, ranks=_HOSTS, hosts=_HOSTS, gbps=_GBPS, contenders=tuple(_NAMES), rounds=2, steps=3
 )
-"""Computation and communication take about as long as each other, where two cores serve 4 hosts."""
+"""Computation and communication take about as long as each other if two cores serve 4 hosts."""
 
 
 def measure() -> StudyResult:

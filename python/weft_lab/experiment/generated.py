@@ -1,7 +1,7 @@
 """Networks whose data are generated: a small CNN, people in a social graph, a dialogue.
 
-The data have something to learn: communities of a graph that grew by preference, and texts of a
-Markov chain.
+The data can be learned: communities of a graph that grew by preference, and texts of a Markov
+chain.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def cnn() -> nn.Module:
 
 
 class SocialGraph(nn.Module):
-    """A graph convolutional network (Kipf and Welling 2017) that tells people's communities.
+    """A graph convolutional network (Kipf and Welling 2017) that predicts people's communities.
 
     The graph grows by preferential attachment (Barabasi and Albert 1999), mostly within
     communities.
@@ -52,7 +52,7 @@ class SocialGraph(nn.Module):
         return logits
 
     def _mean(self, values: Tensor) -> Tensor:
-        """Of everybody's friends."""
+        """The mean over each person's friends."""
         source, target = self._edges
         total = torch.zeros_like(values).index_add_(0, target, values[source])
         return total / torch.bincount(target, minlength=_PEOPLE).clamp(min=1)[:, None]
@@ -66,7 +66,7 @@ def people(samples: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
 
 
 class Dialogue(nn.Module):
-    """A recurrent network that goes on with a text word by word: 4.9 million parameters."""
+    """A recurrent network that continues a text word by word: 4.9 million parameters."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -94,11 +94,11 @@ def dialogue_batch(samples: int, generator: torch.Generator) -> tuple[Tensor, Te
 
 @functools.cache
 def _grown() -> tuple[Tensor, Tensor]:
-    """Edges in both directions, (2, edges), and everybody's community: always the same."""
+    """Edges in both directions, (2, edges), and each person's community: always the same."""
     generator = torch.Generator().manual_seed(11)
     communities = torch.randint(_COMMUNITIES, (_PEOPLE,), generator=generator)
     ends = torch.zeros(_PEOPLE * (_FRIENDS + 1), dtype=torch.int64)
-    # Everybody as often as there are edges at them, and once more.
+    # Each person as often as it has edges, and once more.
     count, pairs = 1, []
     for person in range(1, _PEOPLE):
         chosen = ends[torch.randint(count, (4 * _FRIENDS,), generator=generator)]

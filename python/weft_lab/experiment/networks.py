@@ -1,7 +1,7 @@
 """Networks of published sizes, and batches of random data for them.
 
-Dropout is left out: steps must repeat. Images are random; a step's duration does not depend on
-what they show.
+Dropout is left out: steps must repeat. Images are random, since a step's duration does not depend
+on their content.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ Batch = tuple[Tensor, Tensor]
 
 @dataclasses.dataclass(frozen=True)
 class Network:
-    """How a network is made, and a batch for it."""
+    """The constructor of a network, and a batch for it."""
 
     make: Callable[[], nn.Module]
     batch: Callable[[int, torch.Generator], Batch]
-    """Of so many samples."""
+    """Makes a batch of this many samples."""
     samples: int
-    """A batch of one rank, unless another is asked for."""
+    """The default batch of one rank."""
 
 
 def alexnet() -> nn.Module:
@@ -140,7 +140,7 @@ def mlp() -> nn.Module:
 
 
 def images(channels: int, pixels: int, classes: int) -> Callable[[int, torch.Generator], Batch]:
-    """What makes batches of so many random images, and labels for them."""
+    """A function that makes batches of random images, and labels for them."""
 
     def batch(samples: int, generator: torch.Generator) -> Batch:
         pictures = torch.randn((samples, channels, pixels, pixels), generator=generator)

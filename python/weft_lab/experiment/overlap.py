@@ -1,8 +1,8 @@
-"""The overlap experiment: what hiding communication behind computation gains, and what it could.
+"""The overlap experiment: the gain of hiding communication behind computation, and its bound.
 
 Published (see docs/how-to/training.md): AlexNet on 4 hosts at 1 Gbit/s in 7.6 to 33 % less time.
-Emulated hosts share this machine's cores, so computation takes longer than it would on hosts of
-their own; the line rate is chosen such that communication alone takes a given share of computation.
+Emulated hosts share this machine's cores, so computation takes longer than on separate hosts; the
+line rate is chosen such that communication alone takes a given share of computation.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def studies(
 
 
 def measure(study: Study, directory: Path, report_progress: Callable[[str], None]) -> StudyResult:
-    """What a study finds. What an earlier run has left in the directory is not measured again."""
+    """Measures a study. Results of an earlier run in the directory are not measured again."""
     path = directory / f"{study.key}.json"
     result = load(path)
     if result is None or _same_work(result.study) != _same_work(study):
@@ -80,13 +80,13 @@ def take_part(whole: list[Study], directory: Path) -> list[StudyResult] | None:
     results = []
     directory.mkdir(parents=True, exist_ok=True)
     for study in whole:
-        # Each rank finds how far all have come: those without the files are told by the first.
+        # Each rank finds the progress of all: the first one sends it to those without the files.
         found = load(directory / f"{study.key}.json") if dist.get_rank() == 0 else None
         result: StudyResult | None = gather(found, StudyResult | None)[0]
         if result is None or result.study != study:
             result = StudyResult(study, 0, [])
         first = dist.get_rank() == 0
-        stages = Stages.into_log(study.model, rank.parts(result)) if first else Stages.untold()
+        stages = Stages.into_log(study.model, rank.parts(result)) if first else Stages.silent()
         rank.run(result, directory / f"{study.key}.json", stages)
         results.append(result)
     first = dist.get_rank() == 0
@@ -95,7 +95,7 @@ def take_part(whole: list[Study], directory: Path) -> list[StudyResult] | None:
 
 
 def _same_work(study: Study) -> Study:
-    """What must be equal for rounds to go on."""
+    """The fields that must be equal to continue with rounds."""
     return dataclasses.replace(study, rounds=0, gbps=study.gbps if study.ratio is None else None)
 
 

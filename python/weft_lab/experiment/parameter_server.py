@@ -1,8 +1,8 @@
 """The parameter-server experiment: training by servers in both layouts, beside all-reduce.
 
 Published: samples per second over RoCE are 1.93 times those over TCP with shards on every worker
-(`localps`), 3.07 times with servers apart (`default`). What this machine cannot measure, a RoCE
-network, is predicted by the simulator from sizes and rates.
+(`localps`), 3.07 times with servers apart (`default`). A RoCE network, which this machine lacks, is
+predicted by the simulator from sizes and rates.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ _BYTES = 4
 
 @dataclasses.dataclass(frozen=True)
 class ServerStudy:
-    """One network and place."""
+    """One network, on a number of workers."""
 
     model: str
     samples: int
     workers: int
     servers: int
-    """Of the layout `default`, in processes (and on hosts) of their own."""
+    """Servers of the layout `default`, in separate processes (and on separate hosts)."""
     emulated: bool
     gbps: float | None
     contenders: tuple[str, ...]
@@ -53,7 +53,7 @@ class ServerStudy:
 
     @property
     def key(self) -> str:
-        """Names its file."""
+        """The name of its file."""
         line = "any" if self.gbps is None else f"{self.gbps:g}"
         place = f"hosts-{line}" if self.emulated else self.transport
         return f"parameter-server-{self.model}-{self.samples}-{self.workers}+{self.servers}-{place}"
@@ -61,7 +61,7 @@ class ServerStudy:
 
 @dataclasses.dataclass
 class Outcome:
-    """What was measured: a row for each round."""
+    """The measurements: a row for each round."""
 
     study: ServerStudy
     parameters: int = 0
@@ -79,21 +79,21 @@ class Outcome:
         return self.study.workers * self.study.samples * 1e3 / self.step_ms(contender)
 
     def efficiency(self, contender: str) -> float | None:
-        """By the samples per second without communication, of as many workers."""
+        """Relative to the samples per second of as many workers without communication."""
         if "compute" not in self.study.contenders:
             return None
         return self.step_ms("compute") / self.step_ms(contender)
 
     def throughput_mb_per_s(self, contender: str) -> float:
-        """What the busiest host sends, in 10^6 bytes per second; 0 without a network."""
+        """The traffic of the busiest host, in 10^6 bytes per second; 0 without a network."""
         sent = statistics.median(row[contender]["sent_bytes"] for row in self.rounds)
         return sent / self.step_ms(contender) / 1e3
 
     def predictions(self, gbps: float) -> dict[str, float]:
-        """By layout, the simulated time of communication over TCP by that over RoCE.
+        """By layout, the ratio of the simulated times of communication over TCP and over RoCE.
 
-        At one line rate: what differs is the latency of a message (30 and 2 microseconds), and that
-        RoCE takes none of the hosts' copies, which the simulator's measured hosts would show.
+        Both are at one line rate: they differ in the latency of a message (30 and 2 microseconds),
+        and in the hosts' copies, which RoCE avoids and the simulator's measured hosts include.
         """
         workers = self.study.workers
         algorithms = {"localps": f"parameter-server({workers})", "default": "parameter-server(1)"}
@@ -108,7 +108,7 @@ class Outcome:
         return found
 
     def to_value(self) -> dict[str, Any]:
-        """For JSON: what was measured, and what follows."""
+        """The JSON form: measurements, and results derived from them."""
         value = dataclasses.asdict(self)
         if self.rounds:
             value["samples_per_s"] = {name: self.samples_per_s(name) for name in self.study.contenders}
@@ -149,7 +149,7 @@ def studies(
 
 
 def measure(study: ServerStudy, directory: Path) -> Outcome:
-    """What a study finds. What an earlier run has left in the directory is not measured again.
+    """Measures a study. Results of an earlier run in the directory are not measured again.
 
     Raises:
         weft.processes.local_ranks.RanksError: A rank has failed.
@@ -179,7 +179,7 @@ def measure(study: ServerStudy, directory: Path) -> Outcome:
 
 
 def load(path: Path) -> Outcome | None:
-    """What a file holds; None if there is none."""
+    """The contents of a file; None if it does not exist."""
     if not path.exists():
         return None
     value = json.loads(path.read_text())
@@ -188,7 +188,7 @@ def load(path: Path) -> Outcome | None:
 
 
 def table(outcome: Outcome) -> list[Table | str]:
-    """What one study found: a title, a row for each contender, and the prediction."""
+    """The results of one study: a title, a row for each contender, and the prediction."""
     study = outcome.study
     line = "no line rate" if study.gbps is None else f"{study.gbps:g} Gbit/s"
     where = f"a host each, {line}" if study.emulated else f"one host, transport {study.transport}"
@@ -210,11 +210,11 @@ def _prediction(outcome: Outcome) -> list[str]:
     rate = outcome.study.gbps or 100.0
     if outcome.study.workers < 2:
         return []
-    told = ", ".join(
+    ratios = ", ".join(
         f"{layout} {ratio:.2f} (published for whole steps: {PUBLISHED[layout]:.2f})"
         for layout, ratio in outcome.predictions(rate).items()
     )
-    return [f"RoCE instead of TCP at {rate:g} Gbit/s, communication alone, by the simulator: {told}"]
+    return [f"RoCE instead of TCP at {rate:g} Gbit/s, communication alone, by the simulator: {ratios}"]
 
 
 def draw(outcomes: Sequence[Outcome], path: Path) -> None:

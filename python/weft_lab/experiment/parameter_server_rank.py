@@ -1,7 +1,7 @@
 """One process of the parameter-server experiment: a worker, or a server of the layout `default`.
 
 `python -m weft_lab.experiment.parameter_server_rank FILE`, started as a rank: the first ranks are
-workers, the others servers, which have nothing to do while other contenders train.
+workers, the others servers, which are idle while other contenders train.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ __all__ = ["main"]
 _LEARNING_RATE = 1e-4
 _UNTIMED_STEPS = 2
 _rpc: Any = torch.distributed.rpc
-"""Which torch does not annotate."""
+"""A function that torch does not annotate."""
 _COUNTERS = Path("/proc/self/net/dev")
 """Of the process's own network. /sys has those of the network in which it was mounted."""
 _SENT_FIELD = 8
 
 
 def main() -> None:
-    """Takes part, as the launcher's variables say."""
+    """Takes part, with the rank in the launcher's variables."""
     path = Path(sys.argv[1])
     outcome = load(path)
     if outcome is None:
@@ -62,11 +62,11 @@ class _Rank:
         self._batch = NETWORKS[self._study.model].batch(self._study.samples, generator)
 
     def run(self) -> None:
-        """Measures the rounds that are missing."""
+        """Measures the missing rounds."""
         self._outcome.parameters = sum(parameter.numel() for parameter in self._network.parameters())
         missing = self._study.rounds - len(self._outcome.rounds)
         parts = missing * len(self._study.contenders)
-        stages = Stages.into_file(self._path, parts) if self._rank == 0 else Stages.untold()
+        stages = Stages.into_file(self._path, parts) if self._rank == 0 else Stages.silent()
         while len(self._outcome.rounds) < self._study.rounds:
             number = len(self._outcome.rounds) + 1
             measured = {}
@@ -78,7 +78,7 @@ class _Rank:
                 save(self._path, self._outcome)
 
     def _measured(self, contender: str) -> dict[str, float]:
-        """The slowest worker's time of a step, and what the busiest host sent in one."""
+        """The slowest worker's time of a step, and the bytes of the busiest host in one."""
         with _Contender(contender, self) as training:
             found = torch.zeros(2, dtype=torch.float64)
             if self._is_worker:
@@ -99,7 +99,7 @@ class _Rank:
 
 
 class _Contender:
-    """A training of a copy of the network in one way, on all ranks."""
+    """A training of a copy of the network by one contender, on all ranks."""
 
     def __init__(self, name: str, rank: _Rank) -> None:
         self._rank, self._study = rank, rank._study
@@ -134,7 +134,7 @@ class _Contender:
             _rpc.shutdown()
 
     def step(self) -> None:
-        """What a user's training loop does with a batch."""
+        """Trains on a batch, like a user's training loop."""
         model = self._worker or self._model
         loss = F.cross_entropy(model(self._inputs), self._labels)
         loss.backward()  # type: ignore[no-untyped-call]
@@ -147,7 +147,7 @@ class _Contender:
             self._optimizer.zero_grad()
 
     def end(self) -> None:
-        """Lets everything that is under way end."""
+        """Ends everything that is under way."""
         if self._worker is not None:
             self._worker.wait()
 
@@ -201,7 +201,7 @@ class _RpcServer:
 
     @classmethod
     def update(cls, gradients: list[Tensor]) -> list[Tensor]:
-        """Applies gradients; the parameters after that."""
+        """Applies gradients; returns the parameters after that."""
         for parameter, gradient in zip(cls.model.parameters(), gradients, strict=True):
             parameter.grad = gradient
         cls.optimizer.step()
@@ -213,7 +213,7 @@ class _RpcWorker:
         self._server = server
 
     def exchange(self, model: nn.Module) -> None:
-        """Pushes all gradients, and takes over the answer."""
+        """Pushes all gradients, and takes the parameters of the answer."""
         gradients = [
             torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
             for parameter in model.parameters()

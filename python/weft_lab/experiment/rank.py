@@ -1,7 +1,7 @@
 """One rank of the overlap experiment: `python -m weft_lab.experiment.rank FILE`.
 
-Every rank runs the same program, so it can be started by any launcher. Rank 0 writes what was
-measured into FILE, which says what to measure, and goes on where that ends.
+Every rank runs the same program, so any launcher can start it. Rank 0 writes the measurements into
+FILE, which also has the study, and continues where that ends.
 """
 
 from __future__ import annotations
@@ -28,30 +28,30 @@ from weft_lab.experiment.study import Block, StudyResult, load, save
 __all__ = ["parts", "run"]
 
 _UNTIMED_STEPS = 2
-"""At the beginning of a block: DDP arranges its buckets anew after the first."""
+"""Untimed steps at the beginning of a block: DDP rearranges its buckets after the first."""
 _LEARNING_STEPS = 5
 _COMMUNICATIONS = 3
 
 
 def main() -> None:
-    """Takes part, as the launcher's variables say."""
+    """Takes part, with the rank in the launcher's variables."""
     path = Path(sys.argv[1])
     result = load(path)
     if result is None:
         sys.exit(f"weft_lab.experiment.rank: there is no file {path}")
     dist.init_process_group("weft")
     first = dist.get_rank() == 0
-    run(result, path, Stages.into_file(path, parts(result)) if first else Stages.untold())
+    run(result, path, Stages.into_file(path, parts(result)) if first else Stages.silent())
     dist.destroy_process_group()
 
 
 def run(result: StudyResult, path: Path, stages: Stages) -> None:
-    """Measures what is missing. All ranks of the default process group call it."""
+    """Measures the missing parts. All ranks of the default process group call it."""
     _RankStudy(result, path, stages).run()
 
 
 def parts(result: StudyResult) -> int:
-    """How many parts what is missing has, at least 1: plans to learn, and blocks."""
+    """How many parts are missing, at least 1: plans to learn, and blocks."""
     study, rounds = result.study, result.study.rounds - len(result.rounds)
     learned = sum(name in study.contenders for name in trainings.PLANNED)
     return max(1, learned + rounds * len(study.contenders) if rounds > 0 else 0)
@@ -105,9 +105,10 @@ class _RankStudy:
         gc.collect()
 
     def _block(self, contender: str) -> Block:
-        """Times steps in the midst of others.
+        """Times steps between others.
 
-        The first begins with what the one before it left under way, the last leaves as much.
+        The first one starts with the pending work of the one before it, the last one leaves as
+        much.
         """
         training = trainings.begin(contender, self._network, self._gloo, self._plans.get(contender))
         for _ in range(_UNTIMED_STEPS):

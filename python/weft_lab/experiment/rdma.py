@@ -2,8 +2,9 @@
 
 A pipelined ring all-reduce on InfiniBand verbs (8 hosts, FDR) took less time than Open MPI and
 baidu's ring; a parameter-server framework trained faster over RoCE than over TCP. Neither network
-is at hand: the simulator tells what communication alone takes there, from rates and costs that are
-stated (`Assumption`). The publications do not state them all.
+is at
+hand: the simulator predicts the time of communication alone, from stated rates and costs
+(`Assumption`). The publications do not state them all.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ _PAGE_BYTES = 4096
 
 @dataclasses.dataclass(frozen=True)
 class Assumption:
-    """A number that the simulation is given, and where it is from."""
+    """A parameter of the simulation, and its source."""
 
     what: str
     value: float
@@ -74,17 +75,17 @@ ASSUMPTIONS = (
 
 @dataclasses.dataclass(frozen=True)
 class Priced:
-    """A way to all-reduce, in the pipelined ring's experiment."""
+    """An all-reduce in the pipelined ring's experiment."""
 
     way: str
     memory: str
-    """`CPU` or `GPU`: whose memory is reduced, and by whom."""
+    """`CPU` or `GPU`: whose memory is reduced, and by which."""
     ms: float
     """Simulated."""
     ratio: float
-    """That, by the time of the pipelined ring on the same memory."""
+    """Its ratio to the time of the pipelined ring on the same memory."""
     published: float | None
-    """The ratio that was published, if this way is what was measured."""
+    """The published ratio, if this all-reduce was measured."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -92,7 +93,7 @@ class RoceGain:
     """Communication of a step of parameter servers at one line rate."""
 
     layout: str
-    """`localps`: a shard on every worker; `default`: servers apart, here one."""
+    """`localps`: a shard on every worker; `default`: separate servers, here one."""
     gbps: float
     tcp_ms: float
     roce_ms: float
@@ -162,13 +163,13 @@ def _ring_ms(host: dict[str, float], tiles_in_flight: int | None) -> float:
 
 
 def _ms(machine: Machine, size: int, algorithm: str, tiles_in_flight: int | None = None) -> float:
-    """Every step of every rank, simulated."""
+    """The time with every step of every rank simulated."""
     (row,) = simulate(machine, [size], algorithms=[algorithm], event_driven=True, tiles_in_flight=tiles_in_flight)
     return 1e3 * row.times_s[0]
 
 
 def tables(rings: Sequence[Priced], gains: Sequence[RoceGain]) -> list[str | Table]:
-    """Both set-ups, and what they were given."""
+    """Both set-ups, and their parameters."""
     ring = console.new_table("", "memory", ">ms", ">/ pipelined", ">published")
     for row in rings:
         published = "" if row.published is None else f"{row.published:.2f}"
@@ -192,7 +193,7 @@ def tables(rings: Sequence[Priced], gains: Sequence[RoceGain]) -> list[str | Tab
 
 
 def to_value(rings: Sequence[Priced], gains: Sequence[RoceGain]) -> dict[str, Any]:
-    """For JSON."""
+    """The JSON form."""
     return {
         "pipelined_ring": [dataclasses.asdict(row) for row in rings],
         "roce": [{**dataclasses.asdict(gain), "ratio": gain.ratio} for gain in gains],

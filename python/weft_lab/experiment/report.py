@@ -21,10 +21,10 @@ _PUBLISHED = {"alexnet": "published for AlexNet (batch 128 and 512, CPUs): 7.6 %
 
 
 def table(result: StudyResult) -> list[Table | str]:
-    """What one study found: a title, a row for each contender, and what bounds them."""
+    """The results of one study: a title, a row for each contender, and their bounds."""
     study = result.study
     line = "no line rate" if study.gbps is None else f"{study.gbps:g} Gbit/s"
-    where = f"{study.hosts} emulated hosts, {line}" if study.hosts > 1 else "one host, or those it was started on"
+    where = f"{study.hosts} emulated hosts, {line}" if study.hosts > 1 else "one host, or the hosts of the launcher"
     size = f"{result.parameters / 1e6:.1f} M parameters, batch {study.samples}"
     baselines = (f">by {name}" for name in _baselines(result))
     about = ("", {"no_wrap": False})

@@ -1,4 +1,4 @@
-"""Files of results, each replaced at once: an interrupted run leaves the last whole one."""
+"""Files of results, each replaced atomically: an interrupted run leaves the last complete one."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ __all__ = ["save"]
 
 
 class Result(Protocol):
-    """What has been measured."""
+    """Measurements."""
 
     def to_value(self) -> dict[str, Any]:
-        """For JSON: what was measured, and what follows."""
+        """The JSON form: measurements, and results derived from them."""
 
 
 def save(path: Path, result: Result) -> None:
-    """Writes a result in place of what was there, at once."""
+    """Replaces the file of a result atomically."""
     files.write(path, json.dumps(result.to_value(), indent=1) + "\n")

@@ -1,4 +1,4 @@
-"""Contenders of the parameter-server experiment, which the command names without loading torch."""
+"""Contenders of the parameter-server experiment, listed without loading torch."""
 
 __all__ = ["SERVER_CONTENDERS"]
 
@@ -12,4 +12,4 @@ SERVER_CONTENDERS: dict[str, str] = {
     "default-stale": "servers apart, any staleness",
     "rpc": "a parameter server by torch.distributed.rpc (one, asynchronous, without overlap)",
 }
-"""By name, what each is."""
+"""Contenders by name, with descriptions."""

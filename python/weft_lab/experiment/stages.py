@@ -1,7 +1,7 @@
-"""How far the ranks of an experiment are, told to the process that has started them.
+"""The progress of an experiment's ranks, reported to the process that has started them.
 
-By a file beside the results: an emulated host shares no more than that directory. Ranks draw no bar
-themselves, which would take processor time from what they measure.
+It is a file beside the results: an emulated host shares only that directory. Ranks draw no bar
+themselves, which would take processor time from the measurement.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ __all__ = ["Stages", "shown"]
 
 
 class Stages:
-    """What a rank has to do, part by part."""
+    """The parts of a rank's work."""
 
     def __init__(self, total: int, report: Callable[[float, str], object]) -> None:
         """`report` is called before each part with the completed share and the next part."""
         self._total, self._begun, self._report = total, 0, report
 
     def begin(self, what: str) -> None:
-        """Tells that the next part begins."""
+        """Reports that the next part begins."""
         self._report(self._begun / self._total, what)
         self._begun += 1
 
     @staticmethod
     def into_file(results: Path, total: int) -> Stages:
-        """Those of the rank that writes these results."""
+        """Reports of the rank that writes these results."""
         path = _beside(results)
 
         def report(share: float, what: str) -> None:
@@ -41,7 +41,7 @@ class Stages:
 
     @staticmethod
     def into_log(title: str, total: int) -> Stages:
-        """Those of a rank that nobody here has started: lines on standard error, now and then."""
+        """Reports of a rank that no process here has started: a line on standard error at times."""
         progress, shares = console.Progress(title, 1.0), [0.0]
 
         def report(share: float, what: str) -> None:
@@ -51,8 +51,8 @@ class Stages:
         return Stages(total, report)
 
     @staticmethod
-    def untold() -> Stages:
-        """Those of the other ranks."""
+    def silent() -> Stages:
+        """No reports, for the other ranks."""
         return Stages(1, lambda _share, _what: None)
 
 
@@ -60,22 +60,22 @@ class Stages:
 def shown(results: Path, title: str) -> Iterator[Callable[[], None]]:
     """Shows the progress of the ranks that write these results.
 
-    Yields what is to be called every now and then while they run.
+    Yields a function to call periodically while they run.
     """
     path = _beside(results)
     path.unlink(missing_ok=True)
-    told: list[object] = [0.0, ""]
+    reported: list[object] = [0.0, ""]
     try:
         with console.progress(title, 1.0) as progress:
 
             def look() -> None:
-                nonlocal told
+                nonlocal reported
                 if not path.exists():
                     return
                 found = json.loads(path.read_text())
-                if found != told:
-                    progress.advance(found[0] - told[0], f"{title}, {found[1]}")
-                    told = found
+                if found != reported:
+                    progress.advance(found[0] - reported[0], f"{title}, {found[1]}")
+                    reported = found
 
             yield look
     finally:

@@ -1,4 +1,4 @@
-"""What the overlap experiment measures, and what follows from it. Times are in milliseconds."""
+"""The measurements and results of the overlap experiment. Times are in milliseconds."""
 
 from __future__ import annotations
 
@@ -22,41 +22,42 @@ CONTENDERS: dict[str, str] = {
     "ring": "Overlapped, a bucket per tensor, ring everywhere",
     "butterfly": "Overlapped, a bucket per tensor, halving-doubling everywhere",
     "hybrid": "Overlapped, a bucket per tensor, by hand as published: small ones halving-doubling, large ones ring",
-    "automatic": "Overlapped, as it comes",
+    "automatic": "Overlapped, with its defaults",
     "ddp-gloo-bf16": "DistributedDataParallel over Gloo, with torch's hook that sends bf16",
     "ddp-bf16": "DistributedDataParallel over weft, gradients as bf16 between hosts",
     "automatic-bf16": "Overlapped, gradients as bf16 between hosts",
 }
-"""By name, what each is."""
+"""Contenders by name, with descriptions."""
 
 ROUNDED = ("ddp-gloo-bf16", "ddp-bf16", "automatic-bf16")
 """Those that send half of the bytes, to which the bound of exact overlap does not apply."""
 
 BASELINES = ("after", "ddp-gloo", "ddp-weft")
-"""What the automatic plan is compared with."""
+"""The contenders that the automatic plan is compared with."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Study:
-    """One network, batch and place, trained by all contenders in turn."""
+    """One network, batch and set of hosts, trained by all contenders in turn."""
 
     model: str
     samples: int
     """Of a rank's batch."""
     ranks: int
     hosts: int
-    """Emulated ones; 1: this machine, or whatever the ranks were started on."""
+    """Emulated ones; 1: this machine, or those of the launcher."""
     gbps: float | None
     contenders: tuple[str, ...]
     rounds: int
     steps: int
-    """That are timed in a block; two before are not."""
+    """Timed steps of a block; two before are not timed."""
     ratio: float | None = None
-    """What communication alone should take, by computation; the line rate was chosen for it."""
+    """The intended ratio of communication alone to computation, by which the line rate was chosen.
+    """
 
     @property
     def key(self) -> str:
-        """Names its file."""
+        """The name of its file."""
         line = "any" if self.gbps is None else f"{self.gbps:g}"
         share = line if self.ratio is None else f"ratio{self.ratio:g}"
         return f"{self.model}-{self.samples}-{self.ranks}x{self.hosts}-{share}"
@@ -72,17 +73,17 @@ class Block:
 
 @dataclasses.dataclass
 class StudyResult:
-    """What has been measured so far."""
+    """The measurements so far."""
 
     study: Study
     parameters: int
     rounds: list[dict[str, Block]]
     communication_ms: float | None = None
-    """M: all buckets of the automatic plan, with nothing beside."""
+    """M: the time of all buckets of the automatic plan, alone."""
     first_ms: float | None = None
     """m1: the bucket that forward needs first."""
     processor_taken_ms: float | None = None
-    """U: how long the processor time of M occupies all of the machine's cores."""
+    """U: the time that the processor time of M occupies all of the machine's cores."""
     report: str = ""
     """`DataParallel.report()` of the automatic plan."""
 
@@ -91,7 +92,7 @@ class StudyResult:
         return statistics.median(blocks[contender].step_ms for blocks in self.rounds)
 
     def ratios(self, contender: str, to: str) -> list[float]:
-        """Of steps, round by round: neighbours in time."""
+        """Ratios of steps, round by round: neighbours in time."""
         return [blocks[contender].step_ms / blocks[to].step_ms for blocks in self.rounds]
 
     @property
@@ -104,7 +105,7 @@ class StudyResult:
         return max(self.step_ms("compute") + taken + first, whole)
 
     def to_value(self) -> dict[str, Any]:
-        """For JSON: what was measured, and what follows."""
+        """The JSON form: measurements, and results derived from them."""
         value = dataclasses.asdict(self)
         if self.rounds:
             value["step_ms"] = {name: self.step_ms(name) for name in self.study.contenders}
@@ -113,7 +114,7 @@ class StudyResult:
 
 
 def load(path: Path) -> StudyResult | None:
-    """What a file holds; None if there is none."""
+    """The contents of a file; None if it does not exist."""
     if not path.exists():
         return None
     value = json.loads(path.read_text())

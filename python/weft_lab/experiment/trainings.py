@@ -1,4 +1,4 @@
-"""Contenders: copies of a network in training, each with its way of averaging gradients."""
+"""Contenders: copies of a network in training, each with its averaging of gradients."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["PLANNED", "Training", "begin", "fused"]
 
 _LEARNING_RATE = 1e-4
 _FUSED_BYTES = 25 << 20
-"""What DDP averages at once, too."""
+"""The bytes that DDP also averages together."""
 
 PLANNED = ("backward", "automatic", "automatic-bf16")
 """Contenders that learn their plan from steps, and keep it."""
@@ -36,7 +36,7 @@ class Training:
         self.optimizer = wrap(torch.optim.SGD(model.parameters(), _LEARNING_RATE))
 
     def step(self, inputs: Tensor, labels: Tensor) -> None:
-        """What a user's training loop does with a batch."""
+        """Trains on a batch, like a user's training loop."""
         loss = F.cross_entropy(self.model(inputs), labels)
         self.optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
@@ -44,10 +44,10 @@ class Training:
         self.optimizer.step()
 
     def before_update(self) -> None:
-        """What happens between backward and the update."""
+        """Runs between backward and the update."""
 
     def end(self) -> None:
-        """Lets everything that is under way end."""
+        """Ends everything that is under way."""
         if isinstance(self.model, DataParallel):
             self.model.flush()
 
@@ -112,7 +112,7 @@ def _as_it_is(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
 
 
 def fused(sizes: Sequence[int]) -> list[list[int]]:
-    """Places of neighbours, by their sizes in bytes, so many that they have about 25 MiB."""
+    """Places of neighbours, by their sizes in bytes, with about 25 MiB together."""
     groups: list[list[int]] = [[]]
     nbytes = 0
     for place, size in enumerate(sizes):

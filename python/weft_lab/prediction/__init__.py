@@ -1,1 +1,1 @@
-"""Prediction of training steps on machines that one does not have: `weft predict`."""
+"""Prediction of training steps on machines that the user does not have: `weft predict`."""

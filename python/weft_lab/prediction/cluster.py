@@ -1,4 +1,4 @@
-"""Machines to predict for, and what communication takes on them."""
+"""Machines to predict for, and times of communication on them."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ ALGORITHMS = {
     "all-gather": ("direct", "ring", "bruck", "mapped", "multi-rail"),
     "all-to-all": ("direct", "pairwise", "multi-rail"),
 }
-"""By collective, those that weft chooses from without being asked. The fastest that a machine can
-run is taken, as after `weft tune`."""
+"""By collective, the algorithms that weft chooses from by default. The fastest that a machine can
+run is used, as after `weft tune`."""
 
 _ONE_SIZE = 64 << 10
 _CROSSINGS = {"all-reduce": 2, "all-gather": 1, "all-to-all": 1}
@@ -42,11 +42,11 @@ class Cluster:
     hosts: int
     ranks_per_host: int = 1
     gbps: float | None = None
-    """What a host sends, and what it receives, in Gbit/s; None: as `measured`, or 8."""
+    """The rate at which a host sends, and receives, in Gbit/s; None: as `measured`, or 8."""
     latency_us: float | None = None
     """Of a message between hosts; None: as `measured`, or 20."""
     cores: float = 1.0
-    """Of a rank; a share of one where ranks share cores."""
+    """Cores of a rank; a share of one if ranks share cores."""
     measured: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     """`host` and `network` of a measured machine, as far as known, as in profiles."""
 
@@ -66,7 +66,7 @@ class Cluster:
 
     @property
     def parameters(self) -> dict[str, dict[str, Any]]:
-        """`host` and `network` as the simulator takes them: what was measured, else typical."""
+        """`host` and `network` for the simulator: measured or typical."""
         typical = Model.typical(MachineShape((1, 1), 1)).machine(_ONE_SIZE)
         host = {name: value for name, value in typical["host"].items() if name != "cores"}
         return {
@@ -76,7 +76,7 @@ class Cluster:
 
     @property
     def machine(self) -> Machine:
-        """As the simulator takes it."""
+        """The simulator's machine."""
         return Machine(self.ranks, self.hosts, gbps=self.gbps, latency_us=self.latency_us, parameters=self.parameters)
 
 
@@ -86,15 +86,15 @@ class Exchange:
 
     collective: str
     nbytes: int
-    """Of the whole message, all blocks together."""
+    """The size of the whole message, all blocks together."""
     wire: str = "full"
-    """The format in which elements travel between hosts."""
+    """The format of elements between hosts."""
     algorithms: tuple[str, ...] | None = None
-    """Which may be taken; None: those of `ALGORITHMS`."""
+    """The allowed algorithms; None: those of `ALGORITHMS`."""
 
 
 class Prices:
-    """What exchanges take on a cluster, by the simulator's closed form; each is asked for once."""
+    """Times of exchanges on a cluster, by the simulator's closed form; each is computed once."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
@@ -104,7 +104,7 @@ class Prices:
         self._simulated: dict[Exchange, float] = {}
 
     def prepare(self, exchanges: Iterable[Exchange]) -> None:
-        """Asks for many at once."""
+        """Computes many together."""
         wanted: dict[Exchange, list[int]] = {}
         for exchange in exchanges:
             if exchange.nbytes and exchange not in self._simulated:
@@ -117,7 +117,7 @@ class Prices:
                 self._simulated[dataclasses.replace(kind, nbytes=size)] = seconds
 
     def seconds(self, exchange: Exchange) -> float:
-        """What it takes alone."""
+        """The time of an exchange alone."""
         if self.cluster.ranks == 1 or exchange.nbytes == 0:
             return 0.0
         if exchange not in self._simulated:
@@ -125,9 +125,10 @@ class Prices:
         return max(self._simulated[exchange], self.processor_s(exchange) / min(self.cluster.cores, 1.0))
 
     def processor_s(self, exchange: Exchange) -> float:
-        """How much of a core's time it takes of each rank: bytes through sockets, and through adds.
+        """The core time of each rank in an exchange: bytes through sockets, and through adds.
 
-        Every byte crosses between hosts as often as it must, and the ranks of a host share that.
+        Every byte crosses between hosts as often as it must, and the ranks of a host share that
+        cost.
         """
         if self.cluster.ranks == 1:
             return 0.0

@@ -1,6 +1,6 @@
-"""What compressed buckets send, by compression: the formulas of `weft.torch.modes`.
+"""Traffic of compressed buckets, by compression: the formulas of `weft.torch.modes`.
 
-Only the bytes are counted: the processor time of compressing is not.
+Only the bytes are counted, not the processor time of compression.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ _COARSE_RATIO, _COARSE_CHUNK = 0.1, 32_768
 
 @dataclasses.dataclass(frozen=True)
 class Compression:
-    """A way to send less."""
+    """A method of compression."""
 
     about: str
     exchanges: Callable[[Bucket, int], list[Exchange]]
-    """What a bucket sends between so many ranks, one after the other."""
+    """The exchanges of a bucket between this many ranks, one after the other."""
 
 
 def _wire(name: str) -> Callable[[Bucket, int], list[Exchange]]:
@@ -87,7 +87,7 @@ COMPRESSIONS = {
     "coarse": Compression(f"{_COARSE_RATIO:.0%} of chunks (CoarseGrainedSparse)", _coarse),
     "deep": Compression(f"{_DEEP_RATIO:.1%} of elements (DeepGradientCompression)", _deep),
 }
-"""By name."""
+"""Compressions by name."""
 
 
 def _nbytes(bucket: Bucket) -> int:

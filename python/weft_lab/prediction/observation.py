@@ -1,7 +1,7 @@
-"""Observation of a training loop by hooks that torch has for all modules, tensors and optimizers.
+"""Observation of a training loop by torch's hooks for all modules, tensors and optimizers.
 
-The loop is not changed. A step ends when the optimizer that was the first to step has stepped; what
-belongs to it is found from the order of events: forwards of modules with parameters, backwards.
+The loop is not changed. A step ends when the optimizer that stepped first has stepped; its parts
+are found from the order of events: forwards of modules with parameters, backwards.
 """
 
 from __future__ import annotations
@@ -36,22 +36,22 @@ class TrainingMeasured(BaseException):
 
 
 class _StepEvents:
-    """Times of one step, as far as it has come."""
+    """Times of the events of one step."""
 
     def __init__(self, begin: float | None) -> None:
         self.begin = begin
         self.forward: list[float] = []
-        """The beginning of the first forward, and the end of the last before backward."""
+        """The start of the first forward, and the end of the last before backward."""
         self.backward: list[float] = []
-        """Beginning and end of the last backward."""
+        """Start and end of the last backward."""
         self.update: float | None = None
         self.starts: dict[int, float] = {}
         """The first forward of each module, by identity."""
         self.ready: dict[int, float] = {}
-        """When the gradients of parameters came last, by identity."""
+        """The last times of parameters' gradients, by identity."""
 
     def durations(self, end: float) -> tuple[float, ...] | None:
-        """From one event to the next; None unless there were all of them, in their order."""
+        """From one event to the next; None unless all of them occurred, in their order."""
         events = [self.begin, *self.forward, *self.backward, self.update, end]
         times = [event for event in events if event is not None]
         if len(times) != 7 or times != sorted(times):
@@ -63,7 +63,7 @@ class Observation:
     """Watches this process from `begin` on, until enough steps were measured."""
 
     def __init__(self, untimed: int, steps: int, on_step: Callable[[], object]) -> None:
-        """Measures `steps` steps after so many untimed ones; calls `on_step` after each."""
+        """Measures `steps` steps after this many untimed ones; calls `on_step` after each."""
         self._untimed, self._steps, self._on_step = untimed, steps, on_step
         self._seen = 0
         self._durations: list[tuple[float, ...]] = []
@@ -79,7 +79,7 @@ class Observation:
 
     @property
     def seen(self) -> int:
-        """How many whole steps there were."""
+        """How many complete steps there were."""
         return self._seen
 
     def begin(self) -> None:
@@ -93,7 +93,7 @@ class Observation:
         Overlapped.__init__ = functools.partialmethod(Overlapped.__init__, defer=False)  # type: ignore[assignment]
 
     def profile(self, what: str) -> TrainingProfile | None:
-        """What was measured; None if no whole step was."""
+        """The profile; None if no complete step was measured."""
         if not self._durations:
             return None
         prepare, forward, loss, backward, finish, update = (
@@ -189,11 +189,11 @@ class Observation:
             if used is not None:
                 self._uses.setdefault(identity, []).append(max(used - events.forward[0], 0.0))
             if identity in events.ready:
-                # Negative: it came in an earlier micro-batch only.
+                # Negative: it was computed in an earlier micro-batch only.
                 self._ready.setdefault(identity, []).append(max(events.ready[identity] - events.backward[0], 0.0))
 
     def _take(self, root: nn.Module) -> None:
-        """Watches the parameters of a module that the script calls, if it has any to train."""
+        """Observes the parameters of a module that the script calls, if it has any to train."""
         names = {id(module): name for name, module in root.named_modules()}
         wrapped = type(root).__name__ in _WRAPPERS
         for module in root.modules():

@@ -1,4 +1,4 @@
-"""Predictions of a step by all ways of averaging, for one cluster and for smaller ones."""
+"""Predictions of a step by all methods of averaging, for one cluster and for smaller ones."""
 
 from __future__ import annotations
 
@@ -15,36 +15,36 @@ __all__ = ["Prediction", "PredictedStep", "predict", "predict_scaling", "smaller
 
 @dataclasses.dataclass(frozen=True)
 class PredictedStep:
-    """A step by one way. Times are in seconds."""
+    """A step by one method. Times are in seconds."""
 
     way: str
     step_s: float
     exposed_s: float
     """How long it only waits for communication."""
     slowed_s: float
-    """How much longer its computation takes, beside communication and by copies."""
+    """How much longer its computation takes, because of communication and copies."""
     communication_s: float
     """All of its communication alone."""
     efficiency: float
-    """Its computation, by what it takes: of so many times the ranks, how many count."""
+    """Its computation divided by its time: the scaling efficiency."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Prediction:
-    """A cluster, and a step there by every way."""
+    """A cluster, and a step there by every method."""
 
     cluster: Cluster
     compute_s: float
     buckets: int
-    """Of the plan of `weft.torch.DataParallel`."""
+    """The buckets of the plan of `weft.torch.DataParallel`."""
     steps: tuple[PredictedStep, ...]
 
     def step(self, way: str) -> PredictedStep:
-        """That of one way."""
+        """The step of one method."""
         return next(step for step in self.steps if step.way == way)
 
     def to_value(self) -> dict[str, Any]:
-        """For JSON."""
+        """The JSON form."""
         return dataclasses.asdict(self)
 
 
@@ -52,7 +52,7 @@ def predict(profile: TrainingProfile, cluster: Cluster, ways: Sequence[str] = tu
     """Prices a step on a cluster.
 
     Raises:
-        weft.ArgumentError: Nothing can run there.
+        weft.ArgumentError: No algorithm can run there.
     """
     prices = Prices(cluster)
     plan = overlapped_plan(profile, prices)
@@ -80,7 +80,7 @@ def predict_scaling(
 ) -> list[Prediction]:
     """Predictions for one host, two, four and so on up to the cluster's, which come last.
 
-    `priced` is called with each of these numbers when that one is done.
+    `priced` is called with each of these numbers when that one is complete.
     """
     found = []
     for hosts in smaller(cluster.hosts):

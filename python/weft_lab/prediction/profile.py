@@ -1,4 +1,4 @@
-"""Profile of a training step on one machine: what it computes when. Times are in seconds."""
+"""Profile of a training step on one machine: its computations and their times, in seconds."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ _FORMAT = 1
 
 @dataclasses.dataclass(frozen=True)
 class ProfiledParameter:
-    """A parameter that is trained."""
+    """A trained parameter."""
 
     name: str
     shape: tuple[int, ...]
     dtype: str
-    """As torch says it, without "torch."."""
+    """Torch's name, without "torch."."""
     itemsize: int
     """Bytes of an element."""
     ready_s: float
-    """When its gradient is there, from the start of backward; infinity if it never is."""
+    """The time of its gradient from the start of backward; infinity if it has none."""
     use_s: float
-    """When it is first used, from the start of forward; infinity if it never is."""
+    """The time of its first use from the start of forward; infinity if it is not used."""
 
     @property
     def elements(self) -> int:
@@ -49,13 +49,13 @@ class TrainingProfile:
     what: str
     """The script or model."""
     threads: int
-    """With which it was profiled."""
+    """The threads with which it was profiled."""
     steps: int
-    """How many were measured; times are medians over them."""
+    """How many steps were measured; times are medians over them."""
     prepare_s: float
-    """From the end of an update to forward: the next batch, gradients dropped."""
+    """From the end of an update to forward: the next batch, dropping gradients."""
     forward_s: float
-    """Of the first micro-batch, where there are several."""
+    """Of the first micro-batch, if there are several."""
     loss_s: float
     """From the end of that forward to the last backward: the loss, and other micro-batches."""
     backward_s: float
@@ -64,12 +64,12 @@ class TrainingProfile:
     """From its end to the update, such as clipping."""
     update_s: float
     copy_s_per_byte: float
-    """What a byte takes that is copied, as gradients are into buckets."""
+    """The time of copying a byte, as gradients are copied into buckets."""
     parameters: tuple[ProfiledParameter, ...]
 
     @property
     def compute_s(self) -> float:
-        """What the step takes without communication."""
+        """The time of the step without communication."""
         before = self.prepare_s + self.forward_s + self.loss_s
         return before + self.backward_s + self.finish_s + self.update_s
 
@@ -79,7 +79,7 @@ class TrainingProfile:
         return sum(parameter.nbytes for parameter in self.parameters)
 
     def scaled(self, compute_s: float) -> TrainingProfile:
-        """The same step on a machine on which it takes so long without communication."""
+        """The same step on a machine on which it takes this time without communication."""
         factor = compute_s / self.compute_s
         times = {name: getattr(self, name) * factor for name in _TIMES}
         parameters = tuple(
@@ -97,7 +97,7 @@ class TrainingProfile:
 
     @staticmethod
     def load(path: Path) -> TrainingProfile:
-        """The profile that `save` has written.
+        """Reads the profile that `save` has written.
 
         Raises:
             weft.ArgumentError: The file does not hold one.
@@ -120,7 +120,7 @@ class TrainingProfile:
 
 
 _TIMES = ("prepare_s", "forward_s", "loss_s", "backward_s", "finish_s", "update_s", "copy_s_per_byte")
-"""What a machine's speed scales."""
+"""The times that a machine's speed scales."""
 
 
 def _parameter(value: dict[str, Any]) -> ProfiledParameter:

@@ -1,4 +1,4 @@
-"""Profiling of a script or a network, in a process of its own."""
+"""Profiling of a script or a network, in a separate process."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ __all__ = ["profile_model", "profile_script"]
 
 
 def profile_script(script: Path, arguments: Sequence[str], steps: int, timeout_s: float) -> TrainingProfile:
-    """Runs a script until so many of its steps were measured.
+    """Runs a script until this many of its steps were measured.
 
-    What it prints goes to standard error.
+    Its output goes to standard error.
 
     Raises:
         weft.ArgumentError: There is no such script, it fails, trains too few steps, or has not
-            trained them within the time.
+            trained them in time.
     """
     if not script.is_file():
         raise ArgumentError(f"there is no script {script}")
@@ -35,10 +35,10 @@ def profile_script(script: Path, arguments: Sequence[str], steps: int, timeout_s
 def profile_model(
     model: str, samples: int | None, steps: int, timeout_s: float, environment: Mapping[str, str] | None = None
 ) -> TrainingProfile:
-    """Trains a network of `weft experiment` for so many steps, with batches of so many samples.
+    """Trains a network of `weft experiment` for this many steps, with batches of this many samples.
 
     Raises:
-        weft.ArgumentError: It fails, or has not ended within the time.
+        weft.ArgumentError: It fails, or has not ended in time.
     """
     return _profile({"model": model, "samples": samples}, steps, timeout_s, environment or {})
 

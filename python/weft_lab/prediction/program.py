@@ -22,22 +22,22 @@ from weft_lab.prediction.observation import Observation, TrainingMeasured
 __all__ = ["ProfiledProgram"]
 
 UNTIMED_STEPS = 2
-"""At the beginning: memory is taken, optimizers make their state, DDP arranges its buckets."""
+"""Untimed steps at the beginning: memory is allocated, optimizers and DDP set up their state."""
 
 
 @dataclasses.dataclass(frozen=True)
 class ProfiledProgram:
-    """What is profiled."""
+    """The program to profile."""
 
     script: str | None
     arguments: list[str]
     model: str | None
-    """A network of `weft experiment`, in place of a script."""
+    """A network of `weft experiment`, instead of a script."""
     samples: int | None
     """Of its batch."""
     steps: int
     output: str
-    """Where the profile is written."""
+    """The file for the profile."""
 
     @property
     def name(self) -> str:
@@ -46,9 +46,9 @@ class ProfiledProgram:
 
 
 def main() -> None:
-    """Profiles; ends the process as soon as that is done."""
+    """Profiles, and then ends the process immediately."""
     program = ProfiledProgram(**json.loads(Path(sys.argv[1]).read_text()))
-    # Lines, also on a terminal: a bar would take processor time from what is measured, and the
+    # Lines, also on a terminal: a bar would take processor time from the measurement, and the
     # script prints there too.
     progress = console.Progress(f"profiling {program.name}", UNTIMED_STEPS + program.steps)
     observation = Observation(UNTIMED_STEPS, program.steps, progress.advance)
@@ -71,7 +71,7 @@ def main() -> None:
     profile.save(Path(program.output))
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(0)  # threads, workers and groups of the script have nothing more to do
+    os._exit(0)  # threads, workers and groups of the script are not needed any more
 
 
 def _run(program: ProfiledProgram) -> None:

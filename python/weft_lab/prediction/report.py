@@ -28,7 +28,7 @@ _TICKS_RATIO_MIN = 1.2
 
 
 def table(profile: TrainingProfile, predictions: Sequence[Prediction]) -> list[Table | str]:
-    """What was predicted: the last cluster by way, then all of them."""
+    """The predictions: the last cluster by method, then all of them."""
     last = predictions[-1]
     cluster = last.cluster
     network = cluster.parameters["network"]
@@ -69,7 +69,7 @@ def _scaling(predictions: Sequence[Prediction]) -> Table:
 
 
 def draw(profile: TrainingProfile, predictions: Sequence[Prediction], path: Path) -> None:
-    """Steps and efficiency by the number of hosts; the file's suffix says in which format."""
+    """Steps and efficiency by the number of hosts; the file's suffix gives the format."""
     pyplot = plots.pyplot()
 
     figure, (steps, efficiency) = pyplot.subplots(1, 2, figsize=(13, 5), layout="constrained")

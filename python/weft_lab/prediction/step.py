@@ -1,9 +1,9 @@
 """Timeline of a training step: one thread of computation beside one network.
 
-Pure functions. The network carries one bucket at a time, the most urgent one that has started, as
-the priorities of weft's core have it. Communication takes processor time, of which the rank has so
-many cores: while both go on, each is slowed by what the other takes, and communication gets no more
-than a fair share.
+Pure functions. The network carries one bucket at a time, the most urgent one that has started, by
+the priorities of weft's core. Communication takes processor time, of which the rank has a number of
+cores: while both run, each is slowed by the other's share, and communication gets no more than a
+fair share.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from collections.abc import Iterable, Sequence
 __all__ = ["Compute", "Item", "Operation", "Start", "StepTime", "Wait", "run"]
 
 _ROUNDING = 1e-12
-"""In seconds; less than this is nothing left."""
+"""In seconds; less than this counts as nothing."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Compute:
-    """Computation that takes so many seconds alone."""
+    """Computation that takes this many seconds alone."""
 
     seconds: float
 
@@ -40,7 +40,7 @@ class Wait:
 
 
 Item = Compute | Start | Wait
-"""What the computing thread does, one after the other."""
+"""The items of the computing thread, one after the other."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,16 +48,16 @@ class Operation:
     """Communication of one bucket."""
 
     seconds: float
-    """What it takes with nothing beside."""
+    """Its time without anything beside it."""
     processor_s: float
-    """How much of a core's time is in that."""
+    """The core time in it."""
     priority: int = 0
-    """Operations with a higher one go first, also past one that is under way."""
+    """Operations with a higher one go first and overtake those under way."""
 
 
 @dataclasses.dataclass(frozen=True)
 class StepTime:
-    """What a step takes, in seconds."""
+    """The time of a step, in seconds."""
 
     total_s: float
     computed_s: float
@@ -67,15 +67,15 @@ class StepTime:
 
     @property
     def slowed_s(self) -> float:
-        """How much longer computation took beside communication."""
+        """How much longer computation took because of communication."""
         return max(self.total_s - self.computed_s - self.waited_s, 0.0)
 
 
 def run(items: Iterable[Item], operations: Sequence[Operation], cores: float) -> StepTime:
-    """Carries out a step on a rank that has so many cores (or such a share of one).
+    """Runs a step on a rank with this many cores (or such a share of one).
 
-    An operation is waited for after it was started, if at all; those that nobody waits for cost
-    processor time only as far as they are under way by the end.
+    An operation is waited for after its start, if at all. Operations without a wait cost processor
+    time only as far as they are under way by the end.
     """
     network = _Network(operations, cores)
     computed = waited = 0.0
@@ -110,7 +110,7 @@ class _Network:
         heapq.heappush(self._active, (-self._operations[number].priority, number))
 
     def beside(self, seconds: float) -> None:
-        """Lets time pass until so much has been computed."""
+        """Advances the time until this much has been computed."""
         while seconds > _ROUNDING:
             if not self._active:
                 self.clock += seconds
@@ -122,7 +122,7 @@ class _Network:
             self._pass(served, passed, communicating)
 
     def until(self, number: int) -> float:
-        """Lets time pass until an operation has ended; how long that was."""
+        """Advances the time until an operation has ended; returns the waiting time."""
         if number not in self._started:
             raise ValueError(f"operation {number} is waited for before its start")
         before = self.clock
@@ -138,7 +138,7 @@ class _Network:
             heapq.heappop(self._active)
 
     def _speeds(self, operation: Operation) -> tuple[float, float]:
-        """Of communication and of computation beside each other, by those alone."""
+        """The speeds of communication and of computation beside each other, relative to alone."""
         if operation.processor_s <= 0 or operation.seconds <= 0:
             return 1.0, 1.0
         demand = operation.processor_s / operation.seconds  # cores

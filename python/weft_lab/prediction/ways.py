@@ -1,6 +1,6 @@
-"""Ways of averaging gradients as items of a step: what starts, is waited for and updated when.
+"""Methods of averaging gradients as items of a step: starts, waits and updates.
 
-Each begins with backward and ends with the next one's beginning.
+Each begins with backward and ends with the beginning of the next one.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Bucket:
 
 @dataclasses.dataclass(frozen=True)
 class Way:
-    """A way of averaging gradients."""
+    """A method of averaging gradients."""
 
     about: str
     buckets: Callable[[TrainingProfile, BucketPlan, Prices], list[Bucket]]
@@ -45,7 +45,7 @@ class Way:
 
 
 def time_of(way: Way, profile: TrainingProfile, plan: BucketPlan, prices: Prices) -> tuple[StepTime, float]:
-    """What a step takes this way, and its communication alone, in seconds.
+    """The time of a step by this method, and of its communication alone, in seconds.
 
     `plan` is `weft.torch.DataParallel`'s for this profile and network.
     """
@@ -78,10 +78,10 @@ def overlapped_plan(profile: TrainingProfile, prices: Prices) -> BucketPlan:
 
 
 def ddp_buckets(profile: TrainingProfile) -> list[tuple[int, ...]]:
-    """Those of `DistributedDataParallel`, from its second step on.
+    """The buckets of `DistributedDataParallel`, from its second step on.
 
-    Gradients in the order in which they come; those of a type fill a bucket until it has 1 MiB, and
-    the following ones until they have 25 MiB.
+    Gradients in the order of their computation; those of a type fill a bucket until it has 1 MiB,
+    and the following ones until they have 25 MiB.
     """
     closed: list[list[int]] = []
     filling: dict[str, list[int]] = {}
@@ -107,7 +107,7 @@ def _by_ddp(algorithms: tuple[str, ...] | None) -> Callable[[TrainingProfile, Bu
 
 
 def _fused(profile: TrainingProfile, plan: BucketPlan, prices: Prices) -> list[Bucket]:  # noqa: ARG001
-    """Neighbours in the model, so many that they have about 25 MiB."""
+    """Neighbours in the model, with about 25 MiB together."""
     used = [index for index, parameter in enumerate(profile.parameters) if not math.isinf(parameter.ready_s)]
     groups = trainings.fused([profile.parameters[index].nbytes for index in used])
     return [_exact(profile, tuple(used[place] for place in places)) for places in groups if places]
@@ -141,7 +141,7 @@ def _exact(profile: TrainingProfile, members: tuple[int, ...], algorithms: tuple
 def _during_backward(profile: TrainingProfile, buckets: Sequence[Bucket], copies: int) -> Iterator[Item]:
     """Averages overlap with backward, which ends with waiting for all.
 
-    Gradients are copied into buckets, and back out of them where `copies` is 2.
+    Gradients are copied into buckets, and back out of them if `copies` is 2.
     """
     yield from _backward(profile, buckets)
     for number, bucket in enumerate(buckets):
@@ -188,7 +188,7 @@ def _into_forward(profile: TrainingProfile, buckets: Sequence[Bucket]) -> Iterat
 
 
 def _backward(profile: TrainingProfile, buckets: Sequence[Bucket]) -> Iterator[Item]:
-    """Backward, copying gradients into buckets as they come; averages start in the buckets' order.
+    """Backward, copying gradients into buckets; averages start in the buckets' order.
 
     A parameter without a gradient is waited for until backward ends.
     """
@@ -208,7 +208,7 @@ def _backward(profile: TrainingProfile, buckets: Sequence[Bucket]) -> Iterator[I
 
 
 def _order(profile: TrainingProfile, indices: Sequence[int] | dict[int, int]) -> list[int]:
-    """In which gradients come; of those at the same time, the model's last first."""
+    """The order of gradients; of those at the same time, the model's last first."""
     return sorted(indices, key=lambda index: (profile.parameters[index].ready_s, -index))
 
 
@@ -227,4 +227,4 @@ WAYS = {
         for name, compression in COMPRESSIONS.items()
     },
 }
-"""By name; those without compression as in `weft experiment overlap`."""
+"""Methods by name; those without compression as in `weft experiment overlap`."""

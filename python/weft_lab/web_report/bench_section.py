@@ -1,4 +1,4 @@
-"""The part of the page that tells of rows of `weft bench`."""
+"""The section of the page for rows of `weft bench`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _COLUMNS = (
 
 
 def section(name: str, rows: Sequence[BenchRow]) -> tuple[str, list[Markup]]:
-    """A title, and what stands below it."""
+    """A title, and the content below it."""
     parts: list[Markup] = []
     for collective in dict.fromkeys(row.collective for row in rows):
         of_it = [row for row in rows if row.collective == collective]

@@ -1,4 +1,4 @@
-"""The page: its head, its sections, and the HTML that they are made of."""
+"""The page: its head, its sections, and their HTML."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Recognition of the files that a page is made of, by what they contain."""
+"""Recognition of the input files of a page, by their content."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _EXPECTED = (
 
 @dataclasses.dataclass
 class ReportInputs:
-    """What a page tells of."""
+    """The inputs of a page."""
 
     benches: list[tuple[str, list[BenchRow]]] = dataclasses.field(default_factory=list)
     """By file name."""
@@ -35,7 +35,7 @@ class ReportInputs:
 def gather(paths: Sequence[Path]) -> ReportInputs:
     """Reads files, and all `.json` files of directories.
 
-    Raises `ArgumentError`, which names the file, if one is none of what is expected.
+    Raises `ArgumentError`, which names the file, if one is not of the expected kinds.
     """
     found, records = ReportInputs(), []
     for path in _files(paths):
@@ -52,7 +52,7 @@ def gather(paths: Sequence[Path]) -> ReportInputs:
         elif isinstance(value, dict) and {"plan", "buckets", "steps"} <= set(value):
             found.trainings.append((path.name, value))
         else:
-            raise ArgumentError(f"{path} is nothing that a report shows: {_EXPECTED}")
+            raise ArgumentError(f"{path} is not a file for a report: {_EXPECTED}")
     found.jobs = jobs(records) if records else []
     return found
 

@@ -1,4 +1,4 @@
-"""The part of the page that tells of the flight records of a job: findings and a timeline."""
+"""The section of the page for the flight records of a job: findings and a timeline."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from weft.tracing.findings import show_ns, show_ranks
 __all__ = ["OPERATIONS_MAX", "section"]
 
 OPERATIONS_MAX = 4000
-"""Of the timeline: the last ones. With more of them browsers become slow."""
+"""The number of operations in the timeline, the last ones. With more, browsers become slow."""
 _WIDTH, _LEFT, _RIGHT = 1120.0, 130.0, 12.0
 _LANE, _ROW, _TOP = 14.0, 10.0, 24.0
 _COLOURS = ("#0072b2", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8c6d31")
@@ -18,15 +18,15 @@ _FINDINGS = 12
 
 
 def section(job: Job) -> tuple[str, list[Markup]]:
-    """A title, and what stands below it."""
+    """A title, and the content below it."""
     found = findings(job, _FINDINGS)
-    told = [one.text for one in found] or ["Nobody has waited for anybody."]
+    texts = [one.text for one in found] or ["No rank has waited for another one."]
     hosts = ", ".join(dict.fromkeys(record.host for record in job.records.values()))
     errors = {failure.error for record in job.records.values() for failure in record.failures}
     failed = (element("p", {}, element("b", {}, "Failed:"), f" {error}") for error in sorted(errors))
     about = f"{len(job.records)} ranks on {hosts}, {show_ns(job.end - job.begin)} on record."
-    items = element("ul", {}, *(element("li", {}, text) for text in told))
-    return "Trace: who waited for whom", [element("p", {}, about), *failed, items, _timeline(job)]
+    items = element("ul", {}, *(element("li", {}, text) for text in texts))
+    return "Trace: which ranks waited for which", [element("p", {}, about), *failed, items, _timeline(job)]
 
 
 def _timeline(job: Job) -> Markup:

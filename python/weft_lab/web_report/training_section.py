@@ -1,4 +1,4 @@
-"""The part of the page that tells of a model's communication, by `DataParallel.report()`."""
+"""The section of the page for a model's communication, by `DataParallel.report()`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _BAR_PIXELS = 520
 
 
 def section(name: str, report: Mapping[str, Any]) -> tuple[str, list[Markup]]:
-    """A title, and what stands below it."""
+    """A title, and the content below it."""
     communication_s, exposed_s = float(report["communication_s"]), float(report["exposed_s"])
     step_s = float(report["forward_s"]) + float(report["backward_s"])
     hidden = 1 - exposed_s / communication_s if communication_s > 0 else 1.0
@@ -45,7 +45,7 @@ def section(name: str, report: Mapping[str, Any]) -> tuple[str, list[Markup]]:
 
 
 def _bars(buckets: list[Mapping[str, Any]]) -> Markup:
-    """For every bucket, what of its communication is hidden and what training waits for."""
+    """For every bucket, the hidden part of its communication and the part that is waited for."""
     longest = max((_taken(bucket) for bucket in buckets), default=0.0) or 1.0
     lines = []
     for bucket in buckets:

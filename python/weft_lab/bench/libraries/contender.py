@@ -17,7 +17,7 @@ _ALIGNMENT_BYTES = 4096
 
 @dataclass(frozen=True)
 class Description:
-    """What a contender is, as rows say it."""
+    """The description of a contender in rows."""
 
     library: str
     version: str
@@ -28,7 +28,7 @@ class Description:
     ranks: int
     """How many ranks take part: the first ones."""
     share: float = 1.0
-    """Which part of the time that a contender gets: floors vary less."""
+    """The contender's share of the time: floors vary less."""
     is_round_trip: bool = False
     """Whether it is the round trip of a flag, which is timed otherwise than calls."""
     bytes: int | None = None
@@ -38,21 +38,21 @@ class Description:
     wire: str = "full"
     """The wire format."""
     out_of_place: bool = False
-    """Whether the result has memory of its own where it could stand in the input's."""
+    """Whether the result has separate memory, if it could replace the input."""
 
     def to_value(self) -> dict[str, object]:
-        """As JSON can take it."""
+        """The JSON form."""
         return dataclasses.asdict(self)
 
 
 @dataclass(frozen=True)
 class TimedOperation:
-    """Something that is ready to be timed again and again on the same arrays."""
+    """An operation that can be timed repeatedly on the same arrays."""
 
     input: np.ndarray
-    """What is rewritten before every call."""
+    """The arrays that are rewritten before every call."""
     output: np.ndarray | None
-    """Where the collective's result comes out; None if the operation is none."""
+    """The collective's result; None if the operation is none."""
     timed: _weft.Timed
 
 
@@ -79,7 +79,7 @@ def lengths(collective: BenchCollective, elements: int, ranks: int) -> tuple[int
 
 
 def array(elements: int, dtype: ElementType) -> np.ndarray:
-    """Ordinary memory, from the start of a page on: alike for every library."""
+    """Ordinary memory, from the start of a page on: the same for every library."""
     raw = np.empty(elements * dtype.itemsize + _ALIGNMENT_BYTES, np.uint8)
     begin = -raw.ctypes.data % _ALIGNMENT_BYTES
     return raw[begin : begin + elements * dtype.itemsize].view(dtype.storage)

@@ -2,8 +2,8 @@
 
 `prototype` is a bare all-reduce of two ranks on symmetric memory: two flags, each rank adds its
 half of both buffers and writes the sum to both. `add` adds as many vectors as there are ranks and
-writes the sum to each, all within a process, the vectors divided among the cores: what an
-all-reduce must do to memory, with nobody to talk to.
+writes the sum to each, all within a process, the vectors divided among the cores: the memory
+traffic of an all-reduce without communication.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from weft_lab.bench.spec import GLOO
 
 
 class Gloo(Contender):
-    """Gloo through torch. One thread for computing, as weft has."""
+    """Gloo through torch, with one computing thread, like weft."""
 
     def __init__(self, rank: int, ranks: int, address: str) -> None:
         import torch

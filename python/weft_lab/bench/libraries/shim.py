@@ -14,7 +14,7 @@ from weft_lab.bench.libraries.contender import Contender, Description, TimedOper
 
 
 class ShimLibrary:
-    """A library that the peer's own launcher has started the processes of; they have met."""
+    """A library whose processes the peer's own launcher has started; they have met."""
 
     def __init__(self, name: str, path: Path, ranks: int, transport: str) -> None:
         self._library = ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
@@ -38,14 +38,14 @@ class ShimLibrary:
         return ctypes.cast(found, ctypes.c_void_p).value or 0
 
     def finish(self) -> None:
-        """All ranks part."""
+        """Ends the library on all ranks."""
         self.call("weft_bench_finish")
 
     def call(self, name: str, *arguments: object) -> None:
         """Calls a function of the shim.
 
         Raises:
-            RuntimeError: It did not go well.
+            RuntimeError: It returned an error.
         """
         code = self._library[name](*arguments)
         if code != 0:
@@ -66,8 +66,8 @@ class Shim(Contender):
         if self.description.out_of_place:
             collective = dataclasses.replace(collective, in_place=False)
         source, target = ordinary(collective, dtype, elements, library.ranks)
-        # The shims count what a rank brings, or takes if that is less; of an all-to-all, what goes
-        # to one rank.
+        # The shims count the elements that a rank contributes, or receives if that is less; of an
+        # all-to-all, those for one rank.
         count = collective.count(elements, library.ranks)
         timed = _weft.Timed.library(
             library.function(collective), source.ctypes.data, target.ctypes.data, count, (source, target)

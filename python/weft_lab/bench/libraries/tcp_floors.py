@@ -1,10 +1,10 @@
 """Floors between hosts: bare programs over TCP, measured in turn with the libraries.
 
-`tcp streams` is a bare all-reduce: one stream to every other rank, all at once, which moves as few
+`tcp streams` is a bare all-reduce: one stream to every other rank, all together, which moves as few
 bytes as an all-reduce can, and adds them. `tcp stream` is the rate of one stream of the line, and
-so the bound of the time that those bytes take. `tcp poll` and `tcp block` are a byte to another
-host and one back, with sockets that are looked at again and again, and with such as sleep. On lines
-without delay they use the congestion control that weft uses there: a floor has what is best.
+so the bound of the time of those bytes. `tcp poll` and `tcp block` are a byte to another host and
+one back, with polled and with blocking sockets. On lines without delay they use the congestion
+control that weft uses there: a floor has the best settings.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ from weft_lab.emulation import EmulatedNetwork
 
 _SHARE = 0.25
 _STREAM_S = 0.15
-"""How long one stream is looked at: the end of a burst is far behind it."""
+"""How long one stream is measured: the end of a burst is far behind it."""
 _GBPS = 20.0
-"""What to expect of a line without limit."""
+"""The assumed rate of a line without limit."""
 _START_BYTES = 1 << 20
-"""By then a stream has left its slow start behind, on a line without delay."""
+"""The bytes after which a stream has left its slow start, on a line without delay."""
 _START_FILLINGS = 4
-"""By then with one, in what the line sends in the round trip that the delay makes."""
+"""The same with a delay, in bytes of the line during a round trip."""
 _BUFFER_FILLINGS = 4
-"""What a stream's buffers hold, also in such: the kernel counts its own overhead too."""
+"""The capacity of a stream's buffers in such bytes: the kernel also counts its own overhead."""
 _SHORT_LINES = b"reno"
-"""What weft uses on them: see congestion.rs in crates/transport-tcp."""
+"""weft's own setting for them: see congestion.rs in crates/transport-tcp."""
 _BUFFER_BYTES_MAX = 1 << 30
-"""No larger ones can be asked for."""
-# The numbers of asm-generic/socket.h. What they force is not bounded by net.core.wmem_max and
+"""The largest size that can be requested."""
+# The numbers of asm-generic/socket.h. These options are not bounded by net.core.wmem_max and
 # rmem_max.
 _SO_SNDBUFFORCE = 32
 _SO_RCVBUFFORCE = 33
@@ -67,7 +67,7 @@ class Streams(Contender):
 
 
 class _BetweenTwo(Contender):
-    """A contender of rank 0 and of the first rank of another host; others look on."""
+    """A contender of rank 0 and of the first rank of another host; others wait."""
 
     def __init__(self, group: weft.Group, other: int, line: EmulatedNetwork) -> None:
         self._sockets = _connected(group, line)
@@ -118,7 +118,7 @@ def _descriptor(connection: socket.socket | None) -> int | None:
 
 
 def _force_buffers(connection: socket.socket, count: int) -> None:
-    """Has a socket hold so many bytes, which only root may: who is on emulated hosts is."""
+    """Sets the size of a socket's buffers, which only root may: on emulated hosts, the user is."""
     for option in (_SO_SNDBUFFORCE, _SO_RCVBUFFORCE):
         connection.setsockopt(socket.SOL_SOCKET, option, min(count, _BUFFER_BYTES_MAX))
 
@@ -162,6 +162,6 @@ def floors(spec: Spec, group: weft.Group) -> list[Contender]:
         TcpRoundTrip(group, other, line, polling=False),
         OneStream(group, other, line),
     ]
-    # Between hosts of several ranks, fewer bytes would do than every rank with all others moves.
+    # Between hosts of several ranks, fewer bytes would suffice than every rank moves to all others.
     bare = spec.collective == "all-reduce" and spec.ranks_per_host == 1
     return [Streams(group, line), *found] if bare else found

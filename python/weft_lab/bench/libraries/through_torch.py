@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 
 class ThroughTorch(Contender):
-    """One backend, in a process group of its own; weft in one wire format."""
+    """One backend, in a separate process group; weft in one wire format."""
 
     def __init__(self, backend: str, transport: str, memory: str, wire: str = "full") -> None:
-        """Every rank calls it, when the default process group is there."""
+        """Every rank calls it, when the default process group exists."""
         import torch
         import torch.distributed as dist
 
@@ -68,7 +68,7 @@ class ThroughTorch(Contender):
 
 
 def _in_wire_format(wire: str, call: Callable[[], object]) -> Callable[[], object]:
-    """The call as a user asks for a wire format in torch."""
+    """The call with a wire format, as users of torch make it."""
     from weft.torch import wire_format
 
     def called() -> None:

@@ -35,7 +35,7 @@ def array(tensor: torch.Tensor) -> np.ndarray:
 def torch_call(
     collective: BenchCollective, given: torch.Tensor, result: torch.Tensor, group: dist.ProcessGroup | None = None
 ) -> Callable[[], object]:
-    """The blocking call that makes `result` of what is `given`, in a group of all ranks."""
+    """The blocking call that writes `result` from `given`, in a group of all ranks."""
     import torch.distributed as dist
 
     rank, ranks = dist.get_rank(), dist.get_world_size()

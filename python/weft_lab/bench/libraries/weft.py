@@ -40,7 +40,7 @@ class Weft(Contender):
             out_of_place=out_of_place,
         )
         self._way: tuple[str | None, int | None] = None, None
-        # Symmetric memory lives as long as the group: it is taken once, at the largest size.
+        # Symmetric memory lives as long as the group: it is allocated once, at the largest size.
         self._arena = group.symmetric(bytes_max, np.uint8) if memory == "symmetric" else None
 
     @property
@@ -68,7 +68,7 @@ class Weft(Contender):
                 self._group.native, other, source.ctypes.data, target.ctypes.data, source.nbytes, (source, target)
             )
             return TimedOperation(source, target, timed)
-        # The runtime counts what a rank brings, or takes if that is less.
+        # The runtime counts the elements that a rank contributes, or receives if that is less.
         count = 0 if collective.name == BARRIER else collective.count(elements, ranks)
         kind = native_operation(collective.name, dtype.name, dtype.itemsize)
         request = _weft.Request(kind, count, source.ctypes.data, target.ctypes.data)
@@ -85,14 +85,14 @@ class Weft(Contender):
         return TimedOperation(source, target, timed)
 
     def _registered(self, source: np.ndarray, target: np.ndarray) -> tuple[object, list[tuple[int, int]]]:
-        """What to keep as long as the arrays are used, and what to register for each call."""
+        """The objects to keep with the arrays, and the memory to register for each call."""
         return (source, target), []
 
 
 class WeftRing(Weft):
     """Baidu's ring as one of weft's schedules.
 
-    Ordinary memory, one tile after the other, nothing overlapped.
+    Ordinary memory, one tile after the other, without overlap.
     """
 
     def __init__(self, group: weft.Group, transport: str) -> None:
@@ -102,9 +102,9 @@ class WeftRing(Weft):
 
 
 class EncryptedWeft(Weft):
-    """weft on ordinary memory over links that are encrypted, in a group of its own.
+    """weft on ordinary memory over encrypted links, in a separate group.
 
-    A peer, so that its time is told as a multiple of that without encryption.
+    It is a peer, so that its time is shown as a multiple of that without encryption.
     """
 
     def __init__(self, group: weft.Group, transport: str, cipher: str) -> None:
@@ -113,9 +113,9 @@ class EncryptedWeft(Weft):
 
 
 class RegisteredWeft(Weft):
-    """weft on ordinary memory that adapters get to know otherwise than by a copy in the pool.
+    """weft on ordinary memory that adapters do not read by a copy in the pool.
 
-    A peer, so that its time is told as a multiple of that from the pool.
+    It is a peer, so that its time is shown as a multiple of that from the pool.
     """
 
     def __init__(self, group: weft.Group, transport: str, registration: str) -> None:

@@ -17,7 +17,7 @@ _MARK = "installed.txt"
 
 
 def install(peers: Sequence[PeerLibrary], say: Callable[[str], None]) -> None:
-    """Installs what is missing, and builds every shim anew.
+    """Installs missing packages, and builds every shim again.
 
     Raises:
         BenchError: There is no compiler, or a step failed; its own message is above.
@@ -34,9 +34,9 @@ def install(peers: Sequence[PeerLibrary], say: Callable[[str], None]) -> None:
 
 
 def _install_packages(directory: Path, packages: Sequence[str]) -> None:
-    """Into a virtual environment.
+    """Installs packages into a virtual environment.
 
-    The packages bring launchers and libraries; what they bring for Python is for this one.
+    The packages contain launchers and libraries; their Python parts are for this Python.
     """
     venv.create(directory, clear=True, with_pip=True)
     pip = [str(directory / "bin" / "python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]

@@ -8,7 +8,7 @@
 #include <memory>
 #include <oneapi/ccl.hpp>
 
-/* Hooks of a tracer, which the static library leaves to whoever links it: none. */
+/* Hooks of a tracer, which a program that links the static library must define: none. */
 extern "C" {
 #define NO_HOOK(name) void *__itt_##name##_ptr__3_0
 NO_HOOK(domain_create);

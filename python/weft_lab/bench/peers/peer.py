@@ -19,7 +19,7 @@ INSTALL = "weft bench --install-peers"
 
 @dataclass(frozen=True)
 class RankPlacement:
-    """How many ranks there are, and on how many hosts, evenly."""
+    """The number of ranks, and of hosts, with ranks spread evenly."""
 
     ranks: int
     hosts: int = 1
@@ -35,7 +35,7 @@ class RankPlacement:
         return self.ranks // self.hosts
 
     def host_names(self, *, slots: bool = False) -> str:
-        """The names of all emulated hosts, each with its number of ranks if that is asked for."""
+        """The names of all emulated hosts, each with its number of ranks if requested."""
         network = EmulatedNetwork(self.hosts)
         suffix = f":{self.ranks_per_host}" if slots else ""
         return ",".join(network.host_name(host) + suffix for host in range(self.hosts))
@@ -62,24 +62,24 @@ class PeerLibrary:
     """The shim's file."""
     settings: Callable[[RankPlacement], PeerSettings]
     remote: Callable[[RankPlacement, Path], list[str]]
-    """The launcher's options for several hosts, by the program that takes ssh's place."""
+    """The launcher's options for several hosts, given the program that replaces ssh."""
     definitions: tuple[str, ...] = ()
-    """Of the preprocessor."""
+    """Options of the preprocessor."""
     libraries: tuple[str, ...] = ("mpi",)
     launcher: str = "mpirun"
     collectives: tuple[str, ...] = tuple(collective.name for collective in COLLECTIVES)
-    """Those that its shim has."""
+    """The collectives of its shim."""
     over_rdma: bool = False
-    """Whether its ranks reach each other by an RDMA device only."""
+    """Whether its ranks use an RDMA device only."""
 
     @property
     def directory(self) -> Path:
-        """Where its packages are."""
+        """The directory of its packages."""
         return config.peers_directory() / self.place
 
     @property
     def python_packages(self) -> Path:
-        """Where its packages for this Python are."""
+        """The directory of its packages for this Python."""
         return self.directory / "lib" / f"python{sys.version_info.major}.{sys.version_info.minor}" / "site-packages"
 
     @property
@@ -102,12 +102,12 @@ class PeerLibrary:
         return None if is_there else f"{self.name} needs an RDMA device, and no port here has a link"
 
     def command(self, program: list[str], place: RankPlacement, agent: Path) -> tuple[list[str], Mapping[str, str]]:
-        """What starts Python with these arguments on all ranks, and its environment.
+        """The command that starts Python with these arguments on all ranks, and its environment.
 
         Args:
             program: The arguments of Python.
-            place: Where the ranks are.
-            agent: The program that the launcher starts others with on other hosts, as ssh does.
+            place: The placement of the ranks.
+            agent: The program that the launcher uses instead of ssh.
 
         Raises:
             BenchError: It is not installed, or cannot be used here.

@@ -1,9 +1,8 @@
 """Remote shell between emulated hosts, for launchers that start processes on other hosts by ssh.
 
 `python -m weft_lab.bench.peers.remote_shell HOSTS DIRECTORY LAUNCHER...` runs once on every host.
-On the first it runs the launcher; on the others it executes what the launcher asks for, until that
-has ended. The launcher asks through the program at `agent_path`, which it calls as it would call
-ssh.
+On the first it runs the launcher; on the others it executes the launcher's commands, until that has
+ended. The launcher sends commands through the program at `agent_path`, which it calls like ssh.
 """
 
 from __future__ import annotations
@@ -23,17 +22,17 @@ from weft_lab.emulation import EmulatedNetwork
 
 _PORT = 29400
 _START_S = 30.0
-"""How long another host may take to listen."""
+"""The time until another host must listen."""
 _LOOK_S = 0.1
 
 
 def agent_path(directory: str) -> Path:
-    """Where the program lies that takes ssh's place."""
+    """The path of the program that replaces ssh."""
     return Path(directory, "remote-shell")
 
 
 def main() -> int:
-    """Runs the launcher on the first host, what it asks for on the others."""
+    """Runs the launcher on the first host, and its commands on the others."""
     die_with_parent()
     network = EmulatedNetwork(int(sys.argv[1]))
     host = config.place().rank
@@ -48,7 +47,7 @@ def main() -> int:
 
 
 def call(arguments: Sequence[str]) -> None:
-    """Executes a command on another host: `[-option ...] HOST COMMAND...`, as ssh takes them."""
+    """Executes a command on another host: `[-option ...] HOST COMMAND...`, like ssh."""
     words = list(arguments)
     while words[0].startswith("-"):
         words.pop(0)
@@ -61,7 +60,7 @@ def call(arguments: Sequence[str]) -> None:
 
 
 def _serve(address: str) -> None:
-    """Executes commands, each with its connection for its output, until an empty one comes."""
+    """Executes commands, each with its connection for its output, until an empty one arrives."""
     running: list[subprocess.Popen[bytes]] = []
     with socket.create_server((address, _PORT)) as server:
         while True:

@@ -30,7 +30,7 @@ def _rabenseifner(place: RankPlacement) -> PeerSettings:
 
 
 def _verbs(place: RankPlacement) -> PeerSettings:
-    """By UCX over reliable connections of RDMA devices, also within a host; any device will do."""
+    """By UCX over reliable connections of RDMA devices, also within a host; with any device."""
     anything = [word for name in ("tls", "devices") for word in ("--mca", f"pml_ucx_{name}", "any")]
     options = ["--allow-run-as-root", "--mca", "pml", "ucx", *anything, "--bind-to", "none", "--oversubscribe"]
     if place.crowded:
@@ -41,7 +41,7 @@ def _verbs(place: RankPlacement) -> PeerSettings:
 def _mpich(place: RankPlacement) -> PeerSettings:
     if not place.crowded:
         return PeerSettings()
-    # Without these, more ranks than cores do not get anywhere.
+    # Without these, more ranks than cores make no progress.
     own = {f"MPIR_CVAR_{name}_POSIX_INTRA_ALGORITHM": "mpir" for name in ("ALLREDUCE", "BARRIER", "BCAST", "REDUCE")}
     return PeerSettings(variables={**own, "MPIR_CVAR_POLLS_BEFORE_YIELD": "50"})
 
@@ -124,7 +124,7 @@ PEERS = (
 )
 
 DTYPES = ("float32", "float64", "int32", "int64", "int8", "uint8")
-"""The element types that every shim knows."""
+"""The element types that every shim supports."""
 
 
 def find(name: str) -> PeerLibrary:
