@@ -264,7 +264,7 @@ def test_a_dead_rank(workers, generic):
 def test_wrong_arguments(workers, generic):
     own, other = workers.run(2, wrong_arguments, generic)
     assert own.startswith("ArgumentError: ")
-    assert other.startswith("Aborted: ") and "rank 0 cannot go on" in other
+    assert other.startswith("Aborted: ") and "rank 0 cannot continue" in other
 
 
 def test_unsupported_tensors_are_refused(workers):

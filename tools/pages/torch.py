@@ -66,7 +66,7 @@ assert weft.torch.symmetric_operations() > 1
 dist.destroy_process_group()
 ```
 
-Over RDMA, `weft.torch.register(tensor)` lets adapters read a tensor where it lies, of the CPU or of a CUDA device: see
+Over RDMA, `weft.torch.register(tensor)` lets adapters read a tensor in place, of the CPU or of a CUDA device: see
 [RDMA](../how-to/rdma.md#registered-arrays) and [CUDA tensors](../how-to/cuda.md#gpu-memory-straight-to-rdma-adapters).
 
 `weft.torch.describe(group)` returns readable lines: how this rank reaches each other rank (`shm`, `tcp`), on which host

@@ -189,7 +189,7 @@ FEATURES = (
     ),
     Feature(
         "Tools",
-        "survivors of a killed rank go on in a smaller group",
+        "survivors of a killed rank continue in a smaller group",
         ("shrink:training_continues_with_remaining_ranks", "shrink:a_group_of_some_ranks"),
         note="`weft.torch.shrink(group)`, which finds out which ranks are left; `torch.distributed.shrink_group`, "
         "which takes the ranks to remove and asks the store, is refused",
