@@ -23,7 +23,7 @@ NativeProfile = tuple[str, list[int], bool, dict[str, list[NativeRow]], dict[str
 
 
 def native_options(given: Mapping[str, Any], ranks: int) -> dict[str, Any]:
-    """Options of a group of this many ranks (`config.GroupOptions`) for the native layer."""
+    """Options of a group of this many ranks (`settings.GroupOptions`) for the native layer."""
     options = dict(given)
     if "schedules" in options:
         options["schedules"] = schedules(options["schedules"])

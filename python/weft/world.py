@@ -10,11 +10,12 @@ from typing import Any, Unpack
 from weft import _weft, config, selection
 from weft.api.group import Group
 from weft.bootstrap import endpoints, stores
-from weft.config import EndpointOptions, GroupOptions, Options, Settings
+from weft.config import Settings
 from weft.errors import ConfigError, Error
 from weft.launchers import JobPosition
 from weft.observability import reports
 from weft.output.logs import LOGGER
+from weft.settings import EndpointOptions, GroupOptions, Options
 
 __all__ = ["init", "rejoin", "stay_away"]
 
@@ -58,7 +59,7 @@ def init(
             ranks.
         endpoint: A separate endpoint, in place of the one that the process's groups share.
         cancel: Ends the meeting from another thread.
-        options: See `weft.config.Options`.
+        options: See `weft.settings.Options`.
 
     Returns:
         The group of all ranks.
@@ -180,7 +181,7 @@ def rejoin(rank: int, world_size: int, *, address: str, epoch: int, **options: U
             this address on. It must be an address of rank 0's host, so another rank 0 needs another
             address.
         epoch: A number that no other meeting at this address has, the same on all ranks.
-        options: See `weft.config.Options`; the same as the other ranks'.
+        options: See `weft.settings.Options`; the same as the other ranks'.
 
     Returns:
         The new group.

@@ -17,6 +17,7 @@ from weft.cli import main, parser
 from weft.diagnosis.findings import Finding
 from weft.drawing import lanes
 from weft.quantities import parse_sizes, show_bytes
+from weft.settings import WIRE_FORMATS
 from weft_lab import console, record
 from weft_lab.bench import (
     accuracy,
@@ -197,7 +198,7 @@ def test_launchers_of_emulated_hosts_receive_the_line() -> None:
     assert (parsed.hosts, parsed.ranks_per_host, parsed.gbps, parsed.delay_ms) == (2, 2, 1.0, 20.0)
 
 
-@pytest.mark.parametrize("wire", config.WIRE_FORMATS[1:])
+@pytest.mark.parametrize("wire", WIRE_FORMATS[1:])
 @pytest.mark.parametrize("collective", collectives.COLLECTIVES, ids=lambda collective: collective.name)
 def test_wire_format_results_are_judged_by_bound(wire: str, collective: collectives.BenchCollective) -> None:
     refused = accuracy.refusal(wire, collective.name, "float32")

@@ -9,6 +9,7 @@ from tools.pages import configuration
 from weft import config, parsing, selection
 from weft.errors import ConfigError
 from weft.schedule import CallShape, plan
+from weft.settings import SETTINGS, GroupOptions
 
 
 def check(expected, variables=None, **arguments):
@@ -103,7 +104,7 @@ def test_choices_as_text():
 
 def test_domains_are_found_declared_or_ignored():
     def declared(arguments, variables):
-        return selection.native_options(config.load(arguments, variables).of(config.GroupOptions), 1).get("domains")
+        return selection.native_options(config.load(arguments, variables).of(GroupOptions), 1).get("domains")
 
     assert declared({}, {}) is None
     assert declared({"domains": "auto"}, {"WEFT_DOMAINS": "0,1"}) is None
@@ -169,10 +170,10 @@ def test_unknown_options_are_refused():
 
 
 def test_group_options_reach_the_native_layer():
-    values = {setting.name: setting.default for setting in config.SETTINGS} | {"domains": [[0]], "topology": [[0]]}
-    assert set(config.GroupOptions.__annotations__) <= set(values)
+    values = {setting.name: setting.default for setting in SETTINGS} | {"domains": [[0]], "topology": [[0]]}
+    assert set(GroupOptions.__annotations__) <= set(values)
     with weft.init(0, 1, **values) as group:
-        options = {name: values[name] for name in config.GroupOptions.__annotations__}
+        options = {name: values[name] for name in GroupOptions.__annotations__}
         assert group.new_group([0], **options).size == 1
         with pytest.raises(TypeError, match='"unheard-of" is not an option of a group'):
             group.native.split([0], "child", **{"unheard-of": 1})

@@ -13,13 +13,14 @@ import pytest
 from weft import config, launchers
 from weft.cli import COMMANDS, load
 from weft.errors import ConfigError
+from weft.settings import SETTINGS, GroupOptions, Setting
 
 TEXTS = ["inf", "-inf", "nan", "1e400", "-1e400", "1e308", "1e400G", "infG", "-1", "-4K", "", "  ", "9" * 400, "0x10"]
 VALUES = [math.inf, -math.inf, math.nan, -1, -0.5, 10**400, 1 << 80, [], object(), np.ones(2), True]
 NATIVE_MAX = (1 << 63) - 1
 
 
-def is_numeric(setting: config.Setting) -> bool:
+def is_numeric(setting: Setting) -> bool:
     """Whether it reads texts of numbers."""
     for text in ("1", "1M"):
         with contextlib.suppress(ValueError):
@@ -28,7 +29,7 @@ def is_numeric(setting: config.Setting) -> bool:
     return False
 
 
-NUMERIC = [setting for setting in config.SETTINGS if is_numeric(setting)]
+NUMERIC = [setting for setting in SETTINGS if is_numeric(setting)]
 
 
 def test_numbers_are_found_in_the_registry() -> None:
@@ -36,7 +37,7 @@ def test_numbers_are_found_in_the_registry() -> None:
 
 
 @pytest.mark.parametrize("setting", NUMERIC, ids=lambda setting: setting.name)
-def test_variables_and_keywords_refuse_unusable_numbers(setting: config.Setting) -> None:
+def test_variables_and_keywords_refuse_unusable_numbers(setting: Setting) -> None:
     for text in TEXTS:
         with pytest.raises(ConfigError, match=f"{setting.environment}=.* is not allowed: expected"):
             config.load(variables={setting.environment: text})
@@ -45,9 +46,9 @@ def test_variables_and_keywords_refuse_unusable_numbers(setting: config.Setting)
     for value in VALUES:
         with pytest.raises(ConfigError, match=f"{setting.name}=.* is not allowed: expected"):
             config.load({setting.name: value}, {})
-        if setting.name in config.GroupOptions.__annotations__:
+        if setting.name in GroupOptions.__annotations__:
             with pytest.raises(ConfigError, match="is not allowed: expected"):
-                config.accept(config.GroupOptions, {setting.name: value})
+                config.accept(GroupOptions, {setting.name: value})
 
 
 def test_numbers_of_numpy_are_numbers() -> None:

@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 
 import weft
-from weft import config, world
+from weft import world
 from weft.processes.ports import free_ports
+from weft.settings import SETTINGS
 
 FEW_DESCRIPTORS = """
 import os, resource, sys
@@ -127,8 +128,8 @@ def test_differing_settings_are_named_with_ranks(name: str) -> None:
 
 
 def test_every_common_setting_is_compared() -> None:
-    says_so = {setting.name for setting in config.SETTINGS if "The same on every rank." in setting.doc}
-    assert {setting.name for setting in config.SETTINGS if setting.compared} == says_so
+    says_so = {setting.name for setting in SETTINGS if "The same on every rank." in setting.doc}
+    assert {setting.name for setting in SETTINGS if setting.compared} == says_so
     # User schedules differ in tests/multiprocess/test_user_algorithm.py, secrets in test_stores.py,
     # and jobs above.
     assert says_so == {*DIFFERENT, "schedules", "secret", "job_id"}

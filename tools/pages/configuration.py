@@ -6,8 +6,8 @@ import re
 from pathlib import Path
 
 from tools.pages.filling import filled
-from weft.config import SETTINGS, Setting
 from weft.launchers import LAUNCHERS
+from weft.settings import SETTINGS, Setting
 
 __all__ = ["page"]
 
@@ -16,7 +16,7 @@ _DOCS = Path(__file__).resolve().parents[2] / "docs"
 _HEAD = """\
 # Configuration
 
-<!-- Generated from python/weft/config.py and python/weft/launchers.py by `make docs`. Do not edit. -->
+<!-- Generated from python/weft/settings.py and python/weft/launchers.py by `make docs`. Do not edit. -->
 
 Every setting is an argument of `weft.init` and an environment variable. The argument wins.
 

@@ -17,9 +17,9 @@ from weft.api.registration import Registration
 from weft.api.request import PreparedCall
 from weft.api.symmetric import SymmetricArray
 from weft.api.work import Work
-from weft.config import GroupOptions
 from weft.errors import ArgumentError
 from weft.observability import reports
+from weft.settings import GroupOptions
 
 if TYPE_CHECKING:
     from weft.api.device_arrays import DeviceArrays
@@ -144,7 +144,7 @@ class Group(Collectives, Messages):
         Args:
             ranks: The members of the new group, as ranks of this group.
             name: The name in errors, to which a number is added; this group's name by default.
-            options: See `weft.config.GroupOptions`; by default those of this group. Of its
+            options: See `weft.settings.GroupOptions`; by default those of this group. Of its
                 `schedules`, those that are valid for the new group are kept, and `algorithm` loses
                 the names of the others. Every rank reads the `profile`. `topology` and `domains`
                 count the new group's ranks.

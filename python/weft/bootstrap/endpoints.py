@@ -10,8 +10,9 @@ import threading
 from typing import Any
 
 from weft import _weft
-from weft.config import EndpointOptions, Settings, flight_directory
+from weft.config import Settings, flight_directory
 from weft.errors import ConfigError
+from weft.settings import EndpointOptions
 
 __all__ = ["Endpoint", "options_of", "pool_bytes", "shared"]
 

@@ -8,10 +8,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from weft import config, selection
+from weft import selection
 from weft.cli import values
 from weft.errors import ArgumentError, ConfigError
 from weft.schedule import Schedule
+from weft.settings import WIRE_FORMATS
 from weft.simulation import Machine
 
 __all__ = [
@@ -77,7 +78,7 @@ def add_wire(parser: argparse.ArgumentParser) -> None:
     """`--wire FORMAT`: the format of elements between hosts."""
     parser.add_argument(
         "--wire",
-        choices=config.WIRE_FORMATS,
+        choices=WIRE_FORMATS,
         default="full",
         help="format of elements between hosts (default: %(default)s)",
     )

@@ -20,6 +20,7 @@ from weft.processes.local_ranks import RanksError
 from weft.processes.ports import free_ports
 from weft.quantities import show_bytes
 from weft.schedule import Schedule
+from weft.settings import TRANSPORTS
 from weft.tuning import tuner
 from weft.tuning.selection import ChosenCandidate
 from weft.tuning.tuner import Tuned, TuningPlan
@@ -72,7 +73,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--quick", action="store_true", help="all-reduce up to 1M only, measured briefly")
     parser.add_argument("--force", action="store_true", help="store the profile also if the machine was busy")
     options.add_schedules(parser, "also try")
-    parser.add_argument("--transport", choices=config.TRANSPORTS[:4], help="how ranks are connected (default: auto)")
+    parser.add_argument("--transport", choices=TRANSPORTS[:4], help="how ranks are connected (default: auto)")
     parser.add_argument(
         "--output",
         type=values.output_file(values.DATA),

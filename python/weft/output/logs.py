@@ -17,7 +17,7 @@ def show(level: str, rank: int) -> None:
     """Writes log messages from this level on to stderr, with time and rank.
 
     Args:
-        level: One of `config.LOG_LEVELS`.
+        level: One of `settings.LOG_LEVELS`.
         rank: The rank for every line; the first call decides.
     """
     global _handler

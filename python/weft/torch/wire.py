@@ -9,8 +9,8 @@ import torch
 from torch._C._distributed_c10d import GradBucket
 from torch.distributed import ProcessGroup, distributed_c10d
 
-from weft.config import WIRE_FORMATS
 from weft.errors import ArgumentError
+from weft.settings import WIRE_FORMATS
 from weft.torch.call_context import within_block
 from weft.torch.patches.modes import outside_of_modes
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import argparse
 
-from weft import _weft, config
+from weft import _weft
 from weft.cli import values
 from weft.cli.collective_names import usual
 from weft.cli.command import UsageError
 from weft.quantities import FACTOR, parse_sizes, steps
+from weft.settings import CIPHERS
 from weft_lab.bench import accuracy, elements, one_sided, peers, pipeline
 from weft_lab.bench.collectives import BARRIER, COLLECTIVES, OUT_OF_PLACE, PING_PONG
 from weft_lab.bench.spec import GLOO, MEMORIES, REGISTRATIONS, RING, THROUGH, TRANSPORTS
@@ -151,9 +152,9 @@ def _add_contenders(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--encrypt",
-        type=values.choices(config.CIPHERS),
+        type=values.choices(CIPHERS),
         metavar="CIPHER,...",
-        help=f"measure weft with these ciphers too: {', '.join(config.CIPHERS)}",
+        help=f"measure weft with these ciphers too: {', '.join(CIPHERS)}",
     )
     parser.add_argument(
         "--registration",

@@ -7,9 +7,9 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from weft import config
 from weft.cli import values
 from weft.cli.command import UsageError
+from weft.settings import TRANSPORTS
 from weft_lab import console
 from weft_lab.emulation import require_root
 from weft_lab.experiment.server_contenders import SERVER_CONTENDERS
@@ -26,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--workers", type=values.listed(values.count), metavar="N,...", help="numbers of workers (default: 2)"
     )
     group.add_argument("--servers", type=values.count, metavar="N", help="servers in separate processes (default: 1)")
-    group.add_argument("--transport", choices=config.TRANSPORTS[:4], help="transport between processes (default: auto)")
+    group.add_argument("--transport", choices=TRANSPORTS[:4], help="transport between processes (default: auto)")
     group.add_argument(
         "--emulated", action="store_true", default=None, help="each process on an emulated host (needs root)"
     )

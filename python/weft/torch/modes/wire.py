@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
-from weft.config import WIRE_FORMATS
 from weft.errors import ArgumentError
+from weft.settings import WIRE_FORMATS
 from weft.torch.modes.bucket import Bucket
 from weft.torch.modes.mode import Communication, Mode, Stages
 from weft.torch.wire import wire_format

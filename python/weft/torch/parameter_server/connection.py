@@ -19,9 +19,10 @@ from torch import Tensor
 from weft import _weft, config, selection
 from weft.api.group import Group
 from weft.bootstrap import stores
-from weft.config import GroupOptions, Settings
+from weft.config import Settings
 from weft.errors import ArgumentError, AuthError, ConfigError, Error, PeerLost, Timeout
 from weft.output.logs import LOGGER
+from weft.settings import GroupOptions
 from weft.torch.parameter_server.errors import ServerError, ServerLost, Unavailable, named
 from weft.torch.parameter_server.messages import Channel, Limits, Message
 from weft.torch.parameter_server.service import Service, Session

@@ -11,8 +11,8 @@ from torch.distributed import ProcessGroup
 
 from weft import config
 from weft._weft import AboveStandardStreams
-from weft.config import Options
 from weft.errors import ConfigError
+from weft.settings import Options
 from weft.torch.exchange import gather
 from weft.torch.parameter_server.journal import Journal
 from weft.torch.parameter_server.server import Server
@@ -40,7 +40,7 @@ def local_server(
             address that routes to the rendezvous. A server that other ranks must find again after a
             restart needs one.
         directory: The directory for its shard; none by default.
-        options: See `weft.config.Options`.
+        options: See `weft.settings.Options`.
 
     Returns:
         The server, and the addresses of all ranks' servers, by rank.

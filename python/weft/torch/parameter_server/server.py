@@ -17,9 +17,9 @@ from typing import Any, Self, Unpack
 
 from weft import _weft, config
 from weft.bootstrap import endpoints, stores
-from weft.config import Options
 from weft.errors import Aborted, Error
 from weft.output.logs import LOGGER
+from weft.settings import Options
 from weft.torch.parameter_server.connection import FOLLOW, LANES, NO_FLIGHT_RECORD, call, connect, pair
 from weft.torch.parameter_server.errors import ServerError
 from weft.torch.parameter_server.messages import Channel, Limits, Message
@@ -56,7 +56,7 @@ class Server:
             limits: Limits of a worker's messages.
             second: The address of a second server, which gets everything that this one
                 acknowledges.
-            options: See `weft.config.Options`; the same as the workers'.
+            options: See `weft.settings.Options`; the same as the workers'.
 
         Raises:
             weft.ConfigError: An address other than loopback has no secret, or it cannot be used.

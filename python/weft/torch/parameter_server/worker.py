@@ -29,8 +29,8 @@ from torch import Tensor, nn
 
 from weft import _weft, config
 from weft.bootstrap import endpoints
-from weft.config import Options
 from weft.errors import ArgumentError, UnsupportedError
+from weft.settings import Options
 from weft.torch.parallel.first_use import FirstUse
 from weft.torch.parallel.models import requirements, trained_parameters
 from weft.torch.parameter_server.compression import WIRES, Largest
@@ -121,7 +121,7 @@ class Worker(nn.Module):
             answer_timeout: Seconds that an answer may take, for instance while the server waits for
                 other workers.
             limits: Limits of messages from servers.
-            options: See `weft.config.Options`; the same as the servers'.
+            options: See `weft.settings.Options`; the same as the servers'.
 
         Raises:
             weft.ArgumentError: An option is not allowed.
