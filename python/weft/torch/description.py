@@ -25,6 +25,10 @@ def describe(group: ProcessGroup | None = None) -> str:
 
     Raises:
         weft.ArgumentError: The group's backend for the CPU is not weft, or this rank is not in it.
+
+    Examples:
+        >>> lines = weft.torch.describe().splitlines()
+        >>> assert len(lines) > 1  # transports first, then algorithms
     """
     native: _weft.Group = backend_of(group).weft_group
     return "\n".join([Group(native).describe(), summary.of_group(native), *summary.of_collectives(native)])

@@ -43,6 +43,14 @@ def broadcast_parameters(
     Raises:
         weft.ArgumentError: `root` is none of these, a loss is missing or not allowed, or no rank
             has a loss that is a number.
+        weft.Desync: Another rank passes another model or `root`.
+        weft.PeerLost: A rank of the group ended or cannot be reached.
+        weft.Timeout: Another rank did not make the call in time.
+        weft.Aborted: The group was aborted.
+
+    Examples:
+        >>> best = weft.torch.broadcast_parameters(net, "lowest-loss", loss=0.5)
+        >>> assert 0 <= best < dist.get_world_size()
     """
     backend_of(group)
     size = dist.get_world_size(group)

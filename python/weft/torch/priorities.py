@@ -30,6 +30,10 @@ def priority(level: int) -> Iterator[None]:
 
     Raises:
         weft.ArgumentError: The level is not a 32-bit integer.
+
+    Examples:
+        >>> with weft.torch.priority(1):
+        ...     dist.all_reduce(tensor)  # overtakes operations with priority 0
     """
     with within_block(priority=_checked(level)):
         yield
@@ -47,6 +51,10 @@ def set_priority(level: int, group: ProcessGroup | None = None) -> None:
     Raises:
         weft.ArgumentError: The level is not a 32-bit integer, the group's backend for the CPU is
             not weft, or this rank is not in it.
+
+    Examples:
+        >>> group = dist.new_group(backend="weft")
+        >>> weft.torch.set_priority(1, group)  # on every rank
     """
     backend_of(group).weft_operations.keywords = {"priority": _checked(level)}
 

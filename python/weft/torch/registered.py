@@ -26,10 +26,16 @@ def register(tensor: Tensor, group: ProcessGroup | None = None) -> Registration:
         tensor: A contiguous tensor. Its storage must not be replaced while it is registered.
         group: A process group of weft; the default group if not given.
 
+    Returns:
+        A handle. `deregister` ends the registration, as does the end of a `with` block.
 
     Raises:
         weft.ArgumentError: The group's backend for the CPU is not weft, this rank is not in it, or
             the tensor is not contiguous.
         weft.ConfigError: The memory cannot be registered, for instance because of a limit.
+
+    Examples:
+        >>> with weft.torch.register(tensor):
+        ...     dist.all_reduce(tensor)  # over RDMA, without a copy into the pool
     """
     return Group(backend_of(group).weft_group).register(tensor.detach())

@@ -27,9 +27,16 @@ def shrink(group: ProcessGroup | None = None, *, timeout: timedelta | None = Non
         group: The process group, or the default one.
         timeout: The time that all of it may take; the group's timeout by default.
 
+    Returns:
+        The new process group.
+
     Raises:
         weft.ArgumentError: The group's backend for the CPU is not weft.
         weft.Error: See `weft.Group.shrink`.
+
+    Examples:
+        >>> smaller = weft.torch.shrink()  # on every surviving rank
+        >>> dist.all_reduce(tensor, group=smaller)
     """
     parent = distributed_c10d._get_default_group() if group is None else group
     backend = backend_of(parent)

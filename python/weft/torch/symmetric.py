@@ -55,12 +55,21 @@ def empty_symmetric(
         group: The process group in which the tensor will be used; the default group if not given.
             Its backend for the CPU is weft.
 
+    Returns:
+        A contiguous tensor of zeros on the CPU, of shape `size`.
+
     Raises:
         weft.ArgumentError: The group's backend for the CPU is not weft, this rank is not in it, or
             the size has a negative number.
         weft.UnsupportedError: Elements of this type cannot be reduced.
         weft.ConfigError: The ranks ask for different sizes, or there is not enough memory.
+        weft.PeerLost: A rank of the group ended or cannot be reached.
         weft.Timeout: Another rank did not make the same call in time.
+        weft.Aborted: The group was aborted.
+
+    Examples:
+        >>> x = weft.torch.empty_symmetric(2, 3)  # on every rank
+        >>> dist.all_reduce(x)  # without staging copies
     """
     shape = _shape(size)
     dtype = dtype or torch.get_default_dtype()
@@ -76,6 +85,10 @@ def symmetric_operations(group: ProcessGroup | None = None) -> int:
 
     Raises:
         weft.ArgumentError: The group's backend for the CPU is not weft, or this rank is not in it.
+
+    Examples:
+        >>> before = weft.torch.symmetric_operations()
+        >>> assert before >= 0
     """
     return int(backend_of(group).symmetric_memory.operations)
 

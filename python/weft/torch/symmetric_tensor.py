@@ -45,8 +45,16 @@ def one_sided(tensor: Tensor, group: ProcessGroup | None = None) -> SymmetricTen
         tensor: A whole tensor that `empty_symmetric` returned.
         group: The group that it was made in; the default group if not given.
 
+    Returns:
+        An object with `put`, `get`, `signal` and the others, for elements of the tensor's type. The
+        shape of a rank's part is the tensor's.
+
     Raises:
         weft.ArgumentError: It is a part of such a tensor, or another tensor.
+
+    Examples:
+        >>> buffer = weft.torch.one_sided(weft.torch.empty_symmetric(8))  # on every rank
+        >>> buffer.put(right, torch.ones(4), at=2); buffer.quiet()
     """
     array = backend_of(group).symmetric_memory.array_of(tensor)
     if array is None:

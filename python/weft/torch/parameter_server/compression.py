@@ -26,10 +26,17 @@ class Largest:
     """
 
     def __init__(self, ratio: float) -> None:
-        """`ratio` is the fraction of elements that is pushed.
+        """Sets the fraction of elements that is pushed.
+
+        Args:
+            ratio: A number above 0 and below 1.
 
         Raises:
             weft.ArgumentError: It is not above 0 and below 1.
+
+        Examples:
+            >>> adam, few = ServerOptimizer("adam", lr=1e-3), Largest(0.01)  # 1% of the elements
+            >>> worker = Worker(net, adam, [server.address], compression=few)
         """
         if not 0 < ratio < 1:
             raise ArgumentError(f"ratio={ratio!r}: expected a number above 0 and below 1")

@@ -29,8 +29,9 @@ class ServedEmbedding(nn.Module):
     has no parameter here, and is in no `state_dict`; servers make the first values.
 
     Examples:
-        >>> table = ServedEmbedding(1_000_000, 64)
-        >>> rows = table(torch.tensor([1, 5]))  # in a model with a `Worker`: shape (2, 64)
+        >>> table = torch.nn.Sequential(ServedEmbedding(10_000, 64))  # a model with a table
+        >>> worker = Worker(table, ServerOptimizer("sgd", lr=0.1), [server.address])
+        >>> rows = worker(torch.tensor([1, 5]))  # of shape (2, 64)
     """
 
     def __init__(self, num_embeddings: int, embedding_dim: int, *, deviation: float = 1.0, seed: int = 0) -> None:

@@ -36,6 +36,10 @@ class ServerOptimizer:
 
         Raises:
             weft.ArgumentError: There is no such optimizer, or it does not take these options.
+
+        Examples:
+            >>> optimizer = ServerOptimizer("adamw", lr=1e-3, betas=(0.9, 0.95))
+            >>> worker = Worker(net, optimizer, [server.address])
         """
         if name not in OPTIMIZERS:
             raise ArgumentError(f"optimizer {name!r}: expected one of {', '.join(OPTIMIZERS)}")

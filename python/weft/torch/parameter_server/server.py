@@ -63,7 +63,7 @@ class Server:
             weft.Error: The second server does not answer.
 
         Examples:
-            >>> server = Server("127.0.0.1:29633")
+            >>> server = Server(address)  # such as 127.0.0.1:29633
             >>> worker = Worker(net, ServerOptimizer("sgd", lr=0.1), [server.address])
         """
         self.address = address
@@ -88,7 +88,12 @@ class Server:
         self._threads = [self._start(self._accept), self._start(self._tend)]
 
     def close(self) -> None:
-        """Ends all connections, after writing the shard to its directory."""
+        """Ends all connections, after writing the shard to its directory.
+
+        Examples:
+            >>> with Server(address) as server:
+            ...     assert server.address == address  # serves until the end of the block
+        """
         if self._stopping.is_set():
             return
         self._stopping.set()

@@ -52,7 +52,19 @@ class Service:
     """Answers requests, from any thread."""
 
     def __init__(self, options: ServiceOptions | None = None, journal: Journal | None = None) -> None:
-        """Makes an empty service, or restores the journal's."""
+        """Makes an empty service, or restores the journal's.
+
+        Args:
+            options: Limits of the service; by default those of `ServiceOptions()`.
+            journal: The files that updates are written to; by default the shard is in memory only.
+
+        Raises:
+            weft.Error: The journal's files cannot be read, or are damaged.
+
+        Examples:
+            >>> service = Service(ServiceOptions(workers_max=16))
+            >>> server = Server(address, service)
+        """
         self._options = options or ServiceOptions()
         self._journal = journal
         self._shard, applied = Shard(self._options.shard_bytes), 0

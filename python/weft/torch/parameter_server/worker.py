@@ -129,6 +129,10 @@ class Worker(nn.Module):
             weft.AuthError: The servers have another secret or certificate.
             StalePlan: The job's other workers have another model or other options.
             ServerLost: No server answers at an address.
+
+        Examples:
+            >>> worker = Worker(net, ServerOptimizer("adamw", lr=1e-3), [server.address])
+            >>> worker.close()  # leaves; the servers keep the parameters
         """
         super().__init__()
         if wire_format not in WIRES:
@@ -205,6 +209,10 @@ class Worker(nn.Module):
             weft.Error: A push of an earlier step has failed for another reason.
             weft.UnsupportedError: A parameter that was frozen when the worker was made, so that no
                 server keeps it, is trained.
+
+        Examples:
+            >>> loss = worker(inputs).square().mean(); loss.backward()
+            >>> worker.step()
         """
         if any(requirements(self._frozen)):
             raise UnsupportedError(
@@ -250,6 +258,10 @@ class Worker(nn.Module):
             ServerLost: A server cannot be reached.
             weft.Timeout: A server did not answer in time.
             weft.Error: A push or a pull has failed for another reason.
+
+        Examples:
+            >>> worker.step(); worker.wait()
+            >>> values = worker.module.state_dict()  # those after the step
         """
         for bucket in self._buckets:
             bucket.wait()
@@ -266,6 +278,10 @@ class Worker(nn.Module):
 
         Raises:
             weft.Error: With `wait`, a push or a pull has failed.
+
+        Examples:
+            >>> with Worker(net, ServerOptimizer("sgd", lr=0.1), [server.address]) as worker:
+            ...     worker(inputs).square().mean().backward(); worker.step()  # closed at the end
         """
         if self._closed:
             return
@@ -321,6 +337,11 @@ class Worker(nn.Module):
 
         Raises:
             ServerLost: A server cannot be reached.
+            ServerError: A server cannot write its shard.
+
+        Examples:
+            >>> worker.wait()  # the servers have applied this worker's pushes
+            >>> worker.snapshot()
         """
         for future in [
             lanes[PUSH].submit(link.request, PUSH, ({"kind": "snapshot"}, [])) for link, lanes in self._ways()
