@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["COLOURED", "best_few", "draw"]
 
 COLOURED = 6
-"""So many algorithms are told apart; the others are grey."""
+"""The number of algorithms with their own colour; the others are grey."""
 _GREY = "#bbbbbb"
 
 Scaling = Sequence[tuple[int, Mapping[str, float]]]

@@ -161,7 +161,7 @@ def _ranks(arguments: argparse.Namespace) -> str:
 
 
 def _command(arguments: argparse.Namespace) -> tuple[list[str], Mapping[str, str]]:
-    """What starts the ranks, and its environment."""
+    """The command that starts the ranks, and its environment."""
     # weft's log has a line for each group: the hosts of its ranks, and the transports between them.
     environment = {"WEFT_LOG": "info", **config.environment(), "OMP_NUM_THREADS": "1"}
     script = arguments.script.resolve()

@@ -68,7 +68,7 @@ def timed_all_reduce(
     state: tuple[dist.ProcessGroup, list[float]],
     bucket: dist.GradBucket,  # type: ignore[name-defined]  # torch's stubs do not export it
 ) -> torch.futures.Future[Tensor]:
-    """What DDP does by itself, the averaging of gradients, and a note of how long each took."""
+    """Averages gradients as DDP does by default, and records the time of each average."""
     group, seconds = state
     started = time.perf_counter()
     gradients = bucket.buffer().div_(dist.get_world_size())

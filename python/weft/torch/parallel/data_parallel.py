@@ -104,7 +104,7 @@ class DataParallel(nn.Module, Joinable):
             replan_after: After this many steps the plan is made again, by measurement.
             init_sync: False: parameters and buffers are the same on all ranks already, and are not
                 sent.
-            replan_every: And again each time so many steps have passed. Never, if not given.
+            replan_every: And again each time this many steps have passed. Never, if not given.
             ddp: Keywords of `DistributedDataParallel`, such as `device_ids`: accepted where they
                 make no difference here, else refused with what to drop.
 
@@ -267,7 +267,7 @@ class DataParallel(nn.Module, Joinable):
         return self._reducer.plan
 
     def report(self, *, full: bool = False) -> Report:
-        """What communication has taken since the last plan, and what of it was waited for.
+        """The time of communication since the last plan, and the part of it that was waited for.
 
         Print it, or take its `to_dict()`. Its text begins with a verdict, and has 100 columns at
         most.
