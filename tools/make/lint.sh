@@ -8,8 +8,6 @@ $bin/ruff check "$@"
 nice $bin/mypy
 nice $bin/stubtest weft._weft
 $bin/lint-imports --no-cache --no-logo
-for check in commits prose; do
+for check in commits prose words; do
   $bin/python -m "tools.check_$check"
 done
-# Without arguments it checks all code: as soon as python/ is clean.
-$bin/python -m tools.check_words .github Makefile benches crates examples fuzz tests tools
