@@ -101,7 +101,7 @@ fn components_without_domains_apply_to_hosts() {
         "torus",
         "parameter-server",
         "multi-rail(slice-reduce, ring)",
-        "leaders(slice-reduce, binomial)",
+        "leaders(slice-reduce, ring)",
     ] {
         let selection = select("all-reduce", name).unwrap();
         let of = |topology: &Topology| {

@@ -168,7 +168,7 @@ fn one_rank_represents_slice_owners_of_a_host() {
         }
     }
     for name in [
-        "multi-rail(direct, binomial)",
+        "multi-rail(direct, double-tree)",
         "multi-rail(halving-doubling, recursive-doubling)",
         "multi-rail(slice-reduce, gather-to-root)",
         "multi-rail(ring, torus)",
