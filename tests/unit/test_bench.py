@@ -470,7 +470,7 @@ def test_peers_without_a_compiler(
         ("bench all-reduce --delay-ms 1", "--delay-ms is the delay between emulated hosts"),
         ("bench all-reduce --wire fp16", "between ranks that share no memory: give --hosts, or --transport tcp"),
         ("bench all-to-all --hosts 2 --wire fp16", "--wire: fp16 is a wire format of all-reduce, reduce, "),
-        ("bench all-reduce --hosts 2 --wire bf16 --dtype float64", "wire format of float32: not of float64"),
+        ("bench all-reduce --hosts 2 --wire bf16 --dtype float64", "is a wire format of float32, not of float64"),
         ("bench pipeline-experiment --wire fp16", "--wire is for collectives that are measured in turn"),
         ("demo --gbps 1", "--gbps is the line rate of emulated hosts"),
     ],

@@ -80,7 +80,7 @@ def test_exported_memory_is_that_of_the_device(driver: Driver) -> None:
 @pytest.mark.parametrize(
     ("call", "why"),
     [
-        ("cuDeviceGetAttribute", r"does not export memory of GPU 0 \(dma-buf\): its open kernel modules do so"),
+        ("cuDeviceGetAttribute", r"does not export memory of GPU 0 \(dma-buf\): use its open kernel modules, which do"),
         ("cuMemGetHandleForAddressRange", r"of GPU 0 cannot be exported \(dma-buf\): cuMemGet.*NOT_SUPPORTED \(801\)"),
     ],
 )

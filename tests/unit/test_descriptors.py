@@ -45,6 +45,7 @@ PYTHON_COMMANDS = {
     "diagnosis/findings.py",
     "diagnosis/probe.py",
     "diagnosis/reachability.py",
+    "observability/live_status.py",
     "tracing/analyzer.py",
 }
 

@@ -67,7 +67,7 @@ def test_open_mpi_on_one_host():
 
 def test_open_mpi_on_several_hosts_needs_an_address():
     several = OPEN_MPI | {"OMPI_COMM_WORLD_LOCAL_SIZE": "2"}
-    check_refused("4 ranks but no place to meet: set MASTER_ADDR", several)
+    check_refused("4 ranks but no address to meet at: set MASTER_ADDR", several)
     check(several | {"MASTER_ADDR": "10.0.0.1", "MASTER_PORT": "5"}, host="10.0.0.1", port=5)
 
 
@@ -113,7 +113,7 @@ def test_contradictions_are_refused():
     check_refused("rank=8 is not allowed with world_size=8: expected 0..7", TORCHRUN | {"RANK": "8"})
     check_refused("rank=1 and world_size=None: give both", {}, 1)
     check_refused("address='here' is not allowed: expected host:port", {}, 0, 2, "here")
-    check_refused("2 ranks but no place to meet", {}, 0, 2)
+    check_refused("2 ranks but no address to meet at", {}, 0, 2)
 
 
 def check_torch(variables, **expected):

@@ -241,7 +241,7 @@ def test_explanation_with_a_profile(
     assert main(arguments) == 0
     assert "takes ring" in capsys.readouterr().out
     assert main([*arguments, "--latency-us", "5"]) == 0
-    assert "as the options say" in capsys.readouterr().out
+    assert "as described by the options" in capsys.readouterr().out
 
 
 def test_pictures_show_every_rank_step_and_transfer(tmp_path: Path) -> None:

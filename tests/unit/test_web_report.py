@@ -100,7 +100,7 @@ def test_a_browser_shows_it_without_errors(page: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("{}", "nothing that a report shows"),
+        ("{}", "is not a file for a report"),
         ("no JSON", "cannot be read as JSON"),
         ('[{"library": 1}]', "another version"),
     ],

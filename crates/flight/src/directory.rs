@@ -14,6 +14,8 @@ use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
+use weft_transport::fork::Descriptor;
+
 const DIRECTORY_MODE: u32 = 0o700;
 const FILE_MODE: u32 = 0o600;
 const OTHERS: u32 = 0o077;
@@ -81,10 +83,10 @@ impl PrivateDirectory {
     }
 
     /// Listens at a socket of this name, in place of one without a listener.
-    pub(super) fn listen(&self, name: &str) -> io::Result<UnixListener> {
+    pub(super) fn listen(&self, name: &str) -> io::Result<Descriptor<UnixListener>> {
         let pinned = self.pinned(name);
         self.remove(name);
-        let listener = UnixListener::bind(&pinned)?;
+        let listener = Descriptor::make(|| UnixListener::bind(&pinned))?;
         fs::set_permissions(&pinned, Permissions::from_mode(FILE_MODE))?;
         Ok(listener)
     }

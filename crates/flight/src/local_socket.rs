@@ -20,7 +20,7 @@ pub struct LocalSocket {
 impl LocalSocket {
     pub(super) fn listen(directory: PrivateDirectory, name: &str) -> io::Result<Self> {
         Ok(LocalSocket {
-            listener: Descriptor::make(|| directory.listen(name))?,
+            listener: directory.listen(name)?,
             directory,
             name: name.into(),
         })

@@ -67,7 +67,7 @@ def all_gather(member: RankInGroup, x: Any, out: Any | None) -> PreparedCall:
     order = "all_gather(x, out)"
     out = _new(x, lambda shape: (member.size, *shape)) if out is None else _array(out, "out", order)
     source, target = _pair(x, out)
-    if target.array.elements * member.size == source.elements and member.size > 1:
+    if member.size > 1 and 0 < source.elements == target.array.elements * member.size:
         raise ArgumentError(f"x has {member.size} times as many elements as out: {_ORDER} {order}")
     _same(target.array, "out", source.elements * member.size, f"{member.size} ranks x {source.elements} of x")
     return call("all-gather", source.elements, source, target, result=out)

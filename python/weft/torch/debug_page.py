@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import html
 import time
 from typing import Any
 
 from torch.distributed.debug._frontend import DebugHandler, NavLink, Route
 
 from weft import config
+from weft.drawing.markup import joined
 from weft.errors import Error
 from weft.observability.live_status import ask, rates, running_jobs
 from weft.observability.live_view import text
@@ -63,5 +63,5 @@ class DebugPage(DebugHandler):
         return "weft"
 
     def _handle(self, request: Any) -> bytes:
-        page: bytes = request.frontend.render_template("weft.html", text=html.escape(self.dump()))
+        page: bytes = request.frontend.render_template("weft.html", text=joined([self.dump()]))
         return page

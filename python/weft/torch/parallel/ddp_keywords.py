@@ -68,7 +68,7 @@ def _several_devices(value: Any, module: nn.Module) -> str | None:
 
 
 def _another_device(value: Any, module: nn.Module) -> str | None:
-    found = next(module.parameters(), torch.empty(0, device="cpu")).device
+    found = next(module.parameters(), torch.empty(0, dtype=torch.float32, device="cpu")).device
     if found.type == "cpu":
         return None  # the number of a GPU means nothing to a model on the CPU
     named = torch.device(found.type, value) if isinstance(value, int) else torch.device(value)
