@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import re
 import xml.etree.ElementTree
@@ -56,6 +57,7 @@ def test_step_metrics(workers, overlapped: bool) -> None:
 
 
 def metrics_job(rank: int, _size: int, overlapped: bool) -> None:
+    gc.collect()  # models of earlier tests of this worker
     assert weft.torch.step_metrics() == {}
     model, optimizer = Setup(overlapped=overlapped)(mlp(rank), fusion="none")
     train(model, optimizer, rank, 1)

@@ -465,7 +465,7 @@ def test_limits_of_a_server():
 
 
 def test_answers_are_limited_too():
-    with servers(1) as addresses, pytest.raises(RequestTooLarge, match="at most 1000 are taken"):
+    with servers(1) as addresses, pytest.raises(RequestTooLarge, match="at most 1000 are allowed"):
         Worker(nn.Linear(300, 1), SGD, addresses, limits=Limits(tensor_bytes=1000)).wait()
 
 

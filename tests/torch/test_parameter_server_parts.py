@@ -72,7 +72,7 @@ def test_invalid_plan_is_refused():
     value["buckets"][0]["pieces"][0]["stop"] = 7
     with pytest.raises(weft.ArgumentError, match="do not cover 8 elements"):
         ShardPlan.from_value(value)
-    with pytest.raises(weft.ArgumentError, match="no plan of shards"):
+    with pytest.raises(weft.ArgumentError, match="not a plan of shards"):
         ShardPlan.from_value({"servers": 1})
     with pytest.raises(weft.ArgumentError, match="servers=0"):
         shard([], 0)
