@@ -164,7 +164,7 @@ def mistakes(group):
     assert not buffer.any()
     group.barrier()
     buffer.free()
-    with pytest.raises(weft.ConfigError, match='"halo" is gone'):
+    with pytest.raises(weft.ConfigError, match='"halo" cannot be used'):
         buffer.put(0, 1.0)
     assert not buffer.any()
     group.barrier()

@@ -226,7 +226,7 @@ def declared_domains(group):
     memory = declared.symmetric(5000)
     x = np.random.default_rng(group.rank).standard_normal(5000).astype(np.float32)
     results = []
-    for algorithm in (name, "leaders(slice-reduce, binomial)"):
+    for algorithm in (name, "leaders(slice-reduce, direct)"):
         memory[:] = x
         declared.all_reduce(memory, algorithm=algorithm)
         results.append((declared.all_reduce(x.copy(), algorithm=algorithm).tobytes(), memory.tobytes()))
