@@ -78,7 +78,7 @@ impl PyEndpoint {
 
     /// Closes every connection.
     fn close(&self, py: Python<'_>) {
-        py.detach(|| self.inner.close());
+        py.detach(|| weft_runtime::close_endpoint(&self.inner));
     }
 }
 

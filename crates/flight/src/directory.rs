@@ -10,7 +10,7 @@ use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
 use std::io::{self, ErrorKind, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
-use std::os::unix::net::UnixListener;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
@@ -118,7 +118,7 @@ impl PrivateDirectory {
         let too_old =
             |written: &SystemTime| now.duration_since(*written).is_ok_and(|age| age > age_max);
         for (place, (written, path)) in found.iter().enumerate() {
-            if place >= count_max || too_old(written) {
+            if (place >= count_max || too_old(written)) && !has_listener(path) {
                 let _ = fs::remove_dir_all(path);
             }
         }
@@ -169,6 +169,18 @@ impl PrivateDirectory {
     fn pinned(&self, name: &str) -> PathBuf {
         PathBuf::from(format!("/proc/self/fd/{}/{name}", self.opened.as_raw_fd()))
     }
+}
+
+/// Whether a process listens at a socket in a directory: its job runs.
+fn has_listener(directory: &Path) -> bool {
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    let mut paths = entries.map(|entry| entry.path());
+    paths.any(|path| {
+        let is_socket = path
+            .extension()
+            .is_some_and(|extension| extension == "sock");
+        is_socket && Descriptor::make(|| UnixStream::connect(&path)).is_ok()
+    })
 }
 
 /// Whether another file with the same time may still be created.

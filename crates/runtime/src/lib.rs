@@ -17,8 +17,8 @@ mod sync;
 
 pub use group::{
     Counters, Fetched, Group, GroupOptions, LinkTraffic, MappedPart, OneSidedOptions,
-    OperationTotals, Registration, SignalUpdate, SplitOptions, Symmetric, Waited, Work, finish_all,
-    interruptible, meet,
+    OperationTotals, Registration, SignalUpdate, SplitOptions, Symmetric, Waited, Work,
+    close_endpoint, finish_all, interruptible, meet,
 };
 pub use one_sided::Compare;
 pub use selection::{Choice, Explanation, Origin, UserScheduleText};

@@ -42,6 +42,14 @@ pub fn finish_all(
     Ok(finish(&engine, &|_| true, interrupted))
 }
 
+/// Closes every connection of an endpoint. Programs that watch its job get no more answers.
+pub fn close_endpoint(endpoint: &Endpoint) {
+    if let Some(engine) = running_engine(endpoint.id()) {
+        engine.end_status();
+    }
+    endpoint.close();
+}
+
 fn finish(
     engine: &Engine,
     such: &dyn Fn(&GroupState) -> bool,

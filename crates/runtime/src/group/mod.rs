@@ -32,7 +32,7 @@ mod work;
 
 pub use crate::progress::Waited;
 pub use counters::{Counters, OperationTotals};
-pub use finish::finish_all;
+pub use finish::{close_endpoint, finish_all};
 pub use group::{Group, GroupOptions, SplitOptions, meet};
 pub use interruption::interruptible;
 pub use one_sided::{Fetched, MappedPart, OneSidedOptions, SignalUpdate};

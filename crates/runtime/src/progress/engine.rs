@@ -10,7 +10,7 @@
 //! completion. See [Note: Handing over].
 
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use weft_bootstrap::Endpoint;
@@ -20,7 +20,7 @@ use weft_transport::{Sleep, Woken, fork};
 use super::hand_over::{HandOver, Wake};
 use super::poller::Poller;
 use super::state::ProgressState;
-use super::status::{StatusServer, WaitTime};
+use super::status::{StatusService, WaitTime};
 use crate::Error;
 use crate::execution::SpinPolicy;
 
@@ -61,8 +61,8 @@ pub(crate) struct Engine {
     local_ranks: AtomicUsize,
     cores: usize,
     wait_time: Arc<WaitTime>,
-    /// Once there is a group.
-    pub(super) status: OnceLock<Option<StatusServer>>,
+    /// From the first group on, until the endpoint closes.
+    pub(super) status: Mutex<StatusService>,
     generation: u64,
 }
 
@@ -81,7 +81,7 @@ impl Engine {
             local_ranks: AtomicUsize::new(1),
             // Counts affinity and the cgroup's quota.
             cores: std::thread::available_parallelism().map_or(1, usize::from),
-            status: OnceLock::new(),
+            status: Mutex::default(),
             generation: fork::generation(),
         });
         let (ready_links, poller) = (engine.lock().ready_links.clone(), engine.poller.clone());

@@ -22,5 +22,5 @@ mod wait_time;
 mod watchdog;
 
 pub(super) use inquiries::{Inquiries, Watchdog};
-pub(super) use server::StatusServer;
+pub(super) use server::StatusService;
 pub(super) use wait_time::WaitTime;

@@ -1,8 +1,8 @@
 //! The status of a job as its watchers get it: JSON.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
@@ -11,7 +11,7 @@ use weft_channel::RankStatus;
 use super::super::engine::Engine;
 use super::super::group_state::GroupState;
 use super::super::state::ProgressState;
-use super::server::StatusServer;
+use super::server::{StatusServer, StatusService};
 use super::verdict::{SilentRank, Verdict, verdict};
 
 /// The version of the layout.
@@ -45,7 +45,19 @@ impl Engine {
     pub(crate) fn serve_status(self: &Arc<Self>) {
         let (engine, flight) = (Arc::downgrade(self), self.endpoint().flight().clone());
         let report = move || Some(Report::of_job(&*engine.upgrade()?).to_json());
-        (self.status).get_or_init(|| StatusServer::start(move || flight.listen().ok()?, report));
+        let mut service = self.status.lock().unwrap_or_else(PoisonError::into_inner);
+        if matches!(*service, StatusService::NotStarted) {
+            let server = StatusServer::start(move || flight.listen().ok()?, report);
+            *service = StatusService::Started(server);
+        }
+    }
+
+    /// Answers no more programs: the socket's file goes.
+    pub(crate) fn end_status(&self) {
+        let mut service = self.status.lock().unwrap_or_else(PoisonError::into_inner);
+        let ended = std::mem::replace(&mut *service, StatusService::Ended);
+        drop(service);
+        drop(ended);
     }
 }
 

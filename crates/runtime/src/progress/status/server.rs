@@ -1,9 +1,11 @@
 //! The thread that answers programs of this user on this host.
 
 use std::io::{self, Read, Write};
+use std::net::Shutdown;
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
-use std::thread::JoinHandle;
+use std::sync::mpsc::{Receiver, channel};
+use std::thread::{self, ThreadId};
 use std::time::Duration;
 
 use weft_flight::LocalSocket;
@@ -18,14 +20,30 @@ const READ_TIMEOUT: Duration = Duration::from_millis(500);
 const WRITE_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long to wait at most before looking again; an event ends the wait.
 const LOOK: Duration = Duration::from_secs(60);
+/// How long the end waits for the thread.
+const END_MAX: Duration = Duration::from_secs(2);
 /// After a failure, as without descriptors.
 const PAUSE: Duration = Duration::from_millis(200);
+
+/// The server of an engine, which is started once.
+#[derive(Default)]
+pub(in crate::progress) enum StatusService {
+    /// There was no group yet.
+    #[default]
+    NotStarted,
+    /// It serves, unless the system refused what it needs.
+    Started(#[expect(dead_code, reason = "it serves until it is dropped")] Option<StatusServer>),
+    /// The endpoint is closed.
+    Ended,
+}
 
 /// Serves the status of the job until it is dropped.
 pub(crate) struct StatusServer {
     /// Its end is the thread's.
-    lifeline: Option<Descriptor<UnixStream>>,
-    thread: Option<JoinHandle<()>>,
+    lifeline: Descriptor<UnixStream>,
+    /// The thread is the sender's owner.
+    ended: Receiver<()>,
+    thread: ThreadId,
     generation: u64,
 }
 
@@ -37,17 +55,19 @@ impl StatusServer {
         report: impl Fn() -> Option<String> + Send + 'static,
     ) -> Option<StatusServer> {
         let [lifeline, watched] = Descriptor::pair().ok()?;
-        let thread = std::thread::Builder::new().name("weft-status".into());
-        let thread = thread
-            .spawn(move || {
-                if let Some(socket) = listen() {
-                    serve(&socket, &report, &watched);
-                }
-            })
-            .ok()?;
+        let (owned, ended) = channel::<()>();
+        let serve_until_ended = move || {
+            let _owned = owned;
+            if let Some(socket) = listen() {
+                serve(&socket, &report, &watched);
+            }
+        };
+        let thread = thread::Builder::new().name("weft-status".into());
+        let thread = thread.spawn(serve_until_ended).ok()?;
         Some(StatusServer {
-            lifeline: Some(lifeline),
-            thread: Some(thread),
+            lifeline,
+            ended,
+            thread: thread.thread().id(),
             generation: fork::generation(),
         })
     }
@@ -55,13 +75,16 @@ impl StatusServer {
 
 impl Drop for StatusServer {
     fn drop(&mut self) {
-        drop(self.lifeline.take());
-        // The thread itself drops the last reference to the engine where that ends under it.
-        let other = |thread: &JoinHandle<()>| thread.thread().id() != std::thread::current().id();
-        if let Some(thread) = self.thread.take().filter(other)
-            && self.generation == fork::generation()
-        {
-            let _ = thread.join();
+        // In a forked child the thread is the parent's.
+        if self.generation != fork::generation() {
+            return;
+        }
+        // Fails only where it has ended.
+        let _ = self.lifeline.shutdown(Shutdown::Both);
+        // The thread itself drops the last reference to the engine where that ends under it. A
+        // slow disk, where it makes its socket, holds nobody up.
+        if self.thread != thread::current().id() {
+            let _ = self.ended.recv_timeout(END_MAX);
         }
     }
 }
@@ -86,7 +109,7 @@ fn serve(
             Err(error) => Err(error),
         };
         if answered.is_err() {
-            std::thread::sleep(PAUSE);
+            thread::sleep(PAUSE);
         }
     }
 }
