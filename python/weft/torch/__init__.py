@@ -16,7 +16,7 @@ from weft.torch.registration import autoload
 
 if TYPE_CHECKING:
     from weft.torch.batch_norm import SyncBatchNorm, convert_sync_batchnorm
-    from weft.torch.debug_page import DebugPage
+    from weft.torch.debug_server import DebugPage
     from weft.torch.description import describe
     from weft.torch.parallel.data_parallel import DataParallel
     from weft.torch.parallel.overlapped import Overlapped
@@ -63,7 +63,7 @@ __all__ = [
 _MODULES = {
     "BucketPlan": "weft.torch.parallel.plan",
     "DataParallel": "weft.torch.parallel.data_parallel",
-    "DebugPage": "weft.torch.debug_page",
+    "DebugPage": "weft.torch.debug_server",
     "Overlapped": "weft.torch.parallel.overlapped",
     "Recovery": "weft.torch.recovery",
     "SymmetricTensor": "weft.torch.symmetric_tensor",
