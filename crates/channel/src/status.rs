@@ -1,6 +1,7 @@
 //! The state of a rank at one moment, as ranks report it to those who watch a job.
 
 use serde::{Deserialize, Serialize};
+use weft_flight::GroupActivity;
 
 /// The most links that a rank reports, so that a status fits a message.
 pub const STATUS_LINKS_MAX: usize = 64;
@@ -33,24 +34,11 @@ pub struct RankStatus {
     /// The bytes of its pool that are in use, and how many it has.
     pub pool_bytes: [u64; 2],
     /// Its groups that are open, those with the latest calls first.
-    pub groups: Vec<GroupProgress>,
+    pub groups: Vec<GroupActivity>,
     /// The oldest operation that has not ended.
     pub current: Option<OngoingOperation>,
     /// Its links, where their transports count, those with the most bytes first.
     pub links: Vec<LinkCounts>,
-}
-
-/// How far a rank has come with the collectives of a group.
-#[derive(Clone, Default, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct GroupProgress {
-    /// The group's identity.
-    pub id: u64,
-    /// Its name.
-    pub name: String,
-    /// The number of the collective that was called last; None if there was none.
-    pub called: Option<u64>,
-    /// The number of the collective up to which all have ended here.
-    pub completed: Option<u64>,
 }
 
 /// An operation that has not ended.

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
 use weft_transport::Timeline;
 
 use super::known::{KnownGroup, RecorderState};
@@ -24,7 +25,7 @@ pub struct Activity {
 }
 
 /// How far an endpoint has come with the collectives of a group.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, Default, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct GroupActivity {
     /// The group's identity.
     pub id: u64,
@@ -78,8 +79,15 @@ fn activity(
         .filter_map(|record| Some((record, *open.get(&record.group)?)))
         .filter(|(record, _)| record.ended == 0)
         .min_by_key(|(record, _)| (!record.entry.kind.is_collective(), record.number));
+    let mut reached: BTreeMap<u32, Reached> = BTreeMap::new();
+    for record in records {
+        reached.entry(record.group).or_default().note(record);
+    }
     let mut groups: Vec<(u64, GroupActivity)> = (open.iter())
-        .map(|(number, group)| of_group(*number, group, records))
+        .map(|(number, group)| {
+            let reached = reached.remove(number).unwrap_or_default();
+            (reached.latest, reached.activity(group))
+        })
         .collect();
     groups.sort_by_key(|(latest, _)| std::cmp::Reverse(*latest));
     Activity {
@@ -95,25 +103,43 @@ fn activity(
     }
 }
 
-/// A group's activity, and the number of its latest record.
-fn of_group(number: u32, group: &KnownGroup, records: &[Record]) -> (u64, GroupActivity) {
-    let of_group = || records.iter().filter(|record| record.group == number);
-    let collectives = || of_group().filter(|record| record.entry.kind.is_collective());
-    let called = collectives().map(|record| record.entry.sequence).max();
-    let open = collectives().filter(|record| record.ended == 0);
-    let first_open = open.map(|record| record.entry.sequence).min();
-    let completed = match first_open {
-        None => called,
-        Some(first) => first.checked_sub(1),
-    };
-    let latest = of_group().map(|record| record.number + 1).max();
-    let activity = GroupActivity {
-        id: group.info.id,
-        name: group.info.name.clone(),
-        called,
-        completed,
-    };
-    (latest.unwrap_or(0), activity)
+/// The records of one group, summed up.
+#[derive(Default)]
+struct Reached {
+    /// The number of the latest record and 1; 0 without records.
+    latest: u64,
+    /// Of collectives, the highest sequence, and the lowest of those that have not ended.
+    called: Option<u64>,
+    first_open: Option<u64>,
+}
+
+impl Reached {
+    fn note(&mut self, record: &Record) {
+        self.latest = self.latest.max(record.number + 1);
+        if !record.entry.kind.is_collective() {
+            return;
+        }
+        let sequence = record.entry.sequence;
+        self.called = self.called.max(Some(sequence));
+        if record.ended == 0 {
+            let first = self
+                .first_open
+                .map_or(sequence, |first| first.min(sequence));
+            self.first_open = Some(first);
+        }
+    }
+
+    fn activity(&self, group: &KnownGroup) -> GroupActivity {
+        GroupActivity {
+            id: group.info.id,
+            name: group.info.name.clone(),
+            called: self.called,
+            completed: match self.first_open {
+                None => self.called,
+                Some(first) => first.checked_sub(1),
+            },
+        }
+    }
 }
 
 fn text(record: &Record, group: &KnownGroup) -> String {

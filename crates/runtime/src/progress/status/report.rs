@@ -34,6 +34,7 @@ struct Report {
 }
 
 /// The group that is asked, and its members.
+#[derive(Default)]
 struct Asked {
     id: u64,
     name: String,
@@ -43,10 +44,10 @@ struct Asked {
 impl Engine {
     /// Answers programs that watch the job, from its first group on.
     pub(crate) fn serve_status(self: &Arc<Self>) {
-        let (engine, flight) = (Arc::downgrade(self), self.endpoint().flight().clone());
-        let report = move || Some(Report::of_job(&*engine.upgrade()?).to_json());
         let mut service = self.status.lock().unwrap_or_else(PoisonError::into_inner);
         if matches!(*service, StatusService::NotStarted) {
+            let (engine, flight) = (Arc::downgrade(self), self.endpoint().flight().clone());
+            let report = move || Some(Report::of_job(&*engine.upgrade()?).to_json());
             let server = StatusServer::start(move || flight.listen().ok()?, report);
             *service = StatusService::Started(server);
         }
@@ -71,9 +72,8 @@ impl Report {
             let _ = state.begin_inquiry(asked.id, sender, false);
             Some(asked)
         });
-        let Some(asked) = asked else {
-            return Report::empty();
-        };
+        // A process whose groups are closed has nobody to ask.
+        let asked = asked.unwrap_or_default();
         let (ranks, silent) = collect(&receiver, &asked.members);
         Report {
             version: VERSION,
@@ -83,19 +83,6 @@ impl Report {
             verdict: verdict(&ranks, &silent),
             ranks,
             silent,
-        }
-    }
-
-    /// Of a process whose groups are closed.
-    fn empty() -> Report {
-        Report {
-            version: VERSION,
-            group: String::new(),
-            size: 0,
-            took_us: 0,
-            ranks: Vec::new(),
-            silent: Vec::new(),
-            verdict: verdict(&[], &[]),
         }
     }
 

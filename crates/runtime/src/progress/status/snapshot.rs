@@ -1,10 +1,9 @@
 //! The status of this rank.
 
 use weft_channel::{
-    AwaitedPeer, GroupProgress, LinkCounts, OngoingOperation, RankStatus, STATUS_GROUPS_MAX,
-    STATUS_LINKS_MAX,
+    AwaitedPeer, LinkCounts, OngoingOperation, RankStatus, STATUS_GROUPS_MAX, STATUS_LINKS_MAX,
 };
-use weft_flight::{GroupActivity, RecordedOperation};
+use weft_flight::RecordedOperation;
 use weft_transport::process_time;
 
 use super::super::group_state::GroupState;
@@ -17,7 +16,7 @@ impl ProgressState {
         let activity = flight.activity();
         let (rank, pool) = (group.connections.rank, self.endpoint.pool());
         let bound = pool.segment().len();
-        let mut groups: Vec<GroupProgress> = activity.groups.into_iter().map(progress).collect();
+        let mut groups = activity.groups;
         groups.truncate(STATUS_GROUPS_MAX);
         RankStatus {
             rank,
@@ -75,14 +74,5 @@ impl ProgressState {
         counted.sort_by_key(|link| std::cmp::Reverse(link.sent_bytes + link.received_bytes));
         counted.truncate(STATUS_LINKS_MAX);
         counted
-    }
-}
-
-fn progress(group: GroupActivity) -> GroupProgress {
-    GroupProgress {
-        id: group.id,
-        name: group.name,
-        called: group.called,
-        completed: group.completed,
     }
 }

@@ -241,7 +241,8 @@ fn seconds(us: u64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use weft_channel::{AwaitedPeer, GroupProgress};
+    use weft_channel::AwaitedPeer;
+    use weft_flight::GroupActivity;
 
     use super::*;
 
@@ -253,7 +254,7 @@ mod tests {
             global_rank: rank,
             host: format!("host-{}", rank / 2),
             quiet_us: 41_000_000,
-            groups: vec![GroupProgress {
+            groups: vec![GroupActivity {
                 id: GROUP,
                 name: "world".into(),
                 called: Some(called),
