@@ -26,7 +26,7 @@ const TIME_STEP: Duration = Duration::from_millis(10);
 #[derive(Debug)]
 pub(super) struct PrivateDirectory {
     path: PathBuf,
-    opened: File,
+    opened: Descriptor<File>,
 }
 
 impl PrivateDirectory {
@@ -152,7 +152,9 @@ impl PrivateDirectory {
     fn open(path: PathBuf, place: &Path) -> io::Result<Self> {
         let mut options = OpenOptions::new();
         let flags = libc::O_DIRECTORY | libc::O_NOFOLLOW;
-        let opened = options.read(true).custom_flags(flags).open(place)?;
+        let file = options.read(true).custom_flags(flags).open(place)?;
+        // It is opened before, since nothing that may take long can be done while forks wait.
+        let opened = Descriptor::make(|| Ok(file))?;
         let metadata = opened.metadata()?;
         let own = weft_transport::effective_user();
         if metadata.uid() != own || metadata.mode() & OTHERS != 0 {

@@ -123,8 +123,8 @@ impl FlightRecorder {
         if let (Some(base), None) = (self.base.clone(), self.own.get()) {
             let own = self.own.clone();
             let find = move || {
-                if let Ok(found) = user_directory(&base) {
-                    let _ = own.set(found.path().to_owned());
+                if let Ok(found) = in_user_directory(&base, |found| Ok(found.path().to_owned())) {
+                    let _ = own.set(found);
                 }
             };
             let thread = std::thread::Builder::new().name("weft-flight".into());
@@ -179,7 +179,7 @@ impl FlightRecorder {
         let base = self.base.clone()?;
         let (sender, found) = channel();
         let search = move || {
-            let place = user_directory(&base).map(|own| own.path().join(job.directory()));
+            let place = in_user_directory(&base, |own| Ok(own.path().join(job.directory())));
             let _ = sender.send(place);
         };
         let thread = std::thread::Builder::new().name("weft-flight".into());
@@ -253,9 +253,7 @@ impl FlightRecorder {
         let (Some(base), Some(job)) = (&self.base, lock(&self.known).job) else {
             return;
         };
-        let above = AboveStandardStreams::new();
-        let written = above.and_then(|_above| {
-            let own = user_directory(base)?;
+        let written = in_user_directory(base, |own| {
             let directory = own.subdirectory(&job.directory())?;
             directory.write(&format!("rank{}.json", job.rank), &self.json(occasion))?;
             own.sweep(JOBS_MAX, AGE_MAX)
@@ -303,11 +301,11 @@ impl FlightRecorder {
         let (Some(base), Some(job)) = (&self.base, lock(&self.known).job) else {
             return Ok(None);
         };
-        let _above = AboveStandardStreams::new()?;
-        let own = user_directory(base)?;
-        own.sweep(JOBS_MAX, AGE_MAX)?;
-        let directory = own.subdirectory(&job.directory())?;
-        LocalSocket::listen(directory, &format!("rank{}.sock", job.rank)).map(Some)
+        in_user_directory(base, |own| {
+            own.sweep(JOBS_MAX, AGE_MAX)?;
+            let directory = own.subdirectory(&job.directory())?;
+            LocalSocket::listen(directory, &format!("rank{}.sock", job.rank)).map(Some)
+        })
     }
 
     #[cfg(test)]
@@ -329,8 +327,14 @@ fn report(failure: std::fmt::Arguments<'_>) {
     let _ = writeln!(io::stderr(), "weft: the flight record {failure}");
 }
 
-fn user_directory(base: &Path) -> io::Result<PrivateDirectory> {
-    PrivateDirectory::of_user(base, USER_PREFIX)
+/// Finds or makes this user's directory in `base`. Several threads do so at the same time: each
+/// keeps what it opens off the numbers of standard streams, which others rely on.
+fn in_user_directory<T>(
+    base: &Path,
+    act: impl FnOnce(&PrivateDirectory) -> io::Result<T>,
+) -> io::Result<T> {
+    let _above = AboveStandardStreams::new()?;
+    act(&PrivateDirectory::of_user(base, USER_PREFIX)?)
 }
 
 /// The records of all endpoints of this process, as JSON in the layout of the files.

@@ -9,6 +9,8 @@ use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
 
+use weft_transport::fork::AboveStandardStreams;
+
 /// A table that changes while it is read may lack a row: it is read this often before a missing row
 /// counts.
 const READINGS: u32 = 3;
@@ -69,6 +71,7 @@ pub fn listener_user(address: SocketAddr) -> io::Result<SocketUser> {
 pub fn own_user() -> io::Result<u32> {
     // SAFETY: plain query.
     let own = unsafe { libc::geteuid() };
+    let _above = AboveStandardStreams::new()?;
     let map = fs::read_to_string("/proc/thread-self/uid_map")?;
     let contains = |line: &str| {
         let mut numbers = line.split_ascii_whitespace().map(str::parse::<u64>);
@@ -105,6 +108,8 @@ fn user_of(rows: &[(&str, String)]) -> io::Result<SocketUser> {
 fn find(table: &str, row: &str) -> io::Result<Option<u32>> {
     let path = format!("/proc/thread-self/net/{table}");
     let named = |error: io::Error| io::Error::new(error.kind(), format!("{path}: {error}"));
+    // Other threads may open what they keep.
+    let _above = AboveStandardStreams::new()?;
     let file = match File::open(&path) {
         Ok(file) => file,
         // A kernel without IPv6.
