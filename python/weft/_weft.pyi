@@ -121,6 +121,14 @@ def family(request: str) -> str:
 def price(request: str) -> str:
     """Times of calls on machines, by the simulator; JSON in and out."""
 
+def untuned(
+    collective: str, ranks_per_host: Sequence[int], symmetric: bool, round_trip_s: float
+) -> list[tuple[int | None, list[str]]]:
+    """The algorithms that a group without a profile tries, best first, by size of the message.
+
+    None is the limit of the last ones.
+    """
+
 @final
 class ControlBlock:
     """The page that the measuring processes of one library share.

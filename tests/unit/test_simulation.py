@@ -220,8 +220,29 @@ def test_explanation(capsys: pytest.CaptureFixture[str]) -> None:
     assert all(f" {candidate.algorithm} " in printed for candidate in found) and "--all" not in printed
     assert main(["plan", "--explain", "--ranks", "8", "--hosts", "2", "--json"]) == 0
     answer = json.loads(capsys.readouterr().out)
-    assert set(answer) == {"call", "bytes", "profile", "chosen", "candidates"}
+    assert set(answer) == {"call", "bytes", "profile", "untuned", "chosen", "candidates"}
     assert set(answer["candidates"][0]) == {"algorithm", "summary", "refusal", "time_s", "latency_s"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ("--ranks 4", "slice-reduce"),
+        ("--ranks 4 --memory symmetric --size 64M", "slice-reduce"),
+        ("--ranks 4 --hosts 2", "multi-rail(slice-reduce, recursive-doubling)"),
+        ("--ranks 4 --hosts 2 --size 4M", "multi-rail(slice-reduce, ring)"),
+        ("--ranks 4 --hosts 4 --size 4M", "ring"),
+        ("--ranks 4 --hosts 4 --size 4M --latency-us 10000", "two-shot"),
+        ("--ranks 5 --hosts 2,3 --collective broadcast --size 4M", "leaders(mapped, binomial)"),
+    ],
+)
+def test_explanation_names_what_an_untuned_group_takes(
+    arguments: str, expected: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["plan", "--explain", *arguments.split()]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert f"an untuned group takes {expected}" in lines
+    assert any(line.startswith(f"  {expected} ") and line.endswith("  untuned") for line in lines)
 
 
 def test_explanation_with_a_profile(

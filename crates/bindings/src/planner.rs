@@ -1,11 +1,12 @@
 //! Planner requests as functions of JSON, executed without the interpreter lock.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Duration;
 
 use pyo3::prelude::*;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use weft_runtime::Error;
+use weft_runtime::{Error, MemoryClass, untuned_preferences};
 
 use crate::error::{argument_error, exception};
 
@@ -23,6 +24,7 @@ macro_rules! requests {
         /// Adds all functions to the module.
         pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
             $(module.add_function(wrap_pyfunction!($name, module)?)?;)+
+            module.add_function(wrap_pyfunction!(untuned, module)?)?;
             module.add_function(wrap_pyfunction!(algorithms, module)?)
         }
     };
@@ -45,6 +47,30 @@ requests! {
 #[pyfunction]
 fn algorithms(py: Python<'_>) -> PyResult<String> {
     answered(py, "null", |(): &()| weft_planner::algorithms())
+}
+
+/// The algorithms that a group without a profile tries, best first, by size of the message: `None`
+/// is the limit of the last ones.
+#[pyfunction]
+fn untuned(
+    py: Python<'_>,
+    collective: &str,
+    ranks_per_host: Vec<u32>,
+    symmetric: bool,
+    round_trip_s: f64,
+) -> PyResult<Vec<(Option<u64>, Vec<&'static str>)>> {
+    let memory = match symmetric {
+        true => MemoryClass::Symmetric,
+        false => MemoryClass::Ordinary,
+    };
+    let round_trip = Duration::try_from_secs_f64(round_trip_s)
+        .map_err(|error| argument_error(py, format!("round_trip_s={round_trip_s}: {error}")))?;
+    let found = untuned_preferences(collective, &ranks_per_host, round_trip, memory);
+    let limit = |up_to| (up_to < u64::MAX).then_some(up_to);
+    let rows = found.into_iter();
+    Ok(rows
+        .map(|(up_to, names)| (limit(up_to), names.to_vec()))
+        .collect())
 }
 
 /// Reads a request, and returns its answer.

@@ -21,7 +21,7 @@ pub use group::{
     close_endpoint, finish_all, interruptible, meet,
 };
 pub use one_sided::Compare;
-pub use selection::{Choice, Explanation, Origin, UserScheduleText};
+pub use selection::{Choice, Explanation, Origin, UserScheduleText, untuned_preferences};
 pub use weft_algorithms::MemoryClass;
 pub use weft_bootstrap::{
     Domain, Endpoint, EndpointAddress, EndpointOptions, Formats, GroupTerms, HostParts,

@@ -24,7 +24,7 @@ from weft.profiles import Profile, hardware
 from weft.profiles import candidates as profiles
 from weft.quantities import show_bytes, show_time
 from weft.schedule import Algorithm, CallShape, Planned, Schedule, algorithms, plan
-from weft.simulation import PricedCandidate, candidates, gantt, own_candidates
+from weft.simulation import PricedCandidate, candidates, gantt, own_candidates, untuned
 
 _ROWS_SHOWN = 10
 """Of an explanation, unless all are asked for."""
@@ -217,6 +217,7 @@ def _explain(arguments: argparse.Namespace) -> int:
     if profile is not None:
         own = {name: Schedule(text) for name, text in profile[1].schedules.items()} | own
     found += own_candidates(machine, arguments.size, call, own)
+    default = untuned(machine, arguments.size, call, found)
     named = arguments.algorithm
     if named is not None and named not in [candidate.algorithm for candidate in found]:
         found += candidates(machine, arguments.size, call, [named])
@@ -226,6 +227,7 @@ def _explain(arguments: argparse.Namespace) -> int:
             "call": call.question(),
             "bytes": arguments.size,
             "profile": None if profile is None else str(profile[0]),
+            "untuned": default,
             "chosen": None if row is None else row.algorithm,
             "candidates": [dataclasses.asdict(candidate) for candidate in found],
         }
@@ -236,6 +238,9 @@ def _explain(arguments: argparse.Namespace) -> int:
     else:
         print(f"this machine, {profile[1].measured}: {profile[0]}")
     notes: dict[str, str] = {}
+    if default is not None:
+        print(f"an untuned group takes {default}")
+        notes[default] = "untuned"
     if row is not None:
         print(f"a group with this profile takes {row.algorithm}")
         notes[row.algorithm] = "by the profile"
@@ -302,9 +307,7 @@ def _profile(arguments: argparse.Namespace) -> tuple[Path, Profile] | None:
     """Measurements of such a group on this machine, unless the options describe another one."""
     if arguments.machine is not None or arguments.gbps is not None or arguments.latency_us is not None:
         return None
-    hosts = arguments.hosts or 1
-    if isinstance(hosts, int):
-        hosts = [arguments.ranks // hosts + (host < arguments.ranks % hosts) for host in range(hosts)]
+    hosts = options.machine(arguments).ranks_of_hosts
     measured = profiles(config.profiles_directory(), arguments.ranks, hardware())
     return next((found for found in measured if found[1].topology.ranks_per_host == hosts), None)
 

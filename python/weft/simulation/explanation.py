@@ -5,13 +5,14 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 
+from weft import _weft
 from weft.call_shape import CallShape
 from weft.errors import ScheduleError
 from weft.simulation.machine import Machine
 from weft.simulation.schedules import SimulatedSchedule
 from weft.simulation.simulator import SimulatedRow, simulate_call
 
-__all__ = ["PricedCandidate", "candidates", "own_candidates"]
+__all__ = ["PricedCandidate", "candidates", "own_candidates", "untuned"]
 
 SMALLEST_BYTES = 4
 """At this size a call takes the time of its latency alone."""
@@ -52,6 +53,20 @@ def own_candidates(
     if not usable:
         return refused
     return [*_sorted(simulate_call(machine, call, [SMALLEST_BYTES, size], [], usable)), *refused]
+
+
+def untuned(machine: Machine, size: int, call: CallShape, found: Sequence[PricedCandidate]) -> str | None:
+    """The algorithm that a group without a profile takes for a message of `size` bytes.
+
+    By the defaults of the core, whose hosts are machines of their own. None if no default of this
+    size can be used.
+    """
+    usable = {candidate.algorithm for candidate in found if candidate.time_s is not None}
+    network = machine.question()["network"]
+    round_trip_s = 2 * float(network.get("latency_s", 0.0))
+    rows = _weft.untuned(call.collective, machine.ranks_of_hosts, call.memory == "symmetric", round_trip_s)
+    names = next(names for limit, names in rows if limit is None or size <= limit)
+    return next((name for name in names if name in usable), None)
 
 
 _OWN = "a user schedule"

@@ -90,6 +90,13 @@ class Machine:
         return dataclasses.replace(self, ranks=ranks, hosts=-(-ranks // per_host), stragglers=())
 
     @property
+    def ranks_of_hosts(self) -> list[int]:
+        """The number of ranks on each host."""
+        if not isinstance(self.hosts, int):
+            return list(self.hosts)
+        return [self.ranks // self.hosts + (host < self.ranks % self.hosts) for host in range(self.hosts)]
+
+    @property
     def ranks_per_host(self) -> int:
         """The number of ranks on the fullest host."""
         return -(-self.ranks // self.hosts) if isinstance(self.hosts, int) else max(self.hosts)

@@ -14,10 +14,12 @@ mod size_table;
 #[cfg(test)]
 mod tests;
 mod traits;
+mod untuned;
 mod user_schedules;
 
 pub use explain::{Choice, Explanation};
 pub use size_table::Origin;
+pub use untuned::untuned_preferences;
 pub use user_schedules::UserScheduleText;
 
 pub(crate) use calling_thread::{InlineChoice, InlineProgram, MappedProgram, ProgramTables};
