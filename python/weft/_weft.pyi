@@ -294,6 +294,8 @@ class TcpStore:
     @property
     def listens_everywhere(self) -> bool:
         """Whether this process serves it at all its addresses, as `host` is not one of them."""
+    def status(self, timeout: float, cancel: Cancellation) -> str:
+        """The status of the job whose ranks meet here, as JSON."""
     def set(self, key: str, value: bytes) -> None:
         """Sets a key."""
     def get(self, key: str, timeout: float) -> bytes | None:

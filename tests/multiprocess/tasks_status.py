@@ -24,6 +24,15 @@ def sum_without(group, absent, seconds):
     group.all_reduce(x)
 
 
+def sum_late(group, late, seconds):
+    """A sum, before which one rank loads data."""
+    x = np.ones(1000, np.float32)
+    group.barrier()
+    if group.rank == late:
+        time.sleep(seconds)
+    group.all_reduce(x)
+
+
 def hold_lock(seconds):
     """Computes in one call of the interpreter's, so that no other thread of Python's runs."""
     size, took = 10_000, 0.0

@@ -51,7 +51,7 @@ class Team:
         self._pipes: list[Connection] = []
         for _ in range(size):
             self._spawn(environment or {})
-        self._address = f"127.0.0.1:{free_port()}"
+        self.address = f"127.0.0.1:{free_port()}"
         self._join()
 
     @property
@@ -140,7 +140,7 @@ class Team:
 
     def _join(self) -> None:
         """Makes the group of all workers."""
-        joins = [(rank, self.size, self.transport, self._address) for rank in range(self.size)]
+        joins = [(rank, self.size, self.transport, self.address) for rank in range(self.size)]
         failures = [answer for answer in self.command_each("join", joins) if isinstance(answer, TaskFailure)]
         if failures:
             self.kill()

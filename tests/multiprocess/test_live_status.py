@@ -44,7 +44,7 @@ def verdict_with_culprits(job: live_status.LiveJob) -> dict:
     """The first report that blames a rank."""
     ends = time.monotonic() + 30
     while time.monotonic() < ends:
-        report = live_status.ask(job)
+        report = job.ask()
         if report["verdict"]["culprits"]:
             return report
         time.sleep(0.05)
@@ -55,9 +55,9 @@ def verdict_with_culprits(job: live_status.LiveJob) -> dict:
 def test_running_job_has_rates_and_no_culprit(own_team, tmp_path):
     own_team.start(tasks.sum_for, 1.5)
     job = the_job(tmp_path)
-    before = live_status.ask(job)
+    before = job.ask()
     time.sleep(0.4)
-    after = live_status.ask(job)
+    after = job.ask()
     assert [status["rank"] for status in after["ranks"]] == list(range(RANKS))
     assert after["silent"] == []
     assert after["verdict"]["culprits"] == []
@@ -78,7 +78,7 @@ def test_stopped_rank_is_named(own_team, tmp_path):
         report = verdict_with_culprits(job)
         ends = time.monotonic() + 20
         while not report["verdict"]["waiting"] and time.monotonic() < ends:
-            report = live_status.ask(job)
+            report = job.ask()
     finally:
         own_team.signal(2, signal.SIGCONT)
     assert [silent["global_rank"] for silent in report["silent"]] == [2]
@@ -96,6 +96,17 @@ def test_rank_that_holds_the_interpreter_lock_is_named(own_team, tmp_path):
     assert "outside of weft" in report["verdict"]["text"]
     assert "all_reduce" in report["verdict"]["text"]
     assert report["silent"] == []
+    own_team.collect()
+
+
+@pytest.mark.parametrize("transport", ["shm"])
+def test_rank_that_loads_data_is_named(own_team, tmp_path):
+    own_team.start(tasks.sum_late, 1, 1.5)
+    report = verdict_with_culprits(the_job(tmp_path))
+    assert report["verdict"]["culprits"] == [1], report
+    assert "3 ranks wait in all_reduce" in report["verdict"]["text"]
+    assert "rank 1 on" in report["verdict"]["text"]
+    assert "outside of weft" in report["verdict"]["text"]
     own_team.collect()
 
 
@@ -124,6 +135,29 @@ def test_only_this_user_reaches_the_sockets(own_team, tmp_path):
     assert {stat.S_IMODE(path.stat().st_mode) for path in directories} == {0o700}
     own_team.stop()
     assert list(tmp_path.rglob("*.sock")) == []
+
+
+def test_job_is_asked_where_its_ranks_meet_by_its_secret(monkeypatch, capsys):
+    secret = "a secret of the tests"
+    team = Team(2, "shm", {"WEFT_SECRET": secret, "WEFT_FLIGHT_DIR": "none"})
+    words = ["top", "--address", team.address, "--once", "--interval", "0.2"]
+    try:
+        monkeypatch.setenv("WEFT_SECRET", secret)
+        assert cli.main([*words, "--json"]) == 0
+        assert set(json.loads(capsys.readouterr().out)["rates"]) == {"0", "1"}
+        monkeypatch.setenv("WEFT_SECRET", "the secret of another job")
+        assert cli.main(words) == 1
+        assert "does not have this job's secret: WEFT_SECRET must be the same" in capsys.readouterr().err
+        monkeypatch.delenv("WEFT_SECRET")
+        assert cli.main(words) == 2
+        assert "needs the job's secret or certificates" in capsys.readouterr().err
+        team.stop()
+        monkeypatch.setenv("WEFT_SECRET", secret)
+        monkeypatch.setattr(live_status, "_ANSWER_TIMEOUT_S", 0.2)
+        assert cli.main(words) == 1
+        assert "If rank 0 is stopped" in capsys.readouterr().err
+    finally:
+        team.kill()
 
 
 LATE = """

@@ -1,8 +1,10 @@
-"""Tests of torch's diagnostics of stalled jobs: monitored barrier, debug mode, timeouts."""
+"""Tests of torch's diagnostics of stalled jobs: monitored barrier, debug mode, timeouts, server."""
 
 from __future__ import annotations
 
 import contextlib
+import time
+import urllib.request
 from collections.abc import Iterator
 from datetime import timedelta
 
@@ -40,6 +42,11 @@ def test_debug_detail_finds_differences(workers) -> None:
     workers.run(2, differences_job)
 
 
+def test_debug_server_shows_the_job(workers) -> None:
+    pytest.importorskip("torch.distributed.debug._frontend", reason="torch 2.14 has the debug server")
+    workers.run(2, debug_server_job)
+
+
 def test_timeout_of_operations(workers) -> None:
     for message in workers.run(2, late_job):
         assert "all-reduce" in message or "rank" in message
@@ -50,6 +57,25 @@ def barrier_job(_rank: int, size: int) -> None:
         dist.monitored_barrier(wait_all_ranks=wait_all_ranks)
     group = dist.new_group(list(reversed(range(size))))
     dist.monitored_barrier(group, timedelta(seconds=20))
+
+
+def debug_server_job(rank: int, size: int) -> None:
+    from torch.distributed.debug._frontend import FrontendServer
+
+    dist.barrier()
+    if rank == 0:
+        server = FrontendServer(0, [weft.torch.DebugPage()])
+        address = f"http://[::1]:{server._server.server_port}/weft"
+        ends = time.monotonic() + 20
+        page = ""
+        # The ranks' sockets are made beside the first call.
+        while f"{size} ranks" not in page and time.monotonic() < ends:
+            with urllib.request.urlopen(address, timeout=20) as response:
+                page = response.read().decode()
+        server._server.shutdown()
+        server._server.server_close()
+        assert f"{size} ranks" in page and "step/s" in page and '<a href="/weft">weft</a>' in page, page
+    dist.barrier()
 
 
 def impatient_job(rank: int, _size: int) -> None:

@@ -100,6 +100,12 @@ impl PyTcpStore {
         (self.server.as_ref()).is_some_and(TcpStoreServer::listens_everywhere)
     }
 
+    /// The status of the job whose ranks meet here, as JSON.
+    fn status(&self, py: Python<'_>, timeout: f64, cancel: &Cancellation) -> PyResult<String> {
+        let deadline = Instant::now() + duration(py, timeout)?;
+        interruptible(py, cancel, |flag| self.client.status(deadline, flag))
+    }
+
     /// Sets a key.
     fn set(&self, py: Python<'_>, key: &str, value: &[u8]) -> PyResult<()> {
         set(py, &*self.client, key, value)

@@ -25,6 +25,6 @@ pub use rendezvous::meet;
 pub use rendezvous::{Meeting, Member, Unshared, fail_meeting};
 pub use round_trip::is_delayed;
 pub use secret::Secret;
-pub use store::{MemoryStore, PrefixStore, Store};
+pub use store::{MemoryStore, PrefixStore, StatusReport, Store};
 pub use store_tcp::{Retry, StoreAccess, TcpStore, TcpStoreServer};
 pub use tls::{TlsCredentials, TlsFiles};

@@ -3,13 +3,16 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use weft_call::Error;
 
 /// How soon a waiting call detects that it has been cancelled.
 pub(crate) const CANCEL_POLL: Duration = Duration::from_millis(40);
+
+/// Gathers the status of this process's job, as text; None once the job has ended.
+pub type StatusReport = Arc<dyn Fn() -> Option<String> + Send + Sync>;
 
 /// Keys and values that all ranks see. A key is set once.
 pub trait Store: Send + Sync {
@@ -49,6 +52,12 @@ pub trait Store: Send + Sync {
     /// The store's report of processes that it has refused.
     fn refusals(&self) -> Option<String> {
         None
+    }
+
+    /// Answers programs that ask the store for the job's status by `report`, from now on. A store
+    /// that this process does not serve ignores it.
+    fn answer_status(&self, report: StatusReport) {
+        drop(report);
     }
 
     /// Whether only processes of the job can use the store.
@@ -184,6 +193,10 @@ impl Store for PrefixStore<'_> {
 
     fn refusals(&self) -> Option<String> {
         self.inner.refusals()
+    }
+
+    fn answer_status(&self, report: StatusReport) {
+        self.inner.answer_status(report);
     }
 
     fn is_authenticated(&self) -> bool {

@@ -291,6 +291,11 @@ impl FlightRecorder {
         read(&lock(&self.known))
     }
 
+    /// Whether this process has a directory of records, where local programs find it.
+    pub fn has_directory(&self) -> bool {
+        self.base.is_some()
+    }
+
     /// Listens for local programs of this user at a socket in the job's directory of records; None
     /// where no records are written. Making the directory may take as long as the disk does.
     ///

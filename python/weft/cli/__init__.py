@@ -10,12 +10,8 @@ import importlib
 import os
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
-from weft.cli.command import OPTIONAL_PACKAGES, Command, UsageError, missing
-
-if TYPE_CHECKING:
-    from importlib.metadata import EntryPoint
+from weft.cli.command import OPTIONAL_PACKAGES, Command, UsageError, entry_point, missing
 
 __all__ = ["COMMANDS", "LABORATORY", "EXIT_OF_MISUSE", "EXIT_OF_PIPE", "fill_parser", "load", "main", "parser"]
 
@@ -106,18 +102,11 @@ def load(name: str) -> Command:
     if name not in LABORATORY:
         command: Command = importlib.import_module(f"weft.cli.{name}").COMMAND
         return command
-    found = _entry_point(name)
+    found = entry_point("weft.commands", name)
     if found is None:
         raise LaboratoryMissingError
     loaded: Command = found.load()
     return loaded
-
-
-def _entry_point(name: str) -> EntryPoint | None:
-    """The entry point of an installed distribution for a command of this name."""
-    from importlib.metadata import entry_points  # slow to load, and most commands do not need it
-
-    return next(iter(entry_points(group="weft.commands", name=name)), None)
 
 
 def fill_parser(command: Command, parser: argparse.ArgumentParser) -> None:
@@ -153,6 +142,8 @@ class _PrintCompletion(argparse.Action):
             import shtab
         except ModuleNotFoundError:
             parser_.exit(1, f"weft --print-completion: {missing(['shtab'])}\n")
-        installed = [name for name in COMMANDS if name not in LABORATORY or _entry_point(name) is not None]
+        installed = [
+            name for name in COMMANDS if name not in LABORATORY or entry_point("weft.commands", name) is not None
+        ]
         print(shtab.complete(parser(installed), shell=str(values)))
         parser_.exit()

@@ -9,8 +9,20 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-__all__ = ["OPTIONAL_PACKAGES", "Command", "UsageError", "ended_by_interrupt", "missing", "report_progress"]
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
+__all__ = [
+    "OPTIONAL_PACKAGES",
+    "Command",
+    "UsageError",
+    "ended_by_interrupt",
+    "entry_point",
+    "missing",
+    "report_progress",
+]
 
 OPTIONAL_PACKAGES = {"torch": "torch", "sklearn": "scikit-learn", "shtab": "shtab"}
 """Modules that some commands need, and the packages that contain them."""
@@ -27,6 +39,13 @@ def missing(modules: Iterable[str]) -> str:
     """
     packages = " ".join(OPTIONAL_PACKAGES[module] for module in modules)
     return f"packages are missing: pip install {packages}"
+
+
+def entry_point(group: str, name: str) -> EntryPoint | None:
+    """The entry point of an installed distribution, such as `weft-lab`, under this name."""
+    from importlib.metadata import entry_points  # slow to load, and most commands do not need it
+
+    return next(iter(entry_points(group=group, name=name)), None)
 
 
 def report_progress(text: str) -> None:

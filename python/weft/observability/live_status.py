@@ -1,7 +1,8 @@
-"""The status of jobs of this user that run on this host: found, asked, and as rates.
+"""The status of running jobs: found on this host or at an address, asked, and as rates.
 
-Every rank listens at a socket in its job's directory of flight records. The rank that is asked
-gathers the status of all ranks over its group's links, so one rank of a job is enough.
+Every rank listens at a socket in its job's directory of flight records, for its user; rank 0
+answers at the store where the ranks meet as well, for those with the job's secret. The rank that is
+asked gathers the status of all ranks over its group's links, so one rank of a job is enough.
 """
 
 from __future__ import annotations
@@ -14,13 +15,14 @@ import socket
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
-from weft.errors import Error
+from weft import _weft, config
+from weft.errors import ArgumentError, Error, PeerLost, Timeout
 from weft.output.files import is_private
 from weft.tracing.record import JOBS, USERS
 
-__all__ = ["LiveJob", "RankRates", "ask", "rates", "running_jobs"]
+__all__ = ["Job", "LiveJob", "RankRates", "RemoteJob", "Watch", "rates", "running_jobs"]
 
 _SOCKETS = "rank*.sock"
 _QUESTION = b"status\n"
@@ -30,6 +32,21 @@ _NEXT_RANK_AFTER_S = 0.3
 _ANSWER_TIMEOUT_S = 4.0
 
 
+class Job(Protocol):
+    """A job that can be asked."""
+
+    @property
+    def name(self) -> str:
+        """For people."""
+
+    def ask(self) -> dict[str, Any]:
+        """Its status: `ranks`, `silent` (ranks that did not answer), `verdict` and others.
+
+        Raises:
+            Error: No rank answers.
+        """
+
+
 @dataclass(frozen=True)
 class LiveJob:
     """A job with processes on this host."""
@@ -37,6 +54,61 @@ class LiveJob:
     name: str
     sockets: tuple[Path, ...]
     """Of its ranks on this host, by rank."""
+
+    def ask(self) -> dict[str, Any]:
+        """Asks a rank on this host, and others if it does not answer soon."""
+        with contextlib.ExitStack() as connections:
+            asked: list[socket.socket] = []
+            answers: dict[socket.socket, bytes] = {}
+            paths, deadline = iter(self.sockets[:_RANKS_ASKED_MAX]), time.monotonic() + _ANSWER_TIMEOUT_S
+            while (now := time.monotonic()) < deadline:
+                for path in paths:
+                    with contextlib.suppress(OSError):
+                        connection = connections.enter_context(_connected(path))
+                        connection.sendall(_QUESTION)
+                        asked.append(connection)
+                        break
+                if not asked:
+                    break
+                ready, _, _ = select.select(asked, [], [], min(_NEXT_RANK_AFTER_S, deadline - now))
+                for connection in ready:
+                    part = b""
+                    with contextlib.suppress(OSError):  # the rank may just have ended
+                        part = connection.recv(1 << 16)
+                    answers[connection] = answers.get(connection, b"") + part
+                    if part:
+                        continue
+                    asked.remove(connection)
+                    with contextlib.suppress(ValueError):
+                        report: dict[str, Any] = json.loads(answers[connection])
+                        return report
+        raise Error(f"no rank of {self.name} on this host answers within {_ANSWER_TIMEOUT_S:g} s")
+
+
+@dataclass(frozen=True)
+class RemoteJob:
+    """A job that is asked at the address of its store, with its secret or its certificates."""
+
+    name: str
+    """The address."""
+
+    def ask(self) -> dict[str, Any]:
+        """Asks rank 0, which serves the store."""
+        settings = config.load()
+        secret, tls = config.job_secret(settings), config.tls_files(settings)
+        if secret is None and tls is None:
+            raise ArgumentError(
+                f"asking at {self.name} needs the job's secret or certificates: set WEFT_SECRET_FILE, WEFT_SECRET, or "
+                "WEFT_TLS_CERT, WEFT_TLS_KEY and WEFT_TLS_CA as for the job. Without them, ask on a host of the job"
+            )
+        host, _, port = self.name.rpartition(":")
+        cancel = _weft.Cancellation()
+        try:
+            store = _weft.TcpStore(host, int(port), False, _ANSWER_TIMEOUT_S, cancel, secret, tls=tls)
+            report: dict[str, Any] = json.loads(store.status(_ANSWER_TIMEOUT_S, cancel))
+        except (PeerLost, Timeout) as error:
+            raise Error(f"{error}. If rank 0 is stopped, ask on a host of another rank") from None
+        return report
 
 
 @dataclass(frozen=True)
@@ -54,6 +126,24 @@ class RankRates:
     retransmissions: float
 
 
+class Watch:
+    """A job that is asked again and again."""
+
+    def __init__(self, job: Job) -> None:
+        self.job = job
+        self._last: tuple[float, dict[str, Any]] | None = None
+
+    def look(self, seconds: float) -> tuple[dict[str, Any], dict[int, RankRates]]:
+        """The job's status, and rates since the last look, which began `seconds` ago or earlier.
+
+        The first look asks twice.
+        """
+        at, before = self._last or (time.monotonic(), self.job.ask())
+        time.sleep(max(0.0, at + seconds - time.monotonic()))
+        self._last = _, after = time.monotonic(), self.job.ask()
+        return after, rates(before, after)
+
+
 def running_jobs(base: Path) -> list[LiveJob]:
     """The jobs that answer, the one that began last first."""
     found: dict[str, list[Path]] = {}
@@ -63,38 +153,6 @@ def running_jobs(base: Path) -> list[LiveJob]:
             found.setdefault(directory.name, []).extend(sockets)
     jobs = [LiveJob(name, tuple(sorted(paths, key=_rank))) for name, paths in found.items() if paths]
     return sorted(jobs, key=lambda job: -max(path.stat().st_mtime for path in job.sockets))
-
-
-def ask(job: LiveJob) -> dict[str, Any]:
-    """The job's status: `ranks`, `silent` (ranks that did not answer), `verdict` and others.
-
-    Raises:
-        Error: No rank on this host answers.
-    """
-    with contextlib.ExitStack() as connections:
-        asked: list[socket.socket] = []
-        answers: dict[socket.socket, bytes] = {}
-        paths, deadline = iter(job.sockets[:_RANKS_ASKED_MAX]), time.monotonic() + _ANSWER_TIMEOUT_S
-        while (now := time.monotonic()) < deadline:
-            for path in paths:
-                with contextlib.suppress(OSError):
-                    connection = connections.enter_context(_connected(path))
-                    connection.sendall(_QUESTION)
-                    asked.append(connection)
-                    break
-            if not asked:
-                break
-            ready, _, _ = select.select(asked, [], [], min(_NEXT_RANK_AFTER_S, deadline - now))
-            for connection in ready:
-                part = connection.recv(1 << 16)
-                answers[connection] = answers.get(connection, b"") + part
-                if part:
-                    continue
-                asked.remove(connection)
-                with contextlib.suppress(ValueError):
-                    report: dict[str, Any] = json.loads(answers[connection])
-                    return report
-    raise Error(f"no rank of {job.name} on this host answers within {_ANSWER_TIMEOUT_S:g} s")
 
 
 def rates(before: dict[str, Any], after: dict[str, Any]) -> dict[int, RankRates]:

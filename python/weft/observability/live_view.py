@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from weft.observability.live_status import RankRates
 from weft.output.plain_text import Table
 from weft.quantities import about_bytes
 
-__all__ = ["rank_lines", "text"]
+__all__ = ["COLUMNS", "View", "rank_lines", "text"]
 
-_COLUMNS = ("rank", "host", ">step/s", ">op/s", ">waits", ">cores", ">sent/s", ">recv/s", ">resent", ">pool", "does")
+COLUMNS = ("rank", "host", ">step/s", ">op/s", ">waits", ">cores", ">sent/s", ">recv/s", ">resent", ">pool", "does")
 _RANKS_MAX = 32
+
+View = Callable[[str, Mapping[str, Any], Mapping[int, RankRates], int], None]
+"""Shows a look at a job: its name, the report, the rates, and how many ranks to show."""
 
 
 def text(report: Mapping[str, Any], rates: Mapping[int, RankRates], *, ranks_max: int = _RANKS_MAX) -> str:
@@ -24,7 +27,7 @@ def text(report: Mapping[str, Any], rates: Mapping[int, RankRates], *, ranks_max
         ranks_max: More ranks are counted.
     """
     lines = rank_lines(report, rates)
-    table = Table(*_COLUMNS)
+    table = Table(*COLUMNS)
     for line in lines[:ranks_max]:
         table.add_row(*line)
     left = len(lines) - ranks_max
@@ -36,7 +39,7 @@ def rank_lines(report: Mapping[str, Any], rates: Mapping[int, RankRates]) -> lis
     """The cells of each rank, those that are to blame first."""
     culprits = set(report["verdict"]["culprits"])
     lines = {status["global_rank"]: _line(status, rates.get(status["global_rank"])) for status in report["ranks"]}
-    unknown = ("-",) * (len(_COLUMNS) - 3)
+    unknown = ("-",) * (len(COLUMNS) - 3)
     for silent in report["silent"]:
         lines[silent["global_rank"]] = (str(silent["global_rank"]), silent["host"], *unknown, "does not answer")
     return [lines[rank] for rank in sorted(lines, key=lambda rank: (rank not in culprits, rank))]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+import threading
 from typing import Any
 
 from torch.distributed.debug._frontend import DebugHandler, NavLink, Route
@@ -10,12 +10,14 @@ from torch.distributed.debug._frontend import DebugHandler, NavLink, Route
 from weft import config
 from weft.drawing.markup import joined
 from weft.errors import Error
-from weft.observability.live_status import ask, rates, running_jobs
+from weft.observability.live_status import Watch, running_jobs
 from weft.observability.live_view import text
 
 __all__ = ["DebugPage"]
 
 _RATES_OVER_S = 0.5
+_ASKING = threading.Lock()
+"""The server has a thread for each request, and a page may be sent to its process."""
 _TEMPLATE = """
 {% extends "base.html" %}
 {% block header %}<h1>{% block title %}weft{% endblock %}</h1>{% endblock %}
@@ -31,6 +33,9 @@ class DebugPage(DebugHandler):
     >>> handlers = [*default_handlers(), weft.torch.DebugPage()]  # doctest: +SKIP
     >>> start_debug_server(handlers=handlers)  # doctest: +SKIP
     """
+
+    def __init__(self) -> None:
+        self._watch: Watch | None = None
 
     def routes(self) -> list[Route]:
         """Its address."""
@@ -50,13 +55,13 @@ class DebugPage(DebugHandler):
         jobs = [] if base is None else running_jobs(base)
         if not jobs:
             return "no job of this user answers on this host (WEFT_FLIGHT_DIR must be the job's)"
-        try:
-            before = ask(jobs[0])
-            time.sleep(_RATES_OVER_S)
-            after = ask(jobs[0])
-        except Error as error:
-            return str(error)
-        return text(after, rates(before, after))
+        with _ASKING:
+            if self._watch is None or self._watch.job != jobs[0]:
+                self._watch = Watch(jobs[0])
+            try:
+                return text(*self._watch.look(_RATES_OVER_S))
+            except Error as error:
+                return str(error)
 
     def dump_filename(self) -> str:
         """The name of its dumps."""

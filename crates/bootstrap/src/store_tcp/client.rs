@@ -19,8 +19,9 @@ use super::protocol::{
 };
 use super::retry::{AttemptFailure, Retry};
 use super::server::Refusals;
+use super::status::StatusAnswers;
 use super::{TcpStoreServer, UserError, lookup_of};
-use crate::store::{CANCEL_POLL, Store, key_timeout};
+use crate::store::{CANCEL_POLL, StatusReport, Store, key_timeout};
 
 /// A server that has sent nothing for this long is lost.
 const SILENCE_MAX: Duration = Duration::from_secs(10);
@@ -52,6 +53,7 @@ pub struct TcpStore {
 struct Served {
     addresses: Vec<SocketAddr>,
     refusals: Arc<Refusals>,
+    status: Arc<StatusAnswers>,
 }
 
 /// A server's answer: the values are empty unless they were requested.
@@ -115,6 +117,7 @@ impl TcpStore {
         let served = Served {
             addresses: server.own_addresses(),
             refusals: server.refusals(),
+            status: server.status(),
         };
         let retry = Retry::quiet(deadline, cancel);
         Self::connect_with(address, Some(served), access, &retry)
@@ -376,6 +379,19 @@ impl TcpStore {
         }
     }
 
+    /// The status of the job whose ranks meet here, as its rank 0 gathers it.
+    ///
+    /// # Errors
+    /// [`Error::Config`] if the process that serves the store gives no status;
+    /// [`Error::PeerLost`] if it does not answer; [`Error::Aborted`] once `cancel` is true.
+    pub fn status(&self, deadline: Instant, cancel: &AtomicBool) -> Result<String, Error> {
+        let answer = self.call(StoreRequest::Status, deadline, cancel)?;
+        // The server has closed the connection.
+        lock(&self.idle).clear();
+        let value = answer.values.into_iter().next().ok_or_else(unexpected)?;
+        String::from_utf8(value).map_err(|_| unexpected())
+    }
+
     /// At most as many keys as one request may name.
     fn get_some(
         &self,
@@ -430,6 +446,12 @@ impl Store for TcpStore {
 
     fn refusals(&self) -> Option<String> {
         self.served.as_ref()?.refusals.text()
+    }
+
+    fn answer_status(&self, report: StatusReport) {
+        if let Some(served) = &self.served {
+            served.status.answer_by(report);
+        }
     }
 
     fn is_authenticated(&self) -> bool {

@@ -9,6 +9,7 @@ mod protocol;
 mod retry;
 mod served;
 mod server;
+mod status;
 mod values;
 
 use std::net::{SocketAddr, TcpStream};

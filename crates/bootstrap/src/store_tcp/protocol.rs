@@ -20,9 +20,19 @@ pub(super) const SET_BYTES_MAX: usize = VALUE_BYTES_MAX + KEY_BYTES_MAX + 64;
 
 #[derive(Serialize, Deserialize, Debug)]
 pub(crate) enum StoreRequest {
-    Set { key: String, value: Vec<u8> },
-    Has { key: String },
-    Get { keys: Vec<String>, wait_millis: u32 },
+    Set {
+        key: String,
+        value: Vec<u8>,
+    },
+    Has {
+        key: String,
+    },
+    Get {
+        keys: Vec<String>,
+        wait_millis: u32,
+    },
+    /// The job's status: the reply is one value, and the connection ends.
+    Status,
 }
 
 #[derive(Serialize, Deserialize, Debug)]
@@ -65,6 +75,7 @@ impl StoreRequest {
             }
             StoreRequest::Has { key } => std::slice::from_ref(key),
             StoreRequest::Get { keys, .. } => keys,
+            StoreRequest::Status => return None,
         };
         if keys.len() > KEYS_MAX {
             let count = keys.len();

@@ -44,6 +44,8 @@ pub(super) struct ServedConnection {
     /// The time of the last data in either direction.
     pub(super) moved: Instant,
     pub(super) wait: Option<PendingRequest>,
+    /// Whether the client has asked for the job's status.
+    pub(super) asks_status: bool,
     /// Replies to send. Values are shared with the store: only the bytes that the socket accepts
     /// next are copied.
     outgoing: VecDeque<Arc<[u8]>>,
@@ -67,6 +69,7 @@ impl ServedConnection {
             channel: StoreChannel::of_server(access)?,
             moved: Instant::now(),
             wait: None,
+            asks_status: false,
             outgoing: VecDeque::new(),
             outgoing_taken: 0,
             wire: Vec::new(),
@@ -95,6 +98,11 @@ impl ServedConnection {
 
     pub(super) fn is_flushed(&self) -> bool {
         self.outgoing.is_empty() && self.wire_sent == self.wire.len()
+    }
+
+    /// Whether the next request may be read.
+    pub(super) fn takes_requests(&self) -> bool {
+        self.wait.is_none() && !self.asks_status && self.is_flushed()
     }
 
     /// Bytes of an incomplete request.
@@ -184,6 +192,13 @@ impl ServedConnection {
                 Err(error) => return Err(StoreFailure::Io(error)),
             }
         }
+    }
+
+    /// Writes all replies. Each write waits for `timeout` at most.
+    pub(super) fn wait_until_sent(&mut self, timeout: Duration) -> Result<(), StoreFailure> {
+        self.stream.set_nonblocking(false)?;
+        self.stream.set_write_timeout(Some(timeout))?;
+        self.flush()
     }
 
     /// Makes the next chunk of the replies.

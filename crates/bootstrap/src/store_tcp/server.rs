@@ -21,6 +21,7 @@ use super::budget::HandshakeBudget;
 use super::protocol::{REPLY_BYTES_MAX, StoreFailure, StoreReply, StoreRequest};
 use super::retry::{AttemptFailure, Retry};
 use super::served::{PendingRequest, ServedConnection};
+use super::status::StatusAnswers;
 use super::values::KeptValues;
 use super::{UserError, lookup_of};
 
@@ -107,6 +108,7 @@ impl Refusals {
 pub struct TcpStoreServer {
     address: SocketAddr,
     refusals: Arc<Refusals>,
+    status: Arc<StatusAnswers>,
     everywhere: bool,
     /// Its other end is the server's.
     lifeline: Option<Descriptor<UnixStream>>,
@@ -179,10 +181,11 @@ impl TcpStoreServer {
         let spare = || Descriptor::make(|| watched.try_clone()).map_err(cannot);
         let spare = [spare()?, spare()?];
         let budget = HandshakeBudget::new(limits.stranger_processor, Instant::now());
-        let refusals = Arc::<Refusals>::default();
+        let (refusals, status) = (Arc::<Refusals>::default(), Arc::<StatusAnswers>::default());
         let serving = Serving {
             listener,
             refusals: Arc::clone(&refusals),
+            status: Arc::clone(&status),
             spare: Some(spare),
             lifeline: watched,
             access: access.clone(),
@@ -205,6 +208,7 @@ impl TcpStoreServer {
         Ok(Self {
             address,
             refusals,
+            status,
             everywhere,
             lifeline: Some(lifeline),
             thread: Some(thread),
@@ -231,6 +235,10 @@ impl TcpStoreServer {
 
     pub(super) fn refusals(&self) -> Arc<Refusals> {
         Arc::clone(&self.refusals)
+    }
+
+    pub(super) fn status(&self) -> Arc<StatusAnswers> {
+        Arc::clone(&self.status)
     }
 
     /// Whether it listens on all addresses because the requested one is not one of this host.
@@ -288,6 +296,7 @@ fn listen(
 struct Serving {
     listener: Descriptor<TcpListener>,
     refusals: Arc<Refusals>,
+    status: Arc<StatusAnswers>,
     /// Kept for the first client, which is rank 0 itself: it must receive errors about missing
     /// descriptors. One is for its connection, one to determine the owner of its process.
     spare: Option<[Descriptor<UnixStream>; 2]>,
@@ -499,6 +508,9 @@ impl Serving {
             self.forget_wait(serial, &connection);
             return;
         }
+        if connection.asks_status {
+            return self.status.answer(connection);
+        }
         let held = connection.held();
         if self.held + held > self.limits.held_bytes {
             return;
@@ -566,15 +578,14 @@ impl Serving {
         is_new: bool,
     ) -> Result<(), StoreFailure> {
         connection.flush()?;
-        if connection.wait.is_some() || !connection.is_flushed() {
+        if !connection.takes_requests() {
             return Ok(());
         }
         connection.read()?;
         if is_new && connection.is_proven() {
             self.check_user(connection)?;
         }
-        while connection.wait.is_none()
-            && connection.is_flushed()
+        while connection.takes_requests()
             && let Some(request) = connection.next_request()?
         {
             self.handle(serial, connection, request);
@@ -602,6 +613,10 @@ impl Serving {
             StoreRequest::Has { key } => {
                 connection.reply(&StoreReply::Has(self.values.get(&key).is_some()));
             }
+            StoreRequest::Status => match self.status.refusal(&self.access) {
+                Some(why) => connection.reply(&StoreReply::Refused(why)),
+                None => connection.asks_status = true,
+            },
             StoreRequest::Get { keys, wait_millis } => {
                 let now = Instant::now();
                 connection.wait = Some(PendingRequest {

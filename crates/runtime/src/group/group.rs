@@ -124,6 +124,7 @@ impl Group {
             .map_err(|error| name.at_rendezvous(error))?;
         let id = meeting.group_id;
         let group = Self::join(engine, meeting, (id, name), rank, options, deadline, cancel)?;
+        group.engine.answer_at(store);
         group
             .wait_for_neighbours(deadline, cancel)
             .inspect_err(|error| group.report_setup_failure(error))?;

@@ -1,5 +1,6 @@
 //! Tests of the store over TCP.
 
+mod status;
 mod tls;
 
 use std::io::{Read, Write};

@@ -6,6 +6,7 @@ use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
+use weft_bootstrap::Store;
 use weft_channel::RankStatus;
 
 use super::super::engine::Engine;
@@ -45,12 +46,23 @@ impl Engine {
     /// Answers programs that watch the job, from its first group on.
     pub(crate) fn serve_status(self: &Arc<Self>) {
         let mut service = self.status.lock().unwrap_or_else(PoisonError::into_inner);
-        if matches!(*service, StatusService::NotStarted) {
-            let (engine, flight) = (Arc::downgrade(self), self.endpoint().flight().clone());
-            let report = move || Some(Report::of_job(&*engine.upgrade()?).to_json());
-            let server = StatusServer::start(move || flight.listen().ok()?, report);
+        let flight = self.endpoint().flight();
+        if matches!(*service, StatusService::NotStarted) && flight.has_directory() {
+            let flight = flight.clone();
+            let server = StatusServer::start(move || flight.listen().ok()?, self.reporter());
             *service = StatusService::Started(server);
         }
+    }
+
+    /// Answers those who ask at the store where the ranks meet, too, if this process serves it.
+    pub(crate) fn answer_at(self: &Arc<Self>, store: &dyn Store) {
+        store.answer_status(Arc::new(self.reporter()));
+    }
+
+    /// Reports on the job, until this engine is dropped.
+    fn reporter(self: &Arc<Self>) -> impl Fn() -> Option<String> + Send + Sync + 'static {
+        let engine = Arc::downgrade(self);
+        move || Some(Report::of_job(&*engine.upgrade()?).to_json())
     }
 
     /// Answers no more programs: the socket's file goes.
