@@ -78,4 +78,8 @@ pub struct LinkCounts {
     pub received_bytes: u64,
     /// Packets that were sent again.
     pub retransmissions: u64,
+    /// Bytes that wait to be sent, or to be acknowledged.
+    pub queued_bytes: u64,
+    /// The time since bytes last came from the other rank, in microseconds.
+    pub quiet_us: u64,
 }

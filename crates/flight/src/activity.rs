@@ -152,7 +152,7 @@ fn text(record: &Record, group: &KnownGroup) -> String {
 }
 
 /// "4 MiB", "1.5 KiB", "12 bytes".
-fn readable(bytes: u64) -> String {
+pub fn readable(bytes: u64) -> String {
     const UNITS: [(&str, u32); 3] = [("GiB", 30), ("MiB", 20), ("KiB", 10)];
     let unit = UNITS.into_iter().find(|(_, shift)| bytes >> shift != 0);
     let Some((unit, shift)) = unit else {

@@ -20,7 +20,7 @@ mod stages;
 #[cfg(test)]
 mod tests;
 
-pub use activity::{Activity, GroupActivity, RecordedOperation};
+pub use activity::{Activity, GroupActivity, RecordedOperation, readable};
 pub use recorder::records;
 pub use stages::{Stage, StageOf, StageSpan};
 

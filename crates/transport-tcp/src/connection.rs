@@ -117,6 +117,8 @@ impl TcpConnection {
                 sent_bytes: sum.sent_bytes + more.sent_bytes,
                 received_bytes: sum.received_bytes + more.received_bytes,
                 retransmissions: sum.retransmissions + more.retransmissions,
+                queued_bytes: sum.queued_bytes + more.queued_bytes,
+                quiet: sum.quiet.min(more.quiet),
             })
         })
     }

@@ -150,10 +150,13 @@ impl Socket {
     /// The traffic of the connection.
     pub(crate) fn traffic(&self) -> Option<TrafficCounts> {
         let info = self.info()?;
+        let in_flight = u64::from(info.tcpi_unacked) * u64::from(info.tcpi_snd_mss);
         Some(TrafficCounts {
             sent_bytes: info.tcpi_bytes_acked,
             received_bytes: info.tcpi_bytes_received,
             retransmissions: info.tcpi_total_retrans.into(),
+            queued_bytes: in_flight + u64::from(info.tcpi_notsent_bytes),
+            quiet: Duration::from_millis(info.tcpi_last_data_recv.into()),
         })
     }
 

@@ -295,6 +295,10 @@ pub struct TrafficCounts {
     pub received_bytes: u64,
     /// Packets that were retransmitted.
     pub retransmissions: u64,
+    /// Bytes that wait to be sent, or to be acknowledged, now.
+    pub queued_bytes: u64,
+    /// The time since bytes last came from the peer's host.
+    pub quiet: Duration,
 }
 
 /// Receives the messages of a link.

@@ -68,6 +68,8 @@ impl ProgressState {
                 sent_bytes: traffic.sent_bytes,
                 received_bytes: traffic.received_bytes,
                 retransmissions: traffic.retransmissions,
+                queued_bytes: traffic.queued_bytes,
+                quiet_us: traffic.quiet.as_micros() as u64,
             })
         });
         let mut counted: Vec<LinkCounts> = counted.collect();

@@ -3,10 +3,15 @@
 use std::collections::BTreeMap;
 
 use serde::Serialize;
-use weft_channel::{OngoingOperation, RankStatus};
+use weft_channel::{LinkCounts, OngoingOperation, RankStatus};
+use weft_flight::readable;
 
 /// Operations that are younger than this are no reason for concern.
 const WAIT_US_MIN: u64 = 500_000;
+/// A link that delivers has fewer bytes in its queue at most times.
+const QUEUED_BYTES_MIN: u64 = 64 << 10;
+/// A rank from which bytes came more recently than this is alive.
+const QUIET_US_MAX: u64 = 300_000;
 /// Ranks that a sentence names; more are counted.
 const NAMES_MAX: usize = 4;
 
@@ -40,12 +45,13 @@ impl Verdict {
 pub(super) fn verdict(ranks: &[RankStatus], silent: &[SilentRank]) -> Verdict {
     let stuck = Stuck::find(ranks);
     if !silent.is_empty() {
-        return do_not_answer(silent, stuck.as_ref());
+        return do_not_answer(ranks, silent, stuck.as_ref());
     }
     match stuck {
         None => no_collective_waits(ranks),
         Some(stuck) => stuck
             .missing_callers(ranks)
+            .or_else(|| stuck.fullest_link())
             .unwrap_or_else(|| stuck.slowest(ranks)),
     }
 }
@@ -103,6 +109,25 @@ impl<'a> Stuck<'a> {
             missing.iter().map(|status| status.global_rank).collect(),
             &format!("{} did not call it: {does}", named(&missing)),
         ))
+    }
+
+    /// Where all have called: the link with the most bytes in its queue, if that is not few.
+    fn fullest_link(&self) -> Option<Verdict> {
+        let queued = |link: &LinkCounts| link.queued_bytes;
+        let of_rank = |status: &&'a RankStatus| {
+            let fullest = status.links.iter().max_by_key(|link| queued(link))?;
+            Some((*status, fullest))
+        };
+        let links = self.waiting.iter().filter_map(of_rank);
+        let (from, link) = links.max_by_key(|(_, link)| queued(link))?;
+        (queued(link) >= QUEUED_BYTES_MIN).then(|| {
+            let (to, bytes) = (link.global_rank, readable(queued(link)));
+            let from_rank = named(&[from]);
+            self.blame(
+                vec![from.global_rank, to],
+                &format!("the link from {from_rank} to rank {to} is slow: {bytes} wait in it"),
+            )
+        })
     }
 
     /// Where all have called: the rank at the end of the chain of waits, or the link that is slow.
@@ -192,14 +217,22 @@ fn no_collective_waits(ranks: &[RankStatus]) -> Verdict {
     }
 }
 
-fn do_not_answer(silent: &[SilentRank], stuck: Option<&Stuck<'_>>) -> Verdict {
-    let names = silent
-        .iter()
-        .map(|one| (one.global_rank, one.host.as_str()));
-    let why = format!(
-        "{} did not answer: stopped, on a host without processor time, or out of reach",
-        listed(names)
-    );
+fn do_not_answer(
+    ranks: &[RankStatus],
+    silent: &[SilentRank],
+    stuck: Option<&Stuck<'_>>,
+) -> Verdict {
+    let alive = |one: &&SilentRank| stuck.is_some() && sends_bytes(ranks, one.global_rank);
+    let (slow, stopped): (Vec<&SilentRank>, Vec<_>) = silent.iter().partition(alive);
+    let (silent, how) = match stopped.is_empty() {
+        false => (
+            stopped,
+            "stopped, on a host without processor time, or out of reach",
+        ),
+        true => (slow, "its line is slow, since bytes from it still arrive"),
+    };
+    let names = (silent.iter()).map(|one| (one.global_rank, one.host.as_str()));
+    let why = format!("{} did not answer: {how}", listed(names));
     let culprits: Vec<u32> = silent.iter().map(|one| one.global_rank).collect();
     match stuck {
         Some(stuck) => stuck.blame(culprits, &why),
@@ -209,6 +242,12 @@ fn do_not_answer(silent: &[SilentRank], stuck: Option<&Stuck<'_>>) -> Verdict {
             waiting: 0,
         },
     }
+}
+
+/// Whether bytes from a rank arrive at others.
+fn sends_bytes(ranks: &[RankStatus], global_rank: u32) -> bool {
+    let mut links = ranks.iter().flat_map(|status| &status.links);
+    links.any(|link| link.global_rank == global_rank && link.quiet_us < QUIET_US_MAX)
 }
 
 fn named(ranks: &[&RankStatus]) -> String {
@@ -326,6 +365,24 @@ mod tests {
     }
 
     #[test]
+    fn silent_rank_with_a_slow_line_is_named() {
+        let silent = SilentRank {
+            rank: 1,
+            global_rank: 1,
+            host: "host-b".into(),
+        };
+        let mut waits = waiting(0, 9, Some((1, false)));
+        waits.links = vec![LinkCounts {
+            global_rank: 1,
+            quiet_us: 20_000,
+            ..LinkCounts::default()
+        }];
+        let text = "1 rank waits in all_reduce of 4 MiB (number 9) since 41 s: rank 1 on host-b did not \
+                    answer: its line is slow, since bytes from it still arrive";
+        check(&[waits], &[silent], &[1], text);
+    }
+
+    #[test]
     fn full_link_at_the_end_of_waits_is_named() {
         let ranks = [
             waiting(0, 9, Some((1, false))),
@@ -334,6 +391,25 @@ mod tests {
         ];
         let text = "3 ranks wait in all_reduce of 4 MiB (number 9) since 41 s: the link from rank 1 on \
                     host-0 to rank 2 takes no more bytes";
+        check(&ranks, &[], &[1, 2], text);
+    }
+
+    #[test]
+    fn fullest_link_of_a_circle_is_named() {
+        let link = |global_rank, queued_bytes| LinkCounts {
+            global_rank,
+            queued_bytes,
+            ..LinkCounts::default()
+        };
+        let mut ranks = [
+            waiting(0, 9, Some((2, false))),
+            waiting(1, 9, Some((0, false))),
+            waiting(2, 9, Some((1, false))),
+        ];
+        ranks[0].links = vec![link(1, 3000)];
+        ranks[1].links = vec![link(0, 0), link(2, 3 << 20)];
+        let text = "3 ranks wait in all_reduce of 4 MiB (number 9) since 41 s: the link from rank 1 on \
+                    host-0 to rank 2 is slow: 3 MiB wait in it";
         check(&ranks, &[], &[1, 2], text);
     }
 
