@@ -214,6 +214,9 @@ bench-gate: setup ## DDP steps over weft and Gloo, before and after a change: 8 
 bench-groups: setup ## time of torch's new_group and memory of groups beside Gloo, 1,000 groups of 2 and 200 of 8 alive: 2 minutes; QUICK=1: a look
 	$(BIN)/python -m benches.groups $(if $(QUICK),--quick) --output build/groups
 
+bench-watching: setup ## `weft top` beside 64 ranks with faults, and between 8 hosts (root): time until it names them, and its processor time: 10 minutes
+	$(BIN)/python -m benches.watching --output build/watching
+
 bench-device: extension ## the pipeline of CUDA tensors on emulated devices, against the model's bound, and sizes of packs (C compiler): 5 minutes; QUICK=1: a look
 	$(BIN)/python -m benches.device $(if $(QUICK),--quick) --output build/device
 	$(BIN)/python -m benches.device.packs $(if $(QUICK),--repeats 1) --output build/device

@@ -1,0 +1,1 @@
+"""`weft top` beside jobs with faults: when it names rank, operation and host, and what it costs."""
