@@ -38,7 +38,7 @@ def test_text_begins_with_verdict_and_culprit() -> None:
 def test_terminal_view_is_found_and_shows_the_same() -> None:
     found = entry_point("weft.views", "top")
     assert found is not None and found.load() is top.screen
-    console = Console(file=io.StringIO(), width=160, force_terminal=True, no_color=True)
+    console = Console(file=io.StringIO(), width=160)
     console.print(top.page("job-1", report(), RATES, 1))
     text = console.file.getvalue()
     assert "job-1: world, 2 ranks" in text and VERDICT in text
