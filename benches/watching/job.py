@@ -133,4 +133,4 @@ FAULTS: dict[str, Callable[[weft.Group | None, float], None]] = {
     "slow loader": _load_slowly,
     "missing call": _make_other_call,
 }
-"""What a culprit may do; the last one once in a job."""
+"""Faults of a culprit, by name; the last one once in a job."""
