@@ -46,7 +46,7 @@ __all__ = [
 
 @final
 class AboveStandardStreams:
-    """A `with` block in which nothing that is opened gets a descriptor from 0 to 2.
+    """A `with` block in which opened files get no descriptor from 0 to 2.
 
     For sockets and files of programs that may run with closed standard streams: printed text would
     be written into them.
@@ -60,44 +60,44 @@ def algorithms() -> str:
     """All algorithms, as JSON."""
 
 def element_types() -> list[tuple[str, int]]:
-    """The element types that reductions know, and their lengths in bytes."""
+    """The element types of reductions, and their lengths in bytes."""
 
 def ciphers() -> list[str]:
-    """The ciphers that links can have; the one that is faster on this machine comes first."""
+    """The ciphers that links can have, beginning with the faster one on this machine."""
 
 def rdma_ports() -> list[tuple[str, str, bool]]:
-    """The ports of RDMA devices: name, description, and whether it can be used.
+    """The ports of this machine's RDMA devices: name, description, whether it can be used.
 
     If there are none, raises an error with the reason.
     """
 
 def try_device_memory(name: str, pointer: int, nbytes: int, file: int, offset: int) -> str | None:
-    """Why an RDMA device does not take memory of a GPU; None if it does.
+    """Why an RDMA device refuses memory of another device, such as a GPU; None if it accepts it.
 
     The memory is at `offset` in a file (dma-buf).
     """
 
 def wire_formats() -> list[str]:
-    """The names of the formats in which elements can travel."""
+    """The names of all wire formats."""
 
 def operations() -> list[str]:
-    """The names of the operations that reductions know, besides `weft.PremulSum`."""
+    """The names of all reductions except `weft.PremulSum`."""
 
 def plan(request: str) -> str:
-    """An algorithm's schedule for a group, and the verifier's verdict on it; JSON in and out."""
+    """An algorithm's schedule for a group, and the verifier's report on it; JSON in and out."""
 
 def simulate(request: str) -> str:
     """Times of calls on a machine that need not exist, by algorithm and size; JSON in and out."""
 
 def verify(request: str) -> str:
-    """The verifier's verdict on schedules in text form; JSON in and out."""
+    """The verifier's report on schedules in text form; JSON in and out."""
 
 def domains() -> HostDomains:
-    """The parts of this host, and those that this process runs in."""
+    """The domains that the operating system reports, and those that this process runs in."""
 
 @final
 class HostDomains:
-    """The parts of a host as the operating system reports them."""
+    """The domains that the operating system reports."""
 
     @property
     def caches(self) -> list[list[int]]:
@@ -107,13 +107,13 @@ class HostDomains:
         """The cores of each NUMA node."""
     @property
     def cache(self) -> int | None:
-        """The cache that this process runs under, by its lowest core.
+        """The cache of this process, by its lowest core.
 
         None if it may run under several.
         """
     @property
     def node(self) -> int | None:
-        """The NUMA node that this process runs in; None if it may run in several."""
+        """The NUMA node of this process; None if it may run in several."""
 
 def family(request: str) -> str:
     """The names of the algorithms that a group can use; JSON in and out."""
@@ -137,7 +137,7 @@ class ControlBlock:
     """
 
     SAMPLES_MAX: int
-    """The most calls that can be timed at once."""
+    """The most calls that can be timed in one turn."""
 
     def __new__(cls, path: str, rank: int, ranks: int, spin: bool) -> ControlBlock: ...
     def time(self, timed: Timed, pointer: int, nbytes: int, pattern: bytes, calls: int) -> list[float]:
@@ -146,16 +146,16 @@ class ControlBlock:
         Before each, the memory is filled with `pattern`.
         """
     def cost(self, timed: Timed, calls: int) -> tuple[float, float, float]:
-        """The cost in seconds of this many calls, one after the other.
+        """The cost of consecutive calls, in seconds.
 
-        Elapsed time; user and system time of this process; busy time of the machine's cores.
+        Elapsed time; time of this process's threads; time of the machine's cores.
         """
     def round_trip(self, count: int) -> float:
         """Seconds of a round trip between ranks 0 and 1 over bare flags, the mean of `count`."""
 
 @final
 class Timed:
-    """An operation that can be timed repeatedly on the same memory, which `hold` owns."""
+    """An operation that can be timed; `hold` owns its memory."""
 
     @staticmethod
     def group(
@@ -163,17 +163,17 @@ class Timed:
     ) -> Timed:
         """A blocking collective of a group.
 
-        Memory in `registered`, pairs of address and bytes, is registered for each call.
+        Memory in `registered`, pairs of address and length, is registered for each call.
         """
     @staticmethod
     def ping_pong(group: Group, partner: int | None, source: int, target: int, nbytes: int, hold: Any) -> Timed:
-        """A message to another rank and one back, by blocking calls; the lower rank sends first."""
+        """A message to another rank of a group and one back; nothing without a partner."""
     @staticmethod
     def library(function: int, source: int, target: int, count: int, hold: Any) -> Timed:
         """A C function `int (*)(const void *from, void *to, size_t elements)` at this address."""
     @staticmethod
     def callable(function: Callable[[], object]) -> Timed:
-        """A Python function, including the cost of calling it."""
+        """A Python function without arguments, timed with the cost of calling it."""
     @staticmethod
     def copy(source: int, target: int, nbytes: int, hold: Any) -> Timed:
         """Copying within this process."""
@@ -185,26 +185,26 @@ class Timed:
         """The bare all-reduce of two ranks over memory in a file."""
     @staticmethod
     def streams(sockets: Sequence[int], rank: int, pointer: int, dtype: str, elements: int, hold: Any) -> Timed:
-        """The bare all-reduce over connected sockets, one to every other rank, in their order."""
+        """The bare all-reduce over TCP: a connected socket to every other rank, in their order."""
     @staticmethod
     def round_trip(socket: int | None, first: bool, polling: bool) -> Timed:
         """A byte over a connected socket and one back; nothing without a socket."""
     @staticmethod
     def one_stream(socket: int | None, sends: bool, uncounted: int, counted: int) -> Timed:
-        """Bytes over a connected socket in one direction, timed behind the uncounted ones."""
+        """Bytes over a connected socket in one direction; nothing without a socket."""
     @property
     def pointer(self) -> int:
-        """Where the prototype's buffer begins; 0 for everything else."""
+        """The address of the prototype's buffer; 0 for all other operations."""
 
 @final
 class Counters:
-    """A group's counters; they stay when the group is closed."""
+    """The counters of a group, which stay valid after it is closed."""
 
     def totals(self) -> list[tuple[str, int, int, float]]:
         """For each kind of operation: (name, calls that have ended, bytes, seconds)."""
     @property
     def in_flight(self) -> int:
-        """The number of operations under way."""
+        """The number of operations that have not ended."""
 
 @final
 class Cancellation:
@@ -212,7 +212,7 @@ class Cancellation:
 
     def __new__(cls) -> Cancellation: ...
     def cancel(self) -> None:
-        """Makes the meetings with this cancellation fail with `weft.Aborted`."""
+        """Makes the meetings with this object fail with `weft.Aborted`."""
 
     @property
     def cancelled(self) -> bool:
@@ -244,7 +244,7 @@ class Endpoint:
     def pool_bytes(self) -> tuple[int, int, int]:
         """The bytes of the pool that are in use, those of them in quarantine, and the bound."""
     def finish(self) -> None:
-        """Waits until everything that was issued in its groups has ended, as `Group.finish`."""
+        """Waits until all operations in its groups have ended, as `Group.finish` does."""
     def close(self) -> None:
         """Closes every connection."""
 
@@ -252,7 +252,7 @@ def flight_records() -> list[str]:
     """The flight records of this process's endpoints, as JSON in the layout of the files."""
 
 def fail_meeting(store: Any, prefix: str, rank: int, size: int, reason: str, cancel: Cancellation) -> None:
-    """Ends the meeting of a rank that cannot join it; the others get the reason."""
+    """Ends a meeting that this rank cannot join, and reports the reason to the other ranks."""
 
 @final
 class MemoryStore:
@@ -293,7 +293,7 @@ class TcpStore:
         """
     @property
     def listens_everywhere(self) -> bool:
-        """Whether this process serves it at all its addresses, as `host` is not one of them."""
+        """Whether this process serves it at all addresses, because `host` is not one of its own."""
     def status(self, timeout: float, cancel: Cancellation) -> str:
         """The status of the job whose ranks meet here, as JSON."""
     def set(self, key: str, value: bytes) -> None:
@@ -303,35 +303,35 @@ class TcpStore:
 
 @final
 class Explanation:
-    """The algorithm and tiling of a call, and the reasons."""
+    """The explanation of the choice for a call."""
 
     @property
     def algorithm(self) -> str:
         """The algorithm's name, with its parts."""
     @property
     def asked_tile_bytes(self) -> int | None:
-        """The requested tile size in bytes; None for as large as fits."""
+        """The requested tile size in bytes; None for the largest that fits."""
     @property
     def asked_tiles_in_flight(self) -> int | None:
-        """The requested number of tiles under way; None for as many as possible."""
+        """The requested number of concurrent tiles; None for as many as possible."""
     @property
     def tile_bytes(self) -> int:
-        """The part of the largest chunk that one tile takes, in bytes."""
+        """Bytes of the largest chunk in one tile."""
     @property
     def tiles(self) -> int:
         """The number of tiles."""
     @property
     def tiles_in_flight(self) -> int:
-        """How many of them may be under way at once."""
+        """The most concurrent tiles."""
     @property
     def hash(self) -> int:
-        """Identifies the plan."""
+        """The plan's hash."""
     @property
     def schedule(self) -> str | None:
-        """All ranks' programs in text form, if it is a user schedule."""
+        """All ranks' programs in text form, for a user schedule; else None."""
     @property
     def why(self) -> list[str]:
-        """The candidates, and the reasons for and against them."""
+        """The reasons for or against each candidate."""
 
 @final
 class UserSchedule:
@@ -339,37 +339,37 @@ class UserSchedule:
 
     @property
     def name(self) -> str:
-        """The name that calls use."""
+        """The name in calls."""
     @property
     def collective(self) -> str:
-        """The collective that it carries out."""
+        """The collective."""
     @property
     def root(self) -> int | None:
-        """The root that it is for; None without a root."""
+        """The root; None if the collective has none."""
     @property
     def symmetric(self) -> bool:
-        """Whether it runs on symmetric memory only."""
+        """Whether it needs symmetric memory."""
     @property
     def reproducible(self) -> bool:
-        """Whether it combines every element's contributions in one step, in the order of ranks."""
+        """Whether it combines each element's contributions in one step, in the order of ranks."""
     @property
     def text(self) -> str:
         """All ranks' programs in text form."""
 
 @final
 class Operation:
-    """A collective with its root, element type and reduction, for calls of one kind."""
+    """A collective with its root, element type and reduction, which calls of one kind share."""
 
     def __new__(cls, collective: str, dtype: str, itemsize: int, op: object | None = None, root: int = 0) -> Operation:
-        """`dtype` names the elements' type, of `itemsize` bytes.
+        """`dtype` is the name of the elements' type, `itemsize` their length in bytes.
 
-        Types that reductions do not support are moved as bytes. `op` is one of `operations`, or has
+        Types that weft cannot reduce are moved as bytes. `op` is one of `operations`, or has
         a `factor`, as `weft.PremulSum` has.
         """
 
 @final
 class Request:
-    """One call of a collective: its operation, counts, and the addresses of its memory."""
+    """A call of a collective, with the addresses of its memory."""
 
     def __new__(
         cls,
@@ -408,10 +408,10 @@ class Group:
         """The number of ranks."""
     @property
     def identity(self) -> int:
-        """A number that no other group has, the same on all ranks."""
+        """A number that identifies the group, the same on all ranks."""
     @property
     def name(self) -> str:
-        """The name of the group in errors."""
+        """The group's name in error messages."""
     def hosts(self) -> list[int]:
         """For every rank, the lowest rank that shares memory with it."""
     def domains(self) -> list[list[int]]:
@@ -422,26 +422,26 @@ class Group:
     def host_names(self) -> list[str]:
         """For every rank, the name of its host."""
     def transport(self, rank: int) -> str | None:
-        """The transport to another rank: `shm`, `rdma`, `tcp` or `loopback`; None for itself."""
+        """The transport to another rank: `shm`, `rdma`, `tcp` or `loopback`; None for this rank."""
     def unshared(self) -> list[tuple[int, int, str, bool]]:
-        """Pairs of ranks that run on one machine and share no memory.
+        """Pairs of ranks on one machine that share no memory.
 
-        Rows of (rank that tried, the other rank, reason, whether they are apart on purpose, for
-        instance in containers).
+        Rows of (rank that tried, the other rank, why it failed, whether they are separated
+        intentionally, such as in containers).
         """
     def cipher(self, rank: int) -> str | None:
         """The cipher between this rank and another: `aes-gcm` or `chacha20-poly1305`.
 
-        None if they share memory, or nothing is encrypted.
+        None if they share memory, or links are not encrypted.
         """
     def issue(self, request: Request, hold: object, background: bool, timeout: float | None = None, **how: Any) -> Work:
         """Starts a collective; `how` are the other keywords of `weft.api.collectives.CallKeywords`.
 
         `hold`, which owns the memory, is kept until it has ended. Without `background`, the caller
-        waits immediately.
+        must wait for it.
         """
     def run(self, request: Request, hold: object, timeout: float | None = None, **how: Any) -> None:
-        """Carries out a collective; the arguments are those of `issue`."""
+        """Executes a collective; the arguments are those of `issue`."""
     def issue_in_place(
         self, operation: Operation, count: int, address: int, hold: object, timeout: float | None = None, **how: Any
     ) -> Work:
@@ -451,14 +451,14 @@ class Group:
     ) -> None:
         """`run` of an operation in place on elements at an address."""
     def run_plain(self, collective: str, root: int, op: object, source: object | None, target: object | None) -> bool:
-        """Carries out a collective on plain arrays; False if the arguments are not plain.
+        """Executes a collective on plain arrays, if that is possible, and returns whether it did.
 
-        Without `source` it works in place; also without `target`, on no memory.
+        Without `source` it works in place, and without `target` too it has no data.
         """
     def send_plain(self, x: object, to: object, tag: object) -> bool:
-        """Sends `x` and returns True, if it is a plain array."""
+        """Sends a plain array to a rank, if that is possible, and returns whether it did."""
     def receive_plain(self, x: object, source: object | None, tag: object) -> int | None:
-        """Receives into `x` and returns the sender, if it is a plain array; else None."""
+        """Receives into a plain array, if that is possible, and returns the sender; else None."""
     def send(
         self,
         to: int,
@@ -469,7 +469,7 @@ class Group:
         hold: object = None,
         background: bool = True,
     ) -> Work:
-        """Starts sending bytes to a rank. Without `background`, the caller waits immediately."""
+        """Starts sending bytes to a rank. Without `background`, the caller must wait for it."""
     def receive(
         self,
         source: int | None,
@@ -480,9 +480,9 @@ class Group:
         hold: object = None,
         background: bool = True,
     ) -> Work:
-        """Starts receiving bytes from a rank, or from any.
+        """Starts receiving bytes from a rank, or from any rank.
 
-        Without `background`, the caller waits immediately.
+        Without `background`, the caller must wait for it.
         """
     def split(
         self,
@@ -501,32 +501,32 @@ class Group:
     def shrink(self, name: str, timeout: float | None = None) -> Group:
         """A group of the surviving ranks. Every one of them calls it."""
     def ranks_of(self, other: Group) -> list[int]:
-        """The numbers that the ranks of another group have in this one."""
+        """The ranks in this group of another group's members."""
     def explain(self, collective: str, nbytes: int, dtype: str, symmetric: bool) -> Explanation:
-        """The algorithm of a call and the reasons: `nbytes` of the whole message, root 0."""
+        """Explains the choice for a call: `nbytes` of the whole message, root 0."""
     def choices(self, collective: str) -> list[tuple[int | None, str, str]]:
-        """The algorithms of a collective by size: (up to bytes, algorithm, origin of choice)."""
+        """The choices for a collective, by size: (up to bytes, algorithm, origin of the choice)."""
     def pairs(self) -> dict[str, int]:
-        """How many pairs of ranks each transport connects."""
+        """The number of pairs of ranks that each transport connects."""
     def on_failure(self, callback: Callable[[BaseException], object]) -> None:
         """Calls `callback` with the exception when the group breaks, on any thread."""
     def counters(self) -> Counters:
-        """Counters of the group from now on."""
+        """The group's counters, which count from the first call of this method on."""
     def traffic(self) -> list[tuple[int, str, str, int, int, int]]:
-        """Traffic of the links to other ranks, of all groups, if the network counts it.
+        """The traffic over the links to other ranks, for all groups, where the network counts it.
 
-        Rows of (endpoint, host, transport, bytes sent, bytes received, packets sent again).
+        Rows of (endpoint, host, transport, bytes sent, bytes received, packets retransmitted).
         """
     def add_schedule(self, name: str, text: str) -> None:
-        """Lets calls name these schedules, in text form, as their algorithm."""
+        """Adds schedules in text form, which calls can then name as their algorithm."""
     def schedules(self) -> list[UserSchedule]:
-        """The user's own schedules that the group knows."""
+        """The group's user schedules."""
     def symmetric(self, nbytes: int, signals: int = 0, name: str = "") -> Symmetric:
-        """Memory that the ranks of this host reach directly, and all by one-sided operations."""
+        """Makes memory that ranks of this host access directly, and all by one-sided operations."""
     def register(self, pointer: int, nbytes: int, hold: object) -> Registration:
-        """Lets adapters read memory in place; `hold` keeps it alive."""
+        """Registers memory, which `hold` keeps alive, so that adapters read it in place."""
     def register_device(self, pointer: int, nbytes: int, file: int, offset: int, hold: object) -> Registration:
-        """Lets adapters read memory of a device in place, by a file that is open meanwhile."""
+        """Registers memory of a device by a file, which is open meanwhile, as `register` does."""
     def send_from_device(
         self,
         to: int,
@@ -537,38 +537,41 @@ class Group:
         hold: object = None,
         background: bool = True,
     ) -> Work | None:
-        """Like `send`, from registered memory of a device; None, without effect, if no link can."""
+        """As `send`, of registered memory of a device.
+
+        Returns None, and sends nothing, if the link cannot read it.
+        """
     def reads_device(self, to: int, pointer: int, nbytes: int) -> bool:
         """Whether `send_from_device` would send now."""
     def trace_stages(self, tracing: bool) -> None:
         """Starts or stops recording the stages of tiles."""
     def take_stages(self) -> list[tuple[str, int, int, int, int, int]]:
-        """Returns and clears the recorded stages.
+        """Returns the recorded stages, and clears them.
 
         Rows of (stage, operation, tile, bytes, begin and end in ns of the monotonic clock).
         """
     def registration_refusal(self) -> str | None:
-        """Why memory was copied instead of registered while it is sent, if some was."""
+        """The reason if memory was copied instead of registered while it was sent."""
     @property
     def staged_bytes(self) -> int:
-        """How many bytes were copied into the pool before they were sent."""
+        """The number of bytes that were copied into the pool before they were sent."""
     @property
     def symmetric_operations(self) -> int:
-        """How many operations ran on symmetric memory as such."""
+        """The number of operations that worked directly on symmetric memory."""
     @property
     def steps_helped(self) -> int:
-        """How many steps of other ranks this rank has executed."""
+        """The number of steps that this rank has executed for others."""
     def abort(self, reason: str) -> None:
         """Ends every pending operation on all ranks."""
     def fail(self, reason: str) -> None:
-        """Breaks the group on all ranks. Operations that all of them have issued continue."""
+        """Breaks the group on all ranks. Operations that all ranks have issued continue."""
     def finish(self) -> bool:
-        """Waits until all issued operations have ended, except unmatched receives.
+        """Waits until all operations have ended, with or without an error.
 
-        Returns whether the group is intact.
+        Receives that match no message yet are left out. Returns whether the group is unbroken.
         """
     def count_step(self) -> None:
-        """Counts a step of training, for those who watch the job with `weft top`."""
+        """Counts a step of training, which `weft top` shows."""
     def close(self) -> None:
         """Leaves the group."""
 
@@ -577,39 +580,39 @@ class Registration:
     """Memory that links read in place."""
 
     def deregister(self) -> None:
-        """Ends the registration, if it has not ended yet."""
+        """Ends the registration. Idempotent."""
     def transports(self) -> list[str]:
-        """The transports whose links read the memory in place only because of this."""
+        """The transports whose links read the memory in place only because it is registered."""
 
 @final
 class Work:
-    """An operation under way."""
+    """The handle of an operation."""
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Waits.
+        """Waits for the operation. Returns False if it has not ended after `timeout` seconds.
 
-        Returns False if the operation is still under way after `timeout` seconds. Raises its error.
+        Raises the error of an operation that failed.
         """
     def is_done(self) -> bool:
-        """Whether it has ended or failed."""
+        """Whether it has ended, successfully or not."""
     def value(self) -> int:
-        """The previous value of the cell of an atomic operation that has ended."""
+        """The previous value of the cell, for an atomic operation that has ended."""
     def source(self) -> int:
-        """The sender of a receive that has ended."""
+        """The sender, for a receive that has ended."""
 
 @final
 class Symmetric:
-    """Memory that the ranks of one host reach directly; NumPy takes it as an array of bytes."""
+    """Memory that the ranks of one host access directly; NumPy reads it as an array of bytes."""
 
     @property
     def nbytes(self) -> int:
         """Its length."""
     @property
     def name(self) -> str:
-        """Its name in errors."""
+        """The name in error messages."""
     @property
     def signals(self) -> tuple[int, int]:
-        """How many signals it has, and their offset in each part in bytes."""
+        """The number of signals, and their offset in each part, in bytes."""
     def put(
         self,
         peer: int,
@@ -621,9 +624,9 @@ class Symmetric:
         timeout: float | None = None,
         background: bool = False,
     ) -> Work:
-        """Starts writing bytes to a rank's part, and then changing a signal: (number, op, value).
+        """Starts writing bytes to a rank's part, and then changing a signal there.
 
-        Without `background`, the caller waits immediately.
+        `signal` is (number, `set` or `add`, value). Without `background`, the caller must wait.
         """
     def put_from_device(
         self,
@@ -636,7 +639,10 @@ class Symmetric:
         timeout: float | None = None,
         background: bool = False,
     ) -> Work | None:
-        """Like `put`, from registered memory of a device; None, without effect, if no link can."""
+        """As `put`, from registered memory of a device.
+
+        Returns None, and writes nothing, if the link cannot read it.
+        """
     def get(
         self,
         peer: int,
@@ -647,15 +653,18 @@ class Symmetric:
         timeout: float | None = None,
         background: bool = False,
     ) -> Work:
-        """Starts reading bytes from a place in a rank's part."""
+        """Starts reading bytes from a rank's part."""
     def fetch_add(
         self, peer: int, offset: int, value: int, timeout: float | None = None, background: bool = False
     ) -> Work:
-        """Starts adding to a cell, by its offset in bytes; the handle has its previous value."""
+        """Starts adding to a cell of a rank, by its offset in bytes.
+
+        The handle returns its previous value.
+        """
     def compare_swap(
         self, peer: int, offset: int, expected: int, new: int, timeout: float | None = None, background: bool = False
     ) -> Work:
-        """Like `fetch_add`, but stores `new` if the cell holds `expected`."""
+        """As `fetch_add`, but stores `new` if the cell has the expected value."""
     def signal(
         self, peer: int, signal: tuple[int, str, int], timeout: float | None = None, background: bool = False
     ) -> Work:
@@ -665,28 +674,28 @@ class Symmetric:
     ) -> Work:
         """Starts waiting until a signal of this rank compares with `value` as `compare` says."""
     def signal_value(self, signal: int) -> int:
-        """The value of a signal of this rank."""
+        """The current value of a signal of this rank."""
     def fence(self) -> None:
         """Orders this rank's earlier writes to each rank before its later ones."""
     def quiet(self, timeout: float | None = None, background: bool = False) -> Work:
-        """Starts waiting until all that this rank has written has arrived."""
+        """Starts waiting until all writes of this rank are complete."""
     def at(self, peer: int) -> SymmetricPart | None:
-        """A rank's part, data and signals, if it is mapped here."""
+        """A rank's part if it is mapped here: data and signals."""
     def free(self) -> None:
-        """Frees this rank's part; arrays in it stay readable here."""
+        """Frees it. Arrays in it stay readable here."""
     @property
     def __array_interface__(self) -> dict[str, Any]: ...
 
 @final
 class SymmetricPart:
-    """A rank's part of symmetric memory, as mapped here; NumPy takes it as an array of bytes."""
+    """A mapped part of a rank's symmetric memory; NumPy reads it as an array of bytes."""
 
     @property
     def __array_interface__(self) -> dict[str, Any]: ...
 
 @final
 class DlpackTensor:
-    """The contents of a DLPack capsule, whose memory it keeps alive."""
+    """The tensor in a DLPack capsule, whose memory this keeps alive."""
 
     def __new__(cls, capsule: object) -> DlpackTensor: ...
     @property
@@ -700,10 +709,10 @@ class DlpackTensor:
         """The lengths of the dimensions."""
     @property
     def strides(self) -> tuple[int, ...]:
-        """In elements."""
+        """The strides, in elements."""
     @property
     def read_only(self) -> bool:
-        """Whether the memory must not be written, or the producer does not allow it."""
+        """Whether the memory must not be written, or the producer cannot say that it may."""
     @property
     def device_type(self) -> int:
         """DLPack's number for the device; 1 is the CPU."""

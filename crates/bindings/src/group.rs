@@ -97,13 +97,13 @@ impl PyGroup {
         self.inner.size()
     }
 
-    /// The group's name in error messages.
     /// A number that identifies the group, the same on all ranks.
     #[getter]
     fn identity(&self) -> u64 {
         self.inner.identity()
     }
 
+    /// The group's name in error messages.
     #[getter]
     fn name(&self) -> &str {
         self.inner.name()
@@ -125,7 +125,7 @@ impl PyGroup {
         self.inner.host_names()
     }
 
-    /// The transport to another rank: `shm`, `tcp` or `loopback`; None for this rank.
+    /// The transport to another rank: `shm`, `rdma`, `tcp` or `loopback`; None for this rank.
     fn transport(&self, rank: u32) -> Option<String> {
         self.inner.transport(rank).map(|kind| kind.to_string())
     }
