@@ -381,6 +381,11 @@ def test_worker_holds_only_the_used_rows():
         ServedEmbedding(4, 2)(torch.tensor([0]))
 
 
+def test_a_table_that_is_the_whole_model_is_refused():
+    with pytest.raises(weft.ArgumentError, match=r"Put it into one, such as torch\.nn\.Sequential\(table\)"):
+        Worker(ServedEmbedding(4, 2), SGD, ["127.0.0.1:1"])
+
+
 # Refusals, limits, fairness.
 
 

@@ -124,7 +124,7 @@ class Worker(nn.Module):
             options: See `weft.settings.Options`; the same as the servers'.
 
         Raises:
-            weft.ArgumentError: An option is not allowed.
+            weft.ArgumentError: An option is not allowed, or the model is a `ServedEmbedding`.
             weft.UnsupportedError: A parameter is not `float32` or not on the CPU.
             weft.AuthError: The servers have another secret or certificate.
             StalePlan: The job's other workers have another model or other options.
@@ -146,7 +146,7 @@ class Worker(nn.Module):
         self._pulls_early = staleness == 0
         self._synchronizes = True
         self._closed = False
-        self._tables = {name: one for name, one in module.named_modules() if isinstance(one, ServedEmbedding)}
+        self._tables = _tables(module)
         trained = _trained(module, bool(self._tables))
         self.plan = shard(
             [(name, tuple(parameter.shape)) for name, parameter in reversed(trained)],
@@ -533,6 +533,16 @@ def _trained(module: nn.Module, has_tables: bool) -> list[tuple[str, nn.Paramete
                 f"parameter {name} is on {parameter.device}: servers support parameters on the CPU only"
             )
     return trained
+
+
+def _tables(module: nn.Module) -> dict[str, ServedEmbedding]:
+    """The tables that servers keep, by the names of their modules."""
+    if isinstance(module, ServedEmbedding):
+        raise ArgumentError(
+            "Worker: the model is a ServedEmbedding, but servers keep a table by the name of its module in a model. "
+            "Put it into one, such as torch.nn.Sequential(table)"
+        )
+    return {name: one for name, one in module.named_modules() if isinstance(one, ServedEmbedding)}
 
 
 def _as_on_wire(job: Mapping[str, Any]) -> Any:
