@@ -21,6 +21,16 @@ def test_rendezvous_variables_are_set() -> None:
     assert printed(done) == {rank: [f"{rank} 4 {rank % 2} 2 10.77.0.1 29500"] for rank in range(4)}
 
 
+def test_ranks_compute_with_one_thread_unless_the_caller_says_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
+    script = python("import os; print(os.environ['OMP_NUM_THREADS'])")
+    for given, expected in ((None, "1"), ("2", "2")):
+        if given is None:
+            monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+        else:
+            monkeypatch.setenv("OMP_NUM_THREADS", given)
+        assert printed(run_hosts("--hosts", "2", command=script)) == {rank: [expected] for rank in range(2)}
+
+
 NAMESPACES = ("net", "mnt", "pid", "ipc", "uts")
 
 

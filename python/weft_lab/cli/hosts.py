@@ -12,7 +12,7 @@ DESCRIPTION = """\
 Runs a command on hosts that are emulated on this machine by Linux namespaces. Each host has its own
 network interface, /dev/shm, /tmp, processes, IPC and host name, and a line of the given rate to a
 common switch. RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, GROUP_RANK, MASTER_ADDR and MASTER_PORT
-are set for every rank, as by torchrun.
+are set for every rank, and OMP_NUM_THREADS=1 unless it is set already, as by torchrun.
 
 With --delay-ms, a process delays every frame that the hosts send by this time, in order. It holds at most the bytes
 that the lines send during the delay and 20 ms more (without --gbps: at 10 Gbit/s), and drops frames beyond that. At

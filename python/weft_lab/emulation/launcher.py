@@ -94,7 +94,8 @@ class _Launcher:
         self._exit_code = 0
         self._deadline: float | None = None
         self._signals_taken = 0
-        self._environment = config.with_secret(config.environment())
+        # As of torchrun: with a compute thread for each core in every rank, steps take much longer.
+        self._environment = {"OMP_NUM_THREADS": "1"} | config.with_secret(config.environment())
 
     def run(self) -> int:
         """Makes the hosts, runs the command, takes everything down."""
