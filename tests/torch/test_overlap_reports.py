@@ -97,6 +97,10 @@ def report_job(rank: int, _size: int) -> None:
         assert bucket.window_s is not None
         assert bucket.exposed_s is not None
         assert 0 <= bucket.exposed_s < report.forward_s + report.backward_s + 1
+    spans = model._reducer.observer.spans
+    wait = next(span for span in spans if span.kind == "wait")
+    spans.append(wait._replace(end_ns=wait.end_ns + 10**12))
+    assert model.report().exposed_s < 100, "one slow step in six, of a thousand seconds"
     read = json.loads(json.dumps(report.to_dict()))
     assert read["exposed_s"] == pytest.approx(sum(bucket["exposed_s"] for bucket in read["buckets"]))
     assert read["verdict"] == list(report.verdict) and "full" not in read

@@ -59,7 +59,8 @@ def test_overlap_is_suggested_where_it_is_not_used() -> None:
         (MeasuredStep(0.1, 0.001, 0.02, ""), None, "little is left to gain"),
         (MeasuredStep(0.1, 0.05, 0.02, ""), None, "no windows were measured for this plan: `weft predict"),
         (measured(expectations(half=None)), expectations(half=None), "no change that helps here: `weft predict"),
-        (measured(expectations(), 9.0), expectations(), "ranks are late, or others use network and cores"),
+        (measured(expectations(), 9.0), expectations(), "about 9 times as long as alone: ranks are late, or others"),
+        (measured(expectations(), 99.0), expectations(), "at least 16 times as long as alone: ranks are late"),
     ],
 )
 def test_unknown_gains_point_elsewhere(step: MeasuredStep, known: Expectations | None, expected: str) -> None:

@@ -33,11 +33,11 @@ class Report:
     mode: str
     """`exact`, or the communication mode with its options."""
     steps: int
-    """How many steps are in the means."""
+    """How many were measured. Times are their medians, which one slow step does not change."""
     step_s: float | None
-    """From one backward to the next, the median; None if there were no two steps."""
+    """From one backward to the next; None if there were no two steps."""
     forward_s: float
-    """The mean time of forward, with its waits and updates."""
+    """The time of forward, with its waits and updates."""
     backward_s: float
     hidden_s: float
     """How long a step's averages were under way while it computed."""
@@ -101,13 +101,13 @@ def report_of(
                 bucket.sent_bytes,
                 operations[-1].algorithm if operations else planned,
                 bucket.planned.priority,
-                _mean_s([wait.start_ns - issued[wait.step] for wait in waits]),
-                _mean_s([operation.ended_ns - operation.begun_ns for operation in operations]),
-                _mean_s([wait.end_ns - wait.start_ns for wait in waits]),
+                _median_s([wait.start_ns - issued[wait.step] for wait in waits]),
+                _median_s([operation.ended_ns - operation.begun_ns for operation in operations]),
+                _median_s([wait.end_ns - wait.start_ns for wait in waits]),
             )
         )
     backwards = _durations(spans, "backward")
-    forward_s, backward_s = _mean_s(_durations(spans, "forward")) or 0.0, _mean_s(backwards) or 0.0
+    forward_s, backward_s = _median_s(_durations(spans, "forward")) or 0.0, _median_s(backwards) or 0.0
     memory_bytes = sum(bucket.memory.nbytes for bucket in reducer.buckets)
     step_s = _step_s(spans)
     hidden_s = max(_under_way_s(recorded) - sum(row.exposed_s or 0.0 for row in rows), 0.0)
@@ -149,24 +149,24 @@ def _verdict(
 
 
 def _step_s(spans: Iterable[Span]) -> float | None:
-    """From a step's first backward to the next's: the median, since a checkpoint takes long."""
+    """From a step's first backward to the next's."""
     first: dict[int, int] = {}
     for span in spans:
         if span.kind == "backward":
             first.setdefault(span.step, span.start_ns)
     begun = sorted(first.values())
-    times = [later - earlier for earlier, later in itertools.pairwise(begun)]
-    return statistics.median(times) * 1e-9 if times else None
+    return _median_s([later - earlier for earlier, later in itertools.pairwise(begun)])
 
 
 def _under_way_s(recorded: Sequence[Average]) -> float:
-    """For how long a step has at least one average under way, as the mean of those on record."""
-    total_ns = ended_ns = 0
+    """For how long a step has at least one average under way, of the steps on record."""
+    under_way_ns: dict[int, int] = {}
+    ended_ns = 0
     for average in sorted(recorded, key=lambda average: average.begun_ns):
-        total_ns += max(average.ended_ns - max(average.begun_ns, ended_ns), 0)
+        added_ns = max(average.ended_ns - max(average.begun_ns, ended_ns), 0)
+        under_way_ns[average.step] = under_way_ns.get(average.step, 0) + added_ns
         ended_ns = max(ended_ns, average.ended_ns)
-    steps = len({average.step for average in recorded})
-    return total_ns * 1e-9 / steps if steps else 0.0
+    return _median_s(list(under_way_ns.values())) or 0.0
 
 
 def _layer(layer: LayerWindow, buckets: Sequence[BucketReport]) -> LayerReport:
@@ -183,5 +183,5 @@ def _durations(spans: Iterable[Span], kind: str) -> list[int]:
     return [span.end_ns - span.start_ns for span in spans if span.kind == kind]
 
 
-def _mean_s(nanoseconds: Sequence[int]) -> float | None:
-    return sum(nanoseconds) / len(nanoseconds) * 1e-9 if nanoseconds else None
+def _median_s(nanoseconds: Sequence[int]) -> float | None:
+    return statistics.median(nanoseconds) * 1e-9 if nanoseconds else None

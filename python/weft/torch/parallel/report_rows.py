@@ -11,7 +11,7 @@ __all__ = ["BucketReport", "LayerReport"]
 
 @dataclasses.dataclass(frozen=True)
 class BucketReport:
-    """One bucket, as the mean of the last steps. Times are in seconds."""
+    """One bucket, as the median of the last steps. Times are in seconds."""
 
     bucket: int
     parameters: tuple[str, ...]
@@ -32,7 +32,7 @@ class BucketReport:
 
 @dataclasses.dataclass(frozen=True)
 class LayerReport(LayerWindow):
-    """A layer's window, and what its buckets take as the mean of the last steps."""
+    """A layer's window, and what its buckets take as the median of the last steps."""
 
     algorithms: tuple[str, ...]
     """The algorithms that average its buckets."""

@@ -29,7 +29,7 @@ _PREDICT = "`weft predict TRAIN.py --hosts N` compares other ways of averaging"
 
 @dataclasses.dataclass(frozen=True)
 class MeasuredStep:
-    """The mean of the last steps. Times are in seconds."""
+    """The median of the last steps. Times are in seconds."""
 
     step_s: float
     exposed_s: float
@@ -79,9 +79,10 @@ def _suggestion(step: MeasuredStep, known: Expectations | None) -> str:
         return f"no windows were measured for this plan: {_PREDICT}"
     slowdown = _slowdown(step, known)
     if slowdown >= _SLOWDOWN_SUSPECT:
+        about = "at least" if slowdown >= _SLOWDOWN_MAX else "about"
         return (
-            f"averages take about {slowdown:.0f} times as long as alone: ranks are late, or others use network and "
-            "cores; `weft trace` says which rank is waited for"
+            f"averages take {about} {slowdown:.0f} times as long as alone: ranks are late, or others use network and "
+            "cores; `weft top`, while the job runs, says which rank is waited for"
         )
     found = [(expected_step_s(step, known, costs, profile), change) for change, costs, profile in _changes(known)]
     expected_s, change = min(found, default=(step.step_s, ""))
