@@ -2,10 +2,13 @@
 
 import json
 import os
+import select
 import signal
+import socket
 import stat
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -13,6 +16,7 @@ import pytest
 import tasks_status as tasks
 from team import Team
 
+import weft
 from weft import cli
 from weft.observability import live_status, live_view
 from weft.processes.ports import free_ports
@@ -121,8 +125,28 @@ def test_command_prints_json_and_text(own_team, tmp_path, monkeypatch, capsys):
     assert cli.main(["top", job.name, "--once", "--interval", "0.2", "--ranks", "2"]) == 0
     assert "2 more ranks" in capsys.readouterr().out
     own_team.stop()
+    with pytest.raises(weft.Error, match=f"{job.name} has ended"):
+        job.ask()
     assert cli.main(["top", "--once"]) == 2
     assert "expected one that runs now" in capsys.readouterr().err
+
+
+def test_job_that_ends_while_it_is_asked_has_ended(tmp_path):
+    path = tmp_path / "rank0.sock"
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(path))
+        listener.listen()
+
+        def end_before_the_answer():
+            connection, _ = listener.accept()
+            select.select([connection], [], [])
+            connection.close()  # with the question in it, so that the other end is reset
+
+        ending = threading.Thread(target=end_before_the_answer)
+        ending.start()
+        with pytest.raises(weft.Error, match="job-1 has ended"):
+            live_status.LiveJob("job-1", (path,)).ask()
+        ending.join()
 
 
 @pytest.mark.parametrize("transport", ["shm"])

@@ -69,7 +69,7 @@ class LiveJob:
                         asked.append(connection)
                         break
                 if not asked:
-                    break
+                    raise Error(f"{self.name} has ended: no rank of it listens on this host any more")
                 ready, _, _ = select.select(asked, [], [], min(_NEXT_RANK_AFTER_S, deadline - now))
                 for connection in ready:
                     part = b""
