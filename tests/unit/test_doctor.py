@@ -126,6 +126,12 @@ def test_rdma_is_needed_only_with_usable_port(
     assert all(finding.good is not False for finding in rest)
 
 
+def test_reason_of_a_transport_is_the_text_of_its_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    failed = types.SimpleNamespace(returncode=1, stdout="", stderr="Traceback\nweft.errors.ConfigError: no device\n")
+    monkeypatch.setattr(findings.subprocess, "run", lambda *_, **__: failed)
+    assert findings._probed("rdma") == (False, "no device")
+
+
 def test_absent_optional_parts_are_no_faults(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     monkeypatch.setenv("WEFT_CUDA_DRIVER", "libnone.so.7")

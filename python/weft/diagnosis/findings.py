@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import platform
+import re
 import shutil
 import subprocess
 import sys
@@ -28,6 +29,8 @@ _REMEDIES = {
     "rdma": "until then `export WEFT_RDMA_DEVICES=none` on every rank: hosts connect by TCP",
 }
 """The remedy for a transport that fails, besides the text of its error."""
+_CLASS = re.compile(r"^weft\.errors\.\w+: ")
+"""Before the text of an error, where Python prints it."""
 
 
 def findings() -> Iterator[Finding]:
@@ -95,7 +98,7 @@ def _probed(transport: str) -> tuple[bool, str]:
     except subprocess.TimeoutExpired:
         return False, f"no answer within {_PROBE_DEADLINE_S:g} s"
     lines = (done.stdout if done.returncode == 0 else done.stderr).strip().splitlines()
-    return done.returncode == 0, lines[-1] if lines else "no reason given"
+    return done.returncode == 0, _CLASS.sub("", lines[-1]) if lines else "no reason given"
 
 
 def rdma() -> Iterator[Finding]:
