@@ -20,7 +20,7 @@ use weft_transport::{Sleep, Woken, fork};
 use super::hand_over::{HandOver, Wake};
 use super::poller::Poller;
 use super::state::ProgressState;
-use super::status::{StatusService, WaitTime};
+use super::status::{StatusService, WaitTime, WaitingThread};
 use crate::Error;
 use crate::execution::SpinPolicy;
 
@@ -156,8 +156,7 @@ impl Engine {
         if completion.is_over() {
             return Waited::Done;
         }
-        let _counted = self.wait_time.enter();
-        let mut watch = WaitConditions::new(deadline, interrupted);
+        let mut watch = WaitConditions::new(deadline, interrupted).counted_in(&self.wait_time);
         while !completion.is_over() {
             let waited = self.hand_over.drive_or_park(
                 self,
@@ -348,6 +347,8 @@ struct WaitConditions<'a> {
     deadline: Option<Instant>,
     interrupted: &'a mut dyn FnMut() -> bool,
     checked: Instant,
+    wait_time: Option<&'a WaitTime>,
+    counted: Option<WaitingThread<'a>>,
 }
 
 impl<'a> WaitConditions<'a> {
@@ -356,6 +357,17 @@ impl<'a> WaitConditions<'a> {
             deadline,
             interrupted,
             checked: Instant::now(),
+            wait_time: None,
+            counted: None,
+        }
+    }
+
+    /// Counts the wait once somebody watches, which may begin during the wait.
+    fn counted_in(self, wait_time: &'a WaitTime) -> Self {
+        WaitConditions {
+            wait_time: Some(wait_time),
+            counted: wait_time.enter(),
+            ..self
         }
     }
 
@@ -374,6 +386,9 @@ impl<'a> WaitConditions<'a> {
         }
         if now - self.checked >= INTERRUPT_POLL {
             self.checked = now;
+            if self.counted.is_none() {
+                self.counted = self.wait_time.and_then(WaitTime::enter);
+            }
             if (self.interrupted)() {
                 return Some(Waited::Interrupted);
             }

@@ -23,4 +23,4 @@ mod watchdog;
 
 pub(super) use inquiries::{Inquiries, Watchdog};
 pub(super) use server::StatusService;
-pub(super) use wait_time::WaitTime;
+pub(super) use wait_time::{WaitTime, WaitingThread};
