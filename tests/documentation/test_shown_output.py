@@ -6,8 +6,6 @@ import pytest
 from shown_output import difference, steps
 
 ROOT = Path(__file__).resolve().parents[2]
-WITHOUT_OUTPUT = {"overlap-and-compression"}
-"""Tutorials whose output is that of reports, and is not shown yet."""
 TABLE = "  size   weft us\n     4      1.25\n 65536     10.7\n"
 
 
@@ -72,8 +70,6 @@ def test_words_that_begin_with_digits_stay() -> None:
 
 @pytest.mark.parametrize("page", sorted((ROOT / "docs/tutorials").glob("*.md")), ids=lambda page: page.stem)
 def test_tutorials_show_the_output_of_every_command(page: Path) -> None:
-    if page.stem in WITHOUT_OUTPUT:
-        pytest.skip("the output of reports is not shown yet")
     text = page.read_text(encoding="utf-8")
     blocks = [block.split("```")[0] for block in text.split("```console\n")[1:]]
     silent = [step.command for block in blocks for step in steps(block) if not any(map(str.strip, step.shown))]
