@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import gc
+import contextlib
 import json
 import re
 import xml.etree.ElementTree
@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 from overlap_setup import Setup, mlp, train
+from worker_pool import WorkerPool
 
 import weft
 import weft.torch
@@ -52,12 +53,13 @@ def texts(picture: xml.etree.ElementTree.Element, kind: str) -> list[str | None]
 
 
 @pytest.mark.parametrize("overlapped", [True, False])
-def test_step_metrics(workers, overlapped: bool) -> None:
-    workers.run(2, metrics_job, overlapped)
+def test_step_metrics(overlapped: bool) -> None:
+    """In new processes: metrics are of all models, also of earlier tests' that still exist."""
+    with contextlib.closing(WorkerPool()) as workers:
+        workers.run(2, metrics_job, overlapped)
 
 
 def metrics_job(rank: int, _size: int, overlapped: bool) -> None:
-    gc.collect()  # models of earlier tests of this worker
     assert weft.torch.step_metrics() == {}
     model, optimizer = Setup(overlapped=overlapped)(mlp(rank), fusion="none")
     train(model, optimizer, rank, 1)
