@@ -20,6 +20,7 @@ from overlap_setup import (
     result,
     sgd,
     train,
+    whole_state,
 )
 from torch import Tensor, nn
 from torch.nn.functional import mse_loss
@@ -101,7 +102,7 @@ def resumed(setup: Setup, rank: int) -> Result:
     file = io.BytesIO()
     for number, (inputs, targets) in enumerate(steps):
         if number == STEPS // 2:
-            torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict()}, file)
+            torch.save({"model": model.state_dict(), "optimizer": whole_state(optimizer)}, file)
             file.seek(0)
             state = torch.load(file, weights_only=True)
             model, optimizer = setup(mlp(rank), torch.optim.Adam)

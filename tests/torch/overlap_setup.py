@@ -34,8 +34,10 @@ class Setup:
         overlapped: bool,
         plan: weft.torch.BucketPlan | None = None,
         mode: Callable[[], Mode] | None = None,
+        shard: int | str = "none",
     ) -> None:
         self.overlapped = overlapped
+        self.shard = shard
         self.plan = plan
         self.mode = mode
         self.models: list[weft.torch.DataParallel] = []
@@ -47,7 +49,7 @@ class Setup:
             options = {**options, "plan": self.plan}
         if self.mode is not None:
             options = {**options, "mode": self.mode()}
-        model = weft.torch.DataParallel(net, **{"fusion": 200, **options})
+        model = weft.torch.DataParallel(net, **{"fusion": 200, "shard": self.shard, **options})
         self.plan = model.plan
         self.models.append(model)
         optimizer = (make or sgd)(model.parameters())
@@ -108,9 +110,15 @@ def step_after_rank_0(model: nn.Module, optimizer: torch.optim.Optimizer, rank: 
         store.set("stepped", "")
 
 
+def whole_state(optimizer: torch.optim.Optimizer) -> dict[str, Any]:
+    """The state of a plain or an overlapped optimizer, also if it is divided."""
+    overlapped = isinstance(optimizer, weft.torch.Overlapped)
+    return optimizer.full_state_dict() if overlapped else optimizer.state_dict()
+
+
 def result(model: nn.Module, optimizer: torch.optim.Optimizer) -> Result:
     """Parameters, buffers, and the optimizer's state."""
     found = dict(model.state_dict())
-    for index, state in optimizer.state_dict()["state"].items():
+    for index, state in whole_state(optimizer)["state"].items():
         found |= {f"{index}.{key}": value for key, value in state.items() if isinstance(value, Tensor)}
     return {key: value.clone() for key, value in found.items()}

@@ -27,6 +27,8 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "views": {"fusion": 200, "gradients": "view"},
     "automatic": {"fusion": "automatic", "replan_after": 3},
     "lazy": {"fusion": "lazy", "replan_after": 2},
+    "divided": {"fusion": 200, "gradients": "view", "shard": 1},
+    "automatic and divided": {"fusion": "automatic", "replan_after": 3, "shard": 1},
 }
 
 

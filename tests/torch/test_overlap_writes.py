@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 import torch
-from overlap_setup import Result, Setup, batches, mlp, result, sgd, train
+from overlap_setup import Result, Setup, batches, mlp, result, sgd, train, whole_state
 from torch import Tensor, nn
 from torch.nn.functional import mse_loss
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
@@ -33,9 +33,10 @@ OPTIMIZERS: tuple[Callable[..., torch.optim.Optimizer], ...] = (
 )
 
 
-def test_random_programs(workers) -> None:
+@pytest.mark.parametrize("shard", ("none", 1))
+def test_random_programs(workers, shard: int | str) -> None:
     """Those of actions that have an order, and of all actions."""
-    found = workers.run(2, programs_job)
+    found = workers.run(2, programs_job, shard)
     assert found[0] == found[1]
     assert min(found[0]) >= PROGRAMS // 4, "programs that were refused, and that were not"
 
@@ -87,7 +88,7 @@ class Program:
         mse_loss(self.model(inputs), targets).backward()
         self.gradients = [one.grad for one in self.saved]
         self.state = list(self.optimizer.state.values())
-        self.checkpoint = copy.deepcopy(self.optimizer.state_dict())
+        self.checkpoint = copy.deepcopy(whole_state(self.optimizer))
         self.optimizer.step()
 
     def result(self) -> Result:
@@ -104,7 +105,7 @@ class Program:
         self.model.load_state_dict({name: value * 0.9 for name, value in self.model.state_dict().items()})
 
     def load_optimizer(self) -> None:
-        self.optimizer.load_state_dict(copy.deepcopy(self.optimizer.state_dict()))
+        self.optimizer.load_state_dict(copy.deepcopy(whole_state(self.optimizer)))
 
     def change_state(self) -> None:
         for state in self.optimizer.state.values():
@@ -216,6 +217,13 @@ UNORDERED: dict[str, Callable[[Program], Any]] = {
     "other storage of a saved state": Program.swap_state_storage,
 }
 ALL = {**ORDERED, **UNORDERED}
+OF_WHOLE_STATE = (
+    "load inner optimizer from itself",
+    "saved state",
+    "other values in a saved state",
+    "other storage of a saved state",
+)
+"""Actions that need each parameter's whole state, which no rank has where it is divided."""
 
 
 def run(setup: Setup, rank: int, make: Callable[..., torch.optim.Optimizer], actions: list[list[str]]) -> Result:
@@ -228,9 +236,11 @@ def run(setup: Setup, rank: int, make: Callable[..., torch.optim.Optimizer], act
     return program.result()
 
 
-def compared(rank: int, make: Callable[..., torch.optim.Optimizer], actions: list[list[str]]) -> bool:
+def compared(
+    rank: int, make: Callable[..., torch.optim.Optimizer], actions: list[list[str]], shard: int | str = "none"
+) -> bool:
     """Runs a program overlapped and not; whether it was refused."""
-    overlapped = Setup(overlapped=True)
+    overlapped = Setup(overlapped=True, shard=shard)
     try:
         found = run(overlapped, rank, make, actions)
     except weft.UnsupportedError as error:
@@ -243,13 +253,13 @@ def compared(rank: int, make: Callable[..., torch.optim.Optimizer], actions: lis
     return False
 
 
-def programs_job(rank: int, _size: int) -> tuple[int, int]:
-    refused = 0
+def programs_job(rank: int, _size: int, shard: int | str) -> tuple[int, int]:
+    refused, excluded = 0, () if shard == "none" else OF_WHOLE_STATE
     for seed in range(PROGRAMS):
         chosen = random.Random(seed)
-        names = list(ORDERED if seed % 2 else ALL)
+        names = [name for name in (ORDERED if seed % 2 else ALL) if name not in excluded]
         actions = [chosen.choices(names, k=chosen.randrange(4)) for _ in range(PROGRAM_STEPS)]
-        refused += compared(rank, chosen.choice(OPTIMIZERS), actions)
+        refused += compared(rank, chosen.choice(OPTIMIZERS), actions, shard)
     return refused, PROGRAMS - refused
 
 

@@ -43,6 +43,11 @@ class ExactAveraging:
             return ReadyHandle()
         bucket.sent_bytes = bucket.memory.nbytes
         planned = bucket.planned
+        if bucket.division is not None:
+            bucket.division.is_partial = True
+            how = planned.priority
+            scattered = self._communication.issue(bucket.division.scatter, priority=how)
+            return _Both(scattered, self._communication.issue(bucket.prepared_flags, priority=how))
         if not bucket.memory.is_cpu:
             return self._communication.all_reduce(bucket.memory, algorithm=planned.algorithm)
         return self._communication.issue(bucket.prepared, priority=planned.priority, algorithm=planned.algorithm)
@@ -53,6 +58,18 @@ class ExactAveraging:
 
     def finish(self) -> None:
         """See `Averaging`."""
+
+
+class _Both:
+    """The reduce-scatter of a divided bucket's gradients, and the all-reduce of its flags."""
+
+    def __init__(self, gradients: Handle, flags: Handle) -> None:
+        self._gradients, self._flags = gradients, flags
+
+    def wait(self) -> None:
+        """Waits for both."""
+        self._gradients.wait()
+        self._flags.wait()
 
 
 class ReadyHandle:

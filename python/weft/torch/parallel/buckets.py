@@ -18,8 +18,9 @@ from weft.torch.patches.tensors import copy_all
 
 if TYPE_CHECKING:
     from weft.api.request import PreparedCall
+    from weft.torch.parallel.divided.division import Division
 
-__all__ = ["Bucket", "Handle", "Slot", "Update", "make_buckets", "parameter_info"]
+__all__ = ["Bucket", "Handle", "Slot", "Update", "make_buckets", "parameter_info", "shaped"]
 
 _ALIGNMENT = 128
 _LARGE_ELEMENTS = 16 << 10
@@ -30,6 +31,9 @@ class Update(Protocol):
 
     def check(self) -> None:
         """Raises if its inputs or outputs have changed: see [Note: Late changes]."""
+
+    def wait(self) -> None:
+        """Waits for parts that other threads and ranks carry out; raises their errors."""
 
     def __call__(self) -> None:
         """Updates them; their gradients have been averaged."""
@@ -120,7 +124,7 @@ class Slot:
 
     def deliver(self, gradient: Tensor) -> None:
         """Gives the parameter this gradient, which is flat, as in its bucket."""
-        self.view.copy_(_shaped(gradient, self.parameter))
+        self.view.copy_(shaped(gradient, self.parameter))
         self.decide(self.view)
 
     def drop_gradient(self) -> None:
@@ -174,6 +178,8 @@ class Bucket:
         """How many gradients this backward still has to compute."""
         self.small: list[Slot] = []
         """The slots whose new gradients are still to be copied, all by one call."""
+        self.division: Division | None = None
+        """The shares that the ranks update; None if every rank updates all."""
         self.handle: Handle | None = None
         """The average under way, or one that was not waited for yet."""
         self.updates: list[Update] = []
@@ -183,11 +189,13 @@ class Bucket:
             slot.bucket = self
             part = self.buffer[start : start + slot.parameter.numel()]
             # `data` has a version of its own: see [Note: Late changes].
-            slot.view = _shaped(part.data, slot.parameter)
+            slot.view = shaped(part.data, slot.parameter)
             start += slot.parameter.numel()
 
     def begin(self) -> None:
         """Prepares for a backward."""
+        if self.division is not None:
+            self.division.is_partial = False
         self.missing = len(self.slots)
         self.small.clear()
         for slot in self.slots:
@@ -235,6 +243,8 @@ class Bucket:
                 if slot.unchanged is not None:
                     slot.view.data.copy_(slot.unchanged)  # see [Note: Late changes]: raises no version
                     slot.decide(slot.view)
+                    if self.division is not None:
+                        self.division.take_gradient(slot, slot.unchanged)
                 slot.brings = Brings.NOTHING
             else:
                 slot.decide(slot.view)
@@ -290,7 +300,7 @@ def _padded(plan: BucketPlan, bucket: PlannedBucket) -> int:
     return -(-(sum(info.elements for info in infos) + len(infos)) // per_line) * per_line
 
 
-def _shaped(flat: Tensor, parameter: Tensor) -> Tensor:
+def shaped(flat: Tensor, parameter: Tensor) -> Tensor:
     """The vector with the parameter's shape, and with its order of dimensions where that is dense.
 
     Autograd then hands over gradients in the same order.

@@ -90,6 +90,13 @@ class Communication:
         self._operations._issued += 1
         return self.native.issue(prepared.request, prepared, True, self._operations._timeout, **how)
 
+    def issue_on_thread(self, prepared: PreparedCall, *, priority: int) -> _weft.Work:
+        """Starts a call in the child group of `thread`, on which it must be called."""
+        operations = self._operations
+        how: dict[str, Any] = {"priority": priority} if priority else {}
+        child: _weft.Group = operations._groups.here(operations._timeout)
+        return child.issue(prepared.request, prepared, True, operations._timeout, **how)
+
     def all_reduce(
         self,
         tensor: Tensor,

@@ -27,7 +27,7 @@ from weft.torch.parallel.fusion import PlanOptions
 from weft.torch.parallel.gradient_state import Brings
 from weft.torch.parallel.joining import ShadowTraining
 from weft.torch.parallel.mode_averaging import ModeAveraging, check_algorithms_of_mode, check_mode
-from weft.torch.parallel.models import for_device, tensors_in
+from weft.torch.parallel.models import SHARD_BYTES_MIN, check_shard, for_device, tensors_in
 from weft.torch.parallel.module_buffers import BufferPolicy, ModuleBuffers
 from weft.torch.parallel.observer import Observer
 from weft.torch.parallel.plan import BucketPlan
@@ -74,6 +74,7 @@ class DataParallel(nn.Module, Joinable):
         plan: BucketPlan | None = None,
         mode: Mode | None = None,
         embeddings: EmbeddingPolicy = "automatic",
+        shard: Literal["none", "automatic"] | int = "none",
         replan_after: int = 10,
         replan_every: int | None = None,
         init_sync: bool = True,
@@ -101,6 +102,10 @@ class DataParallel(nn.Module, Joinable):
             embeddings: The averaging of gradients of `Embedding` and `EmbeddingBag` whose weights
                 nothing else uses: by the `rows` that inputs have touched, if that is less, all
                 `dense`, or, `automatic`, those from 1 MiB on by rows.
+            shard: With `Overlapped`, each rank updates only its share of a bucket's parameters, and
+                has the optimizer's state of that: `automatic`, of buckets of at least 256 KiB; or
+                of at least this number of bytes. `none`: every rank updates all. Not in a `mode`,
+                nor on a GPU.
             replan_after: After this many steps the plan is made again, by measurement.
             init_sync: False: parameters and buffers are the same on all ranks already, and are not
                 sent.
@@ -123,6 +128,8 @@ class DataParallel(nn.Module, Joinable):
         self._on_device = not trained[0][1].is_cpu
         if self._on_device:
             fusion, embeddings = for_device(fusion, mode, embeddings)
+        self._shard = shard
+        check_shard(shard, mode, on_device=self._on_device)
         options = PlanOptions(fusion, algorithm)
         check_mode(mode, trained)
         rows = exchanged_by_rows(module, trained, embeddings, mode)
@@ -137,6 +144,7 @@ class DataParallel(nn.Module, Joinable):
                 "buffers": buffers,
                 "mode": repr(mode),
                 "embeddings": embeddings,
+                "shard": shard,
                 "replan_after": replan_after,
                 "replan_every": replan_every,
             },
@@ -262,6 +270,13 @@ class DataParallel(nn.Module, Joinable):
         return self._mode is None and self._communication.size == 1
 
     @property
+    def shard_bytes_min(self) -> int | None:
+        """The least bytes of a bucket whose updates are divided; None if none are."""
+        if self._shard == "none" or self._communication.size == 1:
+            return None
+        return SHARD_BYTES_MIN if isinstance(self._shard, str) else self._shard
+
+    @property
     def plan(self) -> BucketPlan:
         """The present buckets."""
         return self._reducer.plan
@@ -353,6 +368,11 @@ class DataParallel(nn.Module, Joinable):
 
     def join_hook(self, **keywords: Any) -> JoinHook:
         """The hook that `Join` calls on ranks without further inputs."""
+        if self.shard_bytes_min is not None:
+            raise UnsupportedError(
+                f"join() with shard={self._shard!r}: a rank without inputs would not update its share. Give all ranks "
+                'the same number of inputs, or make the DataParallel with shard="none"'
+            )
         if not keywords.get("divide_by_initial_world_size", True):
             raise UnsupportedError(
                 "divide_by_initial_world_size=False: expected True, as gradients are averages of all ranks"
@@ -397,9 +417,13 @@ class DataParallel(nn.Module, Joinable):
 
     @outside_of_modes
     def _expect_backward(self, outputs: Any) -> None:
+        announced = False
         for tensor in tensors_in(outputs):
             if tensor.grad_fn is not None:  # hooks of parameters would stay forever
                 tensor.register_hook(self._begin_backward)  # type: ignore[no-untyped-call]
+                announced = True
+        if not announced and self.shard_bytes_min is not None:
+            self._reducer.keep_averages()
 
     def _begin_backward(self, _: Tensor) -> None:
         self._reducer.begin_backward()

@@ -15,10 +15,22 @@ from weft.torch.modes import Mode
 from weft.torch.parallel.first_use import is_watched
 from weft.torch.parallel.rows import EmbeddingPolicy
 
-__all__ = ["check_trained", "for_device", "requirements", "tensors_in", "trained_parameters"]
+__all__ = [
+    "SHARD_BYTES_MIN",
+    "check_shard",
+    "check_trained",
+    "for_device",
+    "requirements",
+    "tensors_in",
+    "trained_parameters",
+]
 
 _requires_grad: Any = torch.Tensor.requires_grad.__get__  # type: ignore[attr-defined]
 
+SHARD_BYTES_MIN = 256 << 10
+"""The smallest buckets whose updates `shard="automatic"` divides: for smaller ones, a second
+operation takes longer than the update.
+"""
 _DEVICE_BUCKET_BYTES = 4 << 20
 """The bucket size on a device, where the host's clocks do not measure what automatic fusion needs.
 
@@ -38,6 +50,23 @@ def trained_parameters(module: nn.Module) -> list[tuple[str, nn.Parameter]]:
     trained = [(name, parameter) for name, parameter in module.named_parameters() if parameter.requires_grad]
     check_trained(trained)
     return trained
+
+
+def check_shard(shard: object, mode: Mode | None, *, on_device: bool) -> None:
+    """Checks the option of `DataParallel`.
+
+    Raises:
+        weft.ArgumentError: There is no such value, or it is given with a mode.
+        weft.UnsupportedError: The model is on a GPU.
+    """
+    if isinstance(shard, bool) or not (shard in ("none", "automatic") or (isinstance(shard, int) and shard > 0)):
+        raise ArgumentError(f"shard={shard!r}: expected 'none', 'automatic', or a number of bytes of at least 1")
+    if shard != "none" and mode is not None:
+        raise ArgumentError(
+            f"shard={shard!r} with {mode!r}: expected 'none', since only exact averages are reduce-scattered"
+        )
+    if shard != "none" and on_device:
+        raise UnsupportedError(f"shard={shard!r}: updates of a model on a GPU are not divided; expected 'none'")
 
 
 def requirements(parameters: Iterable[Tensor]) -> list[bool]:

@@ -106,6 +106,10 @@ class Observer:
         """A bucket's average in a mode has ended, on another thread."""
         self.spans.append(Span("average", bucket.number, self.steps, begun_ns, _now(), by))
 
+    def updated(self, bucket: Bucket, begun_ns: int) -> None:
+        """The communication thread has updated this rank's share of a bucket."""
+        self.spans.append(Span("update", bucket.number, self.steps, begun_ns, _now()))
+
     @contextlib.contextmanager
     def waiting(self, bucket: Bucket) -> Iterator[None]:
         """A wait for a bucket's average."""

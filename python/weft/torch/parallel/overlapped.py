@@ -15,11 +15,18 @@ from torch.optim import Optimizer
 from weft.errors import ArgumentError, UnsupportedError
 from weft.torch.parallel.buckets import Bucket, Slot
 from weft.torch.parallel.data_parallel import DataParallel
+from weft.torch.parallel.divided.optimizer import DividedOptimizer, check_optimizers, needs_whole_tensors
+from weft.torch.parallel.divided.step import DividedStep
 from weft.torch.parallel.gradient import raw_gradient
 from weft.torch.parallel.partial_step import PartialStep, StepSettings
 from weft.torch.parallel.watched_groups import plain_groups, watch_groups
 from weft.torch.patches.modes import outside_of_modes
-from weft.torch.patches.optimizers import begin_as_wrapper, call_step_pre_hooks, has_step_post_hooks
+from weft.torch.patches.optimizers import (
+    begin_as_wrapper,
+    call_step_post_hooks,
+    call_step_pre_hooks,
+    has_step_post_hooks,
+)
 
 __all__ = ["Overlapped", "trains"]
 
@@ -86,7 +93,10 @@ class Overlapped(Optimizer):
         self._first = True
         self._read_steps = 0
         begin_as_wrapper(self)
+        self._divided: DividedOptimizer | None = None
         self._reducer.defer_updates()
+        if (nbytes_min := model.shard_bytes_min) is not None:
+            self._divide(optimizer, nbytes_min)
         watch_groups(optimizer, self._reducer)
 
     @property
@@ -111,7 +121,9 @@ class Overlapped(Optimizer):
     def state(self) -> defaultdict[torch.Tensor, Any]:  # type: ignore[override]
         """The inner optimizer's state, with all updates carried out."""
         self.flush()
-        return self._inner.state
+        if self._divided is None:
+            return self._inner.state
+        return defaultdict(dict, {**self._inner.state, **self._divided.state})
 
     @property
     def defaults(self) -> dict[str, Any]:  # type: ignore[override]
@@ -131,6 +143,8 @@ class Overlapped(Optimizer):
             weft.Error: Communication has failed.
         """
         self._reducer.check()
+        if self._divided is not None:
+            return self._divided_step(self._divided, closure)
         if closure is not None:
             self._say_once("a closure evaluates the loss within the step, so the step is not deferred")
             self.flush()
@@ -138,18 +152,7 @@ class Overlapped(Optimizer):
         self.flush()
         if self._first or not self._defer or self._model.is_alone or self._step_hooks():
             return self._step_as_a_whole()
-        self._read_steps = self._read_steps + 1 if self._reducer.all_read_early else 0
-        if self._read_steps == _READ_STEPS_MIN:
-            self._say_once(_ALL_READ)
-        call_step_pre_hooks(self._inner)
-        watch_groups(self._inner, self._reducer)  # load_state_dict and others replace them
-        settings = StepSettings(self._inner, StepSettings.handed_to(self))
-        by_bucket, others = self._taken()
-        if others:
-            PartialStep(self._inner, others, settings)()
-        for bucket, members in by_bucket.items():
-            bucket.updates.append(PartialStep(self._inner, members, settings))
-        self._reducer.watching = True
+        self._begin_updates()
         return None
 
     def flush(self) -> None:
@@ -183,6 +186,30 @@ class Overlapped(Optimizer):
         self.flush()
         return self._inner.state_dict()
 
+    def full_state_dict(self, rank: int | None = None) -> dict[str, Any]:
+        """The inner optimizer's whole state, after all updates, as `state_dict` of a plain run.
+
+        Every rank calls it. Load it with `load_state_dict`, on any number of ranks.
+
+        Args:
+            rank: The only rank of the group that gets the states; all do, if it is not given.
+
+        Raises:
+            weft.Error: Communication has failed.
+        """
+        self._reducer.check()
+        self.flush()
+        if self._divided is None:
+            return self._inner.state_dict()
+        with self._divided.incomplete():
+            found = self._inner.state_dict()
+        wanted = rank in (None, self._model._communication.rank)
+        places = {id(one): place for place, one in enumerate(self._parameters())}
+        for slot, whole in self._divided.whole_states():
+            if wanted:
+                found["state"][places[id(slot.parameter)]] = whole
+        return found
+
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Loads the inner optimizer's state; updates that wait are carried out first."""
         self.flush()
@@ -196,15 +223,67 @@ class Overlapped(Optimizer):
     def __deepcopy__(self, memo: dict[int, Any]) -> Optimizer:
         """A copy of the inner optimizer, which is a plain one."""
         self.flush()
+        if self._divided is not None:
+            self._divided.check_whole()
         return copy.deepcopy(self._inner, memo)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         """The inner optimizer's pickle."""
         self.flush()
+        if self._divided is not None:
+            self._divided.check_whole()
         return self._inner.__reduce_ex__(protocol)
 
     def __repr__(self) -> str:
         return f"Overlapped({self._inner!r})"
+
+    def _divide(self, optimizer: Optimizer, nbytes_min: int) -> None:
+        communication = self._model._communication
+        check_optimizers(optimizer, communication)
+        self._first = False
+        self._divided = DividedOptimizer(optimizer, communication)
+        whole_tensors = needs_whole_tensors(optimizer)
+        self._reducer.divide_updates(self._divided, nbytes_min, whole_tensors=whole_tensors)
+
+    def _divided_step(self, divided: DividedOptimizer, closure: Callable[[], Any] | None) -> Any:
+        loss = None
+        if closure is not None:
+            self._say_once("a closure evaluates the loss within the step, so the step is not deferred")
+            with torch.enable_grad():
+                loss = closure()
+        self.flush()
+        divided.take_inner()
+        self._begin_updates(divided)
+        if closure is not None or not self._defer or self._step_hooks():
+            self.flush()
+            call_step_post_hooks(self._inner)
+        return loss
+
+    def _begin_updates(self, divided: DividedOptimizer | None = None) -> None:
+        """Leaves an update in each bucket; those of shares begin when their averages are here."""
+        self._read_steps = self._read_steps + 1 if self._reducer.all_read_early else 0
+        if self._read_steps == _READ_STEPS_MIN:
+            self._say_once(_ALL_READ)
+        call_step_pre_hooks(self._inner)
+        watch_groups(self._inner, self._reducer)  # load_state_dict and others replace them
+        settings = StepSettings(self._inner, StepSettings.handed_to(self))
+        by_bucket, others = self._taken()
+        if others:
+            PartialStep(self._inner, others, settings)()
+        shares: list[DividedStep] = []
+        for bucket in sorted(by_bucket, key=lambda one: one.number):
+            members = by_bucket[bucket]
+            if bucket.division is None or divided is None:
+                bucket.updates.append(PartialStep(self._inner, members, settings))
+            else:
+                shares.append(DividedStep((self._inner, divided), bucket, bucket.division, members, settings))
+                bucket.updates.append(shares[-1])
+        for share in shares:
+            share.start(self._model._communication, self._model._observer)
+        self._reducer.watching = True
+
+    def _parameters(self) -> Iterator[torch.Tensor]:
+        return (one for group in plain_groups(self._inner) for one in group["params"])
 
     @outside_of_modes
     def _taken(self) -> tuple[dict[Bucket, list[tuple[int, Slot]]], list[tuple[int, Slot]]]:

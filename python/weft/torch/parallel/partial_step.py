@@ -60,6 +60,9 @@ class PartialStep:
         """Raises `weft.UnsupportedError` if its inputs have changed: see [Note: Late changes]."""
         self._noted.check()
 
+    def wait(self) -> None:
+        """Returns at once: the caller carries out all of it."""
+
     def __call__(self) -> None:
         """Steps, and gives the gradients back to the parameters that must keep them."""
         since = [raw_gradient(slot.parameter) for _, slot in self._members]

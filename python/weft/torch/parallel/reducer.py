@@ -26,6 +26,8 @@ from weft.errors import Error, UnsupportedError
 from weft.torch.parallel.averaging import Averaging
 from weft.torch.parallel.buckets import Bucket, Slot, make_buckets
 from weft.torch.parallel.communication import Communication
+from weft.torch.parallel.divided.division import Division, own_memory
+from weft.torch.parallel.divided.optimizer import DividedOptimizer
 from weft.torch.parallel.gradient import guard, raw_gradient, set_raw_gradient, unguard
 from weft.torch.parallel.gradient_state import Brings
 from weft.torch.parallel.late_changes import share_memory
@@ -75,6 +77,12 @@ class Reducer:
         self._share_memory = False
         """Whether an update of one parameter may look like a change of another."""
         self._hooks: list[Any] = []
+        self._divided: list[DividedOptimizer] = []
+        """The optimizers whose updates are divided: see [Note: Divided updates]."""
+        self._divided_bytes_min = 0
+        self._whole_tensors = False
+        self._moved: set[Slot] = set()
+        """The parameters in the memory of divisions."""
         self._read_early: set[int] = set()
         """Buckets whose gradients were read after this backward, before a step took them."""
         self.use_parameters(parameters, plan)
@@ -109,6 +117,7 @@ class Reducer:
         for key, slot in before.items():
             if key not in self._slot_of:
                 unguard(slot.parameter)
+                self._move_out(slot)
                 if slot.brings is Brings.PRESET_ZEROS:
                     set_raw_gradient(slot.parameter, None)
         if self.defers:
@@ -128,10 +137,11 @@ class Reducer:
         """Continues with other buckets; every rank calls it with one plan between two steps."""
         if hasattr(self, "buckets"):
             self.flush()
-            self.wait()
+            self.keep_averages()
         self.plan = plan
         self.buckets = make_buckets(plan, self.slots, self.communication)
         self.observer.begin_plan(plan)
+        self._divide()
 
     def check(self) -> None:
         """Raises if the parameters are incomplete."""
@@ -161,9 +171,9 @@ class Reducer:
         self._in_backward, self._began_late = True, False
         at_end_of_backward(self._end_backward)
         self.flush()
-        self.wait()
         self._next = 0
         self._read_early.clear()
+        self.keep_averages()
         for bucket in self.buckets:
             bucket.begin()
         self.observer.begin_backward()
@@ -213,9 +223,61 @@ class Reducer:
             self._guard()
 
     def _guard(self) -> None:
-        self._share_memory = share_memory(slot.parameter for slot in self.slots if slot.parameter.numel())
+        own = (slot.parameter for slot in self.slots if slot not in self._moved and slot.parameter.numel())
+        self._share_memory = share_memory(own)
         for slot in self.slots:
             guard(slot.parameter, slot, self)
+
+    @outside_of_modes
+    def divide_updates(self, optimizer: DividedOptimizer, nbytes_min: int, *, whole_tensors: bool) -> None:
+        """Divides the updates of buckets of at least this many bytes. Every rank calls it."""
+        self.flush()
+        self.wait()
+        self._divided.append(optimizer)
+        self._divided_bytes_min = nbytes_min
+        self._whole_tensors |= whole_tensors
+        self._divide()
+
+    def _divide(self) -> None:
+        if not self._divided:
+            return
+        for bucket in self.buckets:
+            if self._is_divisible(bucket):
+                Division(bucket, self.communication, whole_tensors=self._whole_tensors)
+                self._moved.update(bucket.slots)
+            else:
+                for slot in bucket.slots:
+                    self._move_out(slot)
+        for optimizer in self._divided:
+            optimizer.use(self.buckets)
+
+    def _is_divisible(self, bucket: Bucket) -> bool:
+        if bucket.planned.rows or self._share_memory or not bucket.memory.is_floating_point():
+            return False
+        return bucket.buffer.nbytes >= self._divided_bytes_min
+
+    def _move_out(self, slot: Slot) -> None:
+        if slot in self._moved:
+            self._moved.discard(slot)
+            own_memory(slot.parameter)
+
+    @outside_of_modes
+    def keep_averages(self) -> None:
+        """Waits for all averages, and gathers divided ones that parameters keep as gradients."""
+        self.wait()
+        for bucket in self.buckets:
+            if bucket.division is None or not bucket.division.is_partial:
+                continue
+            if any(raw_gradient(slot.parameter) is not None for slot in bucket.slots):
+                self._gather_averages(bucket, bucket.division)
+
+    def _gather_averages(self, bucket: Bucket, division: Division) -> None:
+        try:
+            with self.observer.waiting(bucket):
+                self.communication.issue(division.gather_gradients).wait()
+        except Error as error:
+            raise self.communication.explained(error) from error.__cause__
+        division.is_partial = False
 
     def slot_of(self, parameter: object) -> Slot | None:
         """The slot of a parameter; None if it is not one of the model's."""
@@ -252,7 +314,10 @@ class Reducer:
 
     def _carry_out(self, bucket: Bucket) -> None:
         self._wait(bucket)
-        updates, bucket.updates = bucket.updates, []
+        updates = bucket.updates
+        if bucket.division is not None:
+            self._wait_for_shares(bucket)
+        bucket.updates = []
         self._updater = threading.get_ident()
         try:
             with self.observer.updating(bucket):
@@ -263,6 +328,15 @@ class Reducer:
             raise
         finally:
             self._updater = None
+
+    def _wait_for_shares(self, bucket: Bucket) -> None:
+        try:
+            with self.observer.waiting(bucket):
+                for update in bucket.updates:
+                    update.wait()
+        except BaseException as error:
+            self._failure = self.communication.explained(error)
+            raise self._failure from error.__cause__
 
     def flush(self) -> None:
         """Carries out all updates; waits only for the averages that they need."""
@@ -297,6 +371,9 @@ class Reducer:
             self._end_averages()
         self._failure, self._in_backward = None, False
         for bucket in self.buckets:
+            for update in bucket.updates:
+                with contextlib.suppress(Exception):  # the thread may still write parameters
+                    update.wait()
             bucket.handle, bucket.updates = None, []
         for slot in self.slots:
             slot.forget()
@@ -307,6 +384,7 @@ class Reducer:
             hook.remove()
         for slot in self.slots:
             unguard(slot.parameter)
+            self._move_out(slot)
 
     @property
     def all_read_early(self) -> bool:
@@ -348,6 +426,9 @@ class Reducer:
             self._read_early.add(slot.bucket.number)
         self.update(slot.bucket)
         self._wait(slot.bucket)
+        division = slot.bucket.division
+        if division is not None and division.is_partial and raw_gradient(slot.parameter) is not None:
+            self._gather_averages(slot.bucket, division)
 
     def before_write(self, slot: Slot) -> None:
         """Notes that the gradient is the user's now."""
@@ -425,7 +506,9 @@ class Reducer:
             self.communication.native.count_step()
         self._in_backward = False
         self.observer.end_backward(averages)
-        if not self.defers or self._began_late:
+        if self._began_late:  # autograd may add to gradients before the next one begins
+            self.keep_averages()
+        elif not self.defers:
             self.wait()
 
     @outside_of_modes

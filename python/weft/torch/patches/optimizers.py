@@ -12,12 +12,27 @@ from typing import Any
 
 from torch.optim import Optimizer
 
-__all__ = ["begin_as_wrapper", "call_step_pre_hooks", "has_step_post_hooks", "without_step_hooks"]
+__all__ = [
+    "bare_copy",
+    "begin_as_wrapper",
+    "call_step_post_hooks",
+    "call_step_pre_hooks",
+    "has_step_post_hooks",
+    "without_step_hooks",
+]
 
 
 def begin_as_wrapper(optimizer: Optimizer) -> None:
     """Makes the attributes of an `Optimizer` that has parameters and state of another one."""
     Optimizer.__setstate__(optimizer, {})
+
+
+def bare_copy(optimizer: Optimizer) -> Any:
+    """Another object with the same attributes, the values not copied, and without hooks."""
+    copy = object.__new__(type(optimizer))
+    vars(copy).update(vars(optimizer))
+    copy._optimizer_step_pre_hooks, copy._optimizer_step_post_hooks = OrderedDict(), OrderedDict()
+    return copy
 
 
 def has_step_post_hooks(optimizer: Optimizer) -> bool:
@@ -28,6 +43,12 @@ def has_step_post_hooks(optimizer: Optimizer) -> bool:
 def call_step_pre_hooks(optimizer: Optimizer) -> None:
     """Calls the hooks before a step without arguments."""
     for hook in optimizer._optimizer_step_pre_hooks.values():
+        hook(optimizer, (), {})
+
+
+def call_step_post_hooks(optimizer: Optimizer) -> None:
+    """Calls the hooks after a step without arguments."""
+    for hook in optimizer._optimizer_step_post_hooks.values():
         hook(optimizer, (), {})
 
 

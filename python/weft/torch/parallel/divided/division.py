@@ -1,0 +1,156 @@
+"""The shares of a bucket: who updates which elements, their memory, and operations on them."""
+
+from __future__ import annotations
+
+from bisect import bisect
+from collections.abc import Sequence
+from itertools import accumulate, pairwise
+from typing import TYPE_CHECKING, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from weft.api.request import call
+from weft.torch.memory import readable, writable
+from weft.torch.parallel.buckets import shaped
+
+if TYPE_CHECKING:
+    from weft.api.request import PreparedCall
+    from weft.torch.parallel.buckets import Bucket, Slot
+    from weft.torch.parallel.communication import Communication
+
+__all__ = ["BLOCK_ELEMENTS", "Division", "Piece", "flat_copy", "own_memory", "share_bounds"]
+
+BLOCK_ELEMENTS = 16 << 10
+"""Shares end at multiples of it within a tensor, so that norms can be added in blocks that do not
+depend on the number of ranks.
+"""
+
+
+class Piece(NamedTuple):
+    """The part of one parameter that a rank updates."""
+
+    slot: Slot
+    start: int
+    """The first element, in the order of the bucket, of the flat parameter."""
+    stop: int
+    parameter: nn.Parameter
+    """The optimizer's view of the elements: flat, or with the tensor's shape if it is whole."""
+    gradient: Tensor
+    """The averages of its gradient, in the same shape."""
+
+
+class Division:
+    """The shares of one bucket: see [Note: Divided updates].
+
+    The parameters of the bucket are moved into one vector, so that one all-gather brings them.
+    """
+
+    def __init__(self, bucket: Bucket, communication: Communication, *, whole_tensors: bool) -> None:
+        """Every rank calls it for the same bucket.
+
+        Args:
+            bucket: The bucket; it refers to its division from now on.
+            communication: The ranks.
+            whole_tensors: Whether a tensor is updated by one rank, as optimizers need that combine
+                its elements.
+        """
+        sizes = [slot.parameter.numel() for slot in bucket.slots]
+        bounds = share_bounds(sizes, communication.size, whole_tensors=whole_tensors)
+        own = slice(bounds[communication.rank], bounds[communication.rank + 1])
+        self.parameters = communication.memory(sum(sizes), bucket.slots[0].parameter.detach())
+        self.averages = torch.zeros(own.stop - own.start, dtype=bucket.buffer.dtype, device="cpu")
+        """The averaged gradients of this rank's share."""
+        self.is_partial = False
+        """Whether the bucket has this rank's own gradients outside of its share."""
+        self._buffer, self._own = bucket.buffer, own
+        starts = [0, *accumulate(sizes)]
+        self._moved = [slot.parameter for slot in bucket.slots]
+        self._places = [self.parameters[start:stop] for start, stop in pairwise(starts)]
+        self._addresses = [place.data_ptr() for place in self._places]
+        self.hold_parameters()
+        self.pieces = {
+            slot: self._piece(slot, start, max(start, own.start), min(stop, own.stop))
+            for slot, (start, stop) in zip(bucket.slots, pairwise(starts), strict=True)
+            if max(start, own.start) < min(stop, own.stop)
+        }
+        self.owners = {
+            slot: [max(0, min(end, stop) - max(begin, start)) for begin, end in pairwise(bounds)]
+            for slot, (start, stop) in zip(bucket.slots, pairwise(starts), strict=True)
+        }
+        """How many elements of each parameter each rank updates."""
+        counts = [stop - start for start, stop in pairwise(bounds)]
+        self.scatter = call("reduce-scatter", counts, readable(self._buffer), writable(self.averages), op="avg")
+        self.gather_gradients = call("all-gather", counts, readable(self.averages), writable(self._buffer))
+        self.gather_parameters: PreparedCall = call(
+            "all-gather", counts, readable(self.parameters[own]), writable(self.parameters)
+        )
+        bucket.division = self
+
+    def hold_parameters(self) -> None:
+        """Moves parameters here that are elsewhere: their `data` may have been replaced."""
+        addresses = list(map(torch.Tensor.data_ptr, self._moved))
+        if addresses == self._addresses:
+            return
+        for parameter, place, now, expected in zip(self._moved, self._places, addresses, self._addresses, strict=True):
+            if now != expected:
+                _move(parameter, place)
+
+    def take_from_bucket(self) -> None:
+        """Makes the bucket's gradients, which are complete, the averages of the share."""
+        self.averages.copy_(self._buffer[self._own])
+
+    def take_gradient(self, slot: Slot, gradient: Tensor) -> None:
+        """Makes another gradient, which is the same on all ranks, the average."""
+        piece = self.pieces.get(slot)
+        if piece is None:
+            return
+        whole = flat_copy(gradient, slot.parameter)
+        start = piece.gradient.storage_offset()
+        self.averages[start : start + piece.stop - piece.start].copy_(whole[piece.start : piece.stop])
+
+    def _piece(self, slot: Slot, first: int, start: int, stop: int) -> Piece:
+        values = self.parameters[start:stop].detach()
+        averages = self.averages[start - self._own.start : stop - self._own.start]
+        if stop - start == slot.parameter.numel():
+            values, averages = shaped(values, slot.parameter), shaped(averages, slot.parameter)
+        return Piece(slot, start - first, stop - first, nn.Parameter(values), averages)
+
+
+def flat_copy(value: Tensor, parameter: Tensor) -> Tensor:
+    """A copy of a tensor of a parameter's shape, flat, as the parameter is in its bucket."""
+    flat = torch.empty(value.numel(), dtype=value.dtype, device="cpu")
+    shaped(flat, parameter).copy_(value)
+    return flat
+
+
+def share_bounds(sizes: Sequence[int], ranks: int, *, whole_tensors: bool) -> list[int]:
+    """Where the shares of a bucket end: rank r has the elements from bound r to bound r + 1.
+
+    The shares are as equal as is possible where they end at the ends of tensors, or, without
+    `whole_tensors`, also at blocks within them.
+    """
+    ends = [0, *accumulate(sizes)]
+    return [_nearest(ends, ends[-1] * rank / ranks, whole_tensors) for rank in range(ranks + 1)]
+
+
+def _nearest(ends: Sequence[int], target: float, whole_tensors: bool) -> int:
+    """The place nearest to the target at which a share may end."""
+    tensor = min(bisect(ends, target), len(ends) - 1)
+    before, after = ends[tensor - 1], ends[tensor]
+    if not whole_tensors:
+        before += int((target - before) / BLOCK_ELEMENTS) * BLOCK_ELEMENTS
+        after = min(before + BLOCK_ELEMENTS, after)
+    return before if target - before <= after - target else after
+
+
+def own_memory(parameter: nn.Parameter) -> None:
+    """Moves a parameter's values out of a division's memory."""
+    _move(parameter, torch.empty(parameter.numel(), dtype=parameter.dtype, device="cpu"))
+
+
+def _move(parameter: nn.Parameter, memory: Tensor) -> None:
+    """Moves a parameter's values into this memory."""
+    values = shaped(memory, parameter)
+    values.copy_(parameter.detach())
+    torch.Tensor.data.__set__(parameter, values)  # type: ignore[attr-defined]  # a guard would wait

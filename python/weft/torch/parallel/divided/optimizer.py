@@ -1,0 +1,277 @@
+"""The user's optimizer on the shares of this rank, and its state."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import weakref
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from weft.api.request import call
+from weft.errors import ConfigError, UnsupportedError
+from weft.torch.memory import readable, writable
+from weft.torch.parallel.buckets import Bucket, Slot, shaped
+from weft.torch.parallel.communication import Communication
+from weft.torch.parallel.context import outside_of_everything
+from weft.torch.parallel.divided.division import Piece, flat_copy
+from weft.torch.parallel.watched_groups import plain_groups
+from weft.torch.patches.optimizers import bare_copy
+
+__all__ = ["DividedOptimizer", "check_optimizers", "needs_whole_tensors"]
+
+_ELEMENTWISE = frozenset(
+    (
+        "ASGD",
+        "Adadelta",
+        "Adagrad",
+        "Adam",
+        "AdamW",
+        "Adamax",
+        "NAdam",
+        "RAdam",
+        "RMSprop",
+        "Rprop",
+        "SGD",
+    )
+)
+"""The optimizers of torch that update each element by its own gradient and state."""
+
+
+@dataclasses.dataclass(frozen=True)
+class _StateInfo:
+    """An entry of a parameter's state, as its owners describe it."""
+
+    slot: int
+    """Its place among the divided parameters."""
+    name: str
+    kind: str
+    """`elements`: one for each element of the parameter; `tensor`; or `number`."""
+    dtype: str
+    shape: list[int]
+    value: float | int | bool | None
+    owner: int
+    """The lowest rank that has it."""
+
+
+class DividedOptimizer:
+    """An optimizer whose steps update the pieces of this rank.
+
+    Parameters of buckets that are not divided stay with the user's optimizer.
+    """
+
+    def __init__(self, optimizer: Optimizer, communication: Communication) -> None:
+        self._inner = optimizer
+        self._communication = communication
+        self._own = bare_copy(optimizer)
+        """A copy with groups and state of its own: other threads may use the inner one."""
+        self._own.state = defaultdict(dict)
+        self._inner_state = optimizer.state
+        """Replaced by `load_state_dict`."""
+        self._pieces: dict[Slot, Piece] = {}
+        self._owners: dict[Slot, list[int]] = {}
+        """How many elements of each divided parameter each rank updates."""
+        self._incomplete = False
+        optimizer.register_state_dict_pre_hook(_Refusal(self))
+
+    def step(self, groups: Sequence[tuple[dict[str, Any], Piece]], handed_over: Mapping[str, Any]) -> None:
+        """Updates pieces, each by the settings of its group at the time of the step."""
+        if not groups:
+            return
+        by_group: dict[int, dict[str, Any]] = {}
+        for settings, piece in groups:
+            group = by_group.setdefault(id(settings), {**settings, "params": []})
+            piece.parameter.grad = piece.gradient
+            group["params"].append(piece.parameter)
+        self._own.param_groups = list(by_group.values())
+        vars(self._own).update(handed_over)
+        try:
+            with outside_of_everything():
+                self._own.step()
+        finally:
+            for name in handed_over:
+                vars(self._own).pop(name, None)
+            for _, piece in groups:
+                piece.parameter.grad = None
+
+    def check_whole(self) -> None:
+        """Raises `weft.UnsupportedError` if the user's optimizer lacks state."""
+        if self._owners and not self._incomplete:
+            raise UnsupportedError(
+                "this needs the optimizer's state of all ranks, which is divided among them: call full_state_dict() "
+                "of the weft.torch.Overlapped on all ranks; its result can be loaded on any number of ranks"
+            )
+
+    @contextlib.contextmanager
+    def incomplete(self) -> Iterator[None]:
+        """Allows the user's optimizer to give its incomplete state within the block."""
+        self._incomplete = True
+        try:
+            yield
+        finally:
+            self._incomplete = False
+
+    @property
+    def state(self) -> dict[Tensor, Any]:
+        """The state of this rank's pieces, by parameter."""
+        self.take_inner()
+        pieces = ((slot, self._own.state.get(piece.parameter)) for slot, piece in self._pieces.items())
+        return {slot.parameter: state for slot, state in pieces if state}
+
+    def use(self, buckets: Iterable[Bucket]) -> None:
+        """Continues with the divisions of these buckets. Every rank calls it.
+
+        The state moves between ranks, one parameter at a time.
+        """
+        divisions = [bucket.division for bucket in buckets if bucket.division is not None]
+        owners = {slot: counts for division in divisions for slot, counts in division.owners.items()}
+        pieces = {slot: piece for division in divisions for slot, piece in division.pieces.items()}
+        states: dict[Tensor, Any] = {}
+        for slot, whole in self.whole_states():
+            if slot not in owners:
+                self._inner.state[slot.parameter] = whole
+            elif (piece := pieces.get(slot)) is not None:
+                states[piece.parameter] = _cut(whole, piece)
+        self._own.state = defaultdict(dict, states)
+        self._pieces, self._owners = pieces, owners
+        self.take_inner()
+
+    def take_inner(self) -> None:
+        """Takes this rank's pieces of state that was loaded into the user's optimizer."""
+        if self._inner.state is not self._inner_state:
+            self._inner_state = self._inner.state
+            self._own.state.clear()
+        for slot in self._owners:
+            whole = self._inner.state.pop(slot.parameter, None)
+            piece = self._pieces.get(slot)
+            if whole and piece is not None:
+                self._own.state[piece.parameter] = _cut(whole, piece)
+
+    def whole_states(self) -> Iterator[tuple[Slot, dict[str, Any]]]:
+        """The whole state of each divided parameter that has one, in turn. Every rank calls it."""
+        self.take_inner()
+        described = self._communication.gather(self._described(), list[_StateInfo])
+        found: dict[int, dict[str, _StateInfo]] = {}
+        for theirs in described:
+            for info in theirs:
+                found.setdefault(info.slot, {}).setdefault(info.name, info)
+        places = dict(enumerate(self._owners))
+        for place in sorted(found):
+            slot = places[place]
+            yield slot, {name: self._whole(slot, info) for name, info in found[place].items()}
+
+    def _described(self) -> list[_StateInfo]:
+        return [
+            _describe(place, self._pieces[slot], name, value, self._communication.rank)
+            for place, slot in enumerate(self._owners)
+            if slot in self._pieces
+            for name, value in self._own.state.get(self._pieces[slot].parameter, {}).items()
+        ]
+
+    def _whole(self, slot: Slot, info: _StateInfo) -> Any:
+        if info.kind == "number":
+            return info.value
+        dtype = getattr(torch, info.dtype)
+        piece = self._pieces.get(slot)
+        own = None if piece is None else self._own.state[piece.parameter][info.name]
+        if info.kind == "tensor":
+            value = torch.empty(info.shape, dtype=dtype, device="cpu") if own is None else own.clone()
+            self._communication.broadcast([value], info.owner)
+            return value
+        if own is None:
+            own = torch.empty(0, dtype=dtype, device="cpu")
+        elif own.shape == slot.parameter.shape:
+            own = flat_copy(own, slot.parameter)
+        flat = torch.empty(slot.parameter.numel(), dtype=dtype, device="cpu")
+        gather = call("all-gather", self._owners[slot], readable(own), writable(flat))
+        self._communication.issue(gather).wait()
+        return shaped(flat, slot.parameter)
+
+
+class _Refusal:
+    """The hook of the user's optimizer. Copies and pickles of it do nothing."""
+
+    def __init__(self, divided: DividedOptimizer | None) -> None:
+        self._divided = None if divided is None else weakref.ref(divided)
+
+    def __call__(self, _: Optimizer) -> None:
+        divided = None if self._divided is None else self._divided()
+        if divided is not None:
+            divided.check_whole()
+
+    def __reduce__(self) -> Any:
+        return _Refusal, (None,)
+
+
+def needs_whole_tensors(optimizer: Optimizer) -> bool:
+    """Whether it may combine the elements of a tensor: all but torch's elementwise ones."""
+    kind = type(optimizer)
+    return not (kind.__name__ in _ELEMENTWISE and kind.__module__.startswith("torch.optim."))
+
+
+def check_optimizers(optimizer: Optimizer, communication: Communication) -> None:
+    """Checks that all ranks have this optimizer, and that its updates can be divided.
+
+    Raises:
+        weft.ConfigError: The optimizers of the ranks differ.
+        weft.UnsupportedError: It keeps state of all parameters in its groups.
+    """
+    own = repr(optimizer)
+    for rank, theirs in enumerate(communication.gather(own, str)):
+        if theirs != own:
+            raise ConfigError(
+                f"the optimizer of rank {rank} differs from that of rank {communication.rank}: {theirs} there, {own} "
+                f"here. All {communication.size} ranks must make the same optimizer where updates are divided"
+            )
+    if needs_whole_tensors(optimizer):
+        _check_groups(optimizer)
+
+
+def _check_groups(optimizer: Optimizer) -> None:
+    """Tries a step on another parameter: what its groups then hold belongs to all parameters."""
+    trial = bare_copy(optimizer)
+    trial.state = defaultdict(dict)
+    settings = {name: value for name, value in plain_groups(optimizer)[0].items() if name != "params"}
+    parameter = nn.Parameter(torch.ones(2, 2, dtype=torch.float32, device="cpu"))
+    parameter.grad = torch.ones(2, 2, dtype=torch.float32, device="cpu")
+    trial.param_groups = [{**settings, "params": [parameter]}]
+    with outside_of_everything():
+        trial.step()
+    after = {name: value for name, value in trial.param_groups[0].items() if name != "params"}
+    if repr(after) != repr(settings):
+        raise UnsupportedError(
+            f"{type(optimizer).__name__} keeps state of all parameters in its groups, so its updates cannot be "
+            'divided: make the DataParallel with shard="none"'
+        )
+
+
+def _describe(place: int, piece: Piece, name: str, value: Any, rank: int) -> _StateInfo:
+    if isinstance(value, Tensor):
+        per_element = value.dim() > 0 and value.shape == piece.parameter.shape
+        dtype = str(value.dtype).removeprefix("torch.")
+        return _StateInfo(place, name, "elements" if per_element else "tensor", dtype, list(value.shape), None, rank)
+    if value is None or isinstance(value, (bool, int, float)):
+        return _StateInfo(place, name, "number", "", [], value, rank)
+    raise UnsupportedError(
+        f"the optimizer's state {name!r} of {piece.slot.name} is a {type(value).__name__}: expected a tensor or a "
+        "number where updates are divided"
+    )
+
+
+def _cut(whole: Mapping[str, Any], piece: Piece) -> dict[str, Any]:
+    """The state of a piece from that of its whole parameter."""
+    return {name: _cut_one(value, piece) for name, value in whole.items()}
+
+
+def _cut_one(value: Any, piece: Piece) -> Any:
+    parameter = piece.slot.parameter
+    if not isinstance(value, Tensor):
+        return value
+    if value.shape != parameter.shape or piece.stop - piece.start == parameter.numel():
+        return value.clone(memory_format=torch.preserve_format)
+    return flat_copy(value, parameter)[piece.start : piece.stop].clone()

@@ -1,0 +1,249 @@
+"""Tests of divided updates: the bits of training in which every rank updates all."""
+
+from __future__ import annotations
+
+import copy
+import os
+import time
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from deaths import let_others_come
+from models import MODELS
+from overlap_features import FEATURES
+from overlap_setup import INPUTS, OUTPUTS, SAMPLES, Setup, batches, mlp, result, sgd, train, whole_state
+from test_overlap import OPTIMIZERS, optimized
+from torch import nn
+from torch.nn.functional import mse_loss
+from training import check_same, check_same_on_all_ranks, compare
+
+import weft
+import weft.torch
+from weft.torch import modes
+from weft.torch.parallel.divided import division
+from weft.torch.parallel.divided.division import share_bounds
+from weft.torch.parallel.plan import PlannedBucket
+
+VECTOR = 16
+"""A small block: shares end within tensors, and the last elements of a tensor are computed as in
+the whole.
+"""
+
+
+@pytest.mark.parametrize("size", (1, 2, 3, 4))
+@pytest.mark.parametrize("name", FEATURES)
+def test_features(workers, name: str, size: int) -> None:
+    workers.run(size, feature_job, name)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_models(workers, name: str) -> None:
+    workers.run(3, model_job, name)
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_optimizers(workers, name: str) -> None:
+    workers.run(3, optimizer_job, name)
+
+
+@pytest.mark.parametrize("whole_tensors", (False, True))
+@pytest.mark.parametrize("ranks", (1, 2, 3, 7))
+def test_shares_end_where_allowed(ranks: int, whole_tensors: bool) -> None:
+    block = division.BLOCK_ELEMENTS
+    for sizes in ([1], [3 * block + 5], [7, 0, 2 * block, 1], [block] * 9, [10 * block, 3, 4 * block + 1]):
+        bounds = share_bounds(sizes, ranks, whole_tensors=whole_tensors)
+        ends = [sum(sizes[:place]) for place in range(len(sizes) + 1)]
+        assert (bounds[0], bounds[-1], len(bounds)) == (0, sum(sizes), ranks + 1)
+        assert bounds == sorted(bounds)
+        for bound in bounds:
+            first = max(end for end in ends if end <= bound)
+            assert bound == first or (not whole_tensors and (bound - first) % block == 0)
+        unevenness = max(sizes) if whole_tensors else block
+        assert max(stop - start for start, stop in pairwise(bounds)) <= sum(sizes) / ranks + unevenness
+
+
+def test_state_is_divided(workers) -> None:
+    workers.run(4, memory_job)
+
+
+def test_state_loads_on_other_numbers_of_ranks(workers) -> None:
+    state = workers.run(3, saving_job)[0]
+    workers.run(2, loading_job, *state)
+    workers.run(4, loading_job, *state)
+
+
+def test_one_rank_saves_and_holds_up_nobody(workers) -> None:
+    workers.run(3, saving_rank_job)
+
+
+def test_update_does_not_wait_for_a_rank_that_is_away(workers) -> None:
+    workers.run(3, away_job)
+
+
+@pytest.mark.parametrize("place", ("backward", "step", "forward"))
+def test_dead_rank(workers, place: str) -> None:
+    for message in workers.run(3, death_job, place, dying=[2]):
+        assert "rank 2" in message
+
+
+def test_refusals(workers) -> None:
+    workers.run(2, refusals_job)
+
+
+def divided(**options: Any) -> Setup:
+    division.BLOCK_ELEMENTS = VECTOR
+    return Setup(overlapped=True, shard=1, **options)
+
+
+def feature_job(rank: int, _size: int, name: str) -> None:
+    setup = divided()
+    found = FEATURES[name](setup, rank)
+    check_same(found, FEATURES[name](Setup(overlapped=False, plan=setup.plan), rank))
+
+
+def model_job(rank: int, _size: int, name: str) -> None:
+    division.BLOCK_ELEMENTS = VECTOR
+    compare(name, rank, 20, fusion=2000, shard=1)
+
+
+def optimizer_job(rank: int, _size: int, name: str) -> None:
+    setup = divided()
+    found = optimized(setup, rank, name)
+    check_same(found, optimized(Setup(overlapped=False, plan=setup.plan), rank, name))
+    check_same_on_all_ranks(found)
+
+
+def memory_job(rank: int, size: int) -> None:
+    """Also after a new plan, which moves the shares."""
+    torch.manual_seed(rank)
+    net = nn.Sequential(nn.Linear(INPUTS, 500), nn.Tanh(), nn.Linear(500, 300), nn.Linear(300, OUTPUTS))
+    model, optimizer = divided()(net, torch.optim.Adam, fusion="none")
+    total = 2 * sum(one.numel() for one in net.parameters())
+    whole = weft.torch.BucketPlan(model.plan.parameters, (PlannedBucket(tuple(range(6))),))
+    for plan in (model.plan, whole):
+        model._reducer.use_plan(plan)
+        train(model, optimizer, rank, 3)
+        assert not optimizer.optimizer.state, "nothing is left in the user's optimizer"  # type: ignore[attr-defined]
+        own = sum(value.numel() for state in optimizer.state.values() for value in state.values() if value.dim())
+        every: list[Any] = [None] * size
+        dist.all_gather_object(every, own)
+        assert sum(every) == total
+        assert max(every) <= total / size * 1.02 + 4 * VECTOR * len(model.plan.buckets)
+
+
+def saving_job(rank: int, _size: int) -> tuple[dict[str, Any], dict[str, Any]]:
+    model, optimizer = divided()(mlp(rank), torch.optim.Adam)
+    train(model, optimizer, rank, 5)
+    alone = optimizer.full_state_dict(rank=0)  # type: ignore[attr-defined]
+    assert bool(alone["state"]) == (rank == 0)
+    return model.module.state_dict(), whole_state(optimizer)
+
+
+def loading_job(rank: int, _size: int, values: dict[str, Any], state: dict[str, Any]) -> None:
+    def continued(setup: Setup) -> dict[str, Any]:
+        model, optimizer = setup(mlp(rank), torch.optim.Adam)
+        train(model, optimizer, rank, 2)
+        model.module.load_state_dict(values)
+        optimizer.load_state_dict(copy.deepcopy(state))  # which is in memory that ranks share
+        check_same({"all": pack(whole_state(optimizer))}, {"all": pack(state)})
+        train(model, optimizer, rank, 3)
+        return result(model, optimizer)
+
+    setup = divided()
+    found = continued(setup)
+    check_same(found, continued(Setup(overlapped=False, plan=setup.plan)))
+
+
+def pack(state: dict[str, Any]) -> torch.Tensor:
+    entries = [value for _, one in sorted(state["state"].items()) for _, value in sorted(one.items())]
+    return torch.cat([value.flatten() for value in entries])
+
+
+def saving_rank_job(rank: int, _size: int) -> None:
+    model, optimizer = divided()(mlp(rank))
+    train(model, optimizer, rank, 3)
+    if rank == 1:
+        before = time.monotonic()
+        assert len(model.state_dict()) == 6
+        for refused in (optimizer.state_dict, optimizer.optimizer.state_dict):  # type: ignore[attr-defined]
+            with pytest.raises(weft.UnsupportedError, match=r"full_state_dict\(\).* on all ranks"):
+                refused()
+        assert time.monotonic() - before < 5
+    train(model, optimizer, rank, 3)
+
+
+def away_job(rank: int, size: int) -> None:
+    """Rank 1 does other things after its step until the others have finished the next forward."""
+    model, optimizer = divided()(mlp(rank))
+    train(model, optimizer, rank, 3)
+    store = dist.distributed_c10d._get_default_store()
+    if rank == 1:
+        store.wait([f"forward {other}" for other in range(size) if other != 1])
+    else:
+        model(torch.ones(SAMPLES, INPUTS))
+        store.set(f"forward {rank}", "")
+
+
+def death_job(rank: int, size: int, place: str) -> str:
+    model, optimizer = divided()(mlp(rank))
+    train(model, optimizer, rank, 3)
+    saved = {key: value.clone() for key, value in model.state_dict().items()}
+    optimizer.zero_grad()
+
+    def come_to(here: str) -> None:
+        if here == place:
+            let_others_come(rank, 2, range(size))
+            if rank == 2:
+                os._exit(1)
+
+    with pytest.raises(weft.Error) as first:
+        loss = mse_loss(model(torch.ones(SAMPLES, INPUTS)), torch.ones(SAMPLES, OUTPUTS))
+        come_to("backward")
+        loss.backward()
+        come_to("step")
+        optimizer.step()
+        come_to("forward")
+        model.flush()
+        for _ in range(3):  # the dead rank may have done its part of a step
+            train(model, optimizer, rank, 1)
+    uses: list[Callable[[], Any]] = [model.state_dict, model.flush, optimizer.step, lambda: whole_state(optimizer)]
+    for use in uses:
+        with pytest.raises(weft.Error):
+            use()
+    net = model.unwrap()
+    model.load_state_dict(saved)
+    check_same(model.state_dict(), saved)
+    net(torch.ones(SAMPLES, INPUTS)).sum().backward()
+    torch.optim.SGD(net.parameters(), lr=0.01).step()
+    return str(first.value)
+
+
+class Counting(torch.optim.SGD):
+    """Keeps a number of its own in its groups."""
+
+    def step(self, closure: Any = None) -> Any:
+        self.param_groups[0]["steps"] = self.param_groups[0].get("steps", 0) + 1
+        return super().step(closure)
+
+
+def refusals_job(rank: int, _size: int) -> None:
+    for shard in ("all", 0, -1, 0.5, True):
+        with pytest.raises(weft.ArgumentError, match="shard="):
+            divided()(mlp(rank), shard=shard)
+    with pytest.raises(weft.ArgumentError, match="since only exact averages"):
+        divided(mode=lambda: modes.Wire("bf16"))(mlp(rank))
+    with pytest.raises(weft.ConfigError, match="shard="):
+        divided()(mlp(rank), shard=1 + rank)
+    with pytest.raises(weft.ConfigError, match=r"optimizer of rank .* differs"):
+        divided()(mlp(rank), lambda parameters: torch.optim.SGD(parameters, lr=0.1 * (1 + rank)))
+    with pytest.raises(weft.UnsupportedError, match="keeps state of all parameters in its groups"):
+        divided()(mlp(rank), lambda parameters: Counting(parameters, lr=0.1))
+    model, optimizer = divided()(mlp(rank), sgd)
+    with pytest.raises(weft.UnsupportedError, match=r"join\(\)"), model.join():
+        for inputs, targets in batches(rank, 1):
+            mse_loss(model(inputs), targets).backward()
+    train(model, optimizer, rank, 2)
