@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 import os
 import time
 from collections.abc import Callable
@@ -26,6 +27,7 @@ import weft.torch
 from weft.torch import modes
 from weft.torch.parallel.divided import division
 from weft.torch.parallel.divided.division import share_bounds
+from weft.torch.parallel.divided.norm import norm_of
 from weft.torch.parallel.plan import PlannedBucket
 
 VECTOR = 16
@@ -88,6 +90,24 @@ def test_update_does_not_wait_for_a_rank_that_is_away(workers) -> None:
 def test_dead_rank(workers, place: str) -> None:
     for message in workers.run(3, death_job, place, dying=[2]):
         assert "rank 2" in message
+
+
+@pytest.mark.parametrize("size", (1, 2, 3, 4))
+def test_clipping_without_gathering(workers, size: int) -> None:
+    workers.run(size, clipping_job)
+
+
+def test_norm_is_same_however_gradients_are_divided() -> None:
+    generator = torch.Generator().manual_seed(3)
+    sizes = (5, 3 * division.BLOCK_ELEMENTS + 7, division.BLOCK_ELEMENTS)
+    tensors = [torch.randn(size, generator=generator) * 10.0**place for place, size in enumerate(sizes)]
+    whole = norm_of(tensors, [], None)
+    assert whole == pytest.approx(float(torch.cat(tensors).double().norm()), rel=1e-12)
+    blocks = [block for tensor in tensors for block in tensor.split(division.BLOCK_ELEMENTS)]
+    assert norm_of(blocks[::-1], [], None) == whole
+    assert math.isnan(norm_of([*tensors, torch.tensor([math.inf])], [], None))
+    assert norm_of([torch.full((10,), 1e38)], [], None) == pytest.approx(math.sqrt(10) * 1e38)
+    assert norm_of([], [], None) == 0
 
 
 def test_refusals(workers) -> None:
@@ -220,6 +240,32 @@ def death_job(rank: int, size: int, place: str) -> str:
     net(torch.ones(SAMPLES, INPUTS)).sum().backward()
     torch.optim.SGD(net.parameters(), lr=0.01).step()
     return str(first.value)
+
+
+def clipping_job(rank: int, _size: int) -> None:
+    def clipped(setup: Setup) -> dict[str, torch.Tensor]:
+        model, optimizer = setup(mlp(rank))
+        norms = []
+        for inputs, targets in batches(rank, 20):
+            optimizer.zero_grad()
+            mse_loss(model(inputs), targets).backward()
+            norms.append(optimizer.clip_grad_norm_(0.5))  # type: ignore[attr-defined]
+            optimizer.step()
+        assert min(norms) < 0.5 < max(norms)
+        return {**result(model, optimizer), "norms": torch.stack(norms)}
+
+    setup = divided()
+    found = clipped(setup)
+    check_same(found, clipped(Setup(overlapped=True, plan=setup.plan)))
+    model, optimizer = setup(mlp(rank))
+    for step, (inputs, targets) in enumerate(batches(rank, 20)):
+        optimizer.zero_grad()
+        mse_loss(model(inputs), targets).backward()
+        norm = nn.utils.clip_grad_norm_(model.parameters(), 0.5)
+        assert torch.allclose(norm, found["norms"][step], rtol=1e-5)
+        optimizer.step()
+    with pytest.raises(weft.ArgumentError, match="max_norm=0"):
+        optimizer.clip_grad_norm_(0)  # type: ignore[attr-defined]
 
 
 class Counting(torch.optim.SGD):

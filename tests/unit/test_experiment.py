@@ -55,7 +55,7 @@ def test_table_names_contenders_and_published_gain():
     parts = report.table(result())
     text = "\n".join(map(console.rendered, parts))
     for expected in (
-        "alexnet, 62.4 M parameters, batch 8, 4 ranks: 4 emulated hosts, 1.5 Gbit/s",
+        "alexnet, 62.4 M parameters, batch 8, sgd, 4 ranks: 4 emulated hosts, 1.5 Gbit/s",
         "bound of exact overlap 110 ms",
         "a perfect DDP 133 ms",
         "7.6 % and 33 %",

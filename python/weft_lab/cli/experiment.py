@@ -18,7 +18,7 @@ from weft_lab.cli.busy import warn_if_busy
 from weft_lab.emulation import EmulationError, require_root
 from weft_lab.experiment import lenet
 from weft_lab.experiment.server_contenders import SERVER_CONTENDERS
-from weft_lab.experiment.study import CONTENDERS, StudyResult
+from weft_lab.experiment.study import CONTENDERS, OPTIMIZERS, StudyResult
 
 MODELS = ("alexnet", "vgg16", "resnet50", "bert-base", "lenet", "mlp", "cnn", "social-graph", "dialogue")
 _BLOCKS = 3, 3
@@ -108,6 +108,12 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         help="only these of the experiment's (default: all)",
     )
     parser.add_argument(
+        "--optimizer",
+        choices=OPTIMIZERS,
+        default="sgd",
+        help="the optimizer of all contenders of overlap (default: %(default)s)",
+    )
+    parser.add_argument(
         "--rounds",
         type=values.count,
         metavar="N",
@@ -135,6 +141,8 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _check(arguments: argparse.Namespace) -> None:
+    if arguments.name != "overlap" and arguments.optimizer != "sgd":
+        raise UsageError(f"--optimizer is for the experiment overlap: leave it out of {arguments.name}")
     if arguments.name != "lenet":
         experiment_lenet.check_other(arguments)
     if arguments.name == "parameter-server":
@@ -230,6 +238,7 @@ def _results(arguments: argparse.Namespace) -> list[StudyResult] | None:
         contenders=arguments.contenders,
         rounds=arguments.rounds,
         steps=arguments.steps,
+        optimizer=arguments.optimizer,
     )
     if place is not None:
         return overlap.take_part(list(studies), arguments.out)

@@ -34,6 +34,7 @@ def studies(
     contenders: list[str] | None,
     rounds: int,
     steps: int,
+    optimizer: str,
 ) -> Iterator[Study]:
     """Every combination of model and ratio."""
     for model in models:
@@ -48,6 +49,7 @@ def studies(
                 rounds=rounds,
                 steps=steps,
                 ratio=ratio,
+                optimizer=optimizer,
             )
 
 

@@ -93,7 +93,7 @@ class _RankStudy:
 
     def _learn(self, contender: str) -> None:
         """Trains until a contender has its plan."""
-        training = trainings.begin(contender, self._network, self._gloo)
+        training = trainings.begin(contender, self._network, self._gloo, self._study.optimizer)
         for _ in range(_LEARNING_STEPS):
             training.step(*self._batch)
         training.end()
@@ -110,7 +110,9 @@ class _RankStudy:
         The first one starts with the pending work of the one before it, the last one leaves as
         much.
         """
-        training = trainings.begin(contender, self._network, self._gloo, self._plans.get(contender))
+        training = trainings.begin(
+            contender, self._network, self._gloo, self._study.optimizer, self._plans.get(contender)
+        )
         for _ in range(_UNTIMED_STEPS):
             training.step(*self._batch)
         processor_s, begin = time.process_time(), time.monotonic()

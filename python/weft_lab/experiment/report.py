@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 
 from weft.output import files
 from weft_lab import console, plots
-from weft_lab.experiment.study import BASELINES, CONTENDERS, ROUNDED, StudyResult
+from weft_lab.experiment.study import BASELINES, CONTENDERS, UNBOUND, StudyResult
 
 if TYPE_CHECKING:
     from rich.table import Table
 
 __all__ = ["draw", "table"]
 
-_COLORS = {"compute": "0.6", "automatic": "tab:orange", "automatic-bf16": "tab:green"}
+_COLORS = {"compute": "0.6", "automatic": "tab:orange", "automatic-bf16": "tab:green", "shard": "tab:red"}
 _PUBLISHED = {"alexnet": "published for AlexNet (batch 128 and 512, CPUs): 7.6 % and 33 % less than a step of DDP"}
 
 
@@ -25,7 +25,7 @@ def table(result: StudyResult) -> list[Table | str]:
     study = result.study
     line = "no line rate" if study.gbps is None else f"{study.gbps:g} Gbit/s"
     where = f"{study.hosts} emulated hosts, {line}" if study.hosts > 1 else "one host, or the hosts of the launcher"
-    size = f"{result.parameters / 1e6:.1f} M parameters, batch {study.samples}"
+    size = f"{result.parameters / 1e6:.1f} M parameters, batch {study.samples}, {study.optimizer}"
     baselines = (f">by {name}" for name in _baselines(result))
     about = ("", {"no_wrap": False})
     found = console.new_table("", ">ms of a step", ">least", ">most", ">cpu ms", ">of bound", *baselines, about)
@@ -43,7 +43,7 @@ def _cells(result: StudyResult, name: str, bound: float | None) -> list[str]:
     blocks = [rounds[name] for rounds in result.rounds]
     steps = [block.step_ms for block in blocks]
     processor = statistics.median(block.processor_ms for block in blocks)
-    share = "" if bound is None or name in ROUNDED else f"{result.step_ms(name) / bound:.2f}"
+    share = "" if bound is None or name in UNBOUND else f"{result.step_ms(name) / bound:.2f}"
     changes = [f"{statistics.median(result.ratios(name, base)) - 1:+.1%}" for base in _baselines(result)]
     numbers = [f"{result.step_ms(name):.1f}", f"{min(steps):.0f}", f"{max(steps):.0f}", f"{processor:.0f}"]
     return [name, *numbers, share, *changes, CONTENDERS[name]]

@@ -11,7 +11,7 @@ from typing import Any
 
 from weft_lab.experiment.results import save
 
-__all__ = ["BASELINES", "CONTENDERS", "ROUNDED", "Block", "Study", "StudyResult", "load", "save"]
+__all__ = ["BASELINES", "CONTENDERS", "OPTIMIZERS", "UNBOUND", "Block", "Study", "StudyResult", "load", "save"]
 
 CONTENDERS: dict[str, str] = {
     "compute": "no communication",
@@ -23,17 +23,23 @@ CONTENDERS: dict[str, str] = {
     "butterfly": "Overlapped, a bucket per tensor, halving-doubling everywhere",
     "hybrid": "Overlapped, a bucket per tensor, by hand as published: small ones halving-doubling, large ones ring",
     "automatic": "Overlapped, with its defaults",
+    "shard": "Overlapped, each rank updates its share",
     "ddp-gloo-bf16": "DistributedDataParallel over Gloo, with torch's hook that sends bf16",
     "ddp-bf16": "DistributedDataParallel over weft, gradients as bf16 between hosts",
     "automatic-bf16": "Overlapped, gradients as bf16 between hosts",
+    "fsdp2-gloo": "torch's fully_shard of every layer, over Gloo",
+    "fsdp2-weft": "torch's fully_shard of every layer, over weft",
 }
 """Contenders by name, with descriptions."""
 
-ROUNDED = ("ddp-gloo-bf16", "ddp-bf16", "automatic-bf16")
-"""Those that send half of the bytes, to which the bound of exact overlap does not apply."""
+OPTIMIZERS = ("sgd", "momentum", "adamw", "adamw-fused")
+"""Optimizers of all contenders: SGD without and with momentum, torch's AdamW as it is and fused."""
 
-BASELINES = ("after", "ddp-gloo", "ddp-weft")
-"""The contenders that the automatic plan is compared with."""
+UNBOUND = ("ddp-gloo-bf16", "ddp-bf16", "automatic-bf16", "shard", "fsdp2-gloo", "fsdp2-weft")
+"""Those that send half of the bytes, or update a share, which may be faster than the bound."""
+
+BASELINES = ("compute", "after", "ddp-gloo", "ddp-weft")
+"""The contenders that others are compared with."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,13 +60,15 @@ class Study:
     ratio: float | None = None
     """The intended ratio of communication alone to computation, by which the line rate was chosen.
     """
+    optimizer: str = "sgd"
 
     @property
     def key(self) -> str:
         """The name of its file."""
         line = "any" if self.gbps is None else f"{self.gbps:g}"
         share = line if self.ratio is None else f"ratio{self.ratio:g}"
-        return f"{self.model}-{self.samples}-{self.ranks}x{self.hosts}-{share}"
+        by = "" if self.optimizer == "sgd" else f"-{self.optimizer}"
+        return f"{self.model}-{self.samples}-{self.ranks}x{self.hosts}-{share}{by}"
 
 
 @dataclasses.dataclass(frozen=True)

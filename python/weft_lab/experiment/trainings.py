@@ -11,6 +11,8 @@ import torch.distributed as dist
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import bf16_compress_hook
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 from weft.torch.modes import Wire
@@ -21,19 +23,25 @@ from weft.torch.wire import wire_hook
 __all__ = ["PLANNED", "Training", "begin", "fused"]
 
 _LEARNING_RATE = 1e-4
+_OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
+    "sgd": lambda parameters: torch.optim.SGD(parameters, _LEARNING_RATE),
+    "momentum": lambda parameters: torch.optim.SGD(parameters, _LEARNING_RATE, momentum=0.9),
+    "adamw": lambda parameters: torch.optim.AdamW(parameters, _LEARNING_RATE),
+    "adamw-fused": lambda parameters: torch.optim.AdamW(parameters, _LEARNING_RATE, fused=True),
+}
 _FUSED_BYTES = 25 << 20
 """The bytes that DDP also averages together."""
 
-PLANNED = ("backward", "automatic", "automatic-bf16")
+PLANNED = ("backward", "automatic", "automatic-bf16", "shard")
 """Contenders that learn their plan from steps, and keep it."""
 
 
 class Training:
     """A wrapped model and an optimizer, and the loop around them."""
 
-    def __init__(self, model: nn.Module, wrap: Callable[[torch.optim.Optimizer], torch.optim.Optimizer]) -> None:
+    def __init__(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
         self.model = model
-        self.optimizer = wrap(torch.optim.SGD(model.parameters(), _LEARNING_RATE))
+        self.optimizer = optimizer
 
     def step(self, inputs: Tensor, labels: Tensor) -> None:
         """Trains on a batch, like a user's training loop."""
@@ -68,47 +76,63 @@ class _AfterBackward(Training):
                 start += gradient.numel()
 
 
-def begin(contender: str, network: nn.Module, gloo: dist.ProcessGroup, plan: Any = None) -> Training:
+def begin(contender: str, network: nn.Module, gloo: dist.ProcessGroup, optimizer: str, plan: Any = None) -> Training:
     """A training of a copy of the network, which is the same on all ranks.
 
     `plan` is that of an earlier training by the same contender, if there was one.
     """
     model = copy.deepcopy(network)
+    make = _OPTIMIZERS[optimizer]
+    wrapped = _wrapped(contender, model, gloo, plan)
+    if contender == "after":
+        return _AfterBackward(wrapped, make(wrapped.parameters()))
+    if isinstance(wrapped, DataParallel) and contender != "backward":
+        return Training(wrapped, Overlapped(make(wrapped.parameters()), wrapped))
+    return Training(wrapped, make(wrapped.parameters()))
+
+
+def _wrapped(contender: str, model: nn.Module, gloo: dist.ProcessGroup, plan: Any) -> nn.Module:
     options: dict[str, Any] = {"init_sync": False}
+    learned = {**options, "plan": plan, "replan_after": 2}
     match contender:
-        case "compute":
-            return Training(model, _as_it_is)
-        case "after":
-            return _AfterBackward(model, _as_it_is)
+        case "compute" | "after":
+            return model
         case "ddp-gloo":
-            return Training(DistributedDataParallel(model, process_group=gloo, **options), _as_it_is)
+            return DistributedDataParallel(model, process_group=gloo, **options)
         case "ddp-weft":
-            return Training(DistributedDataParallel(model, **options), _as_it_is)
+            return DistributedDataParallel(model, **options)
         case "ddp-gloo-bf16":
             rounded = DistributedDataParallel(model, process_group=gloo, **options)
             rounded.register_comm_hook(gloo, bf16_compress_hook)
-            return Training(rounded, _as_it_is)
+            return rounded
         case "ddp-bf16":
             rounded = DistributedDataParallel(model, **options)
             rounded.register_comm_hook("bf16", wire_hook)
-            return Training(rounded, _as_it_is)
-        case "backward":
-            return Training(DataParallel(model, plan=plan, replan_after=2, **options), _as_it_is)
+            return rounded
+        case "fsdp2-gloo" | "fsdp2-weft":
+            return _fully_sharded(model, gloo if contender == "fsdp2-gloo" else dist.group.WORLD)
         case "ring" | "hybrid":
-            parallel = DataParallel(model, fusion="none", algorithm=contender, **options)
+            return DataParallel(model, fusion="none", algorithm=contender, **options)
         case "butterfly":
-            parallel = DataParallel(model, fusion="none", algorithm="halving-doubling", **options)
-        case "automatic":
-            parallel = DataParallel(model, plan=plan, replan_after=2, **options)
+            return DataParallel(model, fusion="none", algorithm="halving-doubling", **options)
+        case "backward" | "automatic":
+            return DataParallel(model, **learned)
         case "automatic-bf16":
-            parallel = DataParallel(model, plan=plan, replan_after=2, mode=Wire("bf16"), **options)
+            return DataParallel(model, mode=Wire("bf16"), **learned)
+        case "shard":
+            return DataParallel(model, shard="automatic", **learned)
         case _:
             raise ValueError(contender)
-    return Training(parallel, lambda optimizer: Overlapped(optimizer, parallel))
 
 
-def _as_it_is(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
-    return optimizer
+def _fully_sharded(model: nn.Module, group: Any) -> nn.Module:
+    """Every layer with parameters, and what is left, in units of their own."""
+    mesh = DeviceMesh.from_group(group, "cpu")
+    for layer in model.modules():
+        if layer is not model and next(layer.parameters(recurse=False), None) is not None:
+            fully_shard(layer, mesh=mesh)
+    fully_shard(model, mesh=mesh)
+    return model
 
 
 def fused(sizes: Sequence[int]) -> list[list[int]]:

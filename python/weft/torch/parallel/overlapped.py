@@ -15,6 +15,7 @@ from torch.optim import Optimizer
 from weft.errors import ArgumentError, UnsupportedError
 from weft.torch.parallel.buckets import Bucket, Slot
 from weft.torch.parallel.data_parallel import DataParallel
+from weft.torch.parallel.divided.norm import norm_of
 from weft.torch.parallel.divided.optimizer import DividedOptimizer, check_optimizers, needs_whole_tensors
 from weft.torch.parallel.divided.step import DividedStep
 from weft.torch.parallel.gradient import raw_gradient
@@ -52,6 +53,8 @@ _ALL_READ = (
     "(Tensor.register_hook), let a fused=True optimizer unscale them, or make the wait shorter by "
     "mode=weft.torch.modes.Wire('bf16')"
 )
+_CLIPPING_EPSILON = 1e-6
+"""As torch's, so that a norm of 0 is not divided by."""
 _READ_STEPS_MIN = 2
 """One after the other: a look at the gradients now and then costs little."""
 
@@ -162,6 +165,37 @@ class Overlapped(Optimizer):
             weft.Error: Communication has failed.
         """
         self._reducer.flush()
+
+    @outside_of_modes
+    def clip_grad_norm_(self, max_norm: float) -> torch.Tensor:
+        """Clips the norm of all gradients of this optimizer, as `torch.nn.utils.clip_grad_norm_`.
+
+        Divided gradients are not gathered for it: ranks exchange sums of squares, and each scales
+        its share. Every rank calls it, between backward and step. The norm is the same on any
+        number of ranks: squares are added in float64, in blocks of each tensor.
+
+        Args:
+            max_norm: The largest 2-norm.
+
+        Returns:
+            The norm before, a tensor of no dimensions; NaN if a gradient is not finite.
+
+        Raises:
+            weft.ArgumentError: `max_norm` is not a number above 0.
+            weft.Error: Communication has failed.
+        """
+        if not max_norm > 0:
+            raise ArgumentError(f"max_norm={max_norm!r}: expected a number above 0")
+        self._reducer.check()
+        self.flush()
+        self._reducer.wait()
+        whole, pieces = self._reducer.gradients_of(self._parameters())
+        communication = self._model._communication if self._divided is not None else None
+        norm = norm_of([flat for _, flat in whole], [flat for _, flat in pieces], communication)
+        factor = max_norm / (norm + _CLIPPING_EPSILON)
+        if not factor >= 1:
+            torch._foreach_mul_([gradient for gradient, _ in (*whole, *pieces)], factor)
+        return torch.tensor(norm, dtype=torch.float32, device="cpu")
 
     @outside_of_modes
     def zero_grad(self, set_to_none: bool = True) -> None:

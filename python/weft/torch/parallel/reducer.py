@@ -26,7 +26,7 @@ from weft.errors import Error, UnsupportedError
 from weft.torch.parallel.averaging import Averaging
 from weft.torch.parallel.buckets import Bucket, Slot, make_buckets
 from weft.torch.parallel.communication import Communication
-from weft.torch.parallel.divided.division import Division, own_memory
+from weft.torch.parallel.divided.division import Division, flattened, own_memory
 from weft.torch.parallel.divided.optimizer import DividedOptimizer
 from weft.torch.parallel.gradient import guard, raw_gradient, set_raw_gradient, unguard
 from weft.torch.parallel.gradient_state import Brings
@@ -38,6 +38,8 @@ from weft.torch.patches.modes import in_dispatch_mode, in_function_mode, no_mode
 
 __all__ = ["Reducer"]
 
+_Gradient = tuple[Tensor, Tensor]
+"""A gradient, and the same flat, in the order of its bucket."""
 _NO_CONTEXT = contextlib.nullcontext()
 _now = time.monotonic_ns
 
@@ -278,6 +280,28 @@ class Reducer:
         except Error as error:
             raise self.communication.explained(error) from error.__cause__
         division.is_partial = False
+
+    def gradients_of(self, parameters: Iterable[Tensor]) -> tuple[list[_Gradient], list[_Gradient]]:
+        """The whole averages of these parameters, and this rank's parts of divided ones.
+
+        Each with a flat copy or view of it. Nothing may be under way.
+        """
+        whole: list[_Gradient] = []
+        parts: list[_Gradient] = []
+        for parameter in parameters:
+            gradient = raw_gradient(parameter)
+            slot = self._slot_of.get(id(parameter))
+            if gradient is None:
+                continue
+            if slot is None:
+                whole.append((gradient, gradient.reshape(-1)))
+                continue
+            division = slot.bucket.division
+            if gradient is not slot.view or division is None or not division.is_partial:
+                whole.append((gradient, flattened(gradient, slot.parameter)))
+            elif (piece := division.pieces.get(slot)) is not None:
+                parts.append((piece.gradient, flattened(piece.gradient, piece.parameter)))
+        return whole, parts
 
     def slot_of(self, parameter: object) -> Slot | None:
         """The slot of a parameter; None if it is not one of the model's."""

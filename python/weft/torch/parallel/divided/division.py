@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from weft.torch.parallel.buckets import Bucket, Slot
     from weft.torch.parallel.communication import Communication
 
-__all__ = ["BLOCK_ELEMENTS", "Division", "Piece", "flat_copy", "own_memory", "share_bounds"]
+__all__ = ["BLOCK_ELEMENTS", "Division", "Piece", "flat_copy", "flattened", "own_memory", "share_bounds"]
 
 BLOCK_ELEMENTS = 16 << 10
 """Shares end at multiples of it within a tensor, so that norms can be added in blocks that do not
@@ -122,6 +122,13 @@ def flat_copy(value: Tensor, parameter: Tensor) -> Tensor:
     flat = torch.empty(value.numel(), dtype=value.dtype, device="cpu")
     shaped(flat, parameter).copy_(value)
     return flat
+
+
+def flattened(value: Tensor, parameter: Tensor) -> Tensor:
+    """A view of a tensor of a parameter's shape as in `flat_copy`, or a copy."""
+    if value.is_contiguous() and parameter.is_contiguous():
+        return value.view(-1)
+    return flat_copy(value, parameter)
 
 
 def share_bounds(sizes: Sequence[int], ranks: int, *, whole_tensors: bool) -> list[int]:

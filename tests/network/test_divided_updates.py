@@ -1,0 +1,46 @@
+"""Divided updates between emulated hosts: close to undivided ones, and equal on all ranks."""
+
+from emulated_hosts import printed, python, run_hosts
+
+TRAINING = """
+import json
+import torch
+import torch.distributed as dist
+import weft.torch
+from torch import nn
+
+torch.set_num_threads(1)
+dist.init_process_group("weft")
+rank, trained = dist.get_rank(), {}
+for shard in ("none", "automatic"):
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(64, 700), nn.Tanh(), nn.Linear(700, 300), nn.Tanh(), nn.Linear(300, 8))
+    model = weft.torch.DataParallel(net, shard=shard, fusion=400_000)
+    optimizer = weft.torch.Overlapped(torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9), model)
+    generator = torch.Generator().manual_seed(rank)
+    for _ in range(12):
+        optimizer.zero_grad()
+        model(torch.randn(16, 64, generator=generator)).square().mean().backward()
+        optimizer.clip_grad_norm_(0.1)
+        optimizer.step()
+    trained[shard] = torch.cat([one.detach().flatten() for one in model.parameters()])
+    state = optimizer.full_state_dict()["state"]
+    trained[shard + " state"] = torch.cat([one[name].flatten() for one in state.values() for name in sorted(one)])
+own = sum(value.numel() for one in optimizer.state.values() for value in one.values())
+everywhere = {}
+for name, values in trained.items():
+    parts = [torch.empty_like(values) for _ in range(dist.get_world_size())]
+    dist.all_gather(parts, values)
+    everywhere[name] = all(torch.equal(part, values) for part in parts)
+close = [torch.allclose(trained["none" + what], trained["automatic" + what], atol=1e-6) for what in ("", " state")]
+moved = trained["none state"].abs().max().item() > 0
+share = own / trained["automatic state"].numel()
+print(json.dumps([all(everywhere.values()), all(close), moved, 0.2 < share < 0.5]), flush=True)
+dist.destroy_process_group()
+"""
+
+
+def test_divided_updates_between_hosts() -> None:
+    done = run_hosts("--hosts", "3", "--gbps", "1", command=python(TRAINING), deadline_s=120)
+    assert done.returncode == 0, done.stderr
+    assert [lines[-1] for lines in printed(done).values()] == ["[true, true, true, true]"] * 3
