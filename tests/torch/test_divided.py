@@ -68,6 +68,11 @@ def test_shares_end_where_allowed(ranks: int, whole_tensors: bool) -> None:
         assert max(stop - start for start, stop in pairwise(bounds)) <= sum(sizes) / ranks + unevenness
 
 
+@pytest.mark.parametrize("gradients", ("copy", "view"))
+def test_gradients_that_are_kept_or_dropped_after_a_flush(workers, gradients: str) -> None:
+    workers.run(3, flushing_job, gradients)
+
+
 def test_state_is_divided(workers) -> None:
     workers.run(4, memory_job)
 
@@ -135,6 +140,24 @@ def optimizer_job(rank: int, _size: int, name: str) -> None:
     found = optimized(setup, rank, name)
     check_same(found, optimized(Setup(overlapped=False, plan=setup.plan), rank, name))
     check_same_on_all_ranks(found)
+
+
+def flushing_job(rank: int, _size: int, gradients: str) -> None:
+    def trained(setup: Setup) -> dict[str, torch.Tensor]:
+        model, optimizer = setup(mlp(rank), gradients=gradients)
+        for step, (inputs, targets) in enumerate(batches(rank, 20)):
+            if step % 3:
+                optimizer.zero_grad()
+            elif step % 4 == 0:
+                model.module[0].zero_grad()  # some gradients of a bucket
+            mse_loss(model(inputs), targets).backward()
+            optimizer.step()
+            if step % 2:
+                model.flush()
+        return result(model, optimizer)
+
+    setup = divided()
+    check_same(trained(setup), trained(Setup(overlapped=False, plan=setup.plan)))
 
 
 def memory_job(rank: int, size: int) -> None:

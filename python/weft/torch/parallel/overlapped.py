@@ -242,6 +242,7 @@ class Overlapped(Optimizer):
         for slot, whole in self._divided.whole_states():
             if wanted:
                 found["state"][places[id(slot.parameter)]] = whole
+        found["state"] = dict(sorted(found["state"].items()))
         return found
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:

@@ -199,11 +199,15 @@ class Reducer:
     @outside_of_modes
     def preset_views(self) -> None:
         """Makes autograd add to the buckets: zeroes the parts of parameters without gradient."""
-        for slot in self.slots:
-            if slot.bucket.handle is None and not slot.is_taken and raw_gradient(slot.parameter) is None:
-                slot.view.zero_()
-                set_raw_gradient(slot.parameter, slot.view)
-                slot.brings = Brings.PRESET_ZEROS
+        for bucket in self.buckets:
+            if bucket.handle is not None or (bucket.division is not None and bucket.updates):
+                continue
+            self._keep_averages(bucket)
+            for slot in bucket.slots:
+                if not slot.is_taken and raw_gradient(slot.parameter) is None:
+                    slot.view.zero_()
+                    set_raw_gradient(slot.parameter, slot.view)
+                    slot.brings = Brings.PRESET_ZEROS
 
     @outside_of_modes
     def deliver(self, averages: Mapping[str, Tensor]) -> None:
@@ -268,10 +272,15 @@ class Reducer:
         """Waits for all averages, and gathers divided ones that parameters keep as gradients."""
         self.wait()
         for bucket in self.buckets:
-            if bucket.division is None or not bucket.division.is_partial:
-                continue
-            if any(raw_gradient(slot.parameter) is not None for slot in bucket.slots):
-                self._gather_averages(bucket, bucket.division)
+            self._keep_averages(bucket)
+
+    def _keep_averages(self, bucket: Bucket) -> None:
+        division = bucket.division
+        if division is None or not division.is_partial or bucket.updates:
+            return
+        if any(raw_gradient(slot.parameter) is not None for slot in bucket.slots):
+            self._gather_averages(bucket, division)
+        division.is_partial = False
 
     def _gather_averages(self, bucket: Bucket, division: Division) -> None:
         try:
