@@ -40,6 +40,7 @@ __all__ = [
     "rdma_ports",
     "simulate",
     "try_device_memory",
+    "untuned",
     "verify",
     "wire_formats",
 ]
