@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import prod
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -18,9 +18,8 @@ from weft.torch.patches.tensors import copy_all
 
 if TYPE_CHECKING:
     from weft.api.request import PreparedCall
-    from weft.torch.parallel.divided.division import Division
 
-__all__ = ["Bucket", "Handle", "Slot", "Update", "make_buckets", "parameter_info", "shaped"]
+__all__ = ["Bucket", "Handle", "Shares", "Slot", "Update", "make_buckets", "parameter_info", "shaped"]
 
 _ALIGNMENT = 128
 _LARGE_ELEMENTS = 16 << 10
@@ -44,6 +43,30 @@ class Handle(Protocol):
 
     def wait(self) -> object:
         """Returns when `Bucket.memory` has the average, or raises the error."""
+
+
+class Shares(Protocol):
+    """The division of a bucket: see `weft.torch.parallel.divided`."""
+
+    is_partial: bool
+    """Whether the bucket has this rank's own gradients outside of its share."""
+    scatter: PreparedCall
+    """The reduce-scatter of the gradients, and the all-gathers of averages and of parameters."""
+    gather_gradients: PreparedCall
+    gather_parameters: PreparedCall
+    pieces: Mapping[Slot, Any]
+    """The parts of parameters that this rank updates."""
+    owners: Mapping[Slot, list[int]]
+    """How many elements of each parameter each rank updates."""
+
+    def hold_parameters(self) -> None:
+        """Moves the parameters into the division's memory, if they are elsewhere."""
+
+    def take_from_bucket(self) -> None:
+        """Makes the bucket's gradients, which are complete, the averages of the share."""
+
+    def take_gradient(self, slot: Slot, gradient: Tensor) -> None:
+        """Makes another gradient, which is the same on all ranks, the average."""
 
 
 class Slot:
@@ -178,7 +201,7 @@ class Bucket:
         """How many gradients this backward still has to compute."""
         self.small: list[Slot] = []
         """The slots whose new gradients are still to be copied, all by one call."""
-        self.division: Division | None = None
+        self.division: Shares | None = None
         """The shares that the ranks update; None if every rank updates all."""
         self.handle: Handle | None = None
         """The average under way, or one that was not waited for yet."""

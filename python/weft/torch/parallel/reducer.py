@@ -24,7 +24,7 @@ from torch import Tensor, nn
 
 from weft.errors import Error, UnsupportedError
 from weft.torch.parallel.averaging import Averaging
-from weft.torch.parallel.buckets import Bucket, Slot, make_buckets
+from weft.torch.parallel.buckets import Bucket, Shares, Slot, make_buckets
 from weft.torch.parallel.communication import Communication
 from weft.torch.parallel.divided.division import Division, flattened, own_memory
 from weft.torch.parallel.divided.optimizer import DividedOptimizer
@@ -282,7 +282,7 @@ class Reducer:
             self._gather_averages(bucket, division)
         division.is_partial = False
 
-    def _gather_averages(self, bucket: Bucket, division: Division) -> None:
+    def _gather_averages(self, bucket: Bucket, division: Shares) -> None:
         try:
             with self.observer.waiting(bucket):
                 self.communication.issue(division.gather_gradients).wait()

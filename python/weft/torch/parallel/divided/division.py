@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from bisect import bisect
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import accumulate, pairwise
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -62,23 +62,21 @@ class Division:
         self.averages = torch.zeros(own.stop - own.start, dtype=bucket.buffer.dtype, device="cpu")
         """The averaged gradients of this rank's share."""
         self.is_partial = False
-        """Whether the bucket has this rank's own gradients outside of its share."""
         self._buffer, self._own = bucket.buffer, own
         starts = [0, *accumulate(sizes)]
         self._moved = [slot.parameter for slot in bucket.slots]
         self._places = [self.parameters[start:stop] for start, stop in pairwise(starts)]
         self._addresses = [place.data_ptr() for place in self._places]
         self.hold_parameters()
-        self.pieces = {
+        self.pieces: Mapping[Slot, Any] = {
             slot: self._piece(slot, start, max(start, own.start), min(stop, own.stop))
             for slot, (start, stop) in zip(bucket.slots, pairwise(starts), strict=True)
             if max(start, own.start) < min(stop, own.stop)
         }
-        self.owners = {
+        self.owners: Mapping[Slot, list[int]] = {
             slot: [max(0, min(end, stop) - max(begin, start)) for begin, end in pairwise(bounds)]
             for slot, (start, stop) in zip(bucket.slots, pairwise(starts), strict=True)
         }
-        """How many elements of each parameter each rank updates."""
         counts = [stop - start for start, stop in pairwise(bounds)]
         self.scatter = call("reduce-scatter", counts, readable(self._buffer), writable(self.averages), op="avg")
         self.gather_gradients = call("all-gather", counts, readable(self.averages), writable(self._buffer))
@@ -88,7 +86,7 @@ class Division:
         bucket.division = self
 
     def hold_parameters(self) -> None:
-        """Moves parameters here that are elsewhere: their `data` may have been replaced."""
+        """See `Shares`. The program may have replaced a parameter's `data`."""
         addresses = list(map(torch.Tensor.data_ptr, self._moved))
         if addresses == self._addresses:
             return
@@ -97,11 +95,11 @@ class Division:
                 _move(parameter, place)
 
     def take_from_bucket(self) -> None:
-        """Makes the bucket's gradients, which are complete, the averages of the share."""
+        """See `Shares`."""
         self.averages.copy_(self._buffer[self._own])
 
     def take_gradient(self, slot: Slot, gradient: Tensor) -> None:
-        """Makes another gradient, which is the same on all ranks, the average."""
+        """See `Shares`."""
         piece = self.pieces.get(slot)
         if piece is None:
             return

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.optim import Optimizer
 
-from weft.torch.parallel.buckets import Bucket, Handle, Slot
+from weft.torch.parallel.buckets import Bucket, Handle, Shares, Slot
 from weft.torch.parallel.communication import Communication
-from weft.torch.parallel.divided.division import Division, Piece
+from weft.torch.parallel.divided.division import Piece
 from weft.torch.parallel.divided.optimizer import DividedOptimizer
 from weft.torch.parallel.gradient import raw_gradient, set_raw_gradient
 from weft.torch.parallel.gradient_state import Brings
@@ -33,7 +33,7 @@ class DividedStep:
         self,
         optimizer: tuple[Optimizer, DividedOptimizer],
         bucket: Bucket,
-        division: Division,
+        division: Shares,
         members: Sequence[tuple[int, Slot]],
         settings: StepSettings,
     ) -> None:
