@@ -65,9 +65,14 @@ def blocks() -> list[FencedBlock]:
 
 
 def environment(**variables: str) -> dict[str, str]:
-    """The virtual environment's programs first, as if it were activated."""
+    """The virtual environment's programs first, as if it were activated.
+
+    Without unbuffered output, in which a line and its end are two writes: those of another rank may
+    come between them.
+    """
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    return {**os.environ, "PATH": path, **variables}
+    inherited = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    return {**inherited, "PATH": path, **variables}
 
 
 @pytest.mark.parametrize("block", [b for b in blocks() if b.kind == "console" and b.runs], ids=str)
