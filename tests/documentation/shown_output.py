@@ -57,7 +57,8 @@ def _difference_in_any_order(lines: Sequence[str], printed: str) -> str | None:
     text = "\n".join(" ".join(line.split()) for line in printed.splitlines())
     for line in sorted(lines, key=len, reverse=True):
         texts = (re.escape(part).replace(re.escape(_ANY), ".*") for part in _NUMBER.split(" ".join(line.split())))
-        text, count = re.subn(_NUMBER.pattern.join(texts), " ", text, count=1)
+        # Without a look behind a number: the lines of two ranks may have run together there.
+        text, count = re.subn(_ANY_NUMBER.join(texts), " ", text, count=1)
         if count == 0:
             return f"shown, and not printed there: {line!r}"
     return f"printed, and not shown: {text.strip()!r}" if text.strip() else None
