@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from weft.torch.parallel.buckets import Bucket, Slot
     from weft.torch.parallel.communication import Communication
 
-__all__ = ["BLOCK_ELEMENTS", "Division", "Piece", "flat_copy", "flattened", "own_memory", "share_bounds"]
+__all__ = ["BLOCK_ELEMENTS", "Division", "Piece", "flattened", "own_memory", "share_bounds"]
 
 BLOCK_ELEMENTS = 16 << 10
 """Shares end at multiples of it within a tensor, so that norms can be added in blocks that do not
@@ -103,7 +103,7 @@ class Division:
         piece = self.pieces.get(slot)
         if piece is None:
             return
-        whole = flat_copy(gradient, slot.parameter)
+        whole = flattened(gradient, slot.parameter)
         start = piece.gradient.storage_offset()
         self.averages[start : start + piece.stop - piece.start].copy_(whole[piece.start : piece.stop])
 
@@ -115,18 +115,13 @@ class Division:
         return Piece(slot, start - first, stop - first, nn.Parameter(values), averages)
 
 
-def flat_copy(value: Tensor, parameter: Tensor) -> Tensor:
-    """A copy of a tensor of a parameter's shape, flat, as the parameter is in its bucket."""
+def flattened(value: Tensor, parameter: Tensor) -> Tensor:
+    """A tensor of a parameter's shape, flat as in the bucket: a view or a copy."""
+    if value.is_contiguous() and parameter.is_contiguous():
+        return value.view(-1)
     flat = torch.empty(value.numel(), dtype=value.dtype, device="cpu")
     shaped(flat, parameter).copy_(value)
     return flat
-
-
-def flattened(value: Tensor, parameter: Tensor) -> Tensor:
-    """A view of a tensor of a parameter's shape as in `flat_copy`, or a copy."""
-    if value.is_contiguous() and parameter.is_contiguous():
-        return value.view(-1)
-    return flat_copy(value, parameter)
 
 
 def share_bounds(sizes: Sequence[int], ranks: int, *, whole_tensors: bool) -> list[int]:

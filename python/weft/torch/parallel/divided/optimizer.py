@@ -19,7 +19,7 @@ from weft.torch.memory import readable, writable
 from weft.torch.parallel.buckets import Bucket, Slot, shaped
 from weft.torch.parallel.communication import Communication
 from weft.torch.parallel.context import outside_of_everything
-from weft.torch.parallel.divided.division import Piece, flat_copy
+from weft.torch.parallel.divided.division import Piece, flattened
 from weft.torch.parallel.watched_groups import plain_groups
 from weft.torch.patches.optimizers import bare_copy
 
@@ -186,7 +186,7 @@ class DividedOptimizer:
         if own is None:
             own = torch.empty(0, dtype=dtype, device="cpu")
         elif own.shape == slot.parameter.shape:
-            own = flat_copy(own, slot.parameter)
+            own = flattened(own, slot.parameter)
         flat = torch.empty(slot.parameter.numel(), dtype=dtype, device="cpu")
         gather = call("all-gather", self._owners[slot], readable(own), writable(flat))
         self._communication.issue(gather).wait()
@@ -274,4 +274,4 @@ def _cut_one(value: Any, piece: Piece) -> Any:
         return value
     if value.shape != parameter.shape or piece.stop - piece.start == parameter.numel():
         return value.clone(memory_format=torch.preserve_format)
-    return flat_copy(value, parameter)[piece.start : piece.stop].clone()
+    return flattened(value, parameter)[piece.start : piece.stop].clone()
