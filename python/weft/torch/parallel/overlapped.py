@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import warnings
 from collections import defaultdict
@@ -19,7 +18,7 @@ from weft.torch.parallel.divided.norm import norm_of
 from weft.torch.parallel.divided.optimizer import DividedOptimizer, check_optimizers, needs_whole_tensors
 from weft.torch.parallel.divided.step import DividedStep
 from weft.torch.parallel.gradient import raw_gradient
-from weft.torch.parallel.partial_step import PartialStep, StepSettings
+from weft.torch.parallel.partial_step import PartialStep, StepSettings, groups_differ, handing_over
 from weft.torch.parallel.watched_groups import plain_groups, watch_groups
 from weft.torch.patches.modes import outside_of_modes
 from weft.torch.patches.optimizers import (
@@ -339,11 +338,11 @@ class Overlapped(Optimizer):
     def _step_as_a_whole(self) -> Any:
         self._reducer.wait()
         before = StepSettings(self._inner, {}).groups if self._first else None
-        with self._handed_over():
+        with handing_over(self._inner, StepSettings.handed_to(self)):
             result = self._inner.step()
         if before is not None:
             self._first = not self._any_gradient()
-            if _differ(before, StepSettings(self._inner, {}).groups):
+            if groups_differ(before, StepSettings(self._inner, {}).groups):
                 self._defer = False
                 self._say_once("it keeps state of all parameters in its groups, so its steps are not deferred")
         return result
@@ -351,17 +350,6 @@ class Overlapped(Optimizer):
     @outside_of_modes
     def _any_gradient(self) -> bool:
         return any(raw_gradient(one) is not None for group in self.param_groups for one in group["params"])
-
-    @contextlib.contextmanager
-    def _handed_over(self) -> Iterator[None]:
-        """Sets GradScaler's attributes of this optimizer on the inner one."""
-        handed = StepSettings.handed_to(self)
-        vars(self._inner).update(handed)
-        try:
-            yield
-        finally:
-            for name in handed:
-                vars(self._inner).pop(name, None)
 
     def _step_hooks(self) -> bool:
         if has_step_post_hooks(self) or has_step_post_hooks(self._inner):
@@ -397,14 +385,3 @@ def _check(optimizer: Optimizer, model: DataParallel) -> None:
             )
     if not trains(optimizer, model):
         raise ArgumentError("the optimizer has no parameter of the model: expected torch.optim...(model.parameters())")
-
-
-def _differ(before: list[dict[str, Any]], after: list[dict[str, Any]]) -> bool:
-    for one, other in zip(before, after, strict=True):
-        if one.keys() != other.keys():
-            return True
-        for name, value in one.items():
-            same = torch.equal(value, other[name]) if isinstance(value, torch.Tensor) else value == other[name]
-            if not same:
-                return True
-    return False

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import operator
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -23,7 +23,7 @@ from weft.torch.parallel.late_changes import Noted
 from weft.torch.parallel.watched_groups import plain_groups
 from weft.torch.patches.optimizers import without_step_hooks
 
-__all__ = ["PartialStep", "StepSettings"]
+__all__ = ["PartialStep", "StepSettings", "groups_differ", "handing_over"]
 
 _SCALER_ATTRIBUTES = ("grad_scale", "found_inf")
 """Attributes that GradScaler sets on optimizers that unscale gradients themselves, in a step."""
@@ -90,14 +90,34 @@ def _restricted(optimizer: Optimizer, groups: list[dict[str, Any]], handed_over:
     """The optimizer with these groups, and without hooks, which are for whole steps."""
     whole = optimizer.param_groups
     optimizer.param_groups = groups
-    vars(optimizer).update(handed_over)
     try:
-        with without_step_hooks(optimizer):
+        with handing_over(optimizer, handed_over), without_step_hooks(optimizer):
             yield
     finally:
-        for name in handed_over:
-            vars(optimizer).pop(name, None)
         optimizer.param_groups = whole
+
+
+@contextlib.contextmanager
+def handing_over(optimizer: Optimizer, attributes: Mapping[str, Any]) -> Iterator[None]:
+    """Sets GradScaler's attributes on an optimizer for one step."""
+    vars(optimizer).update(attributes)
+    try:
+        yield
+    finally:
+        for name in attributes:
+            vars(optimizer).pop(name, None)
+
+
+def groups_differ(before: list[dict[str, Any]], after: list[dict[str, Any]]) -> bool:
+    """Whether `StepSettings.groups` of two moments differ."""
+    for one, other in zip(before, after, strict=True):
+        if one.keys() != other.keys():
+            return True
+        for name, value in one.items():
+            same = torch.equal(value, other[name]) if isinstance(value, torch.Tensor) else value == other[name]
+            if not same:
+                return True
+    return False
 
 
 def _copied(value: Any) -> Any:

@@ -20,7 +20,7 @@ from weft.torch.parallel.buckets import Bucket, Slot, shaped
 from weft.torch.parallel.communication import Communication
 from weft.torch.parallel.context import outside_of_everything
 from weft.torch.parallel.divided.division import Piece, flattened
-from weft.torch.parallel.watched_groups import plain_groups
+from weft.torch.parallel.partial_step import StepSettings, groups_differ, handing_over
 from weft.torch.patches.optimizers import bare_copy
 
 __all__ = ["DividedOptimizer", "check_optimizers", "needs_whole_tensors"]
@@ -89,13 +89,10 @@ class DividedOptimizer:
             piece.parameter.grad = piece.gradient
             group["params"].append(piece.parameter)
         self._own.param_groups = list(by_group.values())
-        vars(self._own).update(handed_over)
         try:
-            with outside_of_everything():
+            with outside_of_everything(), handing_over(self._own, handed_over):
                 self._own.step()
         finally:
-            for name in handed_over:
-                vars(self._own).pop(name, None)
             for _, piece in groups:
                 piece.parameter.grad = None
 
@@ -236,14 +233,13 @@ def _check_groups(optimizer: Optimizer) -> None:
     """Tries a step on another parameter: what its groups then hold belongs to all parameters."""
     trial = bare_copy(optimizer)
     trial.state = defaultdict(dict)
-    settings = {name: value for name, value in plain_groups(optimizer)[0].items() if name != "params"}
+    before = StepSettings(optimizer, {}).groups[:1]
     parameter = nn.Parameter(torch.ones(2, 2, dtype=torch.float32, device="cpu"))
     parameter.grad = torch.ones(2, 2, dtype=torch.float32, device="cpu")
-    trial.param_groups = [{**settings, "params": [parameter]}]
+    trial.param_groups = [{**StepSettings(optimizer, {}).groups[0], "params": [parameter]}]
     with outside_of_everything():
         trial.step()
-    after = {name: value for name, value in trial.param_groups[0].items() if name != "params"}
-    if repr(after) != repr(settings):
+    if groups_differ(before, StepSettings(trial, {}).groups):
         raise UnsupportedError(
             f"{type(optimizer).__name__} keeps state of all parameters in its groups, so its updates cannot be "
             'divided: make the DataParallel with shard="none"'
