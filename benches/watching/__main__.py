@@ -68,10 +68,7 @@ def main() -> int:
 def _named(ranks: int) -> Iterator[Named]:
     """Each fault once, in one job."""
     culprit = ranks // 2 + 1
-    job, watcher = Job(ranks, culprit, pause=0.02), None
-    try:
-        job.wait_until_watchable()
-        watcher = Watcher(job.directory)
+    with Job(ranks, culprit, pause=0.02) as job, Watcher(job.directory) as watcher:
         for fault in FAULTS:
             if watcher.first(is_quiet) is None:
                 raise SystemExit("the job does not run")
@@ -82,10 +79,6 @@ def _named(ranks: int) -> Iterator[Named]:
             row = Named(fault, ranks, None, "") if found is None else _row(fault, ranks, found[0] - began, found[1])
             print(row, flush=True)
             yield row
-    finally:
-        job.end()
-        if watcher is not None:
-            watcher.close()
 
 
 def _row(fault: str, ranks: int, seconds: float, report: dict[str, dict[str, str]]) -> Named:
@@ -112,22 +105,16 @@ def _named_line() -> Named:
 
 def _cost(ranks: int, what: str, pause: float) -> Cost:
     """A job alone, and the same job watched once a second."""
-    job, watcher = Job(ranks, 0, min(pause, 1.0)), None
-    try:
-        job.wait_until_watchable()
+    with Job(ranks, 0, min(pause, 1.0)) as job:
         if pause > 1.0:
             job.begin("slow loader", pause)
         time.sleep(2.0)
         alone = _cores(job)
-        watcher = Watcher(job.directory)
-        time.sleep(2.0)
-        row = Cost(what, ranks, alone, _cores(job))
-        print(row, flush=True)
-        return row
-    finally:
-        job.end()
-        if watcher is not None:
-            watcher.close()
+        with Watcher(job.directory):
+            time.sleep(2.0)
+            row = Cost(what, ranks, alone, _cores(job))
+    print(row, flush=True)
+    return row
 
 
 def _cores(job: Job) -> float:

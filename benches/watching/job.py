@@ -49,16 +49,21 @@ class Job:
             time.sleep(0.001)
         return since
 
-    def wait_until_watchable(self) -> None:
-        """Waits until all ranks listen for programs that watch."""
-        while sum(1 for _ in self.directory.glob("*/*/rank*.sock")) < self.ranks:
-            time.sleep(0.1)
-
     def resume(self) -> None:
         """Continues a culprit that was stopped; other faults end by themselves."""
         os.kill(self.pids[self.culprit], signal.SIGCONT)
 
-    def end(self) -> None:
+    def __enter__(self) -> Job:
+        """Waits until all ranks listen for programs that watch."""
+        try:
+            while sum(1 for _ in self.directory.glob("*/*/rank*.sock")) < self.ranks:
+                time.sleep(0.1)
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
         """Kills the ranks."""
         for pid in self.pids:
             os.kill(pid, signal.SIGKILL)

@@ -39,10 +39,9 @@ def main() -> None:
 
 def watch(culprit: int) -> None:
     """Ends the job with the first look that names the slow line."""
-    watcher = Watcher()
-    watcher.first(is_quiet)
-    found = watcher.first(lambda report: names(report, culprit, "all_reduce"), _DEADLINE_S)
-    watcher.close()
+    with Watcher() as watcher:
+        watcher.first(is_quiet)
+        found = watcher.first(lambda report: names(report, culprit, "all_reduce"), _DEADLINE_S)
     text = "never" if found is None else f"{found[0]} {found[1]['verdict']['text']}"
     print(f"named {text}", flush=True)
     os.kill(os.getppid(), 9)

@@ -43,7 +43,10 @@ class Watcher:
                 return at, report
         return None
 
-    def close(self) -> None:
+    def __enter__(self) -> Watcher:
+        return self
+
+    def __exit__(self, *_: object) -> None:
         """Ends the command."""
         self._process.kill()
         self._process.wait()
