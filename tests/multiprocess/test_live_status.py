@@ -44,6 +44,14 @@ def the_job(directory: Path) -> live_status.LiveJob:
     raise AssertionError(list(directory.rglob("*")))
 
 
+def eventually(seen):
+    """Waits until `seen` returns something true, and returns that."""
+    ends = time.monotonic() + 30
+    while not (found := seen()) and time.monotonic() < ends:
+        time.sleep(0.02)
+    return found
+
+
 def verdict_with_culprits(job: live_status.LiveJob) -> dict:
     """The first report that blames a rank."""
     ends = time.monotonic() + 30
@@ -145,8 +153,24 @@ def test_job_that_ends_while_it_is_asked_has_ended(tmp_path):
         ending = threading.Thread(target=end_before_the_answer)
         ending.start()
         with pytest.raises(weft.Error, match="job-1 has ended"):
-            live_status.LiveJob("job-1", (path,)).ask()
+            live_status.LiveJob("job-1", (path,), frozenset()).ask()
         ending.join()
+
+
+def test_job_of_a_process_ends_with_its_last_group(tmp_path, monkeypatch):
+    monkeypatch.setenv("WEFT_FLIGHT_DIR", str(tmp_path))
+    names = []
+    for _ in range(2):
+        with weft.init(0, 1, address=f"127.0.0.1:{free_ports(1)[0]}") as world:
+            subgroup = world.split(0)
+            (job,) = eventually(lambda: live_status.running_jobs(tmp_path))
+            assert job.processes == {os.getpid()}
+            assert job.ask()["size"] == 1
+        assert live_status.running_jobs(tmp_path) == [job], "a group of it is open"
+        subgroup.close()
+        eventually(lambda: not live_status.running_jobs(tmp_path))
+        names.append(job.name)
+    assert len(set(names)) == 2
 
 
 @pytest.mark.parametrize("transport", ["shm"])

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import subprocess
+import sys
 import time
 import urllib.request
 from collections.abc import Iterator
@@ -14,6 +17,8 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 import weft
+from weft.observability import live_status
+from weft.processes.ports import free_ports
 
 
 @pytest.mark.parametrize("size", (1, 2, 4))
@@ -45,6 +50,37 @@ def test_debug_detail_finds_differences(workers) -> None:
 def test_debug_server_shows_the_job(workers) -> None:
     pytest.importorskip("torch.distributed.debug._frontend", reason="torch 2.14 has the debug server")
     workers.run(2, debug_server_job)
+
+
+LATER_JOB = """
+import sys
+import weft
+
+with weft.init(0, 1, address=sys.argv[1]):
+    input()
+"""
+
+
+def test_debug_page_shows_the_job_of_its_process(tmp_path, monkeypatch) -> None:
+    pytest.importorskip("torch.distributed.debug._frontend", reason="torch 2.14 has the debug server")
+    monkeypatch.setenv("WEFT_FLIGHT_DIR", str(tmp_path))
+    ports = free_ports(2)
+
+    def wait_for_jobs(count: int) -> None:
+        ends = time.monotonic() + 30
+        while len(live_status.running_jobs(tmp_path)) < count and time.monotonic() < ends:
+            time.sleep(0.02)
+
+    with weft.init(0, 1, address=f"127.0.0.1:{ports[0]}"):
+        wait_for_jobs(1)
+        page = weft.torch.DebugPage()
+        command = [sys.executable, "-c", LATER_JOB, f"127.0.0.1:{ports[1]}"]
+        with subprocess.Popen(command, stdin=subprocess.PIPE, text=True) as other:
+            wait_for_jobs(2)
+            assert "1 ranks" in page.dump()
+            assert page._watch.job.processes == {os.getpid()}
+            assert live_status.running_jobs(tmp_path)[0].processes == {other.pid}
+            other.communicate("", timeout=30)
 
 
 def test_timeout_of_operations(workers) -> None:

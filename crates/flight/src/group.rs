@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::known::GroupInfo;
+use super::known::{GroupInfo, RecordedJob};
 use super::recorder::FlightRecorder;
 use super::ring::{Entry, short_plan};
 
@@ -69,9 +69,9 @@ impl GroupFlight {
         self.recorder.failed(self.group, why)
     }
 
-    /// Records that the group is closed.
-    pub fn close(&self) {
-        self.recorder.close_group(self.group);
+    /// Records that the group is closed. Returns the job if it was the last group of it.
+    pub fn close(&self) -> Option<RecordedJob> {
+        self.recorder.close_group(self.group)
     }
 }
 

@@ -52,8 +52,8 @@ pub(super) struct Failure {
 
 /// A job: a first group, and all that are made while a group is open. After a process has closed
 /// all of its groups, the next group begins another job.
-#[derive(Clone, Copy, Default, Debug)]
-pub(super) struct RecordedJob {
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub struct RecordedJob {
     /// The first group's identity.
     pub(super) id: u64,
     /// The rank's number in the world.

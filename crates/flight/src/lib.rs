@@ -25,7 +25,7 @@ pub use recorder::records;
 pub use stages::{Stage, StageOf, StageSpan};
 
 pub use group::{GroupFlight, Recorded};
-pub use known::{GroupInfo, ProcessInfo};
+pub use known::{GroupInfo, ProcessInfo, RecordedJob};
 pub use local_socket::LocalSocket;
 pub use recorder::{FlightRecorder, write_on_signal};
 pub use ring::{Entry, Kind, NO_RANK, OneSidedKind, short_plan};

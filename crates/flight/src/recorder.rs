@@ -141,10 +141,13 @@ impl FlightRecorder {
         (known.groups).retain(|number, group| !group.closed || used(*number));
     }
 
-    pub(super) fn close_group(&self, group: u32) {
-        if let Some(group) = lock(&self.known).groups.get_mut(&group) {
+    pub(super) fn close_group(&self, group: u32) -> Option<RecordedJob> {
+        let mut known = lock(&self.known);
+        if let Some(group) = known.groups.get_mut(&group) {
             group.closed = true;
         }
+        let ended = known.groups.values().all(|group| group.closed);
+        known.job.filter(|_| ended)
     }
 
     pub(super) fn name_plan(&self, group: u32, plan: (&'static str, u16), name: &str) {
@@ -291,19 +294,19 @@ impl FlightRecorder {
         read(&lock(&self.known))
     }
 
-    /// Whether this process has a directory of records, where local programs find it.
-    pub fn has_directory(&self) -> bool {
-        self.base.is_some()
+    /// The last job, if it has a directory of records, where local programs find it.
+    pub fn job(&self) -> Option<RecordedJob> {
+        self.base.as_ref().and(lock(&self.known).job)
     }
 
-    /// Listens for local programs of this user at a socket in the job's directory of records; None
+    /// Listens for local programs of this user at a socket in a job's directory of records; None
     /// where no records are written. Making the directory may take as long as the disk does.
     ///
     /// # Errors
     ///
     /// The directory or the socket cannot be made.
-    pub fn listen(&self) -> io::Result<Option<LocalSocket>> {
-        let (Some(base), Some(job)) = (&self.base, lock(&self.known).job) else {
+    pub fn listen(&self, job: RecordedJob) -> io::Result<Option<LocalSocket>> {
+        let Some(base) = &self.base else {
             return Ok(None);
         };
         in_user_directory(base, |own| {

@@ -12,10 +12,11 @@ import json
 import os
 import select
 import socket
+import struct
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from weft import _weft, config
 from weft.errors import ArgumentError, Error, PeerLost, Timeout
@@ -30,6 +31,8 @@ _RANKS_ASKED_MAX = 4
 _NEXT_RANK_AFTER_S = 0.3
 """A rank that is stopped takes questions and does not answer: then another is asked as well."""
 _ANSWER_TIMEOUT_S = 4.0
+_CREDENTIALS = struct.Struct("3i")
+"""Process, user and group at the other end of a connection."""
 
 
 class Job(Protocol):
@@ -54,6 +57,8 @@ class LiveJob:
     name: str
     sockets: tuple[Path, ...]
     """Of its ranks on this host, by rank."""
+    processes: frozenset[int]
+    """The processes of these ranks."""
 
     def ask(self) -> dict[str, Any]:
         """Asks a rank on this host, and others if it does not answer soon."""
@@ -146,13 +151,13 @@ class Watch:
 
 def running_jobs(base: Path) -> list[LiveJob]:
     """The jobs that answer, the one that began last first."""
-    found: dict[str, list[Path]] = {}
+    found: dict[str, list[_Listener]] = {}
     for own in filter(is_private, base.glob(USERS)):
         for directory in own.glob(JOBS):
-            sockets = [path for path in directory.glob(_SOCKETS) if _listens(path)]
-            found.setdefault(directory.name, []).extend(sockets)
-    jobs = [LiveJob(name, tuple(sorted(paths, key=_rank))) for name, paths in found.items() if paths]
-    return sorted(jobs, key=lambda job: -max(path.stat().st_mtime for path in job.sockets))
+            listeners = filter(None, map(_listener, directory.glob(_SOCKETS)))
+            found.setdefault(directory.name, []).extend(listeners)
+    began = {name: max(listener.since for listener in listeners) for name, listeners in found.items() if listeners}
+    return [_job(name, found[name]) for name in sorted(began, key=began.__getitem__, reverse=True)]
 
 
 def rates(before: dict[str, Any], after: dict[str, Any]) -> dict[int, RankRates]:
@@ -193,11 +198,23 @@ def _connected(path: Path) -> socket.socket:
     return connection
 
 
-def _listens(path: Path) -> bool:
-    """Whether a process listens there: the file of a process that was killed stays."""
-    with contextlib.suppress(OSError), _connected(path):
-        return True
-    return False
+class _Listener(NamedTuple):
+    socket: Path
+    process: int
+    since: float
+
+
+def _listener(path: Path) -> _Listener | None:
+    """The process that listens there, if any: the file of a process that was killed stays."""
+    with contextlib.suppress(OSError), _connected(path) as connection:
+        credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+        return _Listener(path, _CREDENTIALS.unpack(credentials)[0], path.stat().st_mtime)
+    return None
+
+
+def _job(name: str, listeners: list[_Listener]) -> LiveJob:
+    sockets = sorted((listener.socket for listener in listeners), key=_rank)
+    return LiveJob(name, tuple(sockets), frozenset(listener.process for listener in listeners))
 
 
 def _rank(path: Path) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from typing import Any
 
@@ -28,13 +29,15 @@ _TEMPLATE = """
 class DebugPage(DebugHandler):
     """The page `/weft` of `torch.distributed.debug.start_debug_server` (torch 2.14 and newer).
 
-    It shows the job of this user that began last on the host of rank 0:
+    It shows the job of the process that made the page; without one, the job of this user that began
+    last on this host:
 
     >>> handlers = [*default_handlers(), weft.torch.DebugPage()]  # doctest: +SKIP
     >>> start_debug_server(handlers=handlers)  # doctest: +SKIP
     """
 
     def __init__(self) -> None:
+        self._process = os.getpid()  # not the server's, which is another
         self._watch: Watch | None = None
 
     def routes(self) -> list[Route]:
@@ -55,9 +58,11 @@ class DebugPage(DebugHandler):
         jobs = [] if base is None else running_jobs(base)
         if not jobs:
             return "no job of this user answers on this host (WEFT_FLIGHT_DIR must be the job's)"
+        own = (job for job in jobs if self._process in job.processes)
+        job = next(own, jobs[0])
         with _ASKING:
-            if self._watch is None or self._watch.job != jobs[0]:
-                self._watch = Watch(jobs[0])
+            if self._watch is None or self._watch.job != job:
+                self._watch = Watch(job)
             try:
                 return text(*self._watch.look(_RATES_OVER_S))
             except Error as error:

@@ -529,17 +529,15 @@ impl Group {
             return;
         }
         self.cancel.store(true, Ordering::SeqCst);
-        self.engine.with(|state, finished| {
-            let Some(group) = state.groups.get_mut(&self.id) else {
-                return;
-            };
+        let ended = self.engine.with(|state, finished| {
+            let group = state.groups.get_mut(&self.id)?;
             if group.closed {
-                return;
+                return None;
             }
             finished.push((group.end.clone(), Ok(())));
             group.leave(&closed(), finished);
             group.closed = true;
-            group.flight.close();
+            let ended = group.flight.close();
             let goodbye = ControlMessage::Detach {
                 group: self.id,
                 asks: false,
@@ -548,7 +546,11 @@ impl Group {
             let links = state.links.values().map(|watched| &watched.link);
             links.for_each(|link| state.detach_again(link));
             state.release(self.id);
+            ended
         });
+        if let Some(job) = ended {
+            self.engine.end_job(job);
+        }
     }
 
     pub(crate) fn check_rank(&self, operation: &str, rank: u32) -> Result<(), Error> {

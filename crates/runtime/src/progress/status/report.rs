@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 use weft_bootstrap::Store;
 use weft_channel::RankStatus;
+use weft_flight::RecordedJob;
 
 use super::super::engine::Engine;
 use super::super::group_state::GroupState;
@@ -45,12 +46,27 @@ struct Asked {
 impl Engine {
     /// Answers programs that watch the job, from its first group on.
     pub(crate) fn serve_status(self: &Arc<Self>) {
+        let flight = self.endpoint().flight().clone();
+        let Some(job) = flight.job() else { return };
         let mut service = self.status.lock().unwrap_or_else(PoisonError::into_inner);
-        let flight = self.endpoint().flight();
-        if matches!(*service, StatusService::NotStarted) && flight.has_directory() {
-            let flight = flight.clone();
-            let server = StatusServer::start(move || flight.listen().ok()?, self.reporter());
-            *service = StatusService::Started(server);
+        match &*service {
+            StatusService::Ended => return,
+            StatusService::Started(served, _) if *served == job => return,
+            _ => {}
+        }
+        let server = StatusServer::start(move || flight.listen(job).ok()?, self.reporter());
+        let former = std::mem::replace(&mut *service, StatusService::Started(job, server));
+        drop(service);
+        drop(former);
+    }
+
+    /// Answers no more programs that watch a job which has ended: its socket's file goes.
+    pub(crate) fn end_job(&self, ended: RecordedJob) {
+        let service = self.status.lock().unwrap_or_else(PoisonError::into_inner);
+        if let StatusService::Started(job, Some(server)) = &*service
+            && *job == ended
+        {
+            server.stop();
         }
     }
 

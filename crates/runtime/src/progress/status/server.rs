@@ -8,7 +8,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::thread::{self, ThreadId};
 use std::time::Duration;
 
-use weft_flight::LocalSocket;
+use weft_flight::{LocalSocket, RecordedJob};
 use weft_transport::fork::{self, Descriptor};
 use weft_transport_tcp::{poll, poll_entry};
 
@@ -25,14 +25,14 @@ const END_MAX: Duration = Duration::from_secs(2);
 /// After a failure, as without descriptors.
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// The server of an engine, which is started once.
+/// The server of an engine.
 #[derive(Default)]
 pub(in crate::progress) enum StatusService {
     /// There was no group yet.
     #[default]
     NotStarted,
-    /// It serves, unless the system refused what it needs.
-    Started(#[expect(dead_code, reason = "it serves until it is dropped")] Option<StatusServer>),
+    /// It serves a job until its last group is closed, unless the system refused what it needs.
+    Started(RecordedJob, Option<StatusServer>),
     /// The endpoint is closed.
     Ended,
 }
@@ -71,6 +71,12 @@ impl StatusServer {
             generation: fork::generation(),
         })
     }
+
+    /// Ends the thread, and with it its socket, without waiting for it.
+    pub(super) fn stop(&self) {
+        // Fails only where it has ended.
+        let _ = self.lifeline.shutdown(Shutdown::Both);
+    }
 }
 
 impl Drop for StatusServer {
@@ -79,8 +85,7 @@ impl Drop for StatusServer {
         if self.generation != fork::generation() {
             return;
         }
-        // Fails only where it has ended.
-        let _ = self.lifeline.shutdown(Shutdown::Both);
+        self.stop();
         // The thread itself drops the last reference to the engine where that ends under it. A
         // slow disk, where it makes its socket, holds nobody up.
         if self.thread != thread::current().id() {
