@@ -111,6 +111,8 @@ def report_of(
     memory_bytes = sum(bucket.memory.nbytes for bucket in reducer.buckets)
     step_s = _step_s(spans)
     hidden_s = max(_under_way_s(recorded) - sum(row.exposed_s or 0.0 for row in rows), 0.0)
+    # The median of sums may be more than the sum of medians.
+    hidden_s = min(hidden_s, sum(row.communication_s or 0.0 for row in rows))
     return Report(
         tuple(_verdict(rows, reducer, step_s, hidden_s, known)),
         reducer.plan.hash,

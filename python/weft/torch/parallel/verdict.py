@@ -60,7 +60,7 @@ def verdict(step: MeasuredStep, known: Expectations | None, *, read_early: bool)
 
     `read_early`: the program reads all gradients before its steps.
     """
-    share = step.exposed_s / step.step_s if step.step_s > 0 else 0.0
+    share = min(step.exposed_s / step.step_s, 1.0) if step.step_s > 0 else 0.0
     lines = [
         f"step {show_time(step.step_s)}: waits for communication {show_time(step.exposed_s)} ({share:.0%}), "
         f"hides {show_time(step.hidden_s)}"
