@@ -16,7 +16,7 @@ use super::ring::Record;
 pub struct Activity {
     /// Operations that it has called.
     pub operations: u64,
-    /// The time since one was last called or ended.
+    /// The time since one was last called or ended, or a group was made.
     pub quiet: Duration,
     /// Open groups, those with the latest calls first.
     pub groups: Vec<GroupActivity>,
@@ -73,7 +73,8 @@ fn activity(
         let now = timeline.monotonic_ns(timeline.end());
         Duration::from_nanos(now.saturating_sub(timeline.monotonic_ns(ticks)))
     };
-    let last = records.iter().map(|record| record.issued.max(record.ended));
+    let calls = records.iter().map(|record| record.issued.max(record.ended));
+    let last = calls.chain(open.values().map(|group| group.since)).max();
     let under_way = records
         .iter()
         .filter_map(|record| Some((record, *open.get(&record.group)?)))
@@ -92,7 +93,7 @@ fn activity(
     groups.sort_by_key(|(latest, _)| std::cmp::Reverse(*latest));
     Activity {
         operations,
-        quiet: last.max().map_or(Duration::ZERO, age),
+        quiet: last.map_or(Duration::ZERO, age),
         groups: groups.into_iter().map(|(_, group)| group).collect(),
         current: under_way.map(|(record, group)| RecordedOperation {
             group: group.info.id,

@@ -40,6 +40,8 @@ pub(super) struct KnownGroup {
     /// The names of plans, by collective and by [`super::short_plan`] of their hash.
     pub(super) plans: BTreeMap<(&'static str, u16), String>,
     pub(super) closed: bool,
+    /// When it was made.
+    pub(super) since: u64,
 }
 
 /// A group's failure.

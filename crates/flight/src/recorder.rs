@@ -112,6 +112,7 @@ impl FlightRecorder {
             info,
             plans: BTreeMap::new(),
             closed: false,
+            since: self.clock.now(),
         };
         known.groups.insert(number, group);
         number

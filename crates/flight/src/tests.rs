@@ -254,6 +254,15 @@ fn group_after_all_are_closed_begins_another_job() {
     assert_eq!(found["weft"]["failures"].as_array().unwrap().len(), 1);
 }
 
+#[test]
+fn a_group_without_calls_is_quiet_since_it_was_made() {
+    let recorder = recorder(None);
+    let _group = group(&recorder, 1);
+    std::thread::sleep(Duration::from_millis(20));
+    let quiet = recorder.activity().quiet;
+    assert!(quiet >= Duration::from_millis(10), "{quiet:?}");
+}
+
 fn names(found: &Value) -> Vec<&String> {
     found["pg_config"].as_object().unwrap().keys().collect()
 }
