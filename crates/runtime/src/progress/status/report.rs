@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::mpsc::{Receiver, channel};
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
@@ -20,6 +20,8 @@ use super::verdict::{SilentRank, Verdict, verdict};
 const VERSION: u32 = 1;
 /// How long statuses are waited for: where a rank is stopped, as long as this.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(1);
+/// And how long if only ranks are missing that did not answer the last time either.
+const ANSWER_TIME_MAX_AGAIN: Duration = Duration::from_millis(250);
 
 /// The status of a job.
 #[derive(Serialize)]
@@ -78,7 +80,14 @@ impl Engine {
     /// Reports on the job, until this engine is dropped.
     fn reporter(self: &Arc<Self>) -> impl Fn() -> Option<String> + Send + Sync + 'static {
         let engine = Arc::downgrade(self);
-        move || Some(Report::of_job(&*engine.upgrade()?).to_json())
+        let silent_before: Mutex<Vec<SilentRank>> = Mutex::default();
+        move || {
+            let last = || silent_before.lock().unwrap_or_else(PoisonError::into_inner);
+            let before = last().clone();
+            let report = Report::of_job(&*engine.upgrade()?, &before);
+            last().clone_from(&report.silent);
+            Some(report.to_json())
+        }
     }
 
     /// Answers no more programs: the socket's file goes.
@@ -91,8 +100,8 @@ impl Engine {
 }
 
 impl Report {
-    /// Asks all ranks of the job.
-    fn of_job(engine: &Engine) -> Report {
+    /// Asks all ranks of the job. `silent_before`: those that did not answer the last time.
+    fn of_job(engine: &Engine, silent_before: &[SilentRank]) -> Report {
         let (begun, (sender, receiver)) = (Instant::now(), channel());
         let asked = engine.with(|state, _| {
             let asked = widest_group(state)?;
@@ -102,7 +111,7 @@ impl Report {
         });
         // A process whose groups are closed has nobody to ask.
         let asked = asked.unwrap_or_default();
-        let (ranks, silent) = collect(&receiver, &asked.members);
+        let (ranks, silent) = collect(&receiver, &asked.members, silent_before);
         Report {
             version: VERSION,
             group: asked.name,
@@ -120,21 +129,31 @@ impl Report {
 }
 
 /// The statuses that come within a second, by rank, and the members that did not answer.
-pub(super) fn collect(
+pub(super) fn collect<'a>(
     receiver: &Receiver<RankStatus>,
-    members: &[SilentRank],
+    members: &'a [SilentRank],
+    silent_before: &[SilentRank],
 ) -> (Vec<RankStatus>, Vec<SilentRank>) {
-    let until = Instant::now() + ANSWER_TIME_MAX;
-    let mut answers: BTreeMap<u32, RankStatus> = BTreeMap::new();
-    while answers.len() < members.len() {
-        let left = until.saturating_duration_since(Instant::now());
+    let begun = Instant::now();
+    let mut answers = BTreeMap::new();
+    let of_rank = |member: &'a SilentRank| (member.rank, member);
+    let mut silent: BTreeMap<u32, &SilentRank> = members.iter().map(of_rank).collect();
+    let mut expected = silent.clone();
+    expected.retain(|_, member| !silent_before.contains(member));
+    while !silent.is_empty() {
+        let time_max = match expected.is_empty() {
+            true => ANSWER_TIME_MAX_AGAIN,
+            false => ANSWER_TIME_MAX,
+        };
+        let left = (begun + time_max).saturating_duration_since(Instant::now());
         let Ok(status) = receiver.recv_timeout(left) else {
             break;
         };
+        silent.remove(&status.rank);
+        expected.remove(&status.rank);
         answers.insert(status.rank, status);
     }
-    let silent = (members.iter()).filter(|member| !answers.contains_key(&member.rank));
-    let silent = silent.cloned().collect();
+    let silent = silent.into_values().cloned().collect();
     (answers.into_values().collect(), silent)
 }
 
@@ -157,4 +176,37 @@ pub(super) fn members(group: &GroupState) -> Vec<SilentRank> {
         host: group.connections.host_name(rank).into(),
     });
     members.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn member(rank: u32) -> SilentRank {
+        SilentRank {
+            rank,
+            global_rank: rank,
+            host: "host".into(),
+        }
+    }
+
+    /// Asks ranks 0 to 2, of which rank 0 answers. Returns the silent ones, and the time it took.
+    fn ask(silent_before: &[SilentRank]) -> (Vec<SilentRank>, Duration) {
+        let (sender, receiver) = channel();
+        sender.send(RankStatus::default()).unwrap();
+        let begun = Instant::now();
+        let (answered, silent) = collect(&receiver, &[0, 1, 2].map(member), silent_before);
+        assert_eq!(answered.len(), 1);
+        (silent, begun.elapsed())
+    }
+
+    #[test]
+    fn ranks_that_were_silent_before_are_waited_for_a_shorter_time() {
+        let (silent, first) = ask(&[]);
+        assert_eq!(silent, [member(1), member(2)]);
+        assert!(ask(&silent[..1]).1 >= ANSWER_TIME_MAX);
+        let (still_silent, again) = ask(&silent);
+        assert_eq!(still_silent, silent);
+        assert!(again < first);
+    }
 }

@@ -51,7 +51,7 @@ fn waits_long(group: &GroupState, now: Instant) -> bool {
 }
 
 fn print(receiver: &Receiver<RankStatus>, members: &[SilentRank]) {
-    let (ranks, silent) = collect(receiver, members);
+    let (ranks, silent) = collect(receiver, members, &[]);
     let found = verdict(&ranks, &silent);
     // A standard error that cannot be written to, as a broken pipe, ends nothing.
     let _ = writeln!(io::stderr(), "weft: {} (weft top shows more)", found.text());
