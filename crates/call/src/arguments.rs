@@ -350,6 +350,15 @@ impl Call {
         }
     }
 
+    /// Whether every rank knows the sizes of all blocks.
+    pub fn knows_all_blocks(&self) -> bool {
+        match &self.counts {
+            Counts::Equal(_) => true,
+            Counts::PerRank(_) => knows_all_counts(self.collective),
+            Counts::PerPair { .. } => false,
+        }
+    }
+
     /// The bytes of the whole message, as far as this rank knows them.
     #[inline]
     pub fn message_bytes(&self, ranks: u32) -> u64 {
@@ -358,7 +367,7 @@ impl Call {
 }
 
 /// Whether every rank knows all counts of a call with counts per rank.
-pub fn knows_all_counts(collective: Collective) -> bool {
+pub(crate) fn knows_all_counts(collective: Collective) -> bool {
     matches!(
         collective,
         Collective::AllGather | Collective::ReduceScatter

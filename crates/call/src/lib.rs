@@ -15,7 +15,7 @@ mod time_limit;
 pub use arguments::{Call, Counts, Op};
 pub use tiling::Tiling;
 
-pub use arguments::{NAMES as OP_NAMES, knows_all_counts};
+pub use arguments::NAMES as OP_NAMES;
 pub use completion::{Completion, Finished};
 pub use error::{Error, RAISE_LIMIT, remedy};
 pub use fingerprint::Fingerprint;

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use weft_call::Error;
-use weft_call::{Call, mix};
+use weft_call::{Call, Counts, mix};
 use weft_schedule::Collective;
 use weft_transport::{LinkError, RegionKey, Segment};
 
@@ -152,10 +152,10 @@ pub struct Pieces {
 
 /// The position of a call's symmetric memory.
 struct Located<'a> {
+    call: &'a Call,
     output: (u64, &'a SymmetricPiece, u64),
     input: (u64, &'a SymmetricPiece, u64),
     gathers_in_place: bool,
-    input_bytes: u64,
 }
 
 impl Pieces {
@@ -362,11 +362,11 @@ impl Pieces {
 impl<'a> Located<'a> {
     fn of(
         pieces: &'a HashMap<u64, SymmetricPiece>,
-        call: &Call,
+        call: &'a Call,
         rank: u32,
         ranks: u32,
     ) -> Option<Self> {
-        let (input_bytes, output_bytes) = buffer_bytes(call, ranks);
+        let (input_bytes, output_bytes) = buffer_bytes(call, rank, ranks);
         let own = |address: *const u8, bytes: u64| {
             pieces.iter().find_map(|(piece, shared)| {
                 let offset = shared.offset(rank, address, bytes)?;
@@ -384,14 +384,14 @@ impl<'a> Located<'a> {
         };
         // Each rank's input of an all-gather may be its block of the output, at a different offset
         // on each rank.
-        let own_block = u64::from(rank) * input_bytes;
+        let own_block = block_start(call, rank as usize);
         let gathers_in_place = matches!(call.collective, Collective::AllGather)
             && (input.0, input.2) == (output.0, output.2 + own_block);
         Some(Located {
+            call,
             output,
             input,
             gathers_in_place,
-            input_bytes,
         })
     }
 
@@ -406,7 +406,7 @@ impl<'a> Located<'a> {
         let (_, output, output_offset) = self.output;
         let (_, input, mut input_offset) = self.input;
         if self.gathers_in_place {
-            input_offset = output_offset + rank as u64 * self.input_bytes;
+            input_offset = output_offset + block_start(self.call, rank);
         }
         (
             at(input, input_offset).cast_const(),
@@ -429,15 +429,25 @@ impl<'a> Located<'a> {
 }
 
 /// The sizes of a call's buffers on one rank.
-fn buffer_bytes(call: &Call, ranks: u32) -> (u64, u64) {
+fn buffer_bytes(call: &Call, rank: u32, ranks: u32) -> (u64, u64) {
     use Collective::{AllGather, Gather, ReduceScatter, Scatter};
     let message = call.message_bytes(ranks);
-    let block = message / u64::from(ranks);
+    let block = block_start(call, rank as usize + 1) - block_start(call, rank as usize);
     match call.collective {
         AllGather | Gather { .. } => (block, message),
         ReduceScatter | Scatter { .. } => (message, block),
         _ => (message, message),
     }
+}
+
+/// Where a rank's block begins in the message, in bytes.
+fn block_start(call: &Call, rank: usize) -> u64 {
+    let elements = match &call.counts {
+        Counts::Equal(block) => block * rank as u64,
+        Counts::PerRank(blocks) => blocks[..rank].iter().sum(),
+        Counts::PerPair { .. } => 0,
+    };
+    elements * call.dtype.size() as u64
 }
 
 #[cfg(test)]

@@ -507,3 +507,26 @@ fn in_place_all_gather_needs_no_other_symmetric_memory() {
         assert_eq!(group.symmetric_operations(), 1);
     });
 }
+
+#[test]
+fn blocks_of_different_sizes_are_accessed_in_symmetric_memory() {
+    let of = |collective, in_place| Case {
+        in_place,
+        symmetric: true,
+        blocks: BlockCounts::PerRank(vec![3000, 0, 5001]),
+        ..Case::simple(collective, 0)
+    };
+    let cases = [
+        of(Collective::AllGather, false),
+        of(Collective::AllGather, true),
+        of(Collective::ReduceScatter, false),
+    ];
+    let transport = TransportChoice::Loopback.into();
+    judged(&transport, 3, &cases, |group, hand_in| {
+        let memory = symmetric_memory(group, &cases);
+        for case in &cases {
+            hand_in(perform(case, group, Some(&memory)));
+        }
+        assert_eq!(group.symmetric_operations(), cases.len() as u64);
+    });
+}

@@ -144,6 +144,7 @@ impl Executor {
     ) -> Arc<ValueAgreement> {
         let value = match &call.counts {
             Counts::Equal(_) => symmetric,
+            Counts::PerRank(_) if call.knows_all_blocks() => symmetric,
             Counts::PerRank(list) => list.iter().copied().max().unwrap_or(0),
             Counts::PerPair { send, receive } => {
                 send.iter().chain(receive).copied().max().unwrap_or(0)

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use weft_algorithms::{MemoryClass, Refusal, Selection, family};
 use weft_bootstrap::{Meeting, Policy, Profile, ProfileRow, ProfileTable};
-use weft_call::{Call, Counts, Tiling, knows_all_counts};
+use weft_call::{Call, Counts, Tiling};
 use weft_channel::{ChannelLayout, INLINE_RANKS};
 use weft_program::{Plan, Program};
 use weft_schedule::{Collective, WireFormat};
@@ -226,7 +226,7 @@ impl Selector {
         let equal = matches!(call.counts, Counts::Equal(_));
         let ordinary = self.candidate(call, MemoryClass::Ordinary);
         // Symmetric memory matters where another candidate or another schedule runs on it.
-        let symmetric = match symmetric_made && equal && self.site.ranks > 1 {
+        let symmetric = match symmetric_made && call.knows_all_blocks() && self.site.ranks > 1 {
             true => self.candidate(call, MemoryClass::Symmetric).ok(),
             false => None,
         };
@@ -297,12 +297,7 @@ impl Selector {
     /// Whether the ranks must first agree on a value that only one of them knows: see
     /// [Note: Agreement of values] in `execution/operation.rs`.
     fn needs_agreement(&self, call: &Call, may_be_symmetric: bool) -> bool {
-        self.site.ranks > 1
-            && match &call.counts {
-                Counts::PerPair { .. } => true,
-                Counts::PerRank(_) => !knows_all_counts(call.collective),
-                Counts::Equal(_) => may_be_symmetric,
-            }
+        self.site.ranks > 1 && (may_be_symmetric || !call.knows_all_blocks())
     }
 
     /// The plan of the small all-reduce before another call. As it is not the user's, it runs by
