@@ -85,18 +85,18 @@ class _Task(Protocol):
 class _Submitted:
     """A body to run, and the future that gets its result or error."""
 
-    def __init__(self, body: Callable[[], None]) -> None:
+    def __init__(self, body: Callable[[], Any]) -> None:
         self._body = body
-        self.future: Future[None] = Future()
+        self.future: Future[Any] = Future()
 
     def run(self) -> None:
         here.submitted = True
         try:
-            self._body()
+            result = self._body()
         except BaseException as error:
             self.future.set_exception(error)
         else:
-            self.future.set_result(None)
+            self.future.set_result(result)
         finally:
             here.submitted = False
 
@@ -165,8 +165,8 @@ class CommunicationThread:
             here.holding.append(self)
         return task.future
 
-    def submit(self, body: Callable[[], None]) -> Future[None]:
-        """The future of `body`, which runs as soon as those before it have.
+    def submit(self, body: Callable[[], T]) -> Future[T]:
+        """The future of the result of `body`, which runs as soon as those before it have.
 
         All ranks submit in one order, on the threads of their programs.
         """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -24,6 +25,7 @@ from weft.torch.device.accelerator import accelerator_of
 from weft.torch.device.work import DeviceWork
 from weft.torch.exchange import gather
 from weft.torch.lookup import backend_of
+from weft.torch.symmetric import SymmetricMemory
 
 __all__ = ["Communication", "prepared_all_reduce"]
 
@@ -54,7 +56,7 @@ class Communication:
         backend = backend_of(process_group)
         self.process_group: ProcessGroup = process_group or dist.group.WORLD  # type: ignore[assignment]
         self._operations = backend.weft_operations
-        self._symmetric = backend.symmetric_memory
+        self._symmetric: SymmetricMemory = backend.symmetric_memory
         self._store = self.process_group.get_group_store()
         self.native: _weft.Group = self._operations._group
 
@@ -92,10 +94,12 @@ class Communication:
 
     def issue_on_thread(self, prepared: PreparedCall, *, priority: int) -> _weft.Work:
         """Starts a call in the child group of `thread`, on which it must be called."""
-        operations = self._operations
         how: dict[str, Any] = {"priority": priority} if priority else {}
-        child: _weft.Group = operations._groups.here(operations._timeout)
-        return child.issue(prepared.request, prepared, True, operations._timeout, **how)
+        return self._child().issue(prepared.request, prepared, True, self._operations._timeout, **how)
+
+    def _child(self) -> _weft.Group:
+        child: _weft.Group = self._operations._groups.here(self._operations._timeout)
+        return child
 
     def all_reduce(
         self,
@@ -137,18 +141,23 @@ class Communication:
         """Registers a bound method that ends its work before the group is left."""
         self._operations.call_before_shutdown(method)
 
-    def memory(self, elements: int, like: Tensor) -> Tensor:
+    def memory(self, elements: int, like: Tensor, *, of_thread: bool = False) -> Tensor:
         """A vector of zeros of another tensor's type.
 
-        On its device; on the CPU in symmetric memory if the ranks are on one host.
+        On its device; on the CPU in symmetric memory if the ranks are on one host: of the group, or
+        of the child group of `thread`.
         """
         if not like.is_cpu:
             return accelerator_of(like).zeros(elements, like)
         dtype = like.dtype
         if elements and self._symmetric.serves(_CPU):
-            tensor: Tensor = self._symmetric.tensor((elements,), dtype)
-            return tensor
+            symmetric = self._symmetric_of_thread if of_thread else self._symmetric
+            return symmetric.tensor((elements,), dtype)
         return torch.zeros(elements, dtype=dtype, device=_CPU)
+
+    @functools.cached_property
+    def _symmetric_of_thread(self) -> SymmetricMemory:
+        return SymmetricMemory(self.thread.submit(self._child).result())
 
     def _on_device(self, tensor: Tensor, op: Op, how: dict[str, Any]) -> DeviceWork:
         operations = self._operations

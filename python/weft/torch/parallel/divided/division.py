@@ -58,8 +58,10 @@ class Division:
         sizes = [slot.parameter.numel() for slot in bucket.slots]
         bounds = share_bounds(sizes, communication.size, whole_tensors=whole_tensors)
         own = slice(bounds[communication.rank], bounds[communication.rank + 1])
-        self.parameters = communication.memory(sum(sizes), bucket.slots[0].parameter.detach())
-        self.averages = torch.zeros(own.stop - own.start, dtype=bucket.buffer.dtype, device="cpu")
+        counts = [stop - start for start, stop in pairwise(bounds)]
+        like = bucket.slots[0].parameter.detach()
+        self.parameters = communication.memory(sum(sizes), like, of_thread=True)
+        self.averages = communication.memory(max(counts), like)[: own.stop - own.start]
         """The averaged gradients of this rank's share."""
         self.is_partial = False
         self._buffer, self._own = bucket.buffer, own
@@ -77,7 +79,6 @@ class Division:
             slot: [max(0, min(end, stop) - max(begin, start)) for begin, end in pairwise(bounds)]
             for slot, (start, stop) in zip(bucket.slots, pairwise(starts), strict=True)
         }
-        counts = [stop - start for start, stop in pairwise(bounds)]
         self.scatter = call("reduce-scatter", counts, readable(self._buffer), writable(self.averages), op="avg")
         self.gather_gradients = call("all-gather", counts, readable(self.averages), writable(self._buffer))
         self.gather_parameters: PreparedCall = call(
