@@ -16,7 +16,13 @@ from torch.nn.functional import mse_loss
 
 import weft.torch
 from weft.torch.modes import Mode
+from weft.torch.parallel import cache_blocking
 
+VECTOR = 16
+"""The size of blocks, since the models are small: the last elements of a tensor are still computed
+as in the whole.
+"""
+cache_blocking.BLOCK_ELEMENTS = VECTOR
 STEPS = 100
 SAMPLES, INPUTS, OUTPUTS = 3, 6, 2
 

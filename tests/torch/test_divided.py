@@ -16,7 +16,7 @@ import torch.distributed as dist
 from deaths import let_others_come
 from models import MODELS
 from overlap_features import FEATURES
-from overlap_setup import INPUTS, OUTPUTS, SAMPLES, Setup, batches, mlp, result, sgd, train, whole_state
+from overlap_setup import INPUTS, OUTPUTS, SAMPLES, VECTOR, Setup, batches, mlp, result, sgd, train, whole_state
 from test_overlap import OPTIMIZERS, optimized
 from torch import nn
 from torch.nn.functional import mse_loss
@@ -29,11 +29,6 @@ from weft.torch.parallel.divided import division
 from weft.torch.parallel.divided.division import share_bounds
 from weft.torch.parallel.divided.norm import norm_of
 from weft.torch.parallel.plan import PlannedBucket
-
-VECTOR = 16
-"""A small block: shares end within tensors, and the last elements of a tensor are computed as in
-the whole.
-"""
 
 
 @pytest.mark.parametrize("size", (1, 2, 3, 4))

@@ -13,9 +13,10 @@ from torch.optim import Optimizer
 
 from weft.errors import ArgumentError, UnsupportedError
 from weft.torch.parallel.buckets import Bucket, Slot
+from weft.torch.parallel.cache_blocking import is_elementwise
 from weft.torch.parallel.data_parallel import DataParallel
 from weft.torch.parallel.divided.norm import norm_of
-from weft.torch.parallel.divided.optimizer import DividedOptimizer, check_optimizers, needs_whole_tensors
+from weft.torch.parallel.divided.optimizer import DividedOptimizer, check_optimizers
 from weft.torch.parallel.divided.step import DividedStep
 from weft.torch.parallel.gradient import raw_gradient
 from weft.torch.parallel.partial_step import PartialStep, StepSettings, groups_differ, handing_over
@@ -276,8 +277,7 @@ class Overlapped(Optimizer):
         check_optimizers(optimizer, communication)
         self._first = False
         self._divided = DividedOptimizer(optimizer, communication)
-        whole_tensors = needs_whole_tensors(optimizer)
-        self._reducer.divide_updates(self._divided, nbytes_min, whole_tensors=whole_tensors)
+        self._reducer.divide_updates(self._divided, nbytes_min, whole_tensors=not is_elementwise(optimizer))
 
     def _divided_step(self, divided: DividedOptimizer, closure: Callable[[], Any] | None) -> Any:
         loss = None

@@ -17,6 +17,7 @@ import torch
 from torch.optim import Optimizer
 
 from weft.torch.parallel.buckets import Slot
+from weft.torch.parallel.cache_blocking import in_blocks
 from weft.torch.parallel.context import outside_of_everything
 from weft.torch.parallel.gradient import raw_gradient, set_raw_gradient
 from weft.torch.parallel.late_changes import Noted
@@ -70,7 +71,11 @@ class PartialStep:
             set_raw_gradient(slot.parameter, slot.taken_gradient)
         try:
             if groups := self._groups():
-                with outside_of_everything(), _restricted(self._optimizer, groups, self._settings.handed_over):
+                with (
+                    outside_of_everything(),
+                    in_blocks(self._optimizer, groups) as cut,
+                    _restricted(self._optimizer, cut, self._settings.handed_over),
+                ):
                     self._optimizer.step()
         finally:
             for (_, slot), gradient in zip(self._members, since, strict=True):

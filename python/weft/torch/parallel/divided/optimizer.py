@@ -17,30 +17,14 @@ from weft.api.request import call
 from weft.errors import ConfigError, UnsupportedError
 from weft.torch.memory import readable, writable
 from weft.torch.parallel.buckets import Bucket, Slot, shaped
+from weft.torch.parallel.cache_blocking import in_blocks, is_elementwise
 from weft.torch.parallel.communication import Communication
 from weft.torch.parallel.context import outside_of_everything
 from weft.torch.parallel.divided.division import Piece, flattened
 from weft.torch.parallel.partial_step import StepSettings, groups_differ, handing_over
 from weft.torch.patches.optimizers import bare_copy
 
-__all__ = ["DividedOptimizer", "check_optimizers", "needs_whole_tensors"]
-
-_ELEMENTWISE = frozenset(
-    (
-        "ASGD",
-        "Adadelta",
-        "Adagrad",
-        "Adam",
-        "AdamW",
-        "Adamax",
-        "NAdam",
-        "RAdam",
-        "RMSprop",
-        "Rprop",
-        "SGD",
-    )
-)
-"""The optimizers of torch that update each element by its own gradient and state."""
+__all__ = ["DividedOptimizer", "check_optimizers"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,9 +72,12 @@ class DividedOptimizer:
             group = by_group.setdefault(id(settings), {**settings, "params": []})
             piece.parameter.grad = piece.gradient
             group["params"].append(piece.parameter)
-        self._own.param_groups = list(by_group.values())
         try:
-            with outside_of_everything(), handing_over(self._own, handed_over):
+            with (
+                outside_of_everything(),
+                in_blocks(self._own, list(by_group.values())) as self._own.param_groups,
+                handing_over(self._own, handed_over),
+            ):
                 self._own.step()
         finally:
             for _, piece in groups:
@@ -205,12 +192,6 @@ class _Refusal:
         return _Refusal, (None,)
 
 
-def needs_whole_tensors(optimizer: Optimizer) -> bool:
-    """Whether it may combine the elements of a tensor: all but torch's elementwise ones."""
-    kind = type(optimizer)
-    return not (kind.__name__ in _ELEMENTWISE and kind.__module__.startswith("torch.optim."))
-
-
 def check_optimizers(optimizer: Optimizer, communication: Communication) -> None:
     """Checks that all ranks have this optimizer, and that its updates can be divided.
 
@@ -225,7 +206,7 @@ def check_optimizers(optimizer: Optimizer, communication: Communication) -> None
                 f"the optimizer of rank {rank} differs from that of rank {communication.rank}: {theirs} there, {own} "
                 f"here. All {communication.size} ranks must make the same optimizer where updates are divided"
             )
-    if needs_whole_tensors(optimizer):
+    if not is_elementwise(optimizer):
         _check_groups(optimizer)
 
 
