@@ -11,7 +11,20 @@ from statistics import median
 from typing import Any
 
 from tools.pages.filling import filled
-from tools.pages.records import GATE, HOSTS, ONE_HOST, WIRE, Exchange, exchanges, gate, link, paired, step_ms, study
+from tools.pages.records import (
+    DIVIDED,
+    GATE,
+    HOSTS,
+    ONE_HOST,
+    WIRE,
+    Exchange,
+    exchanges,
+    gate,
+    link,
+    paired,
+    step_ms,
+    study,
+)
 
 __all__ = ["SUMMARIES", "page", "with_summary"]
 
@@ -32,6 +45,13 @@ _ROUNDED = {
     "automatic-bf16": "`weft.torch.DataParallel` and `Overlapped`, bf16 between hosts",
 }
 """Contenders of the overlap experiment; the first of each is what the others are divided by."""
+_UPDATES = {
+    "compute": "no communication, every rank updates everything",
+    "ddp-gloo": "`DistributedDataParallel` over Gloo",
+    "automatic": "`weft.torch.DataParallel` and `Overlapped`",
+    "shard": 'the same, divided updates (`shard="automatic"`)',
+}
+_OPTIMIZERS = {"adamw": "AdamW", "adamw-fused": "AdamW(fused=True)"}
 
 _SUMMARY = re.compile(r"(?<=<!-- table: make docs -->\n\n)(?:\|.*\n)+")
 
@@ -66,6 +86,7 @@ def _page() -> Iterator[str]:
     yield "The wrapper, which hides communication behind the next forward, on the same network, with 32-bit gradients:"
     yield ""
     yield from _ways(_FULL)
+    yield from _updates()
     yield "## 16 bits against 16 bits"
     yield ""
     yield (
@@ -108,6 +129,22 @@ def _ways(contenders: Mapping[str, str]) -> Iterator[str]:
     yield ""
     yield f"Medians of {len(rounds)} rounds of the ratio within a round, in brackets the least and the most."
     yield from _record(WIRE)
+
+
+def _updates() -> Iterator[str]:
+    yield from ("## One host: divided updates", "")
+    yield "AlexNet, 4 ranks on 2 cores. Every contender has the same optimizer."
+    yield ""
+    yield "| milliseconds of a step | optimizer | | against no communication | against Gloo |"
+    yield "|---|---|---|---|---|"
+    for run in study(DIVIDED):
+        rounds, optimizer = run["rounds"], _OPTIMIZERS[run["study"]["optimizer"]]
+        for contender, name in _UPDATES.items():
+            against = " | ".join(
+                f"{median(paired(rounds, contender, baseline)):.2f}" for baseline in ("compute", "ddp-gloo")
+            )
+            yield f"| {name} | {optimizer} | {_digits(step_ms(rounds, contender))} | {against} |"
+    yield from _record(DIVIDED)
 
 
 def _between_hosts(gbps: float) -> Iterator[str]:
@@ -167,6 +204,12 @@ def _summary(root: str) -> Iterator[str]:
     yield "|---|---|---|---|"
     on_one_host = f"{min(on_one):.2f} to {max(on_one):.2f}"
     yield f"| one host, 2 or 4 ranks, three networks | the backend alone | {on_one_host} | {backend} |"
+    for run in study(DIVIDED):
+        optimizer = _OPTIMIZERS[run["study"]["optimizer"]]
+        gloo, compute = (median(paired(run["rounds"], "shard", other)) for other in ("ddp-gloo", "compute"))
+        ratios = f"{gloo:.2f} ({compute:.2f} of a step without communication)"
+        divided = link(DIVIDED, root, "run")
+        yield f"| one host, 4 ranks, AlexNet, `{optimizer}` | the wrapper, divided updates | {ratios} | {divided} |"
     yield f"| 4 hosts, 1 Gbit/s, LeNet-5 | the backend alone | {small:.2f} | {backend} |"
     yield f"| 4 hosts, 1 Gbit/s, {networks} | the backend alone | {no_gain} | {backend} |"
     yield f"| 4 hosts, 1 Gbit/s, AlexNet | the wrapper, same bits | {exact:.2f} | {wrapper} |"

@@ -9,10 +9,24 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-__all__ = ["GATE", "HOSTS", "ONE_HOST", "WIRE", "Exchange", "exchanges", "gate", "link", "paired", "step_ms", "study"]
+__all__ = [
+    "DIVIDED",
+    "GATE",
+    "HOSTS",
+    "ONE_HOST",
+    "WIRE",
+    "Exchange",
+    "exchanges",
+    "gate",
+    "link",
+    "paired",
+    "step_ms",
+    "study",
+]
 
 GATE = "2026-11-26-gate-read-first"
 WIRE = "2026-11-25-overlap-wire"
+DIVIDED = "2026-11-27-divided-updates"
 ONE_HOST = "2026-11-22-one-host"
 HOSTS = "2026-11-24-hosts"
 """The runs that tables of figures are made of: directories of benches/runs."""
