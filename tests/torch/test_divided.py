@@ -72,6 +72,10 @@ def test_state_is_divided(workers) -> None:
     workers.run(4, memory_job)
 
 
+def test_report_has_the_operations_of_divided_buckets(workers) -> None:
+    workers.run(2, report_job)
+
+
 def test_state_loads_on_other_numbers_of_ranks(workers) -> None:
     state = workers.run(3, saving_job)[0]
     workers.run(2, loading_job, *state)
@@ -171,6 +175,15 @@ def memory_job(rank: int, size: int) -> None:
         dist.all_gather_object(every, own)
         assert sum(every) == total
         assert max(every) <= total / size * 1.02 + 4 * VECTOR * len(model.plan.buckets)
+
+
+def report_job(rank: int, _size: int) -> None:
+    model, optimizer = divided()(mlp(rank))
+    train(model, optimizer, rank, 4)
+    model.flush()
+    for bucket in model.report().buckets:
+        assert bucket.algorithm != "not recorded"
+        assert bucket.communication_s is not None and bucket.communication_s > 0
 
 
 def saving_job(rank: int, _size: int) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -54,7 +54,8 @@ class ExactAveraging:
 
     def operation(self, bucket: Bucket) -> tuple[Op, int]:
         """See `Averaging`."""
-        return "avg", bucket.memory.numel()
+        averaged = bucket.memory if bucket.division is None else bucket.buffer
+        return "avg", averaged.numel()
 
     def finish(self) -> None:
         """See `Averaging`."""
