@@ -129,19 +129,18 @@ impl Report {
 }
 
 /// The statuses that come within a second, by rank, and the members that did not answer.
-pub(super) fn collect<'a>(
+pub(super) fn collect(
     receiver: &Receiver<RankStatus>,
-    members: &'a [SilentRank],
+    members: &[SilentRank],
     silent_before: &[SilentRank],
 ) -> (Vec<RankStatus>, Vec<SilentRank>) {
     let begun = Instant::now();
     let mut answers = BTreeMap::new();
-    let of_rank = |member: &'a SilentRank| (member.rank, member);
-    let mut silent: BTreeMap<u32, &SilentRank> = members.iter().map(of_rank).collect();
-    let mut expected = silent.clone();
-    expected.retain(|_, member| !silent_before.contains(member));
+    let mut silent: BTreeMap<u32, &SilentRank> =
+        members.iter().map(|member| (member.rank, member)).collect();
     while !silent.is_empty() {
-        let time_max = match expected.is_empty() {
+        let mut missing = silent.values();
+        let time_max = match missing.all(|member| silent_before.contains(member)) {
             true => ANSWER_TIME_MAX_AGAIN,
             false => ANSWER_TIME_MAX,
         };
@@ -150,7 +149,6 @@ pub(super) fn collect<'a>(
             break;
         };
         silent.remove(&status.rank);
-        expected.remove(&status.rank);
         answers.insert(status.rank, status);
     }
     let silent = silent.into_values().cloned().collect();
