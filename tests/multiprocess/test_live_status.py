@@ -33,17 +33,6 @@ def own_team(transport, tmp_path):
     team.kill()
 
 
-def the_job(directory: Path) -> live_status.LiveJob:
-    """The one job that runs, once all of its ranks listen."""
-    ends = time.monotonic() + 30
-    while time.monotonic() < ends:
-        found = live_status.running_jobs(directory)
-        if found and len(found[0].sockets) == RANKS:
-            return found[0]
-        time.sleep(0.02)
-    raise AssertionError(list(directory.rglob("*")))
-
-
 def eventually(seen):
     """Waits until `seen` returns something true, and returns that."""
     ends = time.monotonic() + 30
@@ -52,15 +41,23 @@ def eventually(seen):
     return found
 
 
+def the_job(directory: Path) -> live_status.LiveJob:
+    """The one job that runs, once all of its ranks listen."""
+    found = eventually(lambda: [job for job in live_status.running_jobs(directory)[:1] if len(job.sockets) == RANKS])
+    assert found, list(directory.rglob("*"))
+    return found[0]
+
+
 def verdict_with_culprits(job: live_status.LiveJob) -> dict:
     """The first report that blames a rank."""
-    ends = time.monotonic() + 30
-    while time.monotonic() < ends:
+
+    def blaming():
         report = job.ask()
-        if report["verdict"]["culprits"]:
-            return report
-        time.sleep(0.05)
-    raise AssertionError("nobody is blamed")
+        return report if report["verdict"]["culprits"] else None
+
+    report = eventually(blaming)
+    assert report, "nobody is blamed"
+    return report
 
 
 @on_every_transport
@@ -168,7 +165,7 @@ def test_job_of_a_process_ends_with_its_last_group(tmp_path, monkeypatch):
             assert job.ask()["size"] == 1
         assert live_status.running_jobs(tmp_path) == [job], "a group of it is open"
         subgroup.close()
-        eventually(lambda: not live_status.running_jobs(tmp_path))
+        assert eventually(lambda: not live_status.running_jobs(tmp_path))
         names.append(job.name)
     assert len(set(names)) == 2
 

@@ -106,7 +106,7 @@ def report_job(rank: int, _size: int) -> None:
     read = json.loads(json.dumps(report.to_dict()))
     assert read["exposed_s"] == pytest.approx(sum(bucket["exposed_s"] for bucket in read["buckets"]))
     assert read["verdict"] == list(report.verdict) and "full" not in read
-    assert report.exposed_s > 0 and 0 <= report.hidden_s <= report.communication_s
+    assert 0 < report.exposed_s < report.step_s * 1.5 and 0 <= report.hidden_s <= report.communication_s
     time = r" +[\d.]+ [mu]?s"
     lines = str(report).splitlines()
     assert re.match(rf"step{time}: waits for communication{time} \(\d+%\), hides{time}", lines[0])
