@@ -191,7 +191,7 @@ def _not_measured() -> Iterator[str]:
 
 def _summary(root: str) -> Iterator[str]:
     rows = gate()
-    backend, wrapper = (link(run, root, "run") for run in (GATE, WIRE))
+    backend, wrapper, divided = (link(run, root, "run") for run in (GATE, WIRE, DIVIDED))
     (run,) = study(WIRE)
     on_one = [row["ratio"] for row in rows if row["hosts"] == 1]
     between = {row["network"]: row["ratio"] for row in rows if row["hosts"] > 1}
@@ -208,7 +208,6 @@ def _summary(root: str) -> Iterator[str]:
         optimizer = _OPTIMIZERS[run["study"]["optimizer"]]
         gloo, compute = (median(paired(run["rounds"], "shard", other)) for other in ("ddp-gloo", "compute"))
         ratios = f"{gloo:.2f} ({compute:.2f} of a step without communication)"
-        divided = link(DIVIDED, root, "run")
         yield f"| one host, 4 ranks, AlexNet, `{optimizer}` | the wrapper, divided updates | {ratios} | {divided} |"
     yield f"| 4 hosts, 1 Gbit/s, LeNet-5 | the backend alone | {small:.2f} | {backend} |"
     yield f"| 4 hosts, 1 Gbit/s, {networks} | the backend alone | {no_gain} | {backend} |"

@@ -154,10 +154,10 @@ def running_jobs(base: Path) -> list[LiveJob]:
     found: dict[str, list[_Listener]] = {}
     for own in filter(is_private, base.glob(USERS)):
         for directory in own.glob(JOBS):
-            listeners = filter(None, map(_listener, directory.glob(_SOCKETS)))
-            found.setdefault(directory.name, []).extend(listeners)
-    began = {name: max(listener.since for listener in listeners) for name, listeners in found.items() if listeners}
-    return [_job(name, found[name]) for name in sorted(began, key=began.__getitem__, reverse=True)]
+            for listener in filter(None, map(_listener, directory.glob(_SOCKETS))):
+                found.setdefault(directory.name, []).append(listener)
+    jobs = sorted(found.items(), key=lambda job: -max(listener.since for listener in job[1]))
+    return [_job(name, listeners) for name, listeners in jobs]
 
 
 def rates(before: dict[str, Any], after: dict[str, Any]) -> dict[int, RankRates]:

@@ -17,7 +17,7 @@ from torch.optim import Optimizer
 
 from weft.torch.parallel.gradient import raw_gradient
 
-__all__ = ["in_blocks", "is_elementwise"]
+__all__ = ["in_blocks", "is_elementwise", "is_per_element"]
 
 _ELEMENTWISE = frozenset(
     (
@@ -40,14 +40,21 @@ BLOCK_ELEMENTS = 128 << 10
 """Smaller ones are calls too short for their overhead; larger ones miss the cache where several
 ranks share it.
 """
-_ONE_PASS = ("fused", "foreach", "capturable", "differentiable")
-"""Options whose implementations go through a tensor once, or through all of them in turn."""
+_NOT_CUT = ("fused", "foreach", "capturable", "differentiable")
+"""Options of groups whose implementations would not gain: most go through a tensor once, or through
+all tensors in turn.
+"""
 
 
 def is_elementwise(optimizer: Optimizer) -> bool:
     """Whether it is known to update each element by its own gradient and state."""
     kind = type(optimizer)
     return kind.__name__ in _ELEMENTWISE and kind.__module__.startswith("torch.optim.")
+
+
+def is_per_element(value: Any, parameter: Tensor) -> bool:
+    """Whether a value of a parameter's state has one element for each of the parameter's."""
+    return isinstance(value, Tensor) and value.dim() > 0 and value.shape == parameter.shape
 
 
 @contextlib.contextmanager
@@ -65,7 +72,7 @@ def in_blocks(optimizer: Optimizer, groups: Sequence[dict[str, Any]]) -> Iterato
 
 
 def _cut(optimizer: Optimizer, group: dict[str, Any], cut: list[_Blocks]) -> Iterator[Tensor]:
-    elementwise = is_elementwise(optimizer) and not any(group.get(option) for option in _ONE_PASS)
+    elementwise = is_elementwise(optimizer) and not any(group.get(option) for option in _NOT_CUT)
     for parameter in group["params"]:
         if elementwise and _can_be_cut(parameter, optimizer.state.get(parameter, {})):
             cut.append(_Blocks(optimizer, parameter))
@@ -75,10 +82,12 @@ def _cut(optimizer: Optimizer, group: dict[str, Any], cut: list[_Blocks]) -> Ite
 
 
 def _can_be_cut(parameter: Tensor, state: dict[str, Any]) -> bool:
-    gradient = raw_gradient(parameter)
-    if gradient is None or gradient.layout is not torch.strided or parameter.numel() <= BLOCK_ELEMENTS:
+    if parameter.numel() <= BLOCK_ELEMENTS:
         return False
-    like = (one for one in state.values() if _per_element(one, parameter))
+    gradient = raw_gradient(parameter)
+    if gradient is None or gradient.layout is not torch.strided:
+        return False
+    like = (one for one in state.values() if is_per_element(one, parameter))
     return all(one.is_cpu and one.is_contiguous() for one in (parameter, gradient, *like))
 
 
@@ -95,7 +104,7 @@ class _Blocks:
         whole = optimizer.state.get(parameter, {})
         self._given: list[dict[str, Any]] = [{} for _ in self.blocks]
         for name, value in whole.items():
-            each = _parts(value) if _per_element(value, parameter) else [_copied(value) for _ in self.blocks]
+            each = _parts(value) if is_per_element(value, parameter) else [_copied(value) for _ in self.blocks]
             for given, part in zip(self._given, each, strict=True):
                 given[name] = part
         if whole:
@@ -109,11 +118,11 @@ class _Blocks:
         whole = optimizer.state[self._parameter] if any(after) else {}
         for name in after[-1]:
             values = [state.get(name) for state in after]
-            if name in whole and _per_element(whole[name], self._parameter):
+            if name in whole and is_per_element(whole[name], self._parameter):
                 for value, given in zip(values, self._given, strict=True):
                     if value is not given[name]:
                         given[name].copy_(value)
-            elif _per_element(values[-1], self.blocks[-1]):
+            elif is_per_element(values[-1], self.blocks[-1]):
                 whole[name] = torch.cat(values).view(self._parameter.shape)
             elif isinstance(values[-1], Tensor) and name in whole:
                 whole[name].copy_(values[-1])
@@ -123,10 +132,6 @@ class _Blocks:
 
 def _parts(tensor: Tensor) -> list[Tensor]:
     return list(torch.split(tensor.detach().as_subclass(Tensor).view(-1), BLOCK_ELEMENTS))
-
-
-def _per_element(value: Any, parameter: Tensor) -> bool:
-    return isinstance(value, Tensor) and value.dim() > 0 and value.shape == parameter.shape
 
 
 def _copied(value: Any) -> Any:

@@ -52,12 +52,12 @@ class Report:
     @property
     def communication_s(self) -> float:
         """The time of all operations of a step, one after the other."""
-        return sum(bucket.communication_s or 0.0 for bucket in self.buckets)
+        return _sum_s(bucket.communication_s for bucket in self.buckets)
 
     @property
     def exposed_s(self) -> float:
         """How long a step waits."""
-        return sum(bucket.exposed_s or 0.0 for bucket in self.buckets)
+        return _sum_s(bucket.exposed_s for bucket in self.buckets)
 
     def to_dict(self) -> dict[str, Any]:
         """The same for `json.dumps`."""
@@ -110,9 +110,9 @@ def report_of(
     forward_s, backward_s = _median_s(_durations(spans, "forward")) or 0.0, _median_s(backwards) or 0.0
     memory_bytes = sum(bucket.memory.nbytes for bucket in reducer.buckets)
     step_s = _step_s(spans)
-    hidden_s = max(_under_way_s(recorded) - sum(row.exposed_s or 0.0 for row in rows), 0.0)
+    hidden_s = max(_under_way_s(recorded) - _sum_s(row.exposed_s for row in rows), 0.0)
     # The median of sums may be more than the sum of medians.
-    hidden_s = min(hidden_s, sum(row.communication_s or 0.0 for row in rows))
+    hidden_s = min(hidden_s, _sum_s(row.communication_s for row in rows))
     return Report(
         tuple(_verdict(rows, reducer, step_s, hidden_s, known)),
         reducer.plan.hash,
@@ -146,7 +146,7 @@ def _verdict(
         parameters = {one.name: one.nbytes for one in reducer.plan.parameters}
         largest = max(longest.parameters, key=lambda parameter: parameters[parameter])
         name = f"bucket {longest.bucket} ({largest}), {show_time(longest.exposed_s)}"
-    exposed_s = sum(row.exposed_s or 0.0 for row in rows)
+    exposed_s = _sum_s(row.exposed_s for row in rows)
     return verdict(MeasuredStep(step_s, exposed_s, hidden_s, name), known, read_early=reducer.all_read_early)
 
 
@@ -176,13 +176,17 @@ def _layer(layer: LayerWindow, buckets: Sequence[BucketReport]) -> LayerReport:
     return LayerReport(
         **{field.name: getattr(layer, field.name) for field in dataclasses.fields(layer)},
         algorithms=tuple(dict.fromkeys(bucket.algorithm for bucket in own)),
-        communication_s=sum(bucket.communication_s or 0.0 for bucket in own),
-        exposed_s=sum(buckets[number].exposed_s or 0.0 for number in layer.first_of),
+        communication_s=_sum_s(bucket.communication_s for bucket in own),
+        exposed_s=_sum_s(buckets[number].exposed_s for number in layer.first_of),
     )
 
 
 def _durations(spans: Iterable[Span], kind: str) -> list[int]:
     return [span.end_ns - span.start_ns for span in spans if span.kind == kind]
+
+
+def _sum_s(times: Iterable[float | None]) -> float:
+    return sum(time or 0.0 for time in times)
 
 
 def _median_s(nanoseconds: Sequence[int]) -> float | None:

@@ -17,7 +17,7 @@ from weft.api.request import call
 from weft.errors import ConfigError, UnsupportedError
 from weft.torch.memory import readable, writable
 from weft.torch.parallel.buckets import Bucket, Slot, shaped
-from weft.torch.parallel.cache_blocking import in_blocks, is_elementwise
+from weft.torch.parallel.cache_blocking import in_blocks, is_elementwise, is_per_element
 from weft.torch.parallel.communication import Communication
 from weft.torch.parallel.context import outside_of_everything
 from weft.torch.parallel.divided.division import Piece, flattened
@@ -229,9 +229,9 @@ def _check_groups(optimizer: Optimizer) -> None:
 
 def _describe(place: int, piece: Piece, name: str, value: Any, rank: int) -> _StateInfo:
     if isinstance(value, Tensor):
-        per_element = value.dim() > 0 and value.shape == piece.parameter.shape
+        kind = "elements" if is_per_element(value, piece.parameter) else "tensor"
         dtype = str(value.dtype).removeprefix("torch.")
-        return _StateInfo(place, name, "elements" if per_element else "tensor", dtype, list(value.shape), None, rank)
+        return _StateInfo(place, name, kind, dtype, list(value.shape), None, rank)
     if value is None or isinstance(value, (bool, int, float)):
         return _StateInfo(place, name, "number", "", [], value, rank)
     raise UnsupportedError(
