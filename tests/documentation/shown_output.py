@@ -14,8 +14,9 @@ from dataclasses import dataclass
 
 __all__ = ["Step", "difference", "steps"]
 
-_ANY_NUMBER = r"[-+]?\d[\d.,:]*(?:e[-+]?\d+)?\s*(?:ns|us|ms|s|B|K|M|G|[KMG]i?B|%|x)?"
-_NUMBER = re.compile(rf"{_ANY_NUMBER}(?![^\W\d_])")
+_DIGITS = r"[-+]?\d[\d.,:]*(?:e[-+]?\d+)?"
+_UNIT = r"[^\S\n]*(?:ns|us|ms|s|B|K|M|G|[KMG]i?B|%|x)"
+_NUMBER = re.compile(rf"{_DIGITS}({_UNIT})?(?![^\W\d_])")
 _ANY = "..."
 
 
@@ -56,12 +57,24 @@ def difference(shown: Sequence[str], printed: str) -> str | None:
 def _difference_in_any_order(lines: Sequence[str], printed: str) -> str | None:
     text = "\n".join(" ".join(line.split()) for line in printed.splitlines())
     for line in sorted(lines, key=len, reverse=True):
-        texts = (re.escape(part).replace(re.escape(_ANY), ".*") for part in _NUMBER.split(" ".join(line.split())))
-        # Without a look behind a number: the lines of two ranks may have run together there.
-        text, count = re.subn(_ANY_NUMBER.join(texts), " ", text, count=1)
+        text, count = re.subn(_pattern_within_line(" ".join(line.split())), " ", text, count=1)
         if count == 0:
             return f"shown, and not printed there: {line!r}"
     return f"printed, and not shown: {text.strip()!r}" if text.strip() else None
+
+
+def _pattern_within_line(line: str) -> str:
+    """A line, behind whose numbers the text of another rank may follow at once."""
+    pattern, end = "", 0
+    for number in _NUMBER.finditer(line):
+        # A number shown without a unit takes none, which would be the next line's first letter.
+        pattern += _text(line[end : number.start()]) + _DIGITS + (f"(?:{_UNIT})?" if number[1] else "")
+        end = number.end()
+    return pattern + _text(line[end:])
+
+
+def _text(shown: str) -> str:
+    return re.escape(shown).replace(re.escape(_ANY), ".*")
 
 
 def masked(line: str) -> str:

@@ -60,6 +60,13 @@ def test_ranks_may_share_a_line() -> None:
     assert difference(["rank 0: sum 3", "rank 1: sum 3"], "rank 1: sum 3rank 0: sum 3\n\n") is None
 
 
+@pytest.mark.parametrize("between", ["\n", ""], ids=["lines", "one-line"])
+@pytest.mark.parametrize("word", ["slow", "seconds", "x", "Kim", "ms"])
+def test_the_next_line_is_no_unit(word: str, between: str) -> None:
+    assert difference([f"{word}: 3", "port 8"], f"port 80{between}{word}: 5\n") is None
+    assert difference([f"{word}: 3", "took 8 s"], f"took 80 ms{between}{word}: 5\n") is None
+
+
 def test_any_text_within_a_line_ends_with_the_line() -> None:
     assert difference(["a: {...}", "b: {...}"], "b: {1: {2: 3}}\na: {4}\n") is None
 
