@@ -6,6 +6,7 @@ compare.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -16,7 +17,7 @@ from torch.nn.functional import mse_loss
 
 import weft.torch
 from weft.torch.modes import Mode
-from weft.torch.parallel import cache_blocking
+from weft.torch.parallel import cache_blocking, weight_gradients
 
 VECTOR = 16
 """The size of blocks, since the models are small: the last elements of a tensor are still computed
@@ -55,6 +56,8 @@ class Setup:
             options = {**options, "plan": self.plan}
         if self.mode is not None:
             options = {**options, "mode": self.mode()}
+        # Of plain runs, torch makes all gradients itself.
+        weight_gradients.BYTES_MIN = 1 if self.overlapped else sys.maxsize
         model = weft.torch.DataParallel(net, **{"fusion": 200, "shard": self.shard, **options})
         self.plan = model.plan
         self.models.append(model)

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 __all__ = ["Bucket", "Handle", "Shares", "Slot", "Update", "make_buckets", "parameter_info", "shaped"]
 
 _ALIGNMENT = 128
+_TENSOR_ALIGNMENT = 64
+"""That of torch's own memory. The bits of matrix products depend on it."""
 _LARGE_ELEMENTS = 16 << 10
 
 
@@ -82,6 +84,7 @@ class Slot:
         "is_large",
         "name",
         "parameter",
+        "placed",
         "taken_gradient",
         "unchanged",
         "view",
@@ -101,12 +104,19 @@ class Slot:
         """How often autograd has given it a gradient in this backward."""
         self.expected = 1
         """How often it does in a backward: more than once under reentrant checkpointing."""
+        self.placed = False
+        """Whether this backward computes its gradient in the bucket."""
         self.brings = Brings.NOTHING
         self.unchanged: Tensor | None = None
         """Its gradient before an average of which it is undecided, if no rank has used it."""
         self.holder = Holder.PARAMETER
         self.taken_gradient: Tensor | None = None
         """The gradient that an update has taken."""
+
+    @property
+    def is_aligned(self) -> bool:
+        """Whether its part of the bucket is aligned as torch's own memory is."""
+        return self.view.data_ptr() % _TENSOR_ALIGNMENT == 0
 
     @property
     def is_taken(self) -> bool:
@@ -222,7 +232,7 @@ class Bucket:
         self.missing = len(self.slots)
         self.small.clear()
         for slot in self.slots:
-            slot.fired = 0
+            slot.fired, slot.placed = 0, False
 
     def take_in(self, *slots: Slot) -> None:
         """Copies new gradients into the bucket, and makes the parameters' gradients its parts."""
@@ -236,6 +246,9 @@ class Bucket:
                     f"the gradient of {slot.name} is sparse ({gradient.layout}): expected a dense one, as of "
                     "Embedding(sparse=False)"
                 )
+            if slot.placed and gradient.data_ptr() == slot.view.data_ptr():
+                set_raw_gradient(slot.parameter, slot.view)
+                continue
             taken.append(slot)
             gradients.append(gradient)
         if taken:
@@ -303,7 +316,8 @@ def make_buckets(plan: BucketPlan, slots: Sequence[Slot], communication: Communi
     used = dict.fromkeys(pieces, 0)
     buckets = []
     for number, (planned, length, dtype) in enumerate(zip(plan.buckets, lengths, dtypes, strict=True)):
-        members = [slots[index] for index in planned.parameters]
+        # Those that end where the next may begin come first, so that they are aligned.
+        members = sorted((slots[index] for index in planned.parameters), key=_breaks_alignment)
         needed = sum(slot.parameter.numel() for slot in members) + len(members)
         memory = pieces[dtype][used[dtype] :][:needed]
         buckets.append(Bucket(number, planned, members, memory, is_last=number == len(plan.buckets) - 1))
@@ -314,6 +328,10 @@ def make_buckets(plan: BucketPlan, slots: Sequence[Slot], communication: Communi
 def parameter_info(name: str, parameter: Tensor) -> ParameterInfo:
     """The properties of a parameter in a plan."""
     return ParameterInfo(name, parameter.numel(), str(parameter.dtype).removeprefix("torch."), parameter.itemsize)
+
+
+def _breaks_alignment(slot: Slot) -> bool:
+    return slot.parameter.nbytes % _TENSOR_ALIGNMENT != 0
 
 
 def _padded(plan: BucketPlan, bucket: PlannedBucket) -> int:

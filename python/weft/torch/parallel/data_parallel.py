@@ -7,7 +7,7 @@ import copy
 import dataclasses
 import warnings
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Literal, Unpack, cast
 
 import torch
@@ -35,6 +35,7 @@ from weft.torch.parallel.planner import Planner
 from weft.torch.parallel.reducer import Reducer
 from weft.torch.parallel.rows import EmbeddingPolicy, RowAveraging, Rows, bytes_of_rows, check_rows, exchanged_by_rows
 from weft.torch.parallel.trained import TrainedParameters
+from weft.torch.parallel.weight_gradients import compute_in_bucket
 from weft.torch.patches.autograd import in_backward
 from weft.torch.patches.modes import outside_of_modes
 
@@ -163,7 +164,7 @@ class DataParallel(nn.Module, Joinable):
         check_algorithms_of_mode(mode, first)
         check_rows(first, trained)
         self._reducer = Reducer(trained, first, self._communication, self._observer, self._averaging())
-        self._first_use = FirstUse(module, self._reducer)
+        self._first_use = FirstUse(module, self._reducer, self._compute_in_bucket)
         self.require_backward_grad_sync = True
         """Whether the next forward's backward averages; `no_sync` sets it."""
         self._ran = False
@@ -394,6 +395,11 @@ class DataParallel(nn.Module, Joinable):
             return ModeAveraging(self._mode, self._communication, self._observer)
         rows = ModeAveraging(Rows(), self._communication, self._observer)
         return RowAveraging(ExactAveraging(self._communication), rows, self._communication.size)
+
+    def _compute_in_bucket(self, module: nn.Module) -> Callable[[], None] | None:
+        if self._on_device or self._presets:
+            return None
+        return compute_in_bucket(module, self._reducer)
 
     def _before_forward(self) -> None:
         self._reducer.check()

@@ -21,7 +21,7 @@ from torch import nn
 
 from weft.torch.patches.modules import before_compiled_call, is_compiled
 
-__all__ = ["FirstUse", "Used", "Uses", "is_watched"]
+__all__ = ["FirstUse", "Hook", "Used", "Uses", "is_watched"]
 
 
 class Used(Protocol):
@@ -56,9 +56,13 @@ class Uses(Protocol):
 class FirstUse:
     """Watches all uses of a model's parameters, until `release`."""
 
-    def __init__(self, model: nn.Module, reducer: Uses) -> None:
+    def __init__(
+        self, model: nn.Module, reducer: Uses, each: Callable[[nn.Module], Callable[[], None] | None] | None = None
+    ) -> None:
+        """`each` is called with every module that is not compiled, and may give what undoes it."""
         self._model = model
         self._reducer = reducer
+        self._each = each
         self._undo: list[Callable[[], None]] = []
         self.at_root: list[Used] = []
         """The parameters to wait for when the model's forward begins."""
@@ -87,6 +91,8 @@ class FirstUse:
                 self._look_for_references(module)
                 if module._parameters:
                     self._watch_dict(module)
+                if self._each is not None and (undo := self._each(module)) is not None:
+                    self._undo.append(undo)
         trained = {slot.index for slot in self._reducer.slots}
         self.compiled_whole = any(trained == {slot.index for slot in self._slots(unit)} for unit in units)
 
@@ -168,8 +174,18 @@ class _WatchedParameters(dict[str, Any]):
                 self._reducer.use(parameter)
 
 
-class _Wait:
-    """A hook that waits for some parameters. Copies and pickles of it do nothing."""
+class Hook:
+    """A hook of a module. Copies and pickles of it do nothing."""
+
+    def __deepcopy__(self, _: dict[int, Any]) -> Callable[..., None]:
+        return _nothing
+
+    def __reduce_ex__(self, _: Any) -> Any:
+        return _get_nothing, ()
+
+
+class _Wait(Hook):
+    """A hook that waits for some parameters."""
 
     def __init__(self, reducer: Uses, slots: Iterable[Used]) -> None:
         self._reducer = reducer
@@ -180,15 +196,13 @@ class _Wait:
             for slot in self._slots:
                 self._reducer.use(slot.parameter)
 
-    def __deepcopy__(self, _: dict[int, Any]) -> Callable[..., None]:
-        return _nothing
-
-    def __reduce_ex__(self, _: Any) -> str:
-        return "_nothing"
-
 
 def _nothing(*_: Any) -> None:
     """The hook in a copy of its module: does nothing."""
+
+
+def _get_nothing() -> Callable[..., None]:
+    return _nothing
 
 
 def _compiled_units(module: nn.Module) -> Iterator[nn.Module]:

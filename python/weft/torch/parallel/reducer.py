@@ -20,6 +20,7 @@ import weakref
 from collections.abc import Iterable, Mapping
 from typing import Any, cast
 
+import torch
 from torch import Tensor, nn
 
 from weft.errors import Error, UnsupportedError
@@ -468,6 +469,21 @@ class Reducer:
         slot.drop_gradient()
 
     # The interface for autograd.
+
+    def place_for(self, parameter: Tensor, dtype: torch.dtype) -> Tensor | None:
+        """The memory for a gradient that this backward is about to make; None to make it elsewhere.
+
+        Its bucket is idle, and the gradient is the first of its parameter since it was dropped.
+        """
+        slot = self._slot_of.get(id(parameter))
+        if slot is None or not (self._in_backward and self.synchronizes):
+            return None
+        if slot.placed or slot.fired or raw_gradient(slot.parameter) is not None:
+            return None
+        if slot.view.dtype != dtype or not slot.is_aligned:
+            return None
+        slot.placed = True
+        return slot.view
 
     def gradient_ready(self, slot: Slot) -> None:
         """Called when autograd has added to a parameter's gradient."""

@@ -23,7 +23,7 @@ from typing import ParamSpec, TypeVar
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
-__all__ = ["in_dispatch_mode", "in_function_mode", "no_modes", "outside_of_modes"]
+__all__ = ["in_dispatch_mode", "in_function_mode", "no_modes", "outside_of_function_modes", "outside_of_modes"]
 
 _Arguments = ParamSpec("_Arguments")
 _Result = TypeVar("_Result")
@@ -49,6 +49,19 @@ def outside_of_modes(function: Callable[_Arguments, _Result]) -> Callable[_Argum
     def wrapper(*arguments: _Arguments.args, **named: _Arguments.kwargs) -> _Result:
         if in_function_mode() or in_dispatch_mode():
             with no_modes():
+                return function(*arguments, **named)
+        return function(*arguments, **named)
+
+    return wrapper
+
+
+def outside_of_function_modes(function: Callable[_Arguments, _Result]) -> Callable[_Arguments, _Result]:
+    """The function, whose operations only dispatch modes see, as those of autograd."""
+
+    @functools.wraps(function)
+    def wrapper(*arguments: _Arguments.args, **named: _Arguments.kwargs) -> _Result:
+        if in_function_mode():
+            with torch._C.DisableTorchFunction():
                 return function(*arguments, **named)
         return function(*arguments, **named)
 
