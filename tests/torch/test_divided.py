@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import math
 import os
+import random
 import time
 from collections.abc import Callable
 from itertools import pairwise
@@ -70,6 +71,11 @@ def test_gradients_that_are_kept_or_dropped_after_a_flush(workers, gradients: st
 
 def test_state_is_divided(workers) -> None:
     workers.run(4, memory_job)
+
+
+@pytest.mark.parametrize("size", (2, 3, 4))
+def test_state_moves_with_new_plans(workers, size: int) -> None:
+    workers.run(size, moving_job)
 
 
 def test_report_has_the_operations_of_divided_buckets(workers) -> None:
@@ -139,6 +145,31 @@ def optimizer_job(rank: int, _size: int, name: str) -> None:
     found = optimized(setup, rank, name)
     check_same(found, optimized(Setup(overlapped=False, plan=setup.plan), rank, name))
     check_same_on_all_ranks(found)
+
+
+def moving_job(rank: int, _size: int) -> None:
+    """Plans with other buckets, of which the smallest are not divided."""
+
+    def trained(setup: Setup) -> dict[str, torch.Tensor]:
+        generator = random.Random(5)
+        model, optimizer = setup(mlp(rank), torch.optim.Adam, shard=shard)
+        for _ in range(12):
+            order = generator.sample(range(6), 6)
+            ends = sorted({*generator.sample(range(1, 6), 2), 6})
+            buckets = tuple(PlannedBucket(tuple(order[start:end])) for start, end in pairwise([0, *ends]))
+            model._reducer.use_plan(weft.torch.BucketPlan(model.plan.parameters, buckets))
+            if (before := states[-1]) is not None:
+                check_same({"state": pack(whole_state(optimizer))}, {"state": before})
+            train(model, optimizer, rank, 2)
+            states.append(pack(whole_state(optimizer)))
+        return result(model, optimizer)
+
+    states: list[torch.Tensor | None] = [None]
+    shard: int | str = 200
+    setup = divided()
+    found = trained(setup)
+    shard, states = "none", [None]
+    check_same(found, trained(Setup(overlapped=False)))
 
 
 def flushing_job(rank: int, _size: int, gradients: str) -> None:

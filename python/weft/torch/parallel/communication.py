@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -126,6 +126,10 @@ class Communication:
         works = [dist.broadcast(tensor.detach(), source, group=self.process_group, async_op=True) for tensor in tensors]
         for work in works:
             work.wait()  # type: ignore[union-attr]
+
+    def exchange(self, output: Tensor, own: Tensor, received: Sequence[int], sent: Sequence[int]) -> None:
+        """Sends a part of a vector to each rank: that many elements to each, and from each."""
+        dist.all_to_all_single(output, own, list(received), list(sent), group=self.process_group)
 
     @property
     def thread(self) -> CommunicationThread:

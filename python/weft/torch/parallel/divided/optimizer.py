@@ -7,6 +7,7 @@ import dataclasses
 import weakref
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import accumulate, pairwise
 from typing import Any
 
 import torch
@@ -110,17 +111,19 @@ class DividedOptimizer:
     def use(self, buckets: Iterable[Bucket]) -> None:
         """Continues with the divisions of these buckets. Every rank calls it.
 
-        The state moves between ranks, one parameter at a time.
+        A rank gets the state of its new pieces from those that had it, one parameter at a time.
         """
         divisions = [bucket.division for bucket in buckets if bucket.division is not None]
         owners = {slot: counts for division in divisions for slot, counts in division.owners.items()}
         pieces = {slot: piece for division in divisions for slot, piece in division.pieces.items()}
         states: dict[Tensor, Any] = {}
-        for slot, whole in self.whole_states():
-            if slot not in owners:
-                self._inner.state[slot.parameter] = whole
-            elif (piece := pieces.get(slot)) is not None:
-                states[piece.parameter] = _cut(whole, piece)
+        for slot, infos in self._divided_infos():
+            if (counts := owners.get(slot)) is None:
+                self._inner.state[slot.parameter] = {name: self._whole(slot, info) for name, info in infos.items()}
+                continue
+            found = {name: self._moved(slot, info, counts) for name, info in infos.items()}
+            if (piece := pieces.get(slot)) is not None:
+                states[piece.parameter] = found
         self._own.state = defaultdict(dict, states)
         self._pieces, self._owners = pieces, owners
         self.take_inner()
@@ -138,6 +141,11 @@ class DividedOptimizer:
 
     def whole_states(self) -> Iterator[tuple[Slot, dict[str, Any]]]:
         """The whole state of each divided parameter that has one, in turn. Every rank calls it."""
+        for slot, infos in self._divided_infos():
+            yield slot, {name: self._whole(slot, info) for name, info in infos.items()}
+
+    def _divided_infos(self) -> Iterator[tuple[Slot, dict[str, _StateInfo]]]:
+        """The entries of the state of each divided parameter that has one, as on all ranks."""
         self.take_inner()
         described = self._communication.gather(self._described(), list[_StateInfo])
         found: dict[int, dict[str, _StateInfo]] = {}
@@ -146,8 +154,7 @@ class DividedOptimizer:
                 found.setdefault(info.slot, {}).setdefault(info.name, info)
         places = dict(enumerate(self._owners))
         for place in sorted(found):
-            slot = places[place]
-            yield slot, {name: self._whole(slot, info) for name, info in found[place].items()}
+            yield places[place], found[place]
 
     def _described(self) -> list[_StateInfo]:
         return [
@@ -161,20 +168,35 @@ class DividedOptimizer:
         if info.kind == "number":
             return info.value
         dtype = getattr(torch, info.dtype)
-        piece = self._pieces.get(slot)
-        own = None if piece is None else self._own.state[piece.parameter][info.name]
         if info.kind == "tensor":
+            piece = self._pieces.get(slot)
+            own = None if piece is None else self._own.state[piece.parameter][info.name]
             value = torch.empty(info.shape, dtype=dtype, device="cpu") if own is None else own.clone()
             self._communication.broadcast([value], info.owner)
             return value
-        if own is None:
-            own = torch.empty(0, dtype=dtype, device="cpu")
-        elif own.shape == slot.parameter.shape:
-            own = flattened(own, slot.parameter)
         flat = torch.empty(slot.parameter.numel(), dtype=dtype, device="cpu")
-        gather = call("all-gather", self._owners[slot], readable(own), writable(flat))
+        gather = call("all-gather", self._owners[slot], readable(self._own_elements(slot, info)), writable(flat))
         self._communication.issue(gather).wait()
         return shaped(flat, slot.parameter)
+
+    def _moved(self, slot: Slot, info: _StateInfo, counts: Sequence[int]) -> Any:
+        """This rank's part where the ranks have that many elements each."""
+        if info.kind != "elements":
+            return self._whole(slot, info)
+        own = self._own_elements(slot, info)
+        rank, before, after = self._communication.rank, _ranges(self._owners[slot]), _ranges(counts)
+        found = torch.empty(counts[rank], dtype=own.dtype, device="cpu")
+        received = [_common(one, after[rank]) for one in before]
+        self._communication.exchange(found, own, received, [_common(before[rank], one) for one in after])
+        return shaped(found, slot.parameter) if counts[rank] == slot.parameter.numel() else found
+
+    def _own_elements(self, slot: Slot, info: _StateInfo) -> Tensor:
+        """This rank's part of a state with an element for each of the parameter's, flat."""
+        piece = self._pieces.get(slot)
+        if piece is None:
+            return torch.empty(0, dtype=getattr(torch, info.dtype), device="cpu")
+        own: Tensor = self._own.state[piece.parameter][info.name]
+        return flattened(own, slot.parameter) if own.shape == slot.parameter.shape else own
 
 
 class _Refusal:
@@ -238,6 +260,14 @@ def _describe(place: int, piece: Piece, name: str, value: Any, rank: int) -> _St
         f"the optimizer's state {name!r} of {piece.slot.name} is a {type(value).__name__}: expected a tensor or a "
         "number where updates are divided"
     )
+
+
+def _ranges(counts: Sequence[int]) -> list[range]:
+    return [range(start, stop) for start, stop in pairwise([0, *accumulate(counts)])]
+
+
+def _common(one: range, other: range) -> int:
+    return max(0, min(one.stop, other.stop) - max(one.start, other.start))
 
 
 def _cut(whole: Mapping[str, Any], piece: Piece) -> dict[str, Any]:
