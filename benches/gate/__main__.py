@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import dataclasses
 import json
 import statistics
 import sys
@@ -16,7 +17,7 @@ from typing import Any
 from benches import record
 from benches.gate import report
 from benches.gate.rows import CONTENDERS, GateRow, PairedBlock
-from benches.gate.settings import FULL, QUICK, SETTINGS, GateEffort, GateSetting
+from benches.gate.settings import FULL, QUICK, SETTINGS, GateEffort, GateSetting, GateTask, tasks
 from weft.diagnosis import findings as diagnosis
 from weft.processes.local_ranks import RanksError
 from weft.processes.ports import free_ports
@@ -70,12 +71,12 @@ def _measure(setting: GateSetting, effort: GateEffort) -> list[GateRow]:
     rows = []
     print(f"{setting.name}, {setting.ranks} ranks: starting", flush=True)
     with _started(setting) as group:
-        for network in effort.networks:
+        for task in tasks(setting, effort):
             begin = time.monotonic()
-            row = _trained(group, setting, effort, network)
+            row = _trained(group, setting, effort, task)
             rows.append(row)
             took = f"{len(row.rounds)} pairs of blocks in {time.monotonic() - begin:.0f} s"
-            print(f"  {network}: weft / Gloo {row.ratio:.3f}, {took}", flush=True)
+            print(f"  {task.name}: weft / Gloo {row.ratio:.3f}, {took}", flush=True)
     return rows
 
 
@@ -99,9 +100,9 @@ def _started(setting: GateSetting) -> Iterator[WorkerGroup]:
             yield started[0]
 
 
-def _trained(group: WorkerGroup, setting: GateSetting, effort: GateEffort, network: str) -> GateRow:
+def _trained(group: WorkerGroup, setting: GateSetting, effort: GateEffort, task: GateTask) -> GateRow:
     """Trains one network, block by block, weft and Gloo in turn, with alternating first."""
-    begun = group.ask(setting.ranks, {"do": "begin", "network": network})
+    begun = group.ask(setting.ranks, {"do": "begin", "task": dataclasses.asdict(task)})
     glances = [_block(group, setting, contender, 1) for contender in ("weft", "gloo") * _GLANCES]
     step_s = statistics.median(glance.step_ms for glance in glances) / 1e3
     steps = max(1, round(effort.block_seconds / step_s))
@@ -115,7 +116,8 @@ def _trained(group: WorkerGroup, setting: GateSetting, effort: GateEffort, netwo
         ranks=setting.ranks,
         hosts=setting.hosts,
         gbps=setting.gbps,
-        network=network,
+        network=task.network,
+        way=task.way,
         parameters=begun[0]["parameters"],
         agrees=all(answer["agrees"] for answer in begun),
         steps=steps,

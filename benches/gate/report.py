@@ -8,12 +8,13 @@ from collections.abc import Sequence
 from benches.gate.rows import GateRow
 
 _COLUMNS = (
-    "ranks", "network", "compute", "weft", "Gloo", "ratio", "95 %", "cpu compute", "cpu weft", "cpu Gloo", "blocks",
+    "ranks", "network", "way", "compute", "weft", "Gloo", "ratio", "95 %", "cpu compute", "cpu weft", "cpu Gloo",
+    "blocks",
 )  # fmt: skip
 
 
 def table(rows: Sequence[GateRow], left_out: Sequence[str]) -> str:
-    """One line per network and setting, and the geometric mean of the ratios.
+    """One line per network, way and setting, and the geometric mean of the ratios of each way.
 
     Then the omissions, with reasons.
     """
@@ -26,9 +27,9 @@ def table(rows: Sequence[GateRow], left_out: Sequence[str]) -> str:
             setting = row.setting
             lines.append(f"-- {setting}")
         lines.append(_line(line, widths) + ("" if row.agrees else "  GRADIENTS DIFFER"))
-    if rows:
-        mean = statistics.geometric_mean([row.ratio for row in rows])
-        lines.append(f"geometric mean of weft / Gloo: {mean:.3f}")
+    for way in dict.fromkeys(row.way for row in rows):
+        mean = statistics.geometric_mean([row.ratio for row in rows if row.way == way])
+        lines.append(f"geometric mean of weft / Gloo, {way}: {mean:.3f}")
     lines.append(
         "Milliseconds of a step, by the slowest rank; then of a rank's processor time, all its threads together."
     )
@@ -40,7 +41,7 @@ def _cells(row: GateRow) -> tuple[str, ...]:
     step = [_milliseconds(row.step_ms(name)) for name in ("compute", "weft", "gloo")]
     processor = [_milliseconds(row.processor_ms(name)) for name in ("compute", "weft", "gloo")]
     ratio = (f"{row.ratio:.3f}", f"{low:.3f}-{high:.3f}")
-    return (str(row.ranks), row.network, *step, *ratio, *processor, f"{len(row.rounds)} x {row.steps}")
+    return (str(row.ranks), row.network, row.way, *step, *ratio, *processor, f"{len(row.rounds)} x {row.steps}")
 
 
 def _milliseconds(value: float) -> str:
@@ -49,7 +50,7 @@ def _milliseconds(value: float) -> str:
 
 def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
     texts = [
-        cell.ljust(width) if column == "network" else cell.rjust(width)
+        cell.ljust(width) if column in ("network", "way") else cell.rjust(width)
         for cell, width, column in zip(cells, widths, _COLUMNS, strict=True)
     ]
     return "  ".join(texts).rstrip()

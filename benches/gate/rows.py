@@ -39,6 +39,8 @@ class GateRow:
     hosts: int
     gbps: float | None
     network: str
+    way: str
+    """See `settings.GateTask`."""
     parameters: int
     agrees: bool
     """Whether both backends have summed the same gradients, on every rank."""

@@ -43,7 +43,7 @@ def _row(weft_ms: list[float], gloo_ms: list[float], network: str = "LeNet-5", a
         for weft, gloo in blocks
     ]
     return GateRow(
-        setting="1 host", ranks=2, hosts=1, gbps=None, network=network, parameters=5, agrees=agrees, steps=3,
+        setting="1 host", ranks=2, hosts=1, gbps=None, network=network, way="DDP", parameters=5, agrees=agrees, steps=3,
         rounds=rounds,
     )  # fmt: skip
 
@@ -68,9 +68,9 @@ def test_table_names_omissions_and_differing_gradients() -> None:
     rows = [_row([1.0], [2.0]), _row([8.0], [1.0], network="AlexNet", agrees=False)]
     lines = report.table(rows, ["4 hosts: emulated hosts need root"]).splitlines()
     assert lines[1] == "-- 1 host"
-    assert " ".join(lines[2].split()) == "2 LeNet-5 1.00 1.00 2.00 0.500 0.500-0.500 1.00 4.00 8.00 1 x 3"
+    assert " ".join(lines[2].split()) == "2 LeNet-5 DDP 1.00 1.00 2.00 0.500 0.500-0.500 1.00 4.00 8.00 1 x 3"
     assert lines[3].endswith("GRADIENTS DIFFER")
-    assert "geometric mean of weft / Gloo: 2.000" in lines
+    assert "geometric mean of weft / Gloo, DDP: 2.000" in lines
     assert lines[-1] == "left out: 4 hosts: emulated hosts need root"
 
 

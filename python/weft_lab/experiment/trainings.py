@@ -126,11 +126,13 @@ def _wrapped(contender: str, model: nn.Module, gloo: dist.ProcessGroup, plan: An
 
 
 def _fully_sharded(model: nn.Module, group: Any) -> nn.Module:
-    """Every layer with parameters, and what is left, in units of their own."""
+    """Every block of a transformer, or else layer with parameters, and what is left, in units."""
     mesh = DeviceMesh.from_group(group, "cpu")
-    for layer in model.modules():
-        if layer is not model and next(layer.parameters(recurse=False), None) is not None:
-            fully_shard(layer, mesh=mesh)
+    blocks = [module for module in model.modules() if isinstance(module, nn.TransformerEncoderLayer)]
+    layers = [module for module in model.modules() if next(module.parameters(recurse=False), None) is not None]
+    for unit in blocks or layers:
+        if unit is not model:
+            fully_shard(unit, mesh=mesh)
     fully_shard(model, mesh=mesh)
     return model
 
