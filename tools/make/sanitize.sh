@@ -13,4 +13,4 @@ tests --package weft-runtime --test together --test messages --test failures --t
 # A forked child goes on with threads, which the sanitizer allows only if asked to.
 TSAN_OPTIONS=die_after_fork=0 tests --package weft-transport --package weft-transport-tcp --package weft-runtime \
   --test fork --test forks
-tests --package weft-transport-rdma
+tests --package weft-transport-rdma --tests
