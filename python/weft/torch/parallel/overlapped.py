@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import warnings
 from collections import defaultdict
@@ -16,7 +17,7 @@ from weft.torch.parallel.buckets import Bucket, Slot
 from weft.torch.parallel.cache_blocking import is_elementwise
 from weft.torch.parallel.data_parallel import DataParallel
 from weft.torch.parallel.divided.norm import norm_of
-from weft.torch.parallel.divided.optimizer import DividedOptimizer, check_optimizers
+from weft.torch.parallel.divided.optimizer import DividedOptimizer, Part, check_optimizers
 from weft.torch.parallel.divided.step import DividedStep
 from weft.torch.parallel.gradient import raw_gradient
 from weft.torch.parallel.partial_step import PartialStep, StepSettings, groups_differ, handing_over
@@ -245,6 +246,52 @@ class Overlapped(Optimizer):
         found["state"] = dict(sorted(found["state"].items()))
         return found
 
+    def sharded_state_dict(self, *, for_loading: bool = False) -> dict[str, Any]:
+        """This rank's shares of the state, for `torch.distributed.checkpoint`, after all updates.
+
+        Save it on all ranks. To load it, on any number of ranks, with updates divided or not, let
+        `torch.distributed.checkpoint.load` fill a `sharded_state_dict(for_loading=True)`, and pass
+        that to `load_sharded_state_dict`.
+
+        Args:
+            for_loading: It also has the state that the first step makes for each parameter.
+
+        Raises:
+            weft.Error: Communication has failed.
+        """
+        from weft.torch.parallel.divided.checkpoint import sharded_state
+
+        self._reducer.check()
+        self.flush()
+        with contextlib.nullcontext() if self._divided is None else self._divided.incomplete():
+            groups = self._inner.state_dict()["param_groups"]
+        if self._divided is not None:
+            self._divided.take_inner()
+        return {"state": sharded_state(self._inner, self._part_of, for_loading=for_loading), "param_groups": groups}
+
+    def load_sharded_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Takes over a loaded `sharded_state_dict`; updates that wait are carried out first.
+
+        Every rank calls it, with the buckets for which the dict was made.
+
+        Raises:
+            weft.ArgumentError: On all ranks: on one of them it is not of the present shares.
+            weft.Error: Communication has failed.
+        """
+        from weft.torch.parallel.divided.checkpoint import load_sharded_state, refusal
+
+        self.flush()
+        if self._divided is not None:
+            self._divided.take_inner()
+        found = self._model._communication.gather(refusal(self._inner, self._part_of, state_dict), str)
+        for rank, why in enumerate(found):
+            if why:
+                raise ArgumentError(
+                    f"on rank {rank}, {why}: expected the result of sharded_state_dict(for_loading=True) with the "
+                    "present buckets"
+                )
+        load_sharded_state(self._inner, self._part_of, state_dict)
+
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Loads the inner optimizer's state; updates that wait are carried out first."""
         self.flush()
@@ -271,6 +318,13 @@ class Overlapped(Optimizer):
 
     def __repr__(self) -> str:
         return f"Overlapped({self._inner!r})"
+
+    def _part_of(self, parameter: torch.Tensor) -> Part | None:
+        """What this rank updates of a parameter; None if nothing."""
+        slot = self._reducer.slot_of(parameter)
+        if self._divided is not None and slot is not None and self._divided.divides(slot):
+            return self._divided.part_of(slot)
+        return Part(parameter, parameter, 0, self._inner.state)
 
     def _divide(self, optimizer: Optimizer, nbytes_min: int) -> None:
         communication = self._model._communication

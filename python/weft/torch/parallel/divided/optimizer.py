@@ -8,7 +8,7 @@ import weakref
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate, pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -25,7 +25,7 @@ from weft.torch.parallel.divided.division import Piece, flattened
 from weft.torch.parallel.partial_step import StepSettings, groups_differ, handing_over
 from weft.torch.patches.optimizers import bare_copy
 
-__all__ = ["DividedOptimizer", "check_optimizers"]
+__all__ = ["DividedOptimizer", "Part", "check_optimizers"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,6 +42,19 @@ class _StateInfo:
     value: float | int | bool | None
     owner: int
     """The lowest rank that has it."""
+
+
+class Part(NamedTuple):
+    """What a rank updates of one parameter: a share of it, or all."""
+
+    values: Tensor
+    """The key of its state; with the parameter's shape, or flat."""
+    whole: Tensor
+    """The parameter."""
+    start: int
+    """The first element in the flat parameter."""
+    states: dict[Tensor, Any]
+    """The states of an optimizer."""
 
 
 class DividedOptimizer:
@@ -107,6 +120,15 @@ class DividedOptimizer:
         self.take_inner()
         pieces = ((slot, self._own.state.get(piece.parameter)) for slot, piece in self._pieces.items())
         return {slot.parameter: state for slot, state in pieces if state}
+
+    def divides(self, slot: Slot) -> bool:
+        """Whether this parameter's updates are divided."""
+        return slot in self._owners
+
+    def part_of(self, slot: Slot) -> Part | None:
+        """This rank's part of a divided parameter; None if it has none."""
+        piece = self._pieces.get(slot)
+        return None if piece is None else Part(piece.parameter, slot.parameter, piece.start, self._own.state)
 
     def use(self, buckets: Iterable[Bucket]) -> None:
         """Continues with the divisions of these buckets. Every rank calls it.
