@@ -3,6 +3,7 @@
 import ast
 import importlib
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -68,6 +69,16 @@ def test_a_group_of_one_rank_loads_no_more():
 @pytest.mark.parametrize("name", HEAVY)
 def test_modules_are_loaded_when_first_used(name):
     assert f"weft.{name}" in loaded(f"import weft; weft.{name}")
+
+
+def test_classes_that_texts_name_need_no_further_import():
+    """Of weft.torch's modules, in messages and pages; some need packages that are not here."""
+    root = Path(__file__).parents[2]
+    texts = [*root.glob("python/weft/**/*.py"), *root.glob("docs/**/*.md"), root / "README.md"]
+    named = {name for text in texts for name in re.findall(r"\bweft\.torch\.[a-z_]+\.[A-Z]\w+", text.read_text())}
+    assert "weft.torch.modes.Wire" in named
+    for name in sorted(named):
+        loaded(f"import weft.torch\ntry: {name}\nexcept ModuleNotFoundError as error: assert 'weft' not in error.name")
 
 
 def test_missing_attribute_is_named():

@@ -15,6 +15,7 @@ from weft.torch.backend_name import BACKEND_NAME
 from weft.torch.registration import autoload
 
 if TYPE_CHECKING:
+    from weft.torch import modes, parameter_server
     from weft.torch.batch_norm import SyncBatchNorm, convert_sync_batchnorm
     from weft.torch.debug_server import DebugPage
     from weft.torch.description import describe
@@ -46,7 +47,9 @@ __all__ = [
     "convert_sync_batchnorm",
     "describe",
     "empty_symmetric",
+    "modes",
     "one_sided",
+    "parameter_server",
     "priority",
     "register",
     "set_launch_variables",
@@ -83,9 +86,13 @@ _MODULES = {
     "wire_format": "weft.torch.wire",
     "wire_hook": "weft.torch.wire",
 }
+# Some need other packages, and so are not in __all__.
+_SUBMODULES = ("accelerate", "hooks", "lightning", "modes", "parameter_server", "torchft")
 
 
 def __getattr__(name: str) -> Any:
+    if name in _SUBMODULES:
+        return importlib.import_module(f"{__name__}.{name}")
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(importlib.import_module(_MODULES[name]), name)
