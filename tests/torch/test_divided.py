@@ -77,6 +77,12 @@ def test_state_is_divided(workers) -> None:
     workers.run(4, memory_job)
 
 
+@pytest.mark.parametrize("name", ("bf16", "fp16", "full"))
+def test_bits_in_wire_formats(workers, name: str) -> None:
+    """On one host, where nothing is rounded: tests/network has others."""
+    workers.run(3, wire_job, name)
+
+
 @pytest.mark.parametrize("size", (2, 3, 4))
 def test_state_moves_with_new_plans(workers, size: int) -> None:
     workers.run(size, moving_job)
@@ -160,6 +166,17 @@ def optimizer_job(rank: int, _size: int, name: str) -> None:
     found = optimized(setup, rank, name)
     check_same(found, optimized(Setup(overlapped=False, plan=setup.plan), rank, name))
     check_same_on_all_ranks(found)
+
+
+def wire_job(rank: int, _size: int, name: str) -> None:
+    def trained(setup: Setup) -> dict[str, torch.Tensor]:
+        model, optimizer = setup(mlp(rank), torch.optim.Adam)
+        train(model, optimizer, rank, 20)
+        return result(model, optimizer)
+
+    setup = divided(mode=lambda: modes.Wire(name))
+    found = trained(setup)
+    check_same(found, trained(Setup(overlapped=False, plan=setup.plan, mode=lambda: modes.Wire(name))))
 
 
 def moving_job(rank: int, _size: int) -> None:
@@ -429,8 +446,9 @@ def refusals_job(rank: int, _size: int) -> None:
     for shard in ("all", 0, -1, 0.5, True):
         with pytest.raises(weft.ArgumentError, match="shard="):
             divided()(mlp(rank), shard=shard)
-    with pytest.raises(weft.ArgumentError, match="since only exact averages"):
-        divided(mode=lambda: modes.Wire("bf16"))(mlp(rank))
+    for mode in (lambda: modes.Wire("fp8_e4m3"), lambda: modes.PowerSGD(rank=1)):
+        with pytest.raises(weft.ArgumentError, match="since only exact averages"):
+            divided(mode=mode)(mlp(rank))
     with pytest.raises(weft.ConfigError, match="shard="):
         divided()(mlp(rank), shard=1 + rank)
     with pytest.raises(weft.ConfigError, match=r"optimizer of rank .* differs"):

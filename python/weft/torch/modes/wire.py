@@ -35,6 +35,11 @@ class Wire(Mode):
             raise ArgumentError(f"Wire({name!r}): expected one of {', '.join(WIRE_FORMATS)}")
         self._name = name
 
+    @property
+    def format(self) -> str:
+        """The name of the format."""
+        return self._name
+
     def average(self, bucket: Bucket, communication: Communication) -> Stages:
         """See `Mode.average`."""
         self._begin(bucket)

@@ -52,8 +52,12 @@ class Shares(Protocol):
 
     is_partial: bool
     """Whether the bucket has this rank's own gradients outside of its share."""
+    averages: Tensor
+    """The averaged gradients of this rank's share."""
     scatter: PreparedCall
-    """The reduce-scatter of the gradients, and the all-gathers of averages and of parameters."""
+    """Reduce-scatters of gradients to averages and to sums, all-gathers of averages and parameters.
+    """
+    scatter_sums: PreparedCall
     gather_gradients: PreparedCall
     gather_parameters: PreparedCall
     pieces: Mapping[Slot, Any]

@@ -17,11 +17,13 @@ from torch.distributed.algorithms.join import Join, Joinable, JoinHook
 
 from weft.errors import ArgumentError, Error, UnsupportedError
 from weft.torch.modes import Mode
+from weft.torch.modes.wire import Wire
 from weft.torch.parallel import agreement
 from weft.torch.parallel.averaging import Averaging, ExactAveraging
 from weft.torch.parallel.buckets import parameter_info
 from weft.torch.parallel.communication import Communication
 from weft.torch.parallel.ddp_keywords import DDPKeywords, check_ddp_keywords
+from weft.torch.parallel.divided.wire_averaging import WireAveraging
 from weft.torch.parallel.first_use import FirstUse
 from weft.torch.parallel.fusion import PlanOptions
 from weft.torch.parallel.gradient_state import Brings
@@ -392,7 +394,10 @@ class DataParallel(nn.Module, Joinable):
 
     def _averaging(self) -> Averaging:
         if self._mode is not None:
-            return ModeAveraging(self._mode, self._communication, self._observer)
+            averaging = ModeAveraging(self._mode, self._communication, self._observer)
+            if isinstance(self._mode, Wire) and self.shard_bytes_min is not None:
+                return WireAveraging(averaging, self._mode, self._communication)
+            return averaging
         rows = ModeAveraging(Rows(), self._communication, self._observer)
         return RowAveraging(ExactAveraging(self._communication), rows, self._communication.size)
 

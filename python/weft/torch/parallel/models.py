@@ -12,6 +12,8 @@ from torch import Tensor, nn
 from weft.errors import ArgumentError, UnsupportedError
 from weft.torch.device.accelerator import accelerator_of
 from weft.torch.modes import Mode
+from weft.torch.modes.wire import Wire
+from weft.torch.parallel.divided.wire_averaging import DIVISIBLE_FORMATS
 from weft.torch.parallel.first_use import is_watched
 from weft.torch.parallel.rows import EmbeddingPolicy
 
@@ -56,14 +58,16 @@ def check_shard(shard: object, mode: Mode | None, *, on_device: bool) -> None:
     """Checks the option of `DataParallel`.
 
     Raises:
-        weft.ArgumentError: There is no such value, or it is given with a mode.
+        weft.ArgumentError: There is no such value, or it is given with a mode that is no
+            reduce-scatter.
         weft.UnsupportedError: The model is on a GPU.
     """
     if isinstance(shard, bool) or not (shard in ("none", "automatic") or (isinstance(shard, int) and shard > 0)):
         raise ArgumentError(f"shard={shard!r}: expected 'none', 'automatic', or a number of bytes of at least 1")
-    if shard != "none" and mode is not None:
+    if shard != "none" and mode is not None and not (isinstance(mode, Wire) and mode.format in DIVISIBLE_FORMATS):
         raise ArgumentError(
-            f"shard={shard!r} with {mode!r}: expected 'none', since only exact averages are reduce-scattered"
+            f"shard={shard!r} with {mode!r}: expected 'none', since only exact averages and those of Wire('fp16') and "
+            "Wire('bf16') are reduce-scattered"
         )
     if shard != "none" and on_device:
         raise UnsupportedError(f"shard={shard!r}: updates of a model on a GPU are not divided; expected 'none'")

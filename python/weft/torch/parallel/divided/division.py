@@ -79,7 +79,9 @@ class Division:
             slot: [max(0, min(end, stop) - max(begin, start)) for begin, end in pairwise(bounds)]
             for slot, (start, stop) in zip(bucket.slots, pairwise(starts), strict=True)
         }
-        self.scatter = call("reduce-scatter", counts, readable(self._buffer), writable(self.averages), op="avg")
+        scattered = counts, readable(self._buffer), writable(self.averages)
+        self.scatter = call("reduce-scatter", *scattered, op="avg")
+        self.scatter_sums = call("reduce-scatter", *scattered, op="sum")
         self.gather_gradients = call("all-gather", counts, readable(self.averages), writable(self._buffer))
         self.gather_parameters: PreparedCall = call(
             "all-gather", counts, readable(self.parameters[own]), writable(self.parameters)
