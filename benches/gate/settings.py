@@ -76,6 +76,6 @@ QUICK = GateEffort(seconds=4.0, rounds_min=2, block_seconds=0.2, everywhere=Fals
 
 
 def tasks(setting: GateSetting, effort: GateEffort) -> list[GateTask]:
-    """What is trained there."""
+    """The tasks of a setting."""
     ways = [task for task in TASKS if task.way == "DDP" or setting.hosts == 1 or effort.everywhere]
     return [task for task in ways if setting.ranks >= task.ranks_min]

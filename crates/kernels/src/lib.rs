@@ -41,7 +41,7 @@ mod x86;
 
 pub use average::{AverageStep, average_halves};
 pub use convert::convert;
-pub use copy::copy;
+pub use copy::{copy, copy_past_caches};
 pub use dtype::DType;
 pub use float8::{Float8, SCALED_BLOCK};
 pub use level::IsaLevel;

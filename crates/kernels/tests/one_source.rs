@@ -5,7 +5,7 @@ mod oracle;
 
 use oracle::{GuardedBuffer, OracleNumber, decode, dtypes, elements, encode};
 use proptest::prelude::*;
-use weft_kernels::{DType, IsaLevel, convert, copy, scale};
+use weft_kernels::{DType, IsaLevel, convert, copy, copy_past_caches, scale};
 
 fn floats() -> impl Strategy<Value = DType> {
     dtypes().prop_filter("a float", |dtype| dtype.is_float())
@@ -124,13 +124,20 @@ proptest! {
     }
 
     #[test]
-    fn copies_to_all(bytes in 0usize..40_000, misalignment in 0usize..64, copies in 0usize..4, onto_itself: bool) {
+    fn copies_to_all(
+        bytes in 0usize..40_000,
+        misalignment in 0usize..64,
+        copies in 0usize..4,
+        onto_itself: bool,
+        past_caches: bool,
+    ) {
         let content: Vec<u8> = (0..bytes).map(|i| (i * 31 + i / 251) as u8).collect();
         let mut source = GuardedBuffer::new(&content, misalignment);
         let mut results: Vec<_> = (0..copies).map(|i| GuardedBuffer::new(&vec![0; bytes], i)).collect();
         let mut dsts: Vec<*mut u8> = results.iter_mut().map(GuardedBuffer::pointer).collect();
         let src = source.pointer();
         dsts.extend(onto_itself.then_some(src));
+        let copy = if past_caches { copy_past_caches } else { copy };
         // SAFETY: all of this many bytes, and separate, except for the source itself.
         unsafe { copy(&dsts, src, bytes) };
         prop_assert!(results.iter().chain([&source]).all(|memory| memory.bytes() == content));

@@ -80,6 +80,15 @@ pub unsafe fn copy(dsts: &[*mut u8], src: *const u8, bytes: u64) {
     unsafe { weft_kernels::copy(dsts, src, bytes as usize) };
 }
 
+/// Copies bytes of a message that is larger than caches to every destination.
+///
+/// # Safety
+/// As of [`copy`].
+pub unsafe fn copy_past_caches(dsts: &[*mut u8], src: *const u8, bytes: u64) {
+    // SAFETY: as this function requires.
+    unsafe { weft_kernels::copy_past_caches(dsts, src, bytes as usize) };
+}
+
 /// Copies elements into another representation.
 ///
 /// # Safety

@@ -208,6 +208,12 @@ impl Geometry {
         self.tiled.as_ref().is_some_and(|tiled| tiled.small)
     }
 
+    /// Bytes of the message.
+    #[inline]
+    pub fn message_bytes(&self) -> u64 {
+        self.elements * self.element_bytes
+    }
+
     /// Bytes of the largest part of a chunk in one tile.
     pub fn tile_bytes(&self) -> u64 {
         self.largest * self.element_bytes

@@ -17,6 +17,10 @@ use weft_transport::LinkError;
 
 use crate::Error;
 
+/// The least bytes of a message whose results are copied past the caches, which will not keep them
+/// until they are used.
+const PAST_CACHES_BYTES: u64 = 16 << 20;
+
 /// The reason why an operation is blocked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Blocked {
@@ -263,6 +267,12 @@ fn execute_at<D: Driver>(
     let shape = &program.shape;
     let destinations = step.destinations as usize;
     let measured = program.operand(step.measured);
+    let past_caches = || {
+        geometry.message_bytes() >= PAST_CACHES_BYTES
+            && operands[..destinations]
+                .iter()
+                .all(|operand| matches!(operand.location, Location::Output(_)))
+    };
     let mut moved = 0;
     for piece in 0..geometry.pieces(measured) {
         let elements = geometry.elements(shape, measured, piece, tile);
@@ -274,6 +284,10 @@ fn execute_at<D: Driver>(
         let bytes = |operand: &Operand| geometry.bytes(operand.encoding, elements);
         match step.kernel {
             // SAFETY: see [Note: Memory access].
+            Kernel::Copy if past_caches() => unsafe {
+                access::copy_past_caches(dsts, srcs[0], bytes(&operands[0]));
+            },
+            // SAFETY: as above.
             Kernel::Copy => unsafe { access::copy(dsts, srcs[0], bytes(&operands[0])) },
             Kernel::Convert => {
                 let of = |operand: &Operand| operand.representation(call, shape.ranks);

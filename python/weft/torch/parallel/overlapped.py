@@ -320,7 +320,7 @@ class Overlapped(Optimizer):
         return f"Overlapped({self._inner!r})"
 
     def _part_of(self, parameter: torch.Tensor) -> Part | None:
-        """What this rank updates of a parameter; None if nothing."""
+        """The part of a parameter that this rank updates; None if nothing."""
         slot = self._reducer.slot_of(parameter)
         if self._divided is not None and slot is not None and self._divided.divides(slot):
             return self._divided.part_of(slot)

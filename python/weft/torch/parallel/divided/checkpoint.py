@@ -1,7 +1,7 @@
 """The optimizer's state for `torch.distributed.checkpoint`, each rank with its own shares.
 
 States with an element for each of the parameter's are saved flat, in the order of their memory, so
-that a rank's share is one range of them, whatever the number of ranks.
+that a rank's share is one range of them on any number of ranks.
 """
 
 from __future__ import annotations

@@ -45,7 +45,7 @@ class _StateInfo:
 
 
 class Part(NamedTuple):
-    """What a rank updates of one parameter: a share of it, or all."""
+    """The part of a parameter that a rank updates: a share of it, or all."""
 
     values: Tensor
     """The key of its state; with the parameter's shape, or flat."""
