@@ -218,6 +218,44 @@ def test_bits_of_other_models(change: Callable[[nn.Sequential], nn.Sequential]) 
         assert_same_gradients(model, plain)
 
 
+def other_output(module: nn.Module, arguments: tuple[Any, ...], output: Tensor) -> Tensor:
+    if not isinstance(module, nn.Linear):
+        return output
+    return nn.functional.linear(3 * arguments[0].detach(), module.weight, module.bias)
+
+
+def first_hook(module: nn.Module) -> None:
+    module[0].register_forward_hook(other_output, prepend=True)  # type: ignore[index]
+
+
+def other_forward(module: nn.Module) -> None:
+    layer = module[0]  # type: ignore[index]
+    layer.forward = lambda inputs: nn.functional.linear(3 * inputs, layer.weight, layer.bias)
+
+
+@pytest.mark.parametrize("change", (first_hook, other_forward), ids=lambda change: change.__name__)
+def test_bits_of_layers_that_are_changed_later(change: Callable[[nn.Module], None]) -> None:
+    plain = net()
+    model = wrapped(plain)
+    for module in (model, plain):
+        module(inputs_of())  # the first forward looks at the modules again
+        change(inner(module))
+        module(inputs_of().detach()).square().sum().backward()
+    assert_same_gradients(model, plain)
+
+
+def test_bits_beside_a_global_hook() -> None:
+    plain = net()
+    model = wrapped(plain)
+    handle = nn.modules.module.register_module_forward_hook(other_output)
+    try:
+        for module in (model, plain):
+            module(inputs_of().detach()).square().sum().backward()
+    finally:
+        handle.remove()
+    assert_same_gradients(model, plain)
+
+
 def test_gradients_for_the_program_stay_its_own() -> None:
     model = wrapped(net())
     weight = model.module[0].weight

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from weft.torch.parallel.first_use import Hook
 from weft.torch.patches.autograd import accumulates, in_transform, linear_weight
 from weft.torch.patches.modes import in_dispatch_mode, outside_of_function_modes, outside_of_modes
+from weft.torch.patches.modules import sees_output_of_class
 
 if TYPE_CHECKING:
     from weft.torch.parallel.reducer import Reducer
@@ -51,6 +52,8 @@ class _Replace(Hook):
 
     def __call__(self, module: nn.Module, arguments: tuple[Any, ...], output: Any) -> Tensor | None:
         if torch.compiler.is_compiling() or len(arguments) != 1 or type(output) is not Tensor:
+            return None
+        if not sees_output_of_class(module, self):
             return None
         return self._replaced(module, arguments[0], output)
 

@@ -1,4 +1,4 @@
-"""Access to compiled modules: whether a module is compiled, and its compiled call.
+"""Access to modules' calls: compiled ones, and the hooks that see an output before others.
 
 torch 2.11 and newer: there are no public functions for it. `Module.compile` puts a callable into
 the module, `torch.compile(module)` returns another module around it.
@@ -12,8 +12,9 @@ from typing import Any
 
 from torch import nn
 from torch._dynamo import OptimizedModule
+from torch.nn.modules import module as _module
 
-__all__ = ["before_compiled_call", "is_compiled"]
+__all__ = ["before_compiled_call", "is_compiled", "sees_output_of_class"]
 
 
 def is_compiled(module: nn.Module) -> bool:
@@ -42,3 +43,10 @@ def before_compiled_call(module: nn.Module, hook: Callable[..., None]) -> Callab
 
     module._compiled_call_impl = call
     return restore
+
+
+def sees_output_of_class(module: nn.Module, hook: object) -> bool:
+    """Whether this forward hook gets the output of the class, which no other hook has changed."""
+    if "forward" in vars(module) or _module._global_forward_hooks:
+        return False
+    return next(iter(module._forward_hooks.values()), None) is hook
