@@ -32,7 +32,9 @@ overlap: how long a step of training takes by several ways of averaging gradient
 The networks have their published sizes, backward is real, the data are random. On emulated hosts, which share this
 machine's cores, --ratio chooses the line rate such that communication alone takes this many times as long as
 computation: that decides how much can be hidden. Prints a table with the bound of exact overlap, and writes the
-measurements and a picture into a directory. The same command continues a run that was interrupted. Needs torch.
+measurements and a picture into a directory. The bound takes computation as torch does it alone: weft.torch.Overlapped
+can be below it, as its gradients need no new memory and its updates go through the cache. The same command continues a
+run that was interrupted. Needs torch.
 
 Under torchrun, or another launcher, it measures the machines that the ranks are on: the same command on every rank,
 without --hosts and --ratio.
