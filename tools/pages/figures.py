@@ -51,7 +51,7 @@ _UPDATES = {
     "automatic": "`weft.torch.DataParallel` and `Overlapped`",
     "shard": 'the same, divided updates (`shard="automatic"`)',
 }
-_OPTIMIZERS = {"adamw": "AdamW", "adamw-fused": "AdamW(fused=True)"}
+_OPTIMIZERS = {"adamw": "AdamW", "adamw-fused": "AdamW(fused=True)", "momentum": "SGD(momentum=0.9)"}
 
 _SUMMARY = re.compile(r"(?<=<!-- table: make docs -->\n\n)(?:\|.*\n)+")
 
