@@ -6,12 +6,11 @@ that a rank's share is one range of them on any number of ranks.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.distributed.checkpoint.metadata import ChunkStorageMetadata, MetadataIndex, TensorProperties
 from torch.distributed.checkpoint.planner import TensorWriteData, WriteItem, WriteItemType
 from torch.optim import Optimizer
@@ -19,11 +18,10 @@ from torch.optim import Optimizer
 from weft.errors import UnsupportedError
 from weft.torch.parallel.buckets import shaped
 from weft.torch.parallel.cache_blocking import is_per_element
-from weft.torch.parallel.context import outside_of_everything
 from weft.torch.parallel.divided.division import flattened
-from weft.torch.parallel.divided.optimizer import Part
+from weft.torch.parallel.divided.optimizer import Part, trial_step
+from weft.torch.parallel.partial_step import StepSettings
 from weft.torch.parallel.watched_groups import plain_groups
-from weft.torch.patches.optimizers import bare_copy
 
 __all__ = ["Share", "load_sharded_state", "refusal", "sharded_state"]
 
@@ -84,12 +82,13 @@ def sharded_state(optimizer: Optimizer, part_of: PartOf, *, for_loading: bool) -
     With `for_loading`, also those that the first step would make.
     """
     found = {}
-    for place, (group, parameter) in enumerate(_parameters(optimizer)):
+    settings = StepSettings(optimizer, {}).groups
+    for place, (number, parameter) in enumerate(_parameters(optimizer)):
         if (part := part_of(parameter)) is None:
             continue
         state = part.states.get(part.values)
         if not state and for_loading and parameter.requires_grad:
-            state = _fresh_state(optimizer, group, part.values)
+            state = _fresh_state(optimizer, settings[number], part.values)
         if state:
             found[place] = {name: _shared(value, part) for name, value in state.items()}
     return found
@@ -118,8 +117,9 @@ def load_sharded_state(optimizer: Optimizer, part_of: PartOf, loaded: Mapping[st
         group.update({name: value for name, value in values.items() if name != "params"})
 
 
-def _parameters(optimizer: Optimizer) -> Iterator[tuple[dict[str, Any], Tensor]]:
-    return ((group, one) for group in plain_groups(optimizer) for one in group["params"])
+def _parameters(optimizer: Optimizer) -> Iterator[tuple[int, Tensor]]:
+    """Each parameter, with the number of its group."""
+    return ((number, one) for number, group in enumerate(plain_groups(optimizer)) for one in group["params"])
 
 
 def _shared(value: Any, part: Part) -> Any:
@@ -144,19 +144,13 @@ def _put(state: dict[str, Any], name: str, value: Any, part: Part) -> None:
         state[name].copy_(shaped(value.own, part.values))
 
 
-def _fresh_state(optimizer: Optimizer, group: Mapping[str, Any], values: Tensor) -> dict[str, Any]:
+def _fresh_state(optimizer: Optimizer, settings: Mapping[str, Any], values: Tensor) -> dict[str, Any]:
     """The state that a first step makes, for a checkpoint to fill: with NaN in its tensors."""
-    trial = bare_copy(optimizer)
-    trial.state = defaultdict(dict)
-    parameter = nn.Parameter(torch.zeros_like(values))
-    parameter.grad = torch.zeros_like(values)
-    trial.param_groups = [{**group, "params": [parameter]}]
-    with outside_of_everything():
-        trial.step()
-        state = trial.state.get(parameter, {})
-        for value in _floats(state):
-            value.fill_(torch.nan)
-    return dict(state)
+    trial, parameter = trial_step(optimizer, settings, torch.zeros_like(values))
+    state: dict[str, Any] = dict(trial.state.get(parameter, {}))
+    for value in _floats(state):
+        value.fill_(torch.nan)
+    return state
 
 
 def _is_unfilled(states: Mapping[str, Any]) -> bool:

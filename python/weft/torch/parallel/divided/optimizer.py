@@ -25,7 +25,7 @@ from weft.torch.parallel.divided.division import Piece, flattened
 from weft.torch.parallel.partial_step import StepSettings, groups_differ, handing_over
 from weft.torch.patches.optimizers import bare_copy
 
-__all__ = ["DividedOptimizer", "Part", "check_optimizers"]
+__all__ = ["DividedOptimizer", "Part", "check_optimizers", "trial_step"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -254,16 +254,28 @@ def check_optimizers(optimizer: Optimizer, communication: Communication) -> None
         _check_groups(optimizer)
 
 
-def _check_groups(optimizer: Optimizer) -> None:
-    """Tries a step on another parameter: what its groups then hold belongs to all parameters."""
+def trial_step(optimizer: Optimizer, settings: Mapping[str, Any], values: Tensor) -> tuple[Any, nn.Parameter]:
+    """A copy of an optimizer after its first step, and the parameter of that step.
+
+    The parameter has these values, and the same as its gradient; `settings` are those of its group,
+    as of `StepSettings`.
+    """
     trial = bare_copy(optimizer)
     trial.state = defaultdict(dict)
-    before = StepSettings(optimizer, {}).groups[:1]
-    parameter = nn.Parameter(torch.ones(2, 2, dtype=torch.float32, device="cpu"))
-    parameter.grad = torch.ones(2, 2, dtype=torch.float32, device="cpu")
-    trial.param_groups = [{**StepSettings(optimizer, {}).groups[0], "params": [parameter]}]
+    parameter = nn.Parameter(values)
+    parameter.grad = values.clone()
+    trial.param_groups = [{**settings, "params": [parameter]}]
     with outside_of_everything():
         trial.step()
+    return trial, parameter
+
+
+def _check_groups(optimizer: Optimizer) -> None:
+    """Tries a step on another parameter: what its groups then hold belongs to all parameters."""
+    before = StepSettings(optimizer, {}).groups[:1]
+    trial, _ = trial_step(
+        optimizer, StepSettings(optimizer, {}).groups[0], torch.ones(2, 2, dtype=torch.float32, device="cpu")
+    )
     if groups_differ(before, StepSettings(trial, {}).groups):
         raise UnsupportedError(
             f"{type(optimizer).__name__} keeps state of all parameters in its groups, so its updates cannot be "
