@@ -30,6 +30,27 @@ import weft.torch
 
 
 @feature
+def scheduler_made_before_wrapping(setup: Setup, rank: int) -> Result:
+    """It replaces the optimizer's `step` by a function that is bound to this optimizer."""
+    made: list[torch.optim.lr_scheduler.LRScheduler] = []
+
+    def with_scheduler(parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
+        optimizer = torch.optim.Adam(parameters, lr=0.01)
+        made.append(torch.optim.lr_scheduler.StepLR(optimizer, 3, 0.8))
+        return optimizer
+
+    model, optimizer = setup(mlp(rank), with_scheduler)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for inputs, targets in batches(rank):
+            optimizer.zero_grad()
+            mse_loss(model(inputs), targets).backward()
+            optimizer.step()
+            made[0].step()
+    return result(model, optimizer)
+
+
+@feature
 def groups_and_schedulers(setup: Setup, rank: int) -> Result:
     def make(parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
         first, *others = parameters

@@ -30,6 +30,7 @@ from weft.torch.patches.optimizers import (
     has_step_post_hooks,
 )
 
+    note_step,
 __all__ = ["Overlapped", "trains"]
 
 _COUPLED = {
@@ -358,6 +359,7 @@ class Overlapped(Optimizer):
         by_bucket, others = self._taken()
         if others:
             PartialStep(self._inner, others, settings)()
+        note_step(self._inner)
         shares: list[DividedStep] = []
         for bucket in sorted(by_bucket, key=lambda one: one.number):
             members = by_bucket[bucket]

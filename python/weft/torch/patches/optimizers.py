@@ -8,9 +8,12 @@ from __future__ import annotations
 import contextlib
 from collections import OrderedDict
 from collections.abc import Iterator
+from types import MethodType
 from typing import Any
 
 from torch.optim import Optimizer
+
+from weft.errors import UnsupportedError
 
 __all__ = [
     "bare_copy",
@@ -18,6 +21,7 @@ __all__ = [
     "call_step_post_hooks",
     "call_step_pre_hooks",
     "has_step_post_hooks",
+    "note_step",
     "without_step_hooks",
 ]
 
@@ -28,11 +32,40 @@ def begin_as_wrapper(optimizer: Optimizer) -> None:
 
 
 def bare_copy(optimizer: Optimizer) -> Any:
-    """Another object with the same attributes, the values not copied, and without hooks."""
+    """Another object with the same attributes, the values not copied, and without hooks.
+
+    Methods that were set on the object are the copy's own.
+
+    Raises:
+        weft.UnsupportedError: Its `step` is a function that may belong to this object only.
+    """
     copy = object.__new__(type(optimizer))
-    vars(copy).update(vars(optimizer))
+    vars(copy).update({name: _rebound(value, optimizer, copy) for name, value in vars(optimizer).items()})
+    if "step" in vars(copy) and getattr(vars(copy)["step"], "__self__", None) is not copy:
+        raise UnsupportedError(
+            f"the step of this {type(optimizer).__name__} was replaced by {vars(optimizer)['step']!r}, which may be "
+            "for this object only: expected torch's, or that of a subclass"
+        )
     copy._optimizer_step_pre_hooks, copy._optimizer_step_post_hooks = OrderedDict(), OrderedDict()
     return copy
+
+
+def _rebound(value: Any, optimizer: Optimizer, copy: Optimizer) -> Any:
+    """A bound method of an optimizer as one of its copy; other values as they are.
+
+    Schedulers replace `step` by a function that notes the call, and steps the optimizer for which
+    they were made.
+    """
+    if isinstance(value, MethodType) and value.__self__ is optimizer:
+        return MethodType(value.__func__, copy)
+    if hasattr(value, "_wrapped_by_lr_sched"):
+        return MethodType(value.__wrapped__, copy)
+    return value
+
+
+def note_step(optimizer: Optimizer) -> None:
+    """Says to schedulers that there was a step: otherwise the first one to come warns of none."""
+    optimizer._opt_called = True  # type: ignore[attr-defined]
 
 
 def has_step_post_hooks(optimizer: Optimizer) -> bool:
