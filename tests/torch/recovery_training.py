@@ -7,7 +7,7 @@ import os
 import signal
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -18,6 +18,9 @@ from torch.nn.parallel import DistributedDataParallel
 
 import weft.torch
 from weft.torch.modes import PowerSGD
+from weft.torch.parallel.divided import division
+from weft.torch.recovery import shares
+from weft.torch.recovery.shares import Shares, keepers
 
 STEPS = 9
 SAMPLES, INPUTS, OUTPUTS = 3, 6, 2
@@ -38,7 +41,15 @@ def _overlapped(net: nn.Module, optimizer: torch.optim.Optimizer, mode: Any) -> 
     return model, weft.torch.Overlapped(optimizer, model)
 
 
-WRAPPINGS: dict[str, Wrapping] = {"ddp": _ddp, "parallel": _parallel, "overlapped": _overlapped}
+def _divided(net: nn.Module, optimizer: torch.optim.Optimizer, mode: Any) -> tuple[nn.Module, torch.optim.Optimizer]:
+    division.BLOCK_ELEMENTS = 64
+    model = weft.torch.DataParallel(net, fusion=4096, mode=mode, shard=2048)
+    return model, weft.torch.Overlapped(optimizer, model)
+
+
+WRAPPINGS: dict[str, Wrapping] = {
+    "ddp": _ddp, "parallel": _parallel, "overlapped": _overlapped, "divided": _divided,
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -49,6 +60,13 @@ class Recipe:
     every: int = 1
     width: int = 64
     with_mode: bool = False
+    hosts: tuple[int, ...] = ()
+    """The hosts on which the ranks seem to be where shares are kept; none: where they are."""
+
+    @property
+    def undivided(self) -> Recipe:
+        """The same job, each rank with the whole update."""
+        return replace(self, wrapping="overlapped") if self.wrapping == "divided" else self
 
 
 @dataclass(frozen=True)
@@ -67,7 +85,6 @@ class Outcome:
     hash: str = ""
     parts: list[tuple[int, list[int]]] = field(default_factory=list)
     """From which steps on which ranks trained, by their first numbers."""
-    nbytes: int = 0
 
 
 class Training:
@@ -126,13 +143,13 @@ class Training:
             part.load_state_dict(saved)
         torch.set_rng_state(state["random"])
 
-    def hash(self) -> str:
+    def hash(self, optimizer_state: dict[str, Any]) -> str:
         """The hash of the state that is the same on all ranks: parameters, and the optimizer's
         state.
         """
         together = hashlib.blake2b(digest_size=8)
-        for parameter in self.net.parameters():
-            state = self.optimizer.state[parameter]
+        for place, parameter in enumerate(self.net.parameters()):
+            state = optimizer_state["state"][place]
             for tensor in (parameter, *(state[name] for name in sorted(state))):
                 together.update(tensor.detach().numpy().tobytes())
         together.update(repr(self.scheduler.get_last_lr()).encode())
@@ -143,6 +160,8 @@ def train_with_deaths(recipe: Recipe, rank: int, deaths: list[Death]) -> Outcome
     """Trains with `Recovery`; ranks of `deaths` never return."""
     training = Training(recipe)
     recovery = weft.torch.Recovery(*training.parts, every=recipe.every)
+    if recipe.hosts:
+        shares.keepers = lambda hosts: keepers(recipe.hosts[: len(hosts)])
     mine = [death for death in deaths if death.rank == rank]
 
     def at(place: str, step: int) -> None:
@@ -152,7 +171,10 @@ def train_with_deaths(recipe: Recipe, rank: int, deaths: list[Death]) -> Outcome
     training.at = at
     for death in mine:
         _die_in_recovery(recovery, death)
-    return recovered(training, recovery, rank)
+    try:
+        return recovered(training, recovery, rank)
+    finally:
+        shares.keepers = keepers
 
 
 def recovered(training: Training, recovery: weft.torch.Recovery, rank: int) -> Outcome:
@@ -171,9 +193,10 @@ def recovered(training: Training, recovery: weft.torch.Recovery, rank: int) -> O
         while recovery.step < STEPS:
             training.compute(model, optimizer, recovery.step)
             recovery.commit()
+        state_dict = optimizer.full_state_dict if isinstance(optimizer, weft.torch.Overlapped) else optimizer.state_dict
+        outcome.hash = training.hash(state_dict())
 
     recovery.run(train)
-    outcome.hash, outcome.nbytes = training.hash(), recovery.nbytes
     return outcome
 
 
@@ -193,7 +216,7 @@ def train_without_deaths(
         optimizer.flush()
     if isinstance(model, weft.torch.DataParallel):
         model.unwrap()
-    return training.hash(), training.state()
+    return training.hash(training.optimizer.state_dict()), training.state()
 
 
 def die() -> None:
@@ -206,15 +229,15 @@ def _die_in_recovery(recovery: weft.torch.Recovery, death: Death) -> None:
     from weft.api.group import Group
     from weft.torch.recovery import recovery as module
 
-    def replace(owner: Any, name: str, when: Callable[[], bool] = lambda: True) -> None:
+    def dies_in(owner: Any, name: str, when: Callable[[], bool] = lambda: True) -> None:
         original = getattr(owner, name)
-        setattr(owner, name, lambda *given: die() if when() else original(*given))
+        setattr(owner, name, lambda *given, **named: die() if when() else original(*given, **named))
 
     def committing() -> bool:
         return recovery.step > death.step
 
     if death.place == "vote":
-        replace(Group, "all_gather", committing)
+        dies_in(Group, "all_gather", committing)
     elif death.place == "in the vote":
         gather = Group.all_gather
 
@@ -225,23 +248,36 @@ def _die_in_recovery(recovery: weft.torch.Recovery, death: Death) -> None:
 
         Group.all_gather = half  # type: ignore[method-assign]
     elif death.place == "voted":
-        replace(recovery, "_keep", committing)
+        dies_in(recovery, "_keep", committing)
     elif death.place == "copying":
-        replace(recovery._copies[-1], "take", committing)
+        dies_in(recovery._copies[-1], "take", committing)
+    elif death.place in ("sending", "sent"):
+        share = Shares.prepare
+
+        def send_and_die(one: Shares, divided: Any) -> None:
+            if committing() and death.place == "sending":
+                threading.Thread(target=die).start()
+            share(one, divided)
+            if committing():
+                die()
+
+        Shares.prepare = send_and_die  # type: ignore[method-assign]
+    elif death.place == "collecting":
+        dies_in(Shares, "collect")
     elif death.place == "shrinking":
-        replace(Group, "shrink")
+        dies_in(Group, "shrink")
     elif death.place == "agreeing":
         go_on = recovery._go_on
 
         def go_on_and_die(failure: str) -> None:
-            replace(Group, "all_gather")
+            dies_in(Group, "all_gather")
             go_on(failure)
 
         recovery._go_on = go_on_and_die  # type: ignore[method-assign]
     elif death.place == "meeting":
-        replace(module, "meeting_of")
+        dies_in(module, "meeting_of")
     elif death.place == "putting back":
-        replace(recovery, "_return_to")
+        dies_in(recovery, "_return_to")
 
 
 def _copied(value: Any) -> Any:

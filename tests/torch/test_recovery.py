@@ -16,6 +16,7 @@ from recovery_training import (
     Outcome,
     Recipe,
     Training,
+    die,
     recovered,
     train_with_deaths,
     train_without_deaths,
@@ -26,6 +27,7 @@ import weft
 import weft.torch
 from weft.api.group import Group
 from weft.torch.recovery.copies import copy_of
+from weft.torch.recovery.shares import keepers
 
 PLACES = ["before", "forward", "backward", "all-reduce", "step", "after", "vote", "in the vote", "voted", "copying"]
 
@@ -37,7 +39,46 @@ def test_death_in_every_phase_of_a_step(workers, place: str) -> None:
 
 @pytest.mark.parametrize("place", PLACES)
 def test_death_in_every_phase_of_an_overlapped_step(workers, place: str) -> None:
-    check(workers, 3, Recipe("overlapped", every=3), [Death(1, 4, place)] if place in STEP else [Death(1, 5, place)])
+    check(workers, 3, Recipe("overlapped", every=3), [Death(1, 4 if place in STEP else 5, place)])
+
+
+@pytest.mark.parametrize("place", [*PLACES, "sending", "sent"])
+def test_death_in_every_phase_of_a_divided_step(workers, place: str) -> None:
+    check(workers, 3, Recipe("divided", every=3), [Death(1, 4 if place in STEP else 5, place)])
+
+
+@pytest.mark.parametrize("place", ["collecting", "putting back"])
+def test_death_while_shares_are_collected(workers, place: str) -> None:
+    check(workers, 4, Recipe("divided"), [Death(1, 4, "all-reduce"), Death(3, 0, place)])
+
+
+def test_share_is_kept_again_after_a_death(workers) -> None:
+    """Rank 1 kept the share of rank 0, and dies before the next commit."""
+    check(workers, 4, Recipe("divided", every=3), [Death(0, 4, "backward"), Death(1, 5, "backward")])
+
+
+def test_host_that_dies_takes_no_share_with_it(workers) -> None:
+    check(workers, 4, Recipe("divided", hosts=(0, 0, 1, 1)), [Death(2, 4, "before"), Death(3, 4, "before")])
+
+
+def test_share_that_is_lost_with_its_keeper(workers) -> None:
+    texts = workers.run(4, lost_share_job, dying={1, 2})
+    assert all("the optimizer's state of rank 1 of 4 is lost" in text for text in texts), texts
+
+
+@pytest.mark.parametrize(
+    ("hosts", "expected"),
+    [
+        ([0], [0]),
+        ([0, 0, 0], [1, 2, 0]),
+        ([0, 1, 2], [1, 2, 0]),
+        ([0, 0, 1, 1], [2, 3, 0, 1]),
+        ([0, 1, 0, 1, 2], [1, 4, 3, 0, 0]),
+        ([0, 0, 0, 1], [3, 3, 3, 0]),
+    ],
+)
+def test_keepers_are_on_other_hosts(hosts: list[int], expected: list[int]) -> None:
+    assert keepers(hosts) == expected
 
 
 @pytest.mark.parametrize("place", ["backward", "all-reduce", "vote"])
@@ -50,12 +91,12 @@ def test_death_with_averages_that_end_in_backward(workers, place: str) -> None:
     check(workers, 3, Recipe("parallel"), [Death(0, 4, place)])
 
 
-@pytest.mark.parametrize("wrapping", ["ddp", "overlapped"])
+@pytest.mark.parametrize("wrapping", ["ddp", "overlapped", "divided"])
 def test_one_rank_is_left(workers, wrapping: str) -> None:
     check(workers, 2, Recipe(wrapping), [Death(0, 4, "all-reduce")])
 
 
-@pytest.mark.parametrize("wrapping", ["ddp", "overlapped"])
+@pytest.mark.parametrize("wrapping", ["ddp", "overlapped", "divided"])
 def test_one_after_the_other_dies(workers, wrapping: str) -> None:
     deaths = [Death(0, 2, "backward"), Death(3, 2, "copying"), Death(1, 6, "vote")]
     check(workers, 4, Recipe(wrapping, every=2), deaths)
@@ -140,7 +181,7 @@ def check(workers: Any, size: int, recipe: Recipe, deaths: list[Death], lost: in
     assert first_outcome.parts[1][0] + lost > deaths[0].step
     states: dict[int, Any] = dict.fromkeys(range(size))
     for (first, members), (end, _) in pairwise([*first_outcome.parts, (STEPS, [])]):
-        ended = workers.run(len(members), plain_job, recipe, [states[rank] for rank in members], first, end)
+        ended = workers.run(len(members), plain_job, recipe.undivided, [states[rank] for rank in members], first, end)
         states = {rank: state for rank, (_, state) in zip(members, ended, strict=True)}
     assert first_outcome.hash == ended[0][0], first_outcome
 
@@ -280,11 +321,18 @@ def too_few_job(rank: int, _size: int) -> str:
 
     def at(_place: str, step: int) -> None:
         if rank == 1 and step == 2:
-            from recovery_training import die
-
             die()
 
     training.at = at
+    with pytest.raises(weft.Error) as caught:
+        recovered(training, recovery, rank)
+    return str(caught.value)
+
+
+def lost_share_job(rank: int, _size: int) -> str:
+    training = Training(Recipe("divided"))
+    recovery = weft.torch.Recovery(*training.parts)
+    training.at = lambda place, step: die() if rank in (1, 2) and (place, step) == ("before", 4) else None
     with pytest.raises(weft.Error) as caught:
         recovered(training, recovery, rank)
     return str(caught.value)

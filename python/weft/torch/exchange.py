@@ -20,7 +20,7 @@ from torch.distributed import ProcessGroup, distributed_c10d
 
 from weft.errors import ConfigError
 
-__all__ = ["gather"]
+__all__ = ["decoded", "encoded", "gather"]
 
 _BYTES_MAX = 64 << 20
 """The largest value: models of a hundred thousand parameters need less."""
@@ -38,7 +38,7 @@ def gather(value: object, kind: Any, process_group: ProcessGroup | None = None) 
     Raises:
         weft.ConfigError: A rank has sent a value of another type.
     """
-    own = np.frombuffer(json.dumps(value, default=_fields).encode(), np.uint8)
+    own = np.frombuffer(encoded(value), np.uint8)
     lengths = [int(length[0]) for length in _all_gather(np.array([own.size]), process_group)]
     for rank, length in enumerate(lengths):
         if not 0 < length <= _BYTES_MAX:
@@ -47,9 +47,29 @@ def gather(value: object, kind: Any, process_group: ProcessGroup | None = None) 
     padded[: own.size] = own
     parts = _all_gather(padded, process_group)
     return [
-        _received(part[:length].tobytes(), kind, rank)
+        decoded(part[:length].tobytes(), kind, rank)
         for rank, (part, length) in enumerate(zip(parts, lengths, strict=True))
     ]
+
+
+def encoded(value: object) -> bytes:
+    """A value as `decoded` takes it."""
+    return json.dumps(value, default=_fields).encode()
+
+
+def decoded(data: bytes, kind: Any, rank: int) -> Any:
+    """The value of a type that a rank has sent.
+
+    Raises:
+        weft.ConfigError: It is of another type.
+    """
+    try:
+        return _typed(json.loads(data), kind)
+    except (ValueError, TypeError, RecursionError) as error:
+        raise ConfigError(
+            f"rank {rank} sent a value that is not a {getattr(kind, '__name__', kind)}: {error}. All ranks need the "
+            "same version of weft, and must make the same calls"
+        ) from error
 
 
 def _all_gather(own: np.ndarray, process_group: ProcessGroup | None) -> list[np.ndarray]:
@@ -59,16 +79,6 @@ def _all_gather(own: np.ndarray, process_group: ProcessGroup | None) -> list[np.
     parts = [torch.empty_like(tensor) for _ in range(dist.get_world_size(process_group))]
     dist.all_gather(parts, tensor, group=process_group)
     return [part.cpu().numpy() for part in parts]
-
-
-def _received(data: bytes, kind: Any, rank: int) -> Any:
-    try:
-        return _typed(json.loads(data), kind)
-    except (ValueError, TypeError, RecursionError) as error:
-        raise ConfigError(
-            f"rank {rank} sent a value that is not a {getattr(kind, '__name__', kind)}: {error}. All ranks need the "
-            "same version of weft, and must make the same calls"
-        ) from error
 
 
 def _fields(value: object) -> dict[str, Any]:

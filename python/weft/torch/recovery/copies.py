@@ -19,9 +19,11 @@ from torch.optim import Optimizer
 
 from weft.errors import ArgumentError, UnsupportedError
 from weft.torch.parallel.data_parallel import DataParallel
+from weft.torch.parallel.divided.optimizer import DividedOptimizer
 from weft.torch.parallel.overlapped import Overlapped
+from weft.torch.recovery.shares import Shares
 
-__all__ = ["Copy", "RandomNumbers", "copy_of"]
+__all__ = ["Copy", "OptimizerCopy", "RandomNumbers", "copy_of"]
 
 
 class Copy(Protocol):
@@ -53,6 +55,8 @@ def copy_of(part: Any) -> Copy:
         )
     if isinstance(part, nn.Module):
         return _ModuleCopy(part)
+    if isinstance(part, Optimizer):
+        return OptimizerCopy(part)
     if callable(getattr(part, "state_dict", None)) and callable(getattr(part, "load_state_dict", None)):
         return _StateCopy(part)
     raise ArgumentError(f"a {type(part).__name__} is not allowed: expected an object with state_dict, load_state_dict")
@@ -107,12 +111,46 @@ class _StateCopy:
 
     def put_back(self) -> None:
         self._part.load_state_dict(_kept(None, self._state))  # otherwise it would train on the copy
-        if isinstance(self._part, Optimizer):
-            self._part.zero_grad(set_to_none=True)
 
     @property
     def nbytes(self) -> int:
         return sum(tensor.nbytes for tensor in _tensors(self._state))
+
+
+class OptimizerCopy:
+    """The result of `state_dict`; of divided updates, what all ranks have, and kept shares."""
+
+    def __init__(self, optimizer: Optimizer) -> None:
+        self.optimizer = optimizer
+        self.shares = Shares(optimizer)
+        self._state: Any = None
+        self._prepared: Any = None
+
+    def prepare(self, divided: DividedOptimizer | None) -> None:
+        """Copies divided state, before a commit, and sends it: see `Shares.prepare`."""
+        self.shares.prepare(divided)
+        if divided is not None:
+            with divided.incomplete():
+                self._prepared = _kept(None, self.optimizer.state_dict())
+
+    def take(self) -> None:
+        """See `Copy`; takes what was prepared, if updates are divided."""
+        if self.shares.take():
+            self._state, self._prepared = self._prepared, None
+        else:
+            self._state = _kept(self._state, self.optimizer.state_dict())
+
+    def put_back(self) -> None:
+        """See `Copy`; with the states that `Shares.collect` has gathered."""
+        state = _kept(None, self._state)
+        state["state"].update(self.shares.put_back())
+        self.optimizer.load_state_dict(state)
+        self.optimizer.zero_grad(set_to_none=True)
+
+    @property
+    def nbytes(self) -> int:
+        """See `Copy`."""
+        return sum(tensor.nbytes for tensor in _tensors(self._state)) + self.shares.nbytes
 
 
 class RandomNumbers:

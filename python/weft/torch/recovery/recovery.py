@@ -1,17 +1,16 @@
 """Training that continues after deaths: kept states, and the state that each rank returns to.
 
 [Note: Committed steps] A step is *prepared* on a rank when its state is complete there: all
-averages have ended, all updates are done, and `commit` was called. Then the ranks meet; a rank that
-has passed this meeting copies the state, and the step is *committed* there. So no rank copies
-before all have prepared, and the last prepared step of any rank is at most one commit ahead of the
-last committed step of any other.
+averages have ended, all updates are done, `commit` was called, and divided state is where it will
+be kept (see [Note: Kept shares]). Then the ranks meet; a rank that has passed this meeting copies
+the state, and the step is *committed* there. So no rank copies before all have prepared, and the
+last prepared step of any rank is at most one commit ahead of the last committed step of any other.
 
 When the group breaks, the survivors take their lowest prepared step, S. A rank that has prepared S
 and nothing since has not changed its state since, or has kept it: the state of S is there, or in
 the copy. A rank that has prepared the next step has not copied it, since some survivor has not
-prepared
-it: its copy is that of S. So one copy is enough. This also holds if another rank dies meanwhile:
-all ranks that took S have prepared S now, so later agreements find S too.
+prepared it: its copy is that of S. So one copy is enough. This also holds if another rank dies
+meanwhile: all ranks that took S have prepared S now, so later agreements find S too.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from weft.errors import Aborted, ArgumentError, ConfigError, Error, PeerLost, St
 from weft.output.logs import LOGGER
 from weft.torch.lookup import backend_of
 from weft.torch.parallel.data_parallel import DataParallel, living_models
-from weft.torch.recovery.copies import Copy, RandomNumbers, copy_of
+from weft.torch.recovery.copies import Copy, OptimizerCopy, RandomNumbers, copy_of
 from weft.torch.recovery.survivors import meeting_of, replace_default_group
 
 __all__ = ["Recovery"]
@@ -82,6 +81,7 @@ class Recovery:
         self._every = every
         self._ranks_min = ranks_min
         self._copies: list[Copy] = [*map(copy_of, parts), RandomNumbers()]
+        self._optimizers = [one for one in self._copies if isinstance(one, OptimizerCopy)]
         self._prepared = self._committed = 0
         self._tried: tuple[int, int] | None = None
         """The committed step and the number of ranks with which the last recovery continued."""
@@ -142,8 +142,12 @@ class Recovery:
 
     def _commit(self) -> None:
         """See [Note: Committed steps]."""
-        for model in self._models():
+        models = self._models()
+        for model in models:
             model.flush()
+        divided = {one.inner: one for model in models for one in model._reducer.divided}
+        for kept in self._optimizers:
+            kept.prepare(divided.get(kept.optimizer))
         self._prepared = self.step
         steps = Group(backend_of(None).weft_group).all_gather(np.array([self.step]))
         if (steps != self.step).any():
@@ -178,6 +182,8 @@ class Recovery:
             try:
                 step = int(group.all_gather(np.array([self._prepared])).min())
                 self._check_progress(group.size, step, failure)
+                for kept in self._optimizers:
+                    kept.shares.collect(group, committed=step == self._committed)
                 store = meeting_of(group, timeout)
                 break
             except (*_FAILURES, dist.DistError) as error:
@@ -196,11 +202,10 @@ class Recovery:
         self._tried = step, ranks
 
     def _return_to(self, step: int) -> None:
-        if step == self._committed:
-            for one in self._copies:
-                one.put_back()
-        else:  # prepared, and nothing since
+        if step != self._committed:  # prepared, and nothing since
             self._keep()
+        for one in self._copies:
+            one.put_back()
         self.step = self._prepared = step
 
 

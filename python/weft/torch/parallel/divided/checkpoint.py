@@ -125,8 +125,7 @@ def _parameters(optimizer: Optimizer) -> Iterator[tuple[int, Tensor]]:
 def _shared(value: Any, part: Part) -> Any:
     if not is_per_element(value, part.values):
         return value
-    flat = value if value.dim() == 1 else flattened(value, part.values)
-    return Share(flat, part.start, part.whole.numel())
+    return Share(flattened(value, part.values), part.start, part.whole.numel())
 
 
 def _fits(value: Any, part: Part) -> bool:

@@ -25,11 +25,11 @@ from weft.torch.parallel.divided.division import Piece, flattened
 from weft.torch.parallel.partial_step import StepSettings, groups_differ, handing_over
 from weft.torch.patches.optimizers import bare_copy
 
-__all__ = ["DividedOptimizer", "Part", "check_optimizers", "trial_step"]
+__all__ = ["DividedOptimizer", "Part", "StateInfo", "check_optimizers", "trial_step"]
 
 
 @dataclasses.dataclass(frozen=True)
-class _StateInfo:
+class StateInfo:
     """An entry of a parameter's state, as its owners describe it."""
 
     slot: int
@@ -76,6 +76,16 @@ class DividedOptimizer:
         """How many elements of each divided parameter each rank updates."""
         self._incomplete = False
         optimizer.register_state_dict_pre_hook(_Refusal(self))
+
+    @property
+    def inner(self) -> Optimizer:
+        """The user's optimizer."""
+        return self._inner
+
+    @property
+    def ranks(self) -> int:
+        """The number of ranks among which updates are divided."""
+        return self._communication.size
 
     def step(self, groups: Sequence[tuple[dict[str, Any], Piece]], handed_over: Mapping[str, Any]) -> None:
         """Updates pieces, each by the settings of its group at the time of the step."""
@@ -166,11 +176,18 @@ class DividedOptimizer:
         for slot, infos in self._divided_infos():
             yield slot, {name: self._whole(slot, info) for name, info in infos.items()}
 
-    def _divided_infos(self) -> Iterator[tuple[Slot, dict[str, _StateInfo]]]:
-        """The entries of the state of each divided parameter that has one, as on all ranks."""
+    def entries(self) -> Iterator[tuple[StateInfo, Piece, Any]]:
+        """The entries of the state of this rank's pieces, with their values."""
         self.take_inner()
-        described = self._communication.gather(self._described(), list[_StateInfo])
-        found: dict[int, dict[str, _StateInfo]] = {}
+        for place, slot in enumerate(self._owners):
+            if (piece := self._pieces.get(slot)) is not None:
+                for name, value in self._own.state.get(piece.parameter, {}).items():
+                    yield _describe(place, piece, name, value, self._communication.rank), piece, value
+
+    def _divided_infos(self) -> Iterator[tuple[Slot, dict[str, StateInfo]]]:
+        """The entries of the state of each divided parameter that has one, as on all ranks."""
+        described = self._communication.gather([info for info, _, _ in self.entries()], list[StateInfo])
+        found: dict[int, dict[str, StateInfo]] = {}
         for theirs in described:
             for info in theirs:
                 found.setdefault(info.slot, {}).setdefault(info.name, info)
@@ -178,15 +195,7 @@ class DividedOptimizer:
         for place in sorted(found):
             yield places[place], found[place]
 
-    def _described(self) -> list[_StateInfo]:
-        return [
-            _describe(place, self._pieces[slot], name, value, self._communication.rank)
-            for place, slot in enumerate(self._owners)
-            if slot in self._pieces
-            for name, value in self._own.state.get(self._pieces[slot].parameter, {}).items()
-        ]
-
-    def _whole(self, slot: Slot, info: _StateInfo) -> Any:
+    def _whole(self, slot: Slot, info: StateInfo) -> Any:
         if info.kind == "number":
             return info.value
         dtype = getattr(torch, info.dtype)
@@ -201,7 +210,7 @@ class DividedOptimizer:
         self._communication.issue(gather).wait()
         return shaped(flat, slot.parameter)
 
-    def _moved(self, slot: Slot, info: _StateInfo, counts: Sequence[int]) -> Any:
+    def _moved(self, slot: Slot, info: StateInfo, counts: Sequence[int]) -> Any:
         """This rank's part where the ranks have that many elements each."""
         if info.kind != "elements":
             return self._whole(slot, info)
@@ -212,13 +221,13 @@ class DividedOptimizer:
         self._communication.exchange(found, own, received, [_common(before[rank], one) for one in after])
         return shaped(found, slot.parameter) if counts[rank] == slot.parameter.numel() else found
 
-    def _own_elements(self, slot: Slot, info: _StateInfo) -> Tensor:
+    def _own_elements(self, slot: Slot, info: StateInfo) -> Tensor:
         """This rank's part of a state with an element for each of the parameter's, flat."""
         piece = self._pieces.get(slot)
         if piece is None:
             return torch.empty(0, dtype=getattr(torch, info.dtype), device="cpu")
         own: Tensor = self._own.state[piece.parameter][info.name]
-        return flattened(own, slot.parameter) if own.shape == slot.parameter.shape else own
+        return flattened(own, piece.parameter)
 
 
 class _Refusal:
@@ -283,13 +292,13 @@ def _check_groups(optimizer: Optimizer) -> None:
         )
 
 
-def _describe(place: int, piece: Piece, name: str, value: Any, rank: int) -> _StateInfo:
+def _describe(place: int, piece: Piece, name: str, value: Any, rank: int) -> StateInfo:
     if isinstance(value, Tensor):
         kind = "elements" if is_per_element(value, piece.parameter) else "tensor"
         dtype = str(value.dtype).removeprefix("torch.")
-        return _StateInfo(place, name, kind, dtype, list(value.shape), None, rank)
+        return StateInfo(place, name, kind, dtype, list(value.shape), None, rank)
     if value is None or isinstance(value, (bool, int, float)):
-        return _StateInfo(place, name, "number", "", [], value, rank)
+        return StateInfo(place, name, "number", "", [], value, rank)
     raise UnsupportedError(
         f"the optimizer's state {name!r} of {piece.slot.name} is a {type(value).__name__}: expected a tensor or a "
         "number where updates are divided"
