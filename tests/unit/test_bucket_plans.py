@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import random
 
 import pytest
 
 pytest.importorskip("torch")
 
 import weft
-from weft.torch.parallel.costs import CostModel, StepProfile, exposure, price
+from weft.torch.parallel.costs import CostModel, DivisionRule, StepProfile, exposure, price, update_seconds
 from weft.torch.parallel.fusion import PlanOptions, make_plan
 from weft.torch.parallel.layers import layer_windows
 from weft.torch.parallel.plan import BucketPlan, ParameterInfo, PlannedBucket
@@ -206,6 +207,58 @@ def test_rows_are_priced_by_moved_bytes() -> None:
     assert {bucket.parameters: bucket.rows for bucket in plan.buckets} == {(2,): False, (1,): False, (0,): True}
     assert exposure(plan, profile, NETWORK).waited_s == (0.0, 0.0, 2.0)
     assert exposure(plan, even_profile(3), NETWORK).waited_s[2] == 101.0
+
+
+def test_exposure_of_divided_updates() -> None:
+    """Two buckets: each is reduce-scattered in 3 s, updated in 1 s and all-gathered in 3 s, instead
+    of 5 s for the average and 4 s for the update.
+    """
+    plan = make_plan(infos(1000, 1000), PlanOptions("none"))
+    profile = dataclasses.replace(even_profile(2), update_s_per_byte=0.001, division=DivisionRule(4, 4000, False))
+    found = exposure(plan, profile, NETWORK)
+    assert found.issued_s == (10.0, 20.0)
+    # The first layer is reduce-scattered until 23 s, updated first, and all-gathered from 24 s on.
+    assert found.ended_s == (30.0, 27.0)
+    assert found.waited_s == (0.0, 7.0)
+    whole = dataclasses.replace(profile, division=None)
+    assert exposure(plan, whole, NETWORK).waited_s == (0.0, 5.0)
+    assert (update_seconds(plan, profile), update_seconds(plan, whole)) == (0.0, 8.0)
+
+
+def test_parts_of_divided_buckets_share_the_network() -> None:
+    """The urgent bucket is reduce-scattered until 11 s and all-gathered until 20 s; the other one
+    has the network then, for 3 s and 3 s.
+    """
+    parameters = tuple(infos(1000, 4000))
+    plan = BucketPlan(parameters, (PlannedBucket((0,)), PlannedBucket((1,), priority=1)))
+    profile = StepProfile((2.0, 2.0), (50.0, 0.0), 2.0, 60.0, division=DivisionRule(4, 0, False))
+    assert exposure(plan, profile, NETWORK).ended_s == (26.0, 20.0)
+
+
+def test_small_buckets_are_updated_by_all_ranks_where_that_is_faster() -> None:
+    parameters = infos(100, 100_000, 100_000)
+    costs = CostModel(latency_s=1e-3, seconds_per_byte=1e-9)
+    rule = DivisionRule(4, 1, chosen=True)
+    profile = dataclasses.replace(even_profile(3, 1e-3), update_s_per_byte=1e-8, division=rule)
+    plan = make_plan(parameters, PlanOptions("automatic"), costs, profile)
+    assert [bucket.undivided for bucket in plan.buckets if 0 in bucket.parameters] == [
+        plan.buckets[-1].parameters == (0,)
+    ]
+    separate = make_plan(parameters, PlanOptions(1), costs, profile)
+    assert not any(bucket.undivided for bucket in separate.buckets)  # buckets by the user's size are not chosen
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_few_bytes_stay_undivided(seed: int) -> None:
+    draw = random.Random(seed)
+    parameters = infos(*[draw.choice((10, 1000, 50_000, 1_000_000)) for _ in range(draw.randint(1, 12))])
+    costs = CostModel(draw.choice((1e-6, 1e-3)), draw.choice((1e-10, 1e-8)))
+    rule = DivisionRule(draw.randint(2, 8), draw.choice((1, 4000)), chosen=True)
+    profile = dataclasses.replace(even_profile(len(parameters), 1e-3), update_s_per_byte=1e-9, division=rule)
+    plan = make_plan(parameters, PlanOptions("automatic"), costs, profile)
+    undivided = sum(plan.nbytes(bucket) for bucket in plan.buckets if bucket.undivided)
+    assert undivided <= 0.02 * sum(one.nbytes for one in parameters)
+    assert BucketPlan.from_json(plan.to_json()) == plan
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"format": 1}', '{"format": 9, "parameters": [], "buckets": []}'])

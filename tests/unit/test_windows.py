@@ -44,6 +44,19 @@ def test_waits_and_updates_are_no_computation() -> None:
     assert profile.update_s_per_byte == pytest.approx(6 / 3000)
 
 
+def test_updates_of_shares_beside_the_program() -> None:
+    windows = Windows(1)
+    windows.begin_forward(0)
+    windows.updated(2 * SECOND, 1000)
+    windows.updated_share(1 * SECOND, 500)
+    windows.end_forward(4 * SECOND)
+    windows.begin_backward(4 * SECOND)
+    windows.end_backward(5 * SECOND)
+    profile = windows.profile()
+    assert profile is not None
+    assert (profile.forward_s, profile.update_s_per_byte) == (2.0, pytest.approx(3 / 1500))
+
+
 def test_no_step_no_profile() -> None:
     assert Windows(1).profile() is None
 

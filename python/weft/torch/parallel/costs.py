@@ -14,7 +14,17 @@ from collections.abc import Callable, Mapping, Sequence
 
 from weft.torch.parallel.plan import BucketPlan, PlannedBucket
 
-__all__ = ["CostModel", "Exposure", "StepProfile", "communication_seconds", "exposure", "order_of_use", "price"]
+__all__ = [
+    "CostModel",
+    "DivisionRule",
+    "Exposure",
+    "StepProfile",
+    "communication_seconds",
+    "exposure",
+    "order_of_use",
+    "price",
+    "update_seconds",
+]
 
 _SMALL_BYTES, _LARGE_BYTES = 4 << 10, 2 << 20
 _SPEEDS = (0.5, 1.0, 2.0)
@@ -45,6 +55,21 @@ class CostModel:
 
 
 @dataclasses.dataclass(frozen=True)
+class DivisionRule:
+    """How ranks divide updates."""
+
+    ranks: int
+    bytes_min: int
+    """The least bytes of a bucket of which each rank updates its share."""
+    chosen: bool
+    """Whether the planner may leave buckets undivided."""
+
+    def divides(self, plan: BucketPlan, bucket: PlannedBucket) -> bool:
+        """Whether each rank updates its share of this bucket."""
+        return not (bucket.rows or bucket.undivided) and plan.nbytes(bucket) >= self.bytes_min
+
+
+@dataclasses.dataclass(frozen=True)
 class StepProfile:
     """The times at which a step computes gradients and uses parameters, without waits."""
 
@@ -63,10 +88,16 @@ class StepProfile:
     row_bytes: Mapping[int, float] = dataclasses.field(default_factory=dict)
     """For parameters that are exchanged by rows, the bytes of an all-reduce with the same traffic.
     """
+    division: DivisionRule | None = None
+    """None: every rank carries out all updates."""
+
+    def divides(self, plan: BucketPlan, bucket: PlannedBucket) -> bool:
+        """Whether each rank updates its share of this bucket."""
+        return self.division is not None and self.division.divides(plan, bucket)
 
     def not_deferred(self) -> StepProfile:
         """The same if all averages are waited for at the end of backward."""
-        return dataclasses.replace(self, use_s=(0.0,) * len(self.use_s), update_s_per_byte=0.0)
+        return dataclasses.replace(self, use_s=(0.0,) * len(self.use_s), update_s_per_byte=0.0, division=None)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -92,13 +123,23 @@ def exposure(plan: BucketPlan, profile: StepProfile, costs: CostModel) -> Exposu
     An average starts when its gradients are computed and all earlier averages of the plan have
     started. The next forward begins after backward. At the first use of a bucket it stops until the
     average has ended, and then carries out the update; the network continues meanwhile.
+
+    A divided bucket is reduce-scattered. After backward, a thread updates the shares, urgent ones
+    first, and the parameters are all-gathered until the first use. Each of both takes half the time
+    of the bytes.
     """
     issued: list[float] = []
     for bucket in plan.buckets:
         ready = max(min(profile.ready_s[index], profile.backward_s) for index in bucket.parameters)
         issued.append(max(ready, issued[-1] if issued else 0.0))
-    seconds = _seconds(plan, profile, costs)
-    ended = _ended(issued, seconds, [bucket.priority for bucket in plan.buckets])
+    seconds = [
+        costs.seconds(_averaged_bytes(plan, bucket, profile) * (0.5 if profile.divides(plan, bucket) else 1.0))
+        for bucket in plan.buckets
+    ]
+    priorities = [bucket.priority for bucket in plan.buckets]
+    ended = _ended(issued, seconds, priorities)
+    if profile.division is not None:
+        ended = _gathered(plan, profile, (issued, seconds, priorities), ended)
     waited = [0.0] * len(plan.buckets)
     delay = delays = 0.0
     for number in order_of_use(plan.buckets, profile.use_s):
@@ -107,7 +148,9 @@ def exposure(plan: BucketPlan, profile: StepProfile, costs: CostModel) -> Exposu
         if math.isinf(used):
             break
         waited[number] = max(ended[number] - (profile.backward_s + used + delay), 0.0)
-        delay += waited[number] + plan.nbytes(bucket) * profile.update_s_per_byte
+        delay += waited[number]
+        if not profile.divides(plan, bucket):
+            delay += plan.nbytes(bucket) * profile.update_s_per_byte
         delays += delay * len(bucket.parameters)
     return Exposure(tuple(issued), tuple(ended), tuple(waited), delays / max(len(plan.parameters), 1))
 
@@ -115,6 +158,12 @@ def exposure(plan: BucketPlan, profile: StepProfile, costs: CostModel) -> Exposu
 def communication_seconds(plan: BucketPlan, profile: StepProfile, costs: CostModel) -> float:
     """The time of all averages of a step, one after the other: no step is shorter."""
     return sum(_seconds(plan, profile, costs))
+
+
+def update_seconds(plan: BucketPlan, profile: StepProfile) -> float:
+    """The program's time in the optimizer, without divided updates, which a thread carries out."""
+    nbytes = sum(plan.nbytes(bucket) for bucket in plan.buckets if not profile.divides(plan, bucket))
+    return nbytes * profile.update_s_per_byte
 
 
 def order_of_use(buckets: Sequence[PlannedBucket], use_s: Sequence[float]) -> list[int]:
@@ -135,6 +184,39 @@ def price(plan: BucketPlan, profile: StepProfile, costs: CostModel) -> float:
         found = exposure(plan, profile, costs.at_speed(speed))
         total += found.total_s + _DELAY_SHARE * found.delayed_s
     return round(total / len(_SPEEDS), 6)
+
+
+def _gathered(
+    plan: BucketPlan,
+    profile: StepProfile,
+    averages: tuple[Sequence[float], Sequence[float], Sequence[int]],
+    ended: Sequence[float],
+) -> list[float]:
+    """The end of each bucket, for divided ones that of the all-gather of its parameters.
+
+    `averages`: times of start, durations and priorities of the averages, which end at `ended`.
+    """
+    assert profile.division is not None
+    operations = [(start, number, False) for number, start in enumerate(averages[0])]
+    clock = profile.backward_s
+    for number in sorted(range(len(ended)), key=lambda number: -averages[2][number]):
+        bucket = plan.buckets[number]
+        if profile.divides(plan, bucket):
+            share = plan.nbytes(bucket) / profile.division.ranks
+            clock = max(clock, ended[number]) + share * profile.update_s_per_byte
+            operations.append((clock, number, True))
+    operations.sort()
+    order = [number for _, number, _ in operations]
+    ends = _ended(
+        [start for start, _, _ in operations],
+        [averages[1][number] for number in order],
+        [averages[2][number] for number in order],
+    )
+    found = list(ended)
+    for end, (_, number, gathers) in zip(ends, operations, strict=True):
+        if gathers or not profile.divides(plan, plan.buckets[number]):
+            found[number] = end
+    return found
 
 
 def _seconds(plan: BucketPlan, profile: StepProfile, costs: CostModel) -> list[float]:

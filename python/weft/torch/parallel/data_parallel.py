@@ -22,6 +22,7 @@ from weft.torch.parallel import agreement
 from weft.torch.parallel.averaging import Averaging, ExactAveraging
 from weft.torch.parallel.buckets import parameter_info
 from weft.torch.parallel.communication import Communication
+from weft.torch.parallel.costs import DivisionRule
 from weft.torch.parallel.ddp_keywords import DDPKeywords, check_ddp_keywords
 from weft.torch.parallel.divided.wire_averaging import WireAveraging
 from weft.torch.parallel.first_use import FirstUse
@@ -473,7 +474,7 @@ class DataParallel(nn.Module, Joinable):
     @outside_of_modes
     def _take_next_plan(self) -> None:
         row_bytes = bytes_of_rows(self._reducer.plan, self._reducer.buckets, self._communication.size)
-        plan = self._planner.next(self._observer, row_bytes, deferred=self._reducer.defers)
+        plan = self._planner.next(self._observer, row_bytes, self._division(), deferred=self._reducer.defers)
         if plan is not None:
             self._reducer.use_plan(plan)
         if self._observer.windows is not None:
@@ -506,6 +507,12 @@ class DataParallel(nn.Module, Joinable):
 
     def _broadcast_everything(self, root: int) -> None:
         tensors = [*self.module.parameters(), *self.module.buffers()]
+    def _division(self) -> DivisionRule | None:
+        """How updates are divided now; None if they are not."""
+        if not self._reducer.divided or (bytes_min := self.shard_bytes_min) is None:
+            return None
+        return DivisionRule(self._communication.size, bytes_min, isinstance(self._shard, str))
+
         self._communication.broadcast((tensor for tensor in tensors if tensor.numel()), root)
 
 

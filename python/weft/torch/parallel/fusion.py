@@ -9,7 +9,7 @@ import dataclasses
 from collections.abc import Collection, Sequence
 
 from weft.errors import ArgumentError
-from weft.torch.parallel.costs import CostModel, StepProfile, price
+from weft.torch.parallel.costs import CostModel, StepProfile, price, update_seconds
 from weft.torch.parallel.plan import BucketPlan, ParameterInfo, PlannedBucket
 from weft.torch.parallel.urgency import as_needed, in_levels
 
@@ -23,6 +23,9 @@ _THRESHOLDS = (0, *(1 << power for power in range(14, 26)))
 
 _LATENCY_SHARE = 0.1
 """The share of latency in a bucket's time, before a step was measured."""
+
+_UNDIVIDED_SHARE = 0.02
+"""The most of a model's bytes that the planner leaves undivided where updates are divided."""
 
 _HYBRID_BYTES = 4 << 20
 """The published hybrid sends layers above it, the fully connected ones of AlexNet except the last,
@@ -83,6 +86,8 @@ def make_plan(
         candidates = [_plan(parameters, order, threshold, options, rows) for threshold in _THRESHOLDS]
         prices = [_price(candidate, profile, costs) for candidate in candidates]
         plan = candidates[prices.index(min(prices))]
+        if profile.division is not None and profile.division.chosen:
+            plan = _with_undivided(plan, profile, costs)
     if profile is None:
         profile, costs = _even_profile(len(parameters)), None
     return in_levels(plan, profile, costs or _even_costs(parameters, profile))
@@ -105,10 +110,34 @@ def _bytes_for(costs: CostModel) -> int:
 def _price(plan: BucketPlan, profile: StepProfile, costs: CostModel) -> tuple[float, int]:
     """The time that a step waits, plus a small share of the latency of hidden operations.
 
-    Among equally good plans, the one with the fewest operations is the cheapest.
+    Updates that are not divided count as well. Among equally good plans, the one with the fewest
+    operations is the cheapest.
     """
-    price_s = price(as_needed(plan, profile), profile, costs)
-    return round(price_s + 0.1 * costs.latency_s * len(plan.buckets), 6), len(plan.buckets)
+    waits_s = price(as_needed(plan, profile), profile, costs)
+    operations = len(plan.buckets) + sum(profile.divides(plan, bucket) for bucket in plan.buckets)
+    price_s = waits_s + update_seconds(plan, profile) + 0.1 * costs.latency_s * operations
+    return round(price_s, 6), operations
+
+
+def _with_undivided(plan: BucketPlan, profile: StepProfile, costs: CostModel) -> BucketPlan:
+    """The plan with undivided buckets, the smallest first, where that is cheaper.
+
+    They have few bytes together, so that the optimizer's state stays divided.
+    """
+    nbytes = [plan.nbytes(bucket) for bucket in plan.buckets]
+    left = sum(nbytes) * _UNDIVIDED_SHARE
+    best = _price(plan, profile, costs)
+    for number in sorted(range(len(nbytes)), key=lambda number: nbytes[number]):
+        left -= nbytes[number]
+        if left < 0:
+            break
+        if not profile.divides(plan, plan.buckets[number]):
+            continue
+        undivided = dataclasses.replace(plan.buckets[number], undivided=True)
+        candidate = dataclasses.replace(plan, buckets=(*plan.buckets[:number], undivided, *plan.buckets[number + 1 :]))
+        if (found := _price(candidate, profile, costs)) < best:
+            plan, best = candidate, found
+    return plan
 
 
 def _even_profile(parameters: int) -> StepProfile:

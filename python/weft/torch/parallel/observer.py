@@ -108,7 +108,10 @@ class Observer:
 
     def updated(self, bucket: Bucket, begun_ns: int) -> None:
         """The communication thread has updated this rank's share of a bucket."""
-        self.spans.append(Span("update", bucket.number, self.steps, begun_ns, _now()))
+        now, windows = _now(), self.windows
+        self.spans.append(Span("update", bucket.number, self.steps, begun_ns, now))
+        if windows is not None and bucket.division is not None:
+            windows.updated_share(now - begun_ns, bucket.division.averages.nbytes)
 
     @contextlib.contextmanager
     def waiting(self, bucket: Bucket) -> Iterator[None]:
@@ -127,8 +130,10 @@ class Observer:
         yield
         now = _now()
         self._add("update", bucket.number, start, now)
-        if self.windows is not None:
+        if self.windows is not None and bucket.division is None:
             self.windows.updated(now - start, bucket.buffer.nbytes)
+        elif self.windows is not None:
+            self.windows.waited(now - start)
 
     def _add(self, kind: Kind, bucket: int | None, start_ns: int, end_ns: int) -> None:
         self.spans.append(Span(kind, bucket, self.steps, start_ns, end_ns))

@@ -46,6 +46,8 @@ class PlannedBucket:
     """Whether its only parameter is a matrix of which only the rows that are not zero are
     exchanged, if that is less: an embedding.
     """
+    undivided: bool = False
+    """Whether every rank carries out the whole update, also where updates are divided."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -126,7 +128,8 @@ class BucketPlan:
             names = ", ".join(self.parameters[index].name for index in bucket.parameters)
             lines.append(
                 f"  {number}: {self.nbytes(bucket)} bytes, {bucket.algorithm or 'chosen by size'}, "
-                f"priority {bucket.priority}{', as rows' if bucket.rows else ''}: {names}"
+                f"priority {bucket.priority}{', as rows' if bucket.rows else ''}"
+                f"{', undivided' if bucket.undivided else ''}: {names}"
             )
         return "\n".join(lines)
 

@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from weft.errors import ArgumentError
 from weft.torch.parallel import agreement
 from weft.torch.parallel.communication import Communication
-from weft.torch.parallel.costs import CostModel, StepProfile
+from weft.torch.parallel.costs import CostModel, DivisionRule, StepProfile
 from weft.torch.parallel.fusion import PlanOptions, make_plan
 from weft.torch.parallel.observer import Observer
 from weft.torch.parallel.plan import BucketPlan, ParameterInfo
@@ -79,11 +79,13 @@ class Planner:
         agreement.check_plan(plan, self._communication)
         return plan
 
-    def next(self, observer: Observer, row_bytes: Mapping[int, float], *, deferred: bool) -> BucketPlan | None:
+    def next(
+        self, observer: Observer, row_bytes: Mapping[int, float], division: DivisionRule | None, *, deferred: bool
+    ) -> BucketPlan | None:
         """Called before each step that averages: a new plan, if one is due.
 
-        Before that, it makes the observer measure some steps. `row_bytes` is for the profile;
-        `deferred`: whether averages may continue after backward.
+        Before that, it makes the observer measure some steps. `row_bytes` and `division` are for
+        the profile; `deferred`: whether averages may continue after backward.
         """
         if self._next_plan is None:
             return None
@@ -94,7 +96,7 @@ class Planner:
         self._next_plan = None if self._replan_every is None else observer.steps + self._replan_every
         measured = observer.profile()
         if measured is not None:
-            measured = dataclasses.replace(measured, row_bytes=row_bytes)
+            measured = dataclasses.replace(measured, row_bytes=row_bytes, division=division)
         profile = agreement.agreed_profile(measured, self._communication)
         if profile is None:
             return None

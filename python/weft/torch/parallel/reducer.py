@@ -70,6 +70,8 @@ class Reducer:
         self.average = average
         """Starts the average of a bucket's memory."""
         self._in_backward = False
+        self.divided: list[DividedOptimizer] = []
+        """The optimizers whose updates are divided: see [Note: Divided updates]."""
         self._began_late = False
         self._learned = False
         self._next = 0
@@ -80,8 +82,6 @@ class Reducer:
         self._share_memory = False
         """Whether an update of one parameter may look like a change of another."""
         self._hooks: list[Any] = []
-        self._divided: list[DividedOptimizer] = []
-        """The optimizers whose updates are divided: see [Note: Divided updates]."""
         self._divided_bytes_min = 0
         self._whole_tensors = False
         self._moved: set[Slot] = set()
@@ -240,13 +240,13 @@ class Reducer:
         """Divides the updates of buckets of at least this many bytes. Every rank calls it."""
         self.flush()
         self.wait()
-        self._divided.append(optimizer)
-        self._divided_bytes_min = nbytes_min
+        self.divided.append(optimizer)
+        self._divided_bytes_min, self._kind = nbytes_min, kind
         self._whole_tensors |= whole_tensors
         self._divide()
 
     def _divide(self) -> None:
-        if not self._divided:
+        if not self.divided:
             return
         for bucket in self.buckets:
             if self._is_divisible(bucket):
@@ -255,11 +255,12 @@ class Reducer:
             else:
                 for slot in bucket.slots:
                     self._move_out(slot)
-        for optimizer in self._divided:
+        for optimizer in self.divided:
             optimizer.use(self.buckets)
 
     def _is_divisible(self, bucket: Bucket) -> bool:
-        if bucket.planned.rows or self._share_memory or not bucket.memory.is_floating_point():
+        planned = bucket.planned
+        if planned.rows or planned.undivided or self._share_memory or not bucket.memory.is_floating_point():
             return False
         return bucket.buffer.nbytes >= self._divided_bytes_min
 

@@ -24,6 +24,8 @@ class Windows:
         self._forward_ns: list[int] = []
         self._update_ns = 0
         self._updated_bytes = 0
+        self._shares_ns = self._shares_bytes = 0
+        """Of updates by the communication thread, which alone changes them."""
 
     def begin_forward(self, now: int) -> None:
         """A forward begins."""
@@ -54,6 +56,11 @@ class Windows:
         self._update_ns += nanoseconds
         self._updated_bytes += nbytes
 
+    def updated_share(self, nanoseconds: int, nbytes: int) -> None:
+        """Notes the time of an update by the communication thread, beside the program."""
+        self._shares_ns += nanoseconds
+        self._shares_bytes += nbytes
+
     def profile(self) -> StepProfile | None:
         """The mean of the steps; None if none was measured."""
         if not self._backward_ns or not self._forward_ns:
@@ -63,7 +70,7 @@ class Windows:
             self._uses.means_s(),
             _mean_s(self._backward_ns),
             _mean_s(self._forward_ns),
-            self._update_ns * 1e-9 / max(self._updated_bytes, 1),
+            (self._update_ns + self._shares_ns) * 1e-9 / max(self._updated_bytes + self._shares_bytes, 1),
         )
 
 

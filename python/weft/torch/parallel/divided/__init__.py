@@ -4,8 +4,9 @@
 averages of its share. When `step` was called and they have arrived, the rank updates its share on
 the group's communication thread (see [Note: Callbacks of hooks]) and starts an all-gather of the
 bucket's parameters, which a rank that does other things meanwhile holds up no more than another.
-The first use of a parameter waits for that. So the work of the optimizer and its state are divided
-by the number of ranks.
+The first use of a parameter waits for that, so urgent buckets come first, in one order on all
+ranks; the planner knows these windows (see `costs.exposure`). So the work of the optimizer and its
+state are divided by the number of ranks.
 
 - `division`: the shares of a bucket, their memory and their operations.
 - `optimizer`: the user's optimizer, on the shares of this rank; its state in full.

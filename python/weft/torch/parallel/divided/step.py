@@ -53,9 +53,14 @@ class DividedStep:
         self._updated: Future[None] | None = None
         self._gather: _weft.Work | None = None
 
-    def start(self, communication: Communication, observer: Observer) -> None:
-        """Starts it. All ranks start the same updates in the same order."""
-        self._updated = communication.thread.submit(lambda: self._run(communication, observer))
+    @property
+    def priority(self) -> int:
+        """That of the bucket: urgent updates are carried out first."""
+        return self._bucket.planned.priority
+
+    def start(self, communication: Communication, observer: Observer, ready: Future[None] | None) -> None:
+        """Starts it, when `ready` has ended. All ranks start the same updates in the same order."""
+        self._updated = communication.thread.submit(lambda: self._run(communication, observer, ready))
 
     def check(self) -> None:
         """Raises `weft.UnsupportedError` if its inputs have changed: see [Note: Late changes]."""
@@ -87,9 +92,7 @@ class DividedStep:
         updated = [(self._settings.groups[number], piece) for number, piece in self._pieces if self._has_average(piece)]
         self._optimizer.step(updated, self._settings.handed_over)
         observer.updated(self._bucket, begun_ns)
-        self._gather = communication.issue_on_thread(
-            self._division.gather_parameters, priority=self._bucket.planned.priority
-        )
+        self._gather = communication.issue_on_thread(self._division.complete_parameters, priority=self.priority)
 
     def _has_average(self, piece: Piece) -> bool:
         """Whether there is a gradient for a piece; takes it, if it is not the average."""
