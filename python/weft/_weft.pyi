@@ -524,6 +524,8 @@ class Group:
         """The group's user schedules."""
     def symmetric(self, nbytes: int, signals: int = 0, name: str = "") -> Symmetric:
         """Makes memory that ranks of this host access directly, and all by one-sided operations."""
+    def shared(self, nbytes: int, holder: int) -> Symmetric:
+        """Makes memory that all ranks of a host share: the part of rank `holder`, see `at`."""
     def register(self, pointer: int, nbytes: int, hold: object) -> Registration:
         """Registers memory, which `hold` keeps alive, so that adapters read it in place."""
     def register_device(self, pointer: int, nbytes: int, file: int, offset: int, hold: object) -> Registration:

@@ -42,9 +42,10 @@ class Setup:
         plan: weft.torch.BucketPlan | None = None,
         mode: Callable[[], Mode] | None = None,
         shard: int | str = "none",
+        parameters: str = "own",
     ) -> None:
         self.overlapped = overlapped
-        self.shard = shard
+        self.division = {"shard": shard, "parameters": parameters}
         self.plan = plan
         self.mode = mode
         self.models: list[weft.torch.DataParallel] = []
@@ -58,7 +59,7 @@ class Setup:
             options = {**options, "mode": self.mode()}
         # Of plain runs, torch makes all gradients itself.
         weight_gradients.BYTES_MIN = 1 if self.overlapped else sys.maxsize
-        model = weft.torch.DataParallel(net, **{"fusion": 200, "shard": self.shard, **options})
+        model = weft.torch.DataParallel(net, **{"fusion": 200, **self.division, **options})
         self.plan = model.plan
         self.models.append(model)
         optimizer = (make or sgd)(model.parameters())

@@ -476,6 +476,11 @@ impl PyGroup {
         made.map(PySymmetric::new)
     }
 
+    /// Makes memory that all ranks of a host share: the part of one of them.
+    fn shared(&self, py: Python<'_>, nbytes: u64, holder: u32) -> PyResult<PySymmetric> {
+        call_interruptibly(py, || self.inner.shared(nbytes, holder)).map(PySymmetric::new)
+    }
+
     /// Registers memory, which `hold` keeps alive, so that adapters read it in place.
     fn register(
         &self,

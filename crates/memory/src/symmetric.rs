@@ -71,6 +71,8 @@ pub(crate) struct SymmetricPiece {
     region: Option<Arc<Region>>,
     /// The ranks that have freed the piece.
     released: Arc<[AtomicBool]>,
+    /// The rank whose part all ranks use, if there is one.
+    holder: Option<u32>,
     /// A different size that some rank requests.
     other_size: Option<PieceSize>,
     /// The error of a rank that could not make its part.
@@ -116,6 +118,7 @@ impl SymmetricPiece {
             announced: vec![false; ranks as usize],
             region: None,
             released: (0..ranks).map(|_| AtomicBool::new(false)).collect(),
+            holder: None,
             other_size: None,
             failure: None,
         }
@@ -307,14 +310,25 @@ impl Pieces {
         }
     }
 
-    /// Makes this rank's parts private: see [`Segment::make_private`].
+    /// Records that all ranks use this rank's part of a piece.
+    pub fn held_by(&self, piece: u64, holder: u32) {
+        if let Some(shared) = self.lock().get_mut(&piece) {
+            shared.holder = Some(holder);
+        }
+    }
+
+    /// Makes the parts that this rank uses as its own private: see [`Segment::make_private`].
     ///
     /// # Errors
     ///
     /// If the system refuses it.
     pub fn make_private(&self, rank: u32) -> std::io::Result<()> {
         let pieces = self.lock();
-        let mut own = (pieces.values()).filter_map(|piece| piece.parts[rank as usize].as_ref());
+        let used = |piece: &SymmetricPiece| {
+            let held = piece.parts.get(piece.holder.unwrap_or(rank) as usize);
+            held.and_then(|part| part.as_ref()).cloned()
+        };
+        let mut own = pieces.values().filter_map(used);
         own.try_for_each(|part| part.make_private())
     }
 

@@ -80,6 +80,31 @@ fn rank_of(buffer: &Symmetric) -> u32 {
     (0..64).find(is_own).expect("the own part is mapped")
 }
 
+#[test]
+fn shared_memory_is_the_part_of_one_rank() {
+    for setup in setups() {
+        Ranks::run(setup, 4, |group| {
+            let shared = group.shared(4096, 1).unwrap();
+            for writer in 0..group.size() {
+                let part = shared.at(1).unwrap();
+                // Not between hosts.
+                let base = part.as_ref().map(|part| part.base());
+                ranks::all_reduce(group).unwrap();
+                if let (true, Some(base)) = (group.rank() == writer, base) {
+                    // SAFETY: the part has 4096 bytes, and nobody else accesses them meanwhile.
+                    unsafe { base.add(4095).write_volatile(writer as u8 + 1) };
+                }
+                ranks::all_reduce(group).unwrap();
+                if let Some(base) = base {
+                    // SAFETY: as above.
+                    assert_eq!(unsafe { base.add(4095).read_volatile() }, writer as u8 + 1);
+                }
+            }
+            ranks::all_reduce(group).unwrap();
+        });
+    }
+}
+
 /// Also if the parts of all ranks have equal lengths.
 #[test]
 fn different_requested_sizes_are_refused() {

@@ -11,6 +11,7 @@ import dataclasses
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from weft.errors import ArgumentError
 from weft.processes.ports import free_ports
 from weft_lab.bench import launch, processes
 from weft_lab.experiment.networks import NETWORKS
@@ -36,7 +37,14 @@ def studies(
     steps: int,
     optimizer: str,
 ) -> Iterator[Study]:
-    """Every combination of model and ratio."""
+    """Every combination of model and ratio.
+
+    Raises:
+        weft.ArgumentError: A contender cannot take part on so many hosts.
+    """
+    if hosts > 1 and "host" in (contenders or ()):
+        raise ArgumentError(f"the contender host with hosts={hosts}: its ranks share memory; expected hosts=1")
+    taking_part = contenders or [name for name in CONTENDERS if hosts == 1 or name != "host"]
     for model in models:
         for ratio in ratios or (None,):
             yield Study(
@@ -45,7 +53,7 @@ def studies(
                 ranks=ranks,
                 hosts=hosts,
                 gbps=gbps,
-                contenders=tuple(contenders or CONTENDERS),
+                contenders=tuple(taking_part),
                 rounds=rounds,
                 steps=steps,
                 ratio=ratio,

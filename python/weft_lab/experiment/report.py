@@ -16,7 +16,13 @@ if TYPE_CHECKING:
 
 __all__ = ["draw", "table"]
 
-_COLORS = {"compute": "0.6", "automatic": "tab:orange", "automatic-bf16": "tab:green", "shard": "tab:red"}
+_COLORS = {
+    "compute": "0.6",
+    "automatic": "tab:orange",
+    "automatic-bf16": "tab:green",
+    "shard": "tab:red",
+    "host": "tab:purple",
+}
 _PUBLISHED = {"alexnet": "published for AlexNet (batch 128 and 512, CPUs): 7.6 % and 33 % less than a step of DDP"}
 
 

@@ -24,6 +24,7 @@ CONTENDERS: dict[str, str] = {
     "hybrid": "Overlapped, a bucket per tensor, by hand as published: small ones halving-doubling, large ones ring",
     "automatic": "Overlapped, with its defaults",
     "shard": "Overlapped, each rank updates its share",
+    "host": "the same, on one host whose ranks have one copy of the parameters",
     "ddp-gloo-bf16": "DistributedDataParallel over Gloo, with torch's hook that sends bf16",
     "ddp-bf16": "DistributedDataParallel over weft, gradients as bf16 between hosts",
     "automatic-bf16": "Overlapped, gradients as bf16 between hosts",
@@ -35,7 +36,7 @@ CONTENDERS: dict[str, str] = {
 OPTIMIZERS = ("sgd", "momentum", "adamw", "adamw-fused")
 """Optimizers of all contenders: SGD without and with momentum, torch's AdamW as it is and fused."""
 
-UNBOUND = ("ddp-gloo-bf16", "ddp-bf16", "automatic-bf16", "shard", "fsdp2-gloo", "fsdp2-weft")
+UNBOUND = ("ddp-gloo-bf16", "ddp-bf16", "automatic-bf16", "shard", "host", "fsdp2-gloo", "fsdp2-weft")
 """Those that send half of the bytes, or update a share, which may be faster than the bound."""
 
 BASELINES = ("compute", "after", "ddp-gloo", "ddp-weft")

@@ -32,7 +32,7 @@ _OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
 _FUSED_BYTES = 25 << 20
 """The bytes that DDP also averages together."""
 
-PLANNED = ("backward", "automatic", "automatic-bf16", "shard")
+PLANNED = ("backward", "automatic", "automatic-bf16", "shard", "host")
 """Contenders that learn their plan from steps, and keep it."""
 
 
@@ -121,6 +121,8 @@ def _wrapped(contender: str, model: nn.Module, gloo: dist.ProcessGroup, plan: An
             return DataParallel(model, mode=Wire("bf16"), **learned)
         case "shard":
             return DataParallel(model, shard="automatic", **learned)
+        case "host":
+            return DataParallel(model, parameters="host", **learned)
         case _:
             raise ValueError(contender)
 

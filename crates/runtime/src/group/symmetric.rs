@@ -87,25 +87,54 @@ impl Group {
         signals: u32,
         name: &str,
     ) -> Result<Symmetric, Error> {
-        let deadline = Instant::now() + self.options.timeout;
-        let size = PieceSize { bytes, signals };
-        let mut made = self.announce_symmetric(size, deadline)?;
-        self.await_symmetric(made.piece, size, deadline)?;
-        let window = Window::open(self, made.piece, size, name)?;
+        let made = self.make_symmetric(PieceSize { bytes, signals }, name, None)?;
         // This rank's share of every part, which it reads and writes in reductions.
         let share = bytes.div_ceil(u64::from(self.size()));
         let start = share * u64::from(self.rank);
-        window.enter(&(start..start + share));
-        made.window = Some(window);
+        if let Some(window) = &made.window {
+            window.enter(&(start..start + share));
+        }
+        Ok(made)
+    }
+
+    /// Makes memory that all ranks share, which is the part of rank `holder`: [`Symmetric::at`] has
+    /// it on the holder's host. The other ranks' parts have no memory, and must not be used. Every
+    /// rank calls it with the same arguments.
+    ///
+    /// When the group breaks, every rank keeps its present contents, and later changes are its own.
+    ///
+    /// # Errors
+    ///
+    /// As [`Group::symmetric`].
+    pub fn shared(&self, bytes: u64, holder: u32) -> Result<Symmetric, Error> {
+        let size = PieceSize { bytes, signals: 0 };
+        self.make_symmetric(size, "", Some(holder))
+    }
+
+    fn make_symmetric(
+        &self,
+        size: PieceSize,
+        name: &str,
+        holder: Option<u32>,
+    ) -> Result<Symmetric, Error> {
+        let deadline = Instant::now() + self.options.timeout;
+        let mut made = self.announce_symmetric(size, holder, deadline)?;
+        self.await_symmetric(made.piece, size, deadline)?;
+        made.window = Some(Window::open(self, made.piece, size, name)?);
         Ok(made)
     }
 
     /// Makes this rank's part of a piece, and announces it to the other ranks.
-    fn announce_symmetric(&self, size: PieceSize, deadline: Instant) -> Result<Symmetric, Error> {
+    fn announce_symmetric(
+        &self,
+        size: PieceSize,
+        holder: Option<u32>,
+        deadline: Instant,
+    ) -> Result<Symmetric, Error> {
         let bytes = size.total().ok_or_else(|| too_long(size.bytes))?;
         self.check_usable()?;
         let _order = self.issuing.lock().unwrap_or_else(PoisonError::into_inner);
-        let segment = symmetric_segment(bytes);
+        let segment = symmetric_segment(bytes, holder.is_none_or(|holder| holder == self.rank));
         for peer in (0..self.size()).filter(|peer| *peer != self.rank) {
             // For the bell, which is granted before the piece is announced.
             if let Err(error) =
@@ -128,6 +157,9 @@ impl Group {
             });
             let pieces = &group.executor.symmetric;
             let piece = pieces.announce(rank, ranks, part.as_ref().ok(), size);
+            if let Some(holder) = holder {
+                pieces.held_by(piece, holder);
+            }
             let (segment, region) = part.inspect_err(|error| {
                 report_failure(group, piece, size, error);
                 announce_free(&group.connections, piece);
@@ -255,10 +287,13 @@ fn announce_free(connections: &Connections, piece: u64) {
     });
 }
 
-fn symmetric_segment(bytes: u64) -> Result<Arc<Segment>, Error> {
+/// `reserved`: whether it has its memory from the start, so that no use of it can fail.
+fn symmetric_segment(bytes: u64, reserved: bool) -> Result<Arc<Segment>, Error> {
     let refused = |error: std::io::Error| refused(bytes, &error);
     let segment = Segment::create("weft-symmetric", bytes.max(1)).map_err(refused)?;
-    segment.reserve(0..segment.len()).map_err(refused)?;
+    if reserved {
+        segment.reserve(0..segment.len()).map_err(refused)?;
+    }
     Ok(Arc::new(segment))
 }
 

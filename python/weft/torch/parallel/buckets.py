@@ -55,11 +55,11 @@ class Shares(Protocol):
     averages: Tensor
     """The averaged gradients of this rank's share."""
     scatter: PreparedCall
-    """Reduce-scatters of gradients to averages and to sums, all-gathers of averages and parameters.
-    """
+    """Reduce-scatters of gradients to averages and to sums, an all-gather of averages."""
     scatter_sums: PreparedCall
     gather_gradients: PreparedCall
-    gather_parameters: PreparedCall
+    complete_parameters: PreparedCall
+    """After the update of the share: all parameters are here when it ends."""
     pieces: Mapping[Slot, Any]
     """The parts of parameters that this rank updates."""
     owners: Mapping[Slot, list[int]]
@@ -67,6 +67,9 @@ class Shares(Protocol):
 
     def hold_parameters(self) -> None:
         """Moves the parameters into the division's memory, if they are elsewhere."""
+
+    def updated(self) -> None:
+        """An update was carried out, and the parameters' versions were raised."""
 
     def take_from_bucket(self) -> None:
         """Makes the bucket's gradients, which are complete, the averages of the share."""

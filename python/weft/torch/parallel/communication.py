@@ -5,14 +5,17 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future
 from typing import Any
 
+import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor
 from torch.distributed import ProcessGroup
 
 from weft import _weft
+from weft.api.calls import barrier
 from weft.api.group import Group
 from weft.api.request import PreparedCall, call
 from weft.api.staging import Array, Staged
@@ -20,6 +23,7 @@ from weft.datatypes.ops import Op
 from weft.errors import ArgumentError, ConfigError, Desync
 from weft.output.logs import LOGGER
 from weft.torch.arguments import element_type, real
+from weft.torch.blocks import as_tensor
 from weft.torch.communication_thread import CommunicationThread
 from weft.torch.device.accelerator import accelerator_of
 from weft.torch.device.work import DeviceWork
@@ -97,6 +101,14 @@ class Communication:
         how: dict[str, Any] = {"priority": priority} if priority else {}
         return self._child().issue(prepared.request, prepared, True, self._operations._timeout, **how)
 
+    def all_arrive(self) -> Future[None]:
+        """Starts a barrier on `thread`, which ends when the threads of all ranks are there."""
+
+        def arrive() -> None:
+            self.issue_on_thread(barrier(), priority=0).wait()
+
+        return self.thread.submit(arrive)
+
     def _child(self) -> _weft.Group:
         child: _weft.Group = self._operations._groups.here(self._operations._timeout)
         return child
@@ -158,6 +170,23 @@ class Communication:
             symmetric = self._symmetric_of_thread if of_thread else self._symmetric
             return symmetric.tensor((elements,), dtype)
         return torch.zeros(elements, dtype=dtype, device=_CPU)
+
+    def shared_memory(self, elements: int, like: Tensor) -> tuple[Tensor, object]:
+        """A vector of zeros of another tensor's type that all ranks of the host share.
+
+        It lasts as long as any rank holds it; it is the rank's own after a failure as long as the
+        second result exists.
+        """
+        shared = self.native.shared(max(elements, 1) * like.dtype.itemsize, 0)
+        part = shared.at(0)
+        assert part is not None, "the ranks were checked to share memory"
+        return as_tensor(np.asarray(part), like.dtype)[:elements], shared
+
+    def sharing_memory(self) -> list[bool]:
+        """By rank, whether it can have `shared_memory`. Every rank calls it."""
+        probe = self.native.shared(1, 0)
+        found: list[bool] = self.gather(probe.at(0) is not None, bool)  # until which it is not freed
+        return found
 
     @functools.cached_property
     def _symmetric_of_thread(self) -> SymmetricMemory:

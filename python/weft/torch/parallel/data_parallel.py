@@ -79,6 +79,7 @@ class DataParallel(nn.Module, Joinable):
         mode: Mode | None = None,
         embeddings: EmbeddingPolicy = "automatic",
         shard: Literal["none", "automatic"] | int = "none",
+        parameters: Literal["own", "host"] = "own",
         replan_after: int = 10,
         replan_every: int | None = None,
         init_sync: bool = True,
@@ -110,6 +111,8 @@ class DataParallel(nn.Module, Joinable):
                 has the optimizer's state of that: `automatic`, of buckets of at least 256 KiB; or
                 of at least this number of bytes. `none`: every rank updates all. Not in a `mode`,
                 nor on a GPU.
+            parameters: `host`: the ranks, which are on one host, share one copy of the parameters
+                of divided buckets; `shard` is at least `automatic` then. `own`: each has its own.
             replan_after: After this many steps the plan is made again, by measurement.
             init_sync: False: parameters and buffers are the same on all ranks already, and are not
                 sent.
@@ -127,13 +130,16 @@ class DataParallel(nn.Module, Joinable):
         check_ddp_keywords(ddp, module, process_group)
         if gradients not in ("copy", "view"):
             raise ArgumentError(f"gradients={gradients!r}: expected 'copy' or 'view'")
-        parameters = TrainedParameters(module)
-        trained = parameters.named
+        found = TrainedParameters(module)
+        trained = found.named
         self._on_device = not trained[0][1].is_cpu
         if self._on_device:
             fusion, embeddings = for_device(fusion, mode, embeddings)
-        self._shard = shard
-        check_shard(shard, mode, on_device=self._on_device)
+        if parameters not in ("own", "host"):
+            raise ArgumentError(f"parameters={parameters!r}: expected 'own' or 'host'")
+        self._one_copy = parameters == "host"
+        self._shard = "automatic" if self._one_copy and shard == "none" else shard
+        check_shard(self._shard, mode, on_device=self._on_device)
         options = PlanOptions(fusion, algorithm)
         check_mode(mode, trained)
         rows = exchanged_by_rows(module, trained, embeddings, mode)
@@ -149,13 +155,14 @@ class DataParallel(nn.Module, Joinable):
                 "mode": repr(mode),
                 "embeddings": embeddings,
                 "shard": shard,
+                "parameters": parameters,
                 "replan_after": replan_after,
                 "replan_every": replan_every,
             },
             self._communication,
         )
         self.module = module
-        self._trained = parameters
+        self._trained = found
         self._embeddings = embeddings
         self._buffers_of_modules = ModuleBuffers(module, self._communication, buffers)
         if init_sync:
@@ -279,6 +286,26 @@ class DataParallel(nn.Module, Joinable):
         if self._shard == "none" or self._communication.size == 1:
             return None
         return SHARD_BYTES_MIN if isinstance(self._shard, str) else self._shard
+
+    @property
+    def has_one_copy(self) -> bool:
+        """Whether the ranks of the host share the parameters of divided buckets."""
+        return self._one_copy and self.shard_bytes_min is not None
+
+    @contextlib.contextmanager
+    def exclusive(self) -> Iterator[None]:
+        """Lets the program change parameters that ranks share (`parameters="host"`).
+
+        Every rank calls it. In the block each rank has parameters of its own, which it may change
+        as in a plain model, for instance by `load_state_dict`. After it, the parameters that were
+        shared are rank 0's. Without such parameters it changes nothing.
+
+        Raises:
+            weft.Error: Communication has failed.
+        """
+        self.flush()
+        with self._reducer.separated():
+            yield
 
     @property
     def plan(self) -> BucketPlan:
@@ -480,6 +507,12 @@ class DataParallel(nn.Module, Joinable):
         if self._observer.windows is not None:
             self._reducer.watching = True
 
+    def _division(self) -> DivisionRule | None:
+        """How updates are divided now; None if they are not."""
+        if not self._reducer.divided or (bytes_min := self.shard_bytes_min) is None:
+            return None
+        return DivisionRule(self._communication.size, bytes_min, isinstance(self._shard, str))
+
     @outside_of_modes
     def _synchronize_buffers(self, joined: bool = False) -> None:
         root = 0
@@ -507,12 +540,6 @@ class DataParallel(nn.Module, Joinable):
 
     def _broadcast_everything(self, root: int) -> None:
         tensors = [*self.module.parameters(), *self.module.buffers()]
-    def _division(self) -> DivisionRule | None:
-        """How updates are divided now; None if they are not."""
-        if not self._reducer.divided or (bytes_min := self.shard_bytes_min) is None:
-            return None
-        return DivisionRule(self._communication.size, bytes_min, isinstance(self._shard, str))
-
         self._communication.broadcast((tensor for tensor in tensors if tensor.numel()), root)
 
 

@@ -16,7 +16,9 @@ from weft.errors import ArgumentError, UnsupportedError
 from weft.torch.parallel.buckets import Bucket, Slot
 from weft.torch.parallel.cache_blocking import is_elementwise
 from weft.torch.parallel.data_parallel import DataParallel
+from weft.torch.parallel.divided.division import Division
 from weft.torch.parallel.divided.norm import norm_of
+from weft.torch.parallel.divided.one_copy import OneCopy, check_one_host
 from weft.torch.parallel.divided.optimizer import DividedOptimizer, Part, check_optimizers
 from weft.torch.parallel.divided.step import DividedStep
 from weft.torch.parallel.gradient import raw_gradient
@@ -28,9 +30,9 @@ from weft.torch.patches.optimizers import (
     call_step_post_hooks,
     call_step_pre_hooks,
     has_step_post_hooks,
+    note_step,
 )
 
-    note_step,
 __all__ = ["Overlapped", "trains"]
 
 _COUPLED = {
@@ -332,7 +334,10 @@ class Overlapped(Optimizer):
         check_optimizers(optimizer, communication)
         self._first = False
         self._divided = DividedOptimizer(optimizer, communication)
-        self._reducer.divide_updates(self._divided, nbytes_min, whole_tensors=not is_elementwise(optimizer))
+        if self._model.has_one_copy:
+            check_one_host(communication)
+        kind = OneCopy if self._model.has_one_copy else Division
+        self._reducer.divide_updates(self._divided, nbytes_min, kind, whole_tensors=not is_elementwise(optimizer))
 
     def _divided_step(self, divided: DividedOptimizer, closure: Callable[[], Any] | None) -> Any:
         loss = None
@@ -354,22 +359,27 @@ class Overlapped(Optimizer):
         if self._read_steps == _READ_STEPS_MIN:
             self._say_once(_ALL_READ)
         call_step_pre_hooks(self._inner)
+        note_step(self._inner)
         watch_groups(self._inner, self._reducer)  # load_state_dict and others replace them
         settings = StepSettings(self._inner, StepSettings.handed_to(self))
         by_bucket, others = self._taken()
         if others:
             PartialStep(self._inner, others, settings)()
-        note_step(self._inner)
-        shares: list[DividedStep] = []
+        updates: list[tuple[Bucket, PartialStep | DividedStep]] = []
         for bucket in sorted(by_bucket, key=lambda one: one.number):
             members = by_bucket[bucket]
             if bucket.division is None or divided is None:
-                bucket.updates.append(PartialStep(self._inner, members, settings))
+                updates.append((bucket, PartialStep(self._inner, members, settings)))
             else:
-                shares.append(DividedStep((self._inner, divided), bucket, bucket.division, members, settings))
-                bucket.updates.append(shares[-1])
-        for share in shares:
-            share.start(self._model._communication, self._model._observer)
+                whole = self._inner, divided
+                updates.append((bucket, DividedStep(whole, bucket, bucket.division, members, settings)))
+        for bucket, update in updates:
+            bucket.updates.append(update)
+        shares = [update for _, update in updates if isinstance(update, DividedStep)]
+        communication = self._model._communication
+        ready = communication.all_arrive() if shares and self._model.has_one_copy else None
+        for share in sorted(shares, key=lambda one: -one.priority):  # the same order on all ranks
+            share.start(communication, self._model._observer, ready)
         self._reducer.watching = True
 
     def _parameters(self) -> Iterator[torch.Tensor]:

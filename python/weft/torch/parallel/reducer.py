@@ -17,7 +17,7 @@ import contextlib
 import threading
 import time
 import weakref
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, cast
 
 import torch
@@ -28,6 +28,7 @@ from weft.torch.parallel.averaging import Averaging
 from weft.torch.parallel.buckets import Bucket, Shares, Slot, make_buckets
 from weft.torch.parallel.communication import Communication
 from weft.torch.parallel.divided.division import Division, flattened, own_memory
+from weft.torch.parallel.divided.one_copy import OneCopy
 from weft.torch.parallel.divided.optimizer import DividedOptimizer
 from weft.torch.parallel.gradient import guard, raw_gradient, set_raw_gradient, unguard
 from weft.torch.parallel.gradient_state import Brings
@@ -69,9 +70,9 @@ class Reducer:
         """
         self.average = average
         """Starts the average of a bucket's memory."""
-        self._in_backward = False
         self.divided: list[DividedOptimizer] = []
         """The optimizers whose updates are divided: see [Note: Divided updates]."""
+        self._in_backward = False
         self._began_late = False
         self._learned = False
         self._next = 0
@@ -83,6 +84,7 @@ class Reducer:
         """Whether an update of one parameter may look like a change of another."""
         self._hooks: list[Any] = []
         self._divided_bytes_min = 0
+        self._kind = Division
         self._whole_tensors = False
         self._moved: set[Slot] = set()
         """The parameters in the memory of divisions."""
@@ -236,7 +238,9 @@ class Reducer:
             guard(slot.parameter, slot, self)
 
     @outside_of_modes
-    def divide_updates(self, optimizer: DividedOptimizer, nbytes_min: int, *, whole_tensors: bool) -> None:
+    def divide_updates(
+        self, optimizer: DividedOptimizer, nbytes_min: int, kind: type[Division], *, whole_tensors: bool
+    ) -> None:
         """Divides the updates of buckets of at least this many bytes. Every rank calls it."""
         self.flush()
         self.wait()
@@ -245,12 +249,26 @@ class Reducer:
         self._whole_tensors |= whole_tensors
         self._divide()
 
+    @contextlib.contextmanager
+    def separated(self) -> Iterator[None]:
+        """Gives each rank parameters of its own in the block: see [Note: One copy]."""
+        shared = [bucket.division for bucket in self.buckets if isinstance(bucket.division, OneCopy)]
+        for division in shared:
+            division.separate()
+        if shared:
+            self.communication.group.barrier()  # rank 0 may write what they share now
+        try:
+            yield
+        finally:
+            for division in shared:
+                division.join()
+
     def _divide(self) -> None:
         if not self.divided:
             return
         for bucket in self.buckets:
             if self._is_divisible(bucket):
-                Division(bucket, self.communication, whole_tensors=self._whole_tensors)
+                self._kind(bucket, self.communication, whole_tensors=self._whole_tensors)
                 self._moved.update(bucket.slots)
             else:
                 for slot in bucket.slots:

@@ -9,6 +9,7 @@ ranks; the planner knows these windows (see `costs.exposure`). So the work of th
 state are divided by the number of ranks.
 
 - `division`: the shares of a bucket, their memory and their operations.
+- `one_copy`: the same, with parameters of which a host's ranks have one copy.
 - `optimizer`: the user's optimizer, on the shares of this rank; its state in full.
 - `step`: a pending update.
 - `norm`: the norm of divided gradients.

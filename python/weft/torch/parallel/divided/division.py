@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from weft.torch.parallel.buckets import Bucket, Slot
     from weft.torch.parallel.communication import Communication
 
-__all__ = ["BLOCK_ELEMENTS", "Division", "Piece", "flattened", "own_memory", "share_bounds"]
+__all__ = ["BLOCK_ELEMENTS", "Division", "Piece", "flattened", "own_memory", "place", "share_bounds"]
 
 BLOCK_ELEMENTS = 16 << 10
 """Shares end at multiples of it within a tensor, so that norms can be added in blocks that do not
@@ -60,16 +60,17 @@ class Division:
         own = slice(bounds[communication.rank], bounds[communication.rank + 1])
         counts = [stop - start for start, stop in pairwise(bounds)]
         like = bucket.slots[0].parameter.detach()
-        self.parameters = communication.memory(sum(sizes), like, of_thread=True)
+        self.parameters = self._memory(communication, sum(sizes), like)
         self.averages = communication.memory(max(counts), like)[: own.stop - own.start]
         """The averaged gradients of this rank's share."""
         self.is_partial = False
         self._buffer, self._own = bucket.buffer, own
         starts = [0, *accumulate(sizes)]
+        self._slots = bucket.slots
         self._moved = [slot.parameter for slot in bucket.slots]
         self._places = [self.parameters[start:stop] for start, stop in pairwise(starts)]
-        self._addresses = [place.data_ptr() for place in self._places]
-        self.hold_parameters()
+        self._addresses = [memory.data_ptr() for memory in self._places]
+        self._enter(communication)
         self.pieces: Mapping[Slot, Any] = {
             slot: self._piece(slot, start, max(start, own.start), min(stop, own.stop))
             for slot, (start, stop) in zip(bucket.slots, pairwise(starts), strict=True)
@@ -83,19 +84,30 @@ class Division:
         self.scatter = call("reduce-scatter", *scattered, op="avg")
         self.scatter_sums = call("reduce-scatter", *scattered, op="sum")
         self.gather_gradients = call("all-gather", counts, readable(self.averages), writable(self._buffer))
-        self.gather_parameters: PreparedCall = call(
-            "all-gather", counts, readable(self.parameters[own]), writable(self.parameters)
-        )
+        self.complete_parameters: PreparedCall = self._completion(counts)
         bucket.division = self
+
+    def _memory(self, communication: Communication, elements: int, like: Tensor) -> Tensor:
+        return communication.memory(elements, like, of_thread=True)
+
+    def _enter(self, communication: Communication) -> None:  # noqa: ARG002
+        """Moves the parameters into the memory."""
+        self.hold_parameters()
+
+    def _completion(self, counts: list[int]) -> PreparedCall:
+        return call("all-gather", counts, readable(self.parameters[self._own]), writable(self.parameters))
+
+    def updated(self) -> None:
+        """See `Shares`."""
 
     def hold_parameters(self) -> None:
         """See `Shares`. The program may have replaced a parameter's `data`."""
         addresses = list(map(torch.Tensor.data_ptr, self._moved))
         if addresses == self._addresses:
             return
-        for parameter, place, now, expected in zip(self._moved, self._places, addresses, self._addresses, strict=True):
+        for parameter, memory, now, expected in zip(self._moved, self._places, addresses, self._addresses, strict=True):
             if now != expected:
-                _move(parameter, place)
+                _move(parameter, memory)
 
     def take_from_bucket(self) -> None:
         """See `Shares`."""
@@ -154,6 +166,10 @@ def own_memory(parameter: nn.Parameter) -> None:
 
 def _move(parameter: nn.Parameter, memory: Tensor) -> None:
     """Moves a parameter's values into this memory."""
-    values = shaped(memory, parameter)
-    values.copy_(parameter.detach())
-    torch.Tensor.data.__set__(parameter, values)  # type: ignore[attr-defined]  # a guard would wait
+    shaped(memory, parameter).copy_(parameter.detach())
+    place(parameter, memory)
+
+
+def place(parameter: nn.Parameter, memory: Tensor) -> None:
+    """Makes this memory the parameter's."""
+    torch.Tensor.data.__set__(parameter, shaped(memory, parameter))  # type: ignore[attr-defined]  # a guard would wait

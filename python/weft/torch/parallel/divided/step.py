@@ -82,12 +82,15 @@ class DividedStep:
             slot.end_update(since)
         # Graphs that were recorded before the update must not be used any more.
         torch.autograd.graph.increment_version([slot.parameter for slot in self._slots])
+        self._division.updated()
 
-    def _run(self, communication: Communication, observer: Observer) -> None:
+    def _run(self, communication: Communication, observer: Observer, ready: Future[None] | None) -> None:
         if self._average is not None:
             self._average.wait()
         elif not self._division.is_partial:
             self._division.take_from_bucket()
+        if ready is not None:
+            ready.result()
         begun_ns = time.monotonic_ns()
         updated = [(self._settings.groups[number], piece) for number, piece in self._pieces if self._has_average(piece)]
         self._optimizer.step(updated, self._settings.handed_over)

@@ -1,0 +1,106 @@
+"""Divided updates of parameters of which the ranks of a host have one copy.
+
+[Note: One copy] The parameters of a divided bucket lie in memory of rank 0, and every rank's
+tensors are views of it. So the owner of a share writes new values once, for all ranks, and nothing
+is gathered. Nobody may still read the old ones then: before its first update after a `step`, the
+communication thread waits in a barrier until all ranks have called `step`, and so have ended their
+backward. After a bucket's update another barrier tells all ranks that it is complete; the first use
+waits for that. A rank that evaluates, saves or loads data between two steps finds the parameters
+unchanged, since the next update needs its `step`.
+
+A change in place by the program would be made once by each rank, while others compute. Versions
+tell at the next `step` that there was one, and all ranks end with an error. In `exclusive` each
+rank has parameters of its own.
+"""
+
+from __future__ import annotations
+
+import operator
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from weft.api.calls import barrier
+from weft.errors import UnsupportedError
+from weft.torch.parallel.buckets import shaped
+from weft.torch.parallel.divided.division import Division, own_memory, place
+
+if TYPE_CHECKING:
+    from weft.api.request import PreparedCall
+    from weft.torch.parallel.communication import Communication
+
+__all__ = ["OneCopy", "check_one_host"]
+
+
+class OneCopy(Division):
+    """The shares of a bucket whose parameters all ranks of the host share: see [Note: One copy]."""
+
+    _communication: Communication
+    _versions: list[int]
+
+    def _memory(self, communication: Communication, elements: int, like: Tensor) -> Tensor:
+        self._communication = communication
+        memory, self._shared = communication.shared_memory(elements, like)
+        return memory
+
+    def _enter(self, communication: Communication) -> None:
+        if communication.rank == 0:
+            for parameter, memory in zip(self._moved, self._places, strict=True):
+                shaped(memory, parameter).copy_(parameter.detach())
+        communication.group.barrier()
+        for parameter, memory in zip(self._moved, self._places, strict=True):
+            place(parameter, memory)
+        self.updated()
+
+    def _completion(self, counts: list[int]) -> PreparedCall:  # noqa: ARG002
+        return barrier()
+
+    def updated(self) -> None:
+        """See `Shares`."""
+        self._versions = self._now()
+
+    def hold_parameters(self) -> None:
+        """See `Shares`. Here a change of a parameter ends the operations of all ranks.
+
+        Raises:
+            weft.UnsupportedError: The program has changed or replaced a parameter.
+        """
+        moved = list(map(torch.Tensor.data_ptr, self._moved)) != self._addresses
+        if not moved and self._now() == self._versions:
+            return
+        changed = [now != before for now, before in zip(self._now(), self._versions, strict=True)]
+        if moved:
+            addresses = map(torch.Tensor.data_ptr, self._moved)
+            changed = [now != before for now, before in zip(addresses, self._addresses, strict=True)]
+        error = UnsupportedError(
+            f"{self._slots[changed.index(True)].name} was changed outside of the optimizer, and the ranks of the host "
+            "share it: each of them would change it again. Change parameters in `with model.exclusive():`, on all ranks"
+        )
+        self._communication.abort(str(error))
+        raise error
+
+    def separate(self) -> None:
+        """Gives each rank parameters of its own."""
+        for parameter in self._moved:
+            own_memory(parameter)
+
+    def join(self) -> None:
+        """Makes rank 0's parameters those of all ranks. Every rank calls it."""
+        self._enter(self._communication)
+        torch.autograd.graph.increment_version(self._moved)
+        self.updated()
+
+    def _now(self) -> list[int]:
+        return list(map(operator.attrgetter("_version"), self._moved))
+
+
+def check_one_host(communication: Communication) -> None:
+    """Raises `weft.UnsupportedError` on all ranks unless they can share memory."""
+    if communication.hosts > 1:
+        apart = f"the ranks are on {communication.hosts} hosts"
+    elif not all(sharing := communication.sharing_memory()):
+        apart = f"rank {sharing.index(False)} shares no memory with rank 0 (`weft doctor` says why)"
+    else:
+        return
+    raise UnsupportedError(f'parameters="host": {apart}; expected ranks of one host, which share memory, or "own"')
