@@ -47,8 +47,14 @@ def _divided(net: nn.Module, optimizer: torch.optim.Optimizer, mode: Any) -> tup
     return model, weft.torch.Overlapped(optimizer, model)
 
 
+def _host(net: nn.Module, optimizer: torch.optim.Optimizer, mode: Any) -> tuple[nn.Module, torch.optim.Optimizer]:
+    division.BLOCK_ELEMENTS = 64
+    model = weft.torch.DataParallel(net, fusion=4096, mode=mode, shard=2048, parameters="host")
+    return model, weft.torch.Overlapped(optimizer, model)
+
+
 WRAPPINGS: dict[str, Wrapping] = {
-    "ddp": _ddp, "parallel": _parallel, "overlapped": _overlapped, "divided": _divided,
+    "ddp": _ddp, "parallel": _parallel, "overlapped": _overlapped, "divided": _divided, "host": _host,
 }  # fmt: skip
 
 
@@ -66,7 +72,7 @@ class Recipe:
     @property
     def undivided(self) -> Recipe:
         """The same job, each rank with the whole update."""
-        return replace(self, wrapping="overlapped") if self.wrapping == "divided" else self
+        return replace(self, wrapping="overlapped") if self.wrapping in ("divided", "host") else self
 
 
 @dataclass(frozen=True)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import copy
 import os
+import re
 import signal
 import time
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -41,6 +43,10 @@ def test_optimizers(workers, name: str) -> None:
 
 def test_ranks_share_the_memory_of_parameters(workers) -> None:
     workers.run(3, sharing_job)
+
+
+def test_memory(workers) -> None:
+    workers.run(3, memory_job)
 
 
 def test_nothing_changes_before_all_ranks_have_stepped(workers) -> None:
@@ -114,6 +120,34 @@ def sharing_job(rank: int, size: int) -> None:
         dist.barrier()
         assert parameter.flatten()[0] == 100 + turn
     dist.barrier()
+
+
+def memory_job(_rank: int, size: int) -> None:
+    """Of all ranks together: the parameters once."""
+    for parameters in ("host", "own"):
+        net = nn.Linear(1500, 2000)
+        model = weft.torch.DataParallel(net, shard=1, parameters=parameters)  # type: ignore[arg-type]
+        optimizer = weft.torch.Overlapped(torch.optim.SGD(model.parameters(), lr=0.1), model)
+        model(torch.ones(1, 1500)).sum().backward()
+        optimizer.step()
+        model.flush()
+        net.weight.sum()
+        every: list[Any] = [None] * size
+        dist.all_gather_object(every, share_of_mapping(net.weight.data_ptr()))
+        copies = sum(every) / net.weight.nbytes
+        # Pages of `own` that an all-gather writes are mapped by two ranks, so half of them count.
+        assert copies == pytest.approx(1, rel=0.05) if parameters == "host" else copies > 1.4, copies
+
+
+def share_of_mapping(address: int) -> int:
+    """This process's share of the memory of the mapping at an address, in bytes (PSS)."""
+    found = False
+    for line in Path("/proc/self/smaps").read_text(encoding="utf-8").splitlines():
+        if match := re.match(r"([0-9a-f]+)-([0-9a-f]+) ", line):
+            found = int(match[1], 16) <= address < int(match[2], 16)
+        elif found and line.startswith("Pss:"):
+            return 1024 * int(line.split()[1])
+    raise AssertionError("there is no such mapping")
 
 
 def waiting_job(rank: int, _size: int) -> None:

@@ -47,6 +47,11 @@ def test_death_in_every_phase_of_a_divided_step(workers, place: str) -> None:
     check(workers, 3, Recipe("divided", every=3), [Death(1, 4 if place in STEP else 5, place)])
 
 
+@pytest.mark.parametrize("place", ["forward", "all-reduce", "step", "after", "vote", "copying"])
+def test_death_of_a_rank_that_shares_parameters(workers, place: str) -> None:
+    check(workers, 3, Recipe("host", every=3), [Death(1, 4 if place in STEP else 5, place)])
+
+
 @pytest.mark.parametrize("place", ["collecting", "putting back"])
 def test_death_while_shares_are_collected(workers, place: str) -> None:
     check(workers, 4, Recipe("divided"), [Death(1, 4, "all-reduce"), Death(3, 0, place)])

@@ -81,12 +81,18 @@ def _page() -> Iterator[str]:
         "[Measuring](../how-to/measuring.md) says how to get the same tables from your machines."
     )
     yield ""
-    yield from _steps("One host: training steps", [row for row in gate() if row["hosts"] == 1])
-    yield from _steps("4 hosts, 1 Gbit/s: training steps", [row for row in gate() if row["hosts"] > 1])
+    ddp = "Milliseconds of a step with `DistributedDataParallel`, 32-bit gradients"
+    yield from _steps("One host: training steps", ddp, [row for row in gate() if row["hosts"] == 1])
+    yield from _steps("4 hosts, 1 Gbit/s: training steps", ddp, [row for row in gate() if row["hosts"] > 1])
     yield "The wrapper, which hides communication behind the next forward, on the same network, with 32-bit gradients:"
     yield ""
     yield from _ways(_FULL)
     yield from _updates()
+    sharded = (
+        "Milliseconds of a step with torch's `fully_shard` of every transformer block, or of every layer, 4 ranks on "
+        "one host and on 4 hosts at 1 Gbit/s"
+    )
+    yield from _steps("FSDP2: training steps", sharded, gate("FSDP2"))
     yield "## 16 bits against 16 bits"
     yield ""
     yield (
@@ -101,19 +107,17 @@ def _page() -> Iterator[str]:
     yield from _not_measured()
 
 
-def _steps(title: str, rows: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+def _steps(title: str, what: str, rows: Iterable[Mapping[str, Any]]) -> Iterator[str]:
     yield from (f"## {title}", "")
-    yield (
-        "Milliseconds of a step with `DistributedDataParallel`, 32-bit gradients; in brackets the 95 % interval of the "
-        "ratio. Below 1.00, weft is faster."
-    )
+    yield f"{what}; in brackets the 95 % interval of the ratio. Below 1.00, weft is faster."
     yield ""
-    yield "| ranks | network | computation alone | Gloo | weft | weft / Gloo |"
-    yield "|---|---|---|---|---|---|"
+    yield "| ranks | hosts | network | computation alone | Gloo | weft | weft / Gloo |"
+    yield "|---|---|---|---|---|---|---|"
     for row in rows:
         times = " | ".join(_digits(row[f"{name}_ms"]) for name in ("compute", "gloo", "weft"))
         least, most = row["interval"]
-        yield f"| {row['ranks']} | {row['network']} | {times} | {row['ratio']:.2f} ({least:.2f} to {most:.2f}) |"
+        ratio = f"{row['ratio']:.2f} ({least:.2f} to {most:.2f})"
+        yield f"| {row['ranks']} | {row['hosts']} | {row['network']} | {times} | {ratio} |"
     yield from _record(GATE)
 
 
@@ -209,6 +213,9 @@ def _summary(root: str) -> Iterator[str]:
         gloo, compute = (median(paired(run["rounds"], "shard", other)) for other in ("ddp-gloo", "compute"))
         ratios = f"{gloo:.2f} ({compute:.2f} of a step without communication)"
         yield f"| one host, 4 ranks, AlexNet, `{optimizer}` | the wrapper, divided updates | {ratios} | {divided} |"
+    sharded = [row["ratio"] for row in gate("FSDP2")]
+    fsdp2 = f"{min(sharded):.2f} to {max(sharded):.2f}"
+    yield f"| one host and 4 hosts, 4 ranks, FSDP2, two networks | the backend alone | {fsdp2} | {backend} |"
     yield f"| 4 hosts, 1 Gbit/s, LeNet-5 | the backend alone | {small:.2f} | {backend} |"
     yield f"| 4 hosts, 1 Gbit/s, {networks} | the backend alone | {no_gain} | {backend} |"
     yield f"| 4 hosts, 1 Gbit/s, AlexNet | the wrapper, same bits | {exact:.2f} | {wrapper} |"

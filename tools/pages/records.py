@@ -24,7 +24,7 @@ __all__ = [
     "study",
 ]
 
-GATE = "2026-11-26-gate-read-first"
+GATE = "2026-11-27-gate"
 WIRE = "2026-11-25-overlap-wire"
 DIVIDED = "2026-11-27-weight-gradients"
 ONE_HOST = "2026-11-22-one-host"
@@ -42,10 +42,10 @@ def link(run: str, root: str, text: str = "") -> str:
     return f"[{text or run}]({root}benches/runs/{run}/README.md)"
 
 
-def gate() -> list[dict[str, Any]]:
-    """Training steps with DistributedDataParallel over weft and over Gloo."""
+def gate(way: str = "DDP") -> list[dict[str, Any]]:
+    """Training steps over weft and over Gloo, in a way of `benches.gate.settings`."""
     rows: list[dict[str, Any]] = json.loads((RUNS / GATE / "rows.json").read_text(encoding="utf-8"))
-    return rows
+    return [row for row in rows if row["way"] == way]
 
 
 def study(run: str) -> Iterator[dict[str, Any]]:
