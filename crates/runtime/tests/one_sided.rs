@@ -92,12 +92,15 @@ fn shared_memory_is_the_part_of_one_rank() {
                 ranks::all_reduce(group).unwrap();
                 if let (true, Some(base)) = (group.rank() == writer, base) {
                     // SAFETY: the part has 4096 bytes, and nobody else accesses them meanwhile.
-                    unsafe { base.add(4095).write_volatile(writer as u8 + 1) };
+                    unsafe { base.wrapping_add(4095).write_volatile(writer as u8 + 1) };
                 }
                 ranks::all_reduce(group).unwrap();
                 if let Some(base) = base {
                     // SAFETY: as above.
-                    assert_eq!(unsafe { base.add(4095).read_volatile() }, writer as u8 + 1);
+                    assert_eq!(
+                        unsafe { base.wrapping_add(4095).read_volatile() },
+                        writer as u8 + 1
+                    );
                 }
             }
             ranks::all_reduce(group).unwrap();

@@ -40,7 +40,7 @@ def studies(
     """Every combination of model and ratio.
 
     Raises:
-        weft.ArgumentError: A contender cannot take part on so many hosts.
+        weft.ArgumentError: A contender cannot take part on several hosts.
     """
     if hosts > 1 and "host" in (contenders or ()):
         raise ArgumentError(f"the contender host with hosts={hosts}: its ranks share memory; expected hosts=1")

@@ -4,12 +4,12 @@
 tensors are views of it. So the owner of a share writes new values once, for all ranks, and nothing
 is gathered. Nobody may still read the old ones then: before its first update after a `step`, the
 communication thread waits in a barrier until all ranks have called `step`, and so have ended their
-backward. After a bucket's update another barrier tells all ranks that it is complete; the first use
-waits for that. A rank that evaluates, saves or loads data between two steps finds the parameters
+backward. After a bucket's update there is another barrier, for which the first use of its
+parameters waits. A rank that evaluates, saves or loads data between two steps finds the parameters
 unchanged, since the next update needs its `step`.
 
-A change in place by the program would be made once by each rank, while others compute. Versions
-tell at the next `step` that there was one, and all ranks end with an error. In `exclusive` each
+A change in place by the program would be made once by each rank, while others compute. The next
+`step` finds it by the parameters' versions, and all ranks end with an error. In `exclusive` each
 rank has parameters of its own.
 """
 
