@@ -30,7 +30,7 @@ def test_every_contender_trains_and_nothing_is_measured_twice(tmp_path: Path) ->
     assert done.returncode == 0, done.stderr
     (found,) = json.loads(done.stdout)
     assert found["parameters"] == 61_706
-    assert set(found["step_ms"]) == set(CONTENDERS)
+    assert set(found["step_ms"]) == set(CONTENDERS) - {"host"}
     assert all(step > 0 for step in found["step_ms"].values())
     assert found["bound_ms"] > 0
     assert "buckets" in found["report"]
@@ -40,6 +40,16 @@ def test_every_contender_trains_and_nothing_is_measured_twice(tmp_path: Path) ->
     again = command(tmp_path, "--hosts", "2", "--ratio", "1")
     assert again.returncode == 0, again.stderr
     assert kept.read_text() == before
+
+
+def test_ranks_of_one_host_share_parameters(tmp_path: Path) -> None:
+    done = command(tmp_path, "--contenders", "compute,host")
+    assert done.returncode == 0, done.stderr
+    (found,) = json.loads(done.stdout)
+    assert set(found["step_ms"]) == {"compute", "host"}
+    refused = command(tmp_path, "--hosts", "2", "--contenders", "compute,host")
+    assert refused.returncode != 0
+    assert "the contender host with hosts=2" in refused.stderr
 
 
 def test_lenet_is_trained_by_all_installed_peers(tmp_path: Path) -> None:

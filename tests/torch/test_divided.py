@@ -442,7 +442,46 @@ class Counting(torch.optim.SGD):
         return super().step(closure)
 
 
+class Wrapping(torch.optim.Optimizer):
+    """Steps another optimizer, as Lookahead does."""
+
+    def __init__(self, parameters: Any) -> None:
+        listed = list(parameters)
+        super().__init__(listed, {"lr": 0.1})
+        self.inner = torch.optim.Adam(listed)
+
+    def step(self, closure: Any = None) -> Any:
+        return self.inner.step(closure)
+
+
+class Plain(torch.optim.Optimizer):
+    """Keeps no state, and begins with a learning rate of 0."""
+
+    def __init__(self, parameters: Any) -> None:
+        super().__init__(parameters, {"lr": 0.0})
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> Any:
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                if parameter.grad is not None:
+                    parameter.sub_(group["lr"] * parameter.grad)
+        return closure
+
+
+def replaced_step(parameters: Any) -> torch.optim.Optimizer:
+    optimizer = torch.optim.Adam(parameters)
+    step = optimizer.step
+    optimizer.step = lambda *given: step(*given)  # type: ignore[method-assign]
+    return optimizer
+
+
 def refusals_job(rank: int, _size: int) -> None:
+    divided()(mlp(rank), Plain)
+    with pytest.raises(weft.UnsupportedError, match="a copy of Wrapping does not update"):
+        divided()(mlp(rank), Wrapping)
+    with pytest.raises(weft.UnsupportedError, match="the step of this Adam was replaced"):
+        divided()(mlp(rank), replaced_step)
     for shard in ("all", 0, -1, 0.5, True):
         with pytest.raises(weft.ArgumentError, match="shard="):
             divided()(mlp(rank), shard=shard)

@@ -37,7 +37,7 @@ class OneCopy(Division):
     """The shares of a bucket whose parameters all ranks of the host share: see [Note: One copy]."""
 
     _communication: Communication
-    _versions: list[int]
+    _noted: list[tuple[int, int]]
 
     def _memory(self, communication: Communication, elements: int, like: Tensor) -> Tensor:
         self._communication = communication
@@ -58,7 +58,7 @@ class OneCopy(Division):
 
     def updated(self) -> None:
         """See `Shares`."""
-        self._versions = self._now()
+        self._noted = self._now()
 
     def hold_parameters(self) -> None:
         """See `Shares`. Here a change of a parameter ends the operations of all ranks.
@@ -66,15 +66,11 @@ class OneCopy(Division):
         Raises:
             weft.UnsupportedError: The program has changed or replaced a parameter.
         """
-        moved = list(map(torch.Tensor.data_ptr, self._moved)) != self._addresses
-        if not moved and self._now() == self._versions:
+        if (now := self._now()) == self._noted:
             return
-        changed = [now != before for now, before in zip(self._now(), self._versions, strict=True)]
-        if moved:
-            addresses = map(torch.Tensor.data_ptr, self._moved)
-            changed = [now != before for now, before in zip(addresses, self._addresses, strict=True)]
+        slot = next(slot for slot, *both in zip(self._slots, now, self._noted, strict=True) if both[0] != both[1])
         error = UnsupportedError(
-            f"{self._slots[changed.index(True)].name} was changed outside of the optimizer, and the ranks of the host "
+            f"{slot.name} was changed outside of the optimizer, and the ranks of the host "
             "share it: each of them would change it again. Change parameters in `with model.exclusive():`, on all ranks"
         )
         self._communication.abort(str(error))
@@ -91,8 +87,10 @@ class OneCopy(Division):
         torch.autograd.graph.increment_version(self._moved)
         self.updated()
 
-    def _now(self) -> list[int]:
-        return list(map(operator.attrgetter("_version"), self._moved))
+    def _now(self) -> list[tuple[int, int]]:
+        """The addresses and versions of the parameters."""
+        versions = map(operator.attrgetter("_version"), self._moved)
+        return list(zip(map(torch.Tensor.data_ptr, self._moved), versions, strict=True))
 
 
 def check_one_host(communication: Communication) -> None:

@@ -281,11 +281,17 @@ def trial_step(optimizer: Optimizer, settings: Mapping[str, Any], values: Tensor
 
 def _check_groups(optimizer: Optimizer) -> None:
     """Tries a step on another parameter: what its groups then hold belongs to all parameters."""
-    before = StepSettings(optimizer, {}).groups[:1]
-    trial, _ = trial_step(
-        optimizer, StepSettings(optimizer, {}).groups[0], torch.ones(2, 2, dtype=torch.float32, device="cpu")
-    )
-    if groups_differ(before, StepSettings(trial, {}).groups):
+    settings = StepSettings(optimizer, {}).groups[0]
+    if "lr" in settings:  # which may be 0 at first
+        settings["lr"] = settings["lr"] * 0 + 1.0
+    values = torch.ones(2, 2, dtype=torch.float32, device="cpu")
+    trial, parameter = trial_step(optimizer, settings, values.clone())
+    if not trial.state and torch.equal(parameter, values):
+        raise UnsupportedError(
+            f"a copy of {type(optimizer).__name__} does not update the parameters in its groups, as if it wrapped "
+            'another optimizer: its updates cannot be divided, make the DataParallel with shard="none"'
+        )
+    if groups_differ([settings], StepSettings(trial, {}).groups):
         raise UnsupportedError(
             f"{type(optimizer).__name__} keeps state of all parameters in its groups, so its updates cannot be "
             'divided: make the DataParallel with shard="none"'
