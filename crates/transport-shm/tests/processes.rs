@@ -5,8 +5,8 @@
 
 use std::io::{BufRead, Write};
 use std::process::{Child, Command, Stdio};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use weft_transport::{
@@ -26,6 +26,10 @@ const DEATH_DETECTED_WITHIN: Duration = Duration::from_millis(800);
 
 /// Ends a process whose parent has died.
 const LIFETIME_SECONDS: u32 = 60;
+
+/// Held while a process is started: until it runs its program it has copies of all descriptors,
+/// also of listeners that another test closes meanwhile.
+static STARTING: Mutex<()> = Mutex::new(());
 
 /// An endpoint and its end of a link.
 struct ProcessSide {
@@ -103,12 +107,14 @@ fn listening() -> (Local, ShmTransport, Arc<Events>) {
 }
 
 fn start(role: &str, local: &Local, transport: &ShmTransport) -> ChildProcess {
+    let starting = STARTING.lock().unwrap();
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "peer_process", "--ignored", "--nocapture"])
         .stdin(Stdio::piped())
         .stdout(Stdio::null())
         .spawn()
         .unwrap();
+    drop(starting);
     let mut stdin = child.stdin.take().unwrap();
     let address = transport
         .address()
@@ -398,9 +404,10 @@ fn another_network_namespace_is_another_host() {
 fn the_address_of_a_dead_process_is_refused() {
     let (local, transport, _events) = listening();
     let (address, id) = (transport.address(), local.id);
+    let _none_starts = STARTING.lock().unwrap();
     drop(transport);
     let other = ShmTransport::new(Local::create(POOL_BYTES).unwrap()).unwrap();
     let never = AtomicBool::new(false);
-    let result = other.connect(id, &address, deadline(), &never);
-    assert!(matches!(result, Err(LinkError::Absent(_))));
+    let result = other.connect(id, &address, deadline(), &never).map(drop);
+    assert!(matches!(result, Err(LinkError::Absent(_))), "{result:?}");
 }
