@@ -66,7 +66,7 @@ class Part:
     ids=str,
 )
 def test_values_come_as_they_were(value: object, kind: Any) -> None:
-    assert exchange._received(json.dumps(value, default=exchange._fields).encode(), kind, 0) == value
+    assert exchange.decoded(exchange.encoded(value), kind, 0) == value
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,7 @@ def test_values_come_as_they_were(value: object, kind: Any) -> None:
 )
 def test_anything_else_is_refused(data: bytes, kind: Any) -> None:
     with pytest.raises(weft.ConfigError, match="rank 3 sent a value"):
-        exchange._received(data, kind, 3)
+        exchange.decoded(data, kind, 3)
 
 
 def test_a_value_of_another_rank_is_not_executed(workers) -> None:
