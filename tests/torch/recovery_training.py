@@ -41,20 +41,19 @@ def _overlapped(net: nn.Module, optimizer: torch.optim.Optimizer, mode: Any) -> 
     return model, weft.torch.Overlapped(optimizer, model)
 
 
-def _divided(net: nn.Module, optimizer: torch.optim.Optimizer, mode: Any) -> tuple[nn.Module, torch.optim.Optimizer]:
-    division.BLOCK_ELEMENTS = 64
-    model = weft.torch.DataParallel(net, fusion=4096, mode=mode, shard=2048)
-    return model, weft.torch.Overlapped(optimizer, model)
+def _divided(parameters: str) -> Wrapping:
+    def wrap(net: nn.Module, optimizer: torch.optim.Optimizer, mode: Any) -> tuple[nn.Module, torch.optim.Optimizer]:
+        division.BLOCK_ELEMENTS = 64
+        options: dict[str, Any] = {"shard": 2048, "parameters": parameters}
+        model = weft.torch.DataParallel(net, fusion=4096, mode=mode, **options)
+        return model, weft.torch.Overlapped(optimizer, model)
 
-
-def _host(net: nn.Module, optimizer: torch.optim.Optimizer, mode: Any) -> tuple[nn.Module, torch.optim.Optimizer]:
-    division.BLOCK_ELEMENTS = 64
-    model = weft.torch.DataParallel(net, fusion=4096, mode=mode, shard=2048, parameters="host")
-    return model, weft.torch.Overlapped(optimizer, model)
+    return wrap
 
 
 WRAPPINGS: dict[str, Wrapping] = {
-    "ddp": _ddp, "parallel": _parallel, "overlapped": _overlapped, "divided": _divided, "host": _host,
+    "ddp": _ddp, "parallel": _parallel, "overlapped": _overlapped,
+    "divided": _divided("own"), "host": _divided("host"),
 }  # fmt: skip
 
 

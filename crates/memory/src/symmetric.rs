@@ -324,11 +324,10 @@ impl Pieces {
     /// If the system refuses it.
     pub fn make_private(&self, rank: u32) -> std::io::Result<()> {
         let pieces = self.lock();
-        let used = |piece: &SymmetricPiece| {
-            let held = piece.parts.get(piece.holder.unwrap_or(rank) as usize);
-            held.and_then(|part| part.as_ref()).cloned()
-        };
-        let mut own = pieces.values().filter_map(used);
+        let mut own = pieces.values().filter_map(|piece| {
+            let used = piece.holder.unwrap_or(rank);
+            piece.parts.get(used as usize)?.as_ref()
+        });
         own.try_for_each(|part| part.make_private())
     }
 

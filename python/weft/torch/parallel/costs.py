@@ -64,10 +64,6 @@ class DivisionRule:
     chosen: bool
     """Whether the planner may leave buckets undivided."""
 
-    def divides(self, plan: BucketPlan, bucket: PlannedBucket) -> bool:
-        """Whether each rank updates its share of this bucket."""
-        return not (bucket.rows or bucket.undivided) and plan.nbytes(bucket) >= self.bytes_min
-
 
 @dataclasses.dataclass(frozen=True)
 class StepProfile:
@@ -93,7 +89,9 @@ class StepProfile:
 
     def divides(self, plan: BucketPlan, bucket: PlannedBucket) -> bool:
         """Whether each rank updates its share of this bucket."""
-        return self.division is not None and self.division.divides(plan, bucket)
+        if self.division is None or bucket.rows or bucket.undivided:
+            return False
+        return plan.nbytes(bucket) >= self.division.bytes_min
 
     def not_deferred(self) -> StepProfile:
         """The same if all averages are waited for at the end of backward."""

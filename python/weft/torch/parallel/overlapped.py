@@ -6,7 +6,7 @@ import contextlib
 import copy
 import warnings
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -23,7 +23,7 @@ from weft.torch.parallel.divided.optimizer import DividedOptimizer, Part, check_
 from weft.torch.parallel.divided.step import DividedStep
 from weft.torch.parallel.gradient import raw_gradient
 from weft.torch.parallel.partial_step import PartialStep, StepSettings, groups_differ, handing_over
-from weft.torch.parallel.watched_groups import plain_groups, watch_groups
+from weft.torch.parallel.watched_groups import plain_groups, plain_parameters, watch_groups
 from weft.torch.patches.modes import outside_of_modes
 from weft.torch.patches.optimizers import (
     begin_as_wrapper,
@@ -193,7 +193,7 @@ class Overlapped(Optimizer):
         self._reducer.check()
         self.flush()
         self._reducer.wait()
-        whole, pieces = self._reducer.gradients_of(self._parameters())
+        whole, pieces = self._reducer.gradients_of(plain_parameters(self._inner))
         communication = self._model._communication if self._divided is not None else None
         norm = norm_of([flat for _, flat in whole], [flat for _, flat in pieces], communication)
         factor = max_norm / (norm + _CLIPPING_EPSILON)
@@ -242,7 +242,7 @@ class Overlapped(Optimizer):
         with self._divided.incomplete():
             found = self._inner.state_dict()
         wanted = rank in (None, self._model._communication.rank)
-        places = {id(one): place for place, one in enumerate(self._parameters())}
+        places = {id(one): place for place, one in enumerate(plain_parameters(self._inner))}
         for slot, whole in self._divided.whole_states():
             if wanted:
                 found["state"][places[id(slot.parameter)]] = whole
@@ -381,9 +381,6 @@ class Overlapped(Optimizer):
         for share in sorted(shares, key=lambda one: -one.priority):  # the same order on all ranks
             share.start(communication, self._model._observer, ready)
         self._reducer.watching = True
-
-    def _parameters(self) -> Iterator[torch.Tensor]:
-        return (one for group in plain_groups(self._inner) for one in group["params"])
 
     @outside_of_modes
     def _taken(self) -> tuple[dict[Bucket, list[tuple[int, Slot]]], list[tuple[int, Slot]]]:

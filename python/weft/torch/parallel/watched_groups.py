@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from torch.optim import Optimizer
 
-__all__ = ["WatchedGroup", "plain_groups", "watch_groups"]
+__all__ = ["WatchedGroup", "plain_groups", "plain_parameters", "watch_groups"]
 
 
 class Flushes(Protocol):
@@ -111,3 +111,8 @@ def watch_groups(optimizer: Optimizer, reducer: Flushes) -> None:
 def plain_groups(optimizer: Optimizer) -> list[dict[str, Any]]:
     """The plain groups, for callers that do not read the parameters' values."""
     return [group.plain if isinstance(group, WatchedGroup) else group for group in optimizer.param_groups]
+
+
+def plain_parameters(optimizer: Optimizer) -> list[Any]:
+    """The parameters of all groups, in their order, without carrying out updates."""
+    return [parameter for group in plain_groups(optimizer) for parameter in group["params"]]

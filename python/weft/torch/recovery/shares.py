@@ -33,7 +33,7 @@ from weft.torch.lookup import backend_of
 from weft.torch.parallel.buckets import shaped
 from weft.torch.parallel.divided.division import flattened
 from weft.torch.parallel.divided.optimizer import DividedOptimizer, StateInfo
-from weft.torch.parallel.watched_groups import plain_groups
+from weft.torch.parallel.watched_groups import plain_parameters
 from weft.torch.patches.modes import outside_of_modes
 
 __all__ = ["Shares", "keepers"]
@@ -180,7 +180,7 @@ def _exchanged(own: Tensor) -> dict[int, Tensor]:
 
 def _packed(optimizer: Optimizer, divided: DividedOptimizer) -> Tensor:
     """This rank's share as bytes: the length of a description, the description, and tensors."""
-    places = {id(parameter): place for place, parameter in enumerate(_parameters(optimizer))}
+    places = {id(parameter): place for place, parameter in enumerate(plain_parameters(optimizer))}
     entries: list[_Entry] = []
     tensors: list[Tensor] = []
     for info, piece, value in divided.entries():
@@ -213,17 +213,13 @@ def _aligned(nbytes: int) -> int:
     return -(-nbytes // _ALIGNMENT) * _ALIGNMENT
 
 
-def _parameters(optimizer: Optimizer) -> list[Tensor]:
-    return [parameter for group in plain_groups(optimizer) for parameter in group["params"]]
-
-
 class _WholeStates:
     """The states of whole parameters, from shares."""
 
     def __init__(self, optimizer: Optimizer) -> None:
         self.by_place: dict[int, dict[str, Any]] = defaultdict(dict)
         """By the places of parameters in the optimizer's groups."""
-        self._parameters = _parameters(optimizer)
+        self._parameters = plain_parameters(optimizer)
         self._flat: dict[tuple[int, str], Tensor] = {}
 
     def add(self, record: Tensor, rank: int) -> None:

@@ -60,7 +60,8 @@ class Division:
         own = slice(bounds[communication.rank], bounds[communication.rank + 1])
         counts = [stop - start for start, stop in pairwise(bounds)]
         like = bucket.slots[0].parameter.detach()
-        self.parameters = self._memory(communication, sum(sizes), like)
+        self._communication = communication
+        self.parameters = self._memory(sum(sizes), like)
         self.averages = communication.memory(max(counts), like)[: own.stop - own.start]
         """The averaged gradients of this rank's share."""
         self.is_partial = False
@@ -70,7 +71,7 @@ class Division:
         self._moved = [slot.parameter for slot in bucket.slots]
         self._places = [self.parameters[start:stop] for start, stop in pairwise(starts)]
         self._addresses = [memory.data_ptr() for memory in self._places]
-        self._enter(communication)
+        self._enter()
         self.pieces: Mapping[Slot, Any] = {
             slot: self._piece(slot, start, max(start, own.start), min(stop, own.stop))
             for slot, (start, stop) in zip(bucket.slots, pairwise(starts), strict=True)
@@ -87,10 +88,10 @@ class Division:
         self.complete_parameters: PreparedCall = self._completion(counts)
         bucket.division = self
 
-    def _memory(self, communication: Communication, elements: int, like: Tensor) -> Tensor:
-        return communication.memory(elements, like, of_thread=True)
+    def _memory(self, elements: int, like: Tensor) -> Tensor:
+        return self._communication.memory(elements, like, of_thread=True)
 
-    def _enter(self, communication: Communication) -> None:  # noqa: ARG002
+    def _enter(self) -> None:
         """Moves the parameters into the memory."""
         self.hold_parameters()
 

@@ -36,19 +36,17 @@ __all__ = ["OneCopy", "check_one_host"]
 class OneCopy(Division):
     """The shares of a bucket whose parameters all ranks of the host share: see [Note: One copy]."""
 
-    _communication: Communication
     _noted: list[tuple[int, int]]
 
-    def _memory(self, communication: Communication, elements: int, like: Tensor) -> Tensor:
-        self._communication = communication
-        memory, self._shared = communication.shared_memory(elements, like)
+    def _memory(self, elements: int, like: Tensor) -> Tensor:
+        memory, self._shared = self._communication.shared_memory(elements, like)
         return memory
 
-    def _enter(self, communication: Communication) -> None:
-        if communication.rank == 0:
+    def _enter(self) -> None:
+        if self._communication.rank == 0:
             for parameter, memory in zip(self._moved, self._places, strict=True):
                 shaped(memory, parameter).copy_(parameter.detach())
-        communication.group.barrier()
+        self._communication.group.barrier()
         for parameter, memory in zip(self._moved, self._places, strict=True):
             place(parameter, memory)
         self.updated()
@@ -83,9 +81,8 @@ class OneCopy(Division):
 
     def join(self) -> None:
         """Makes rank 0's parameters those of all ranks. Every rank calls it."""
-        self._enter(self._communication)
         torch.autograd.graph.increment_version(self._moved)
-        self.updated()
+        self._enter()
 
     def _now(self) -> list[tuple[int, int]]:
         """The addresses and versions of the parameters."""
