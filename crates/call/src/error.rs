@@ -8,7 +8,8 @@ use serde::{Deserialize, Serialize};
 use weft_transport::{LinkError, is_own_limit, os_code};
 
 /// Hint for errors at a resource limit of this process.
-pub const RAISE_LIMIT: &str = "Raise its limits of descriptors (ulimit -n), threads or memory";
+pub const RAISE_ULIMIT_HINT: &str =
+    "Raise its limits of descriptors (ulimit -n), threads or memory";
 
 /// Hint for calls that a rule of the system refuses.
 const ALLOW_CALL: &str =
@@ -126,7 +127,7 @@ impl Error {
                 let peer = name(rank, host);
                 Error::Config(format!(
                     "this process cannot send descriptors to {peer}: too many descriptors of this \
-                     user are in messages that have not been received. {RAISE_LIMIT}"
+                     user are in messages that have not been received. {RAISE_ULIMIT_HINT}"
                 ))
             }
             LinkError::Io(error) if is_own_limit(&error) => {
@@ -173,7 +174,9 @@ impl Error {
 pub fn remedy(error: &io::Error) -> String {
     match os_code(error) {
         // Threads are refused with EAGAIN.
-        code if is_own_limit(error) || code == Some(libc::EAGAIN) => format!(". {RAISE_LIMIT}"),
+        code if is_own_limit(error) || code == Some(libc::EAGAIN) => {
+            format!(". {RAISE_ULIMIT_HINT}")
+        }
         Some(libc::EPERM | libc::EACCES | libc::ENOSYS) => format!(". {ALLOW_CALL}"),
         _ => String::new(),
     }

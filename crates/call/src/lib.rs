@@ -17,7 +17,7 @@ pub use tiling::Tiling;
 
 pub use arguments::NAMES as OP_NAMES;
 pub use completion::{Completion, Finished};
-pub use error::{Error, RAISE_LIMIT, remedy};
+pub use error::{Error, RAISE_ULIMIT_HINT, remedy};
 pub use fingerprint::Fingerprint;
 pub use hash::mix;
 pub use order::{LEVELS, Order};

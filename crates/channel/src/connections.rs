@@ -119,7 +119,7 @@ pub struct Connections {
     /// This rank's scratch memory, as far as it is allocated.
     scratch: PartRanges,
     /// Ranks from which nothing more arrives: they have left, ended their link, or are lost.
-    pub left: Vec<bool>,
+    pub departed: Vec<bool>,
     /// Ranks that have left in order, and access no memory of this rank any more.
     pub detached: Vec<bool>,
     /// The caller's memory that links read in place.
@@ -147,7 +147,7 @@ impl Connections {
             links: vec![None; size],
             channels: (0..size).map(|_| None).collect(),
             scratch: Default::default(),
-            left: vec![false; size],
+            departed: vec![false; size],
             detached: vec![false; size],
             registrations: Arc::clone(registrations),
             staged_bytes: AtomicU64::new(0),
@@ -179,14 +179,14 @@ impl Connections {
     }
 
     /// Whether ranks without a link yet may still connect.
-    pub fn may_be_called(&self) -> bool {
+    pub fn awaits_connections(&self) -> bool {
         let unlinked = |rank: &u32| self.links[*rank as usize].is_none();
         let mut others = (0..self.size()).filter(|rank| *rank != self.rank && unlinked(rank));
-        others.any(|rank| !self.left[rank as usize])
+        others.any(|rank| !self.departed[rank as usize])
     }
 
     /// Whether this link connects this rank to another.
-    pub fn is_over(&self, rank: u32, link: &Arc<dyn Link>) -> bool {
+    pub fn uses_link(&self, rank: u32, link: &Arc<dyn Link>) -> bool {
         let used = &self.links[rank as usize];
         used.as_ref().is_some_and(|used| Arc::ptr_eq(used, link))
     }
@@ -254,7 +254,7 @@ impl Connections {
             return Ok(());
         };
         let missing = parts.without(channel.granted);
-        if missing == PartSet::NONE || self.left[peer] {
+        if missing == PartSet::NONE || self.departed[peer] {
             return Ok(());
         }
         let link = link.clone();
@@ -389,7 +389,7 @@ impl Connections {
         match &self.links[peer] {
             Some(link) if !self.detached[peer] => match link.capabilities().maps {
                 true => !link.peer_has_ended(),
-                false => !self.left[peer],
+                false => !self.departed[peer],
             },
             _ => false,
         }

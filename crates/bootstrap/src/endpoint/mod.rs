@@ -272,8 +272,8 @@ impl Endpoint {
 
     /// Whether callers have waited without result because of missing descriptors since the last
     /// call.
-    pub fn take_shortage(&self) -> bool {
-        self.table.take_shortage()
+    pub fn take_descriptor_shortage(&self) -> bool {
+        self.table.take_descriptor_shortage()
     }
 
     /// The last operations of its groups.

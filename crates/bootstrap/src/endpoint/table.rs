@@ -51,7 +51,7 @@ impl LinkTable {
 
     /// Whether callers have waited without result because of missing descriptors since the last
     /// call.
-    pub(super) fn take_shortage(&self) -> bool {
+    pub(super) fn take_descriptor_shortage(&self) -> bool {
         self.shortage.take()
     }
 

@@ -301,7 +301,8 @@ impl Executor {
         if operation.waiting.is_some() {
             return Ok(false);
         }
-        operation.waiting = path.advance(&operation.call, choice, entered, &connections.left)?;
+        operation.waiting =
+            path.advance(&operation.call, choice, entered, &connections.departed)?;
         if entered.outcome == Some(InlineOutcome::Lane) {
             operation.inline = None;
         }

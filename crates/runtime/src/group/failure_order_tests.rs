@@ -102,7 +102,7 @@ fn failure() -> Error {
 fn break_group(group: &Group) {
     group.engine.with(|state, finished| {
         let group = state.groups.get_mut(&group.id).unwrap();
-        group.fail_and_notify(&failure(), finished);
+        group.break_group(&failure(), finished);
     });
 }
 

@@ -545,7 +545,7 @@ impl Group {
             group.connections.send_to_all(&goodbye);
             let links = state.links.values().map(|watched| &watched.link);
             links.for_each(|link| state.detach_again(link));
-            state.release(self.id);
+            state.free_quarantined(self.id);
             ended
         });
         if let Some(job) = ended {

@@ -94,7 +94,7 @@ impl Group {
     pub(super) fn break_with(&self, error: &Error) {
         self.engine.with(|state, finished| {
             if let Some(group) = state.groups.get_mut(&self.id) {
-                group.fail_and_notify(error, finished);
+                group.break_group(error, finished);
             }
         });
     }

@@ -18,7 +18,7 @@ use super::window::{MappedRank, RankPart, Window};
 use super::{Work, closed};
 use crate::Error;
 use crate::one_sided::{Compare, OperationDescription, RemotePut, SignalWait, apply, cell_of};
-use crate::progress::GroupState;
+use crate::progress::{GroupState, NO_OPERATION};
 
 /// Turns of a thread that waits for a signal between two checks of the clock and the peers.
 const TURNS_PER_CHECK: u32 = 64;
@@ -566,7 +566,7 @@ impl Symmetric {
                 }
             }
             if let Err(failure) = group.advance_one_sided(finished) {
-                state.fail(self.group, u64::MAX, failure, finished);
+                state.on_operation_failure(self.group, NO_OPERATION, failure, finished);
             }
             Ok(Some(completion))
         })?;

@@ -13,6 +13,7 @@ use weft_transport::{LinkError, TransportKind};
 use super::*;
 use crate::Error;
 use crate::execution::GroupFailure;
+use crate::progress::NO_OPERATION;
 use crate::selection::NAMED;
 
 /// An endpoint that only this host can reach.
@@ -134,7 +135,7 @@ fn failure_is_reported_before_the_links_end() {
             leaves.abort("enough");
             leaves.engine.endpoint().close();
             let failure = GroupFailure::Link(1, LinkError::Left);
-            state.fail(stays.id, u64::MAX, failure, finished);
+            state.on_operation_failure(stays.id, NO_OPERATION, failure, finished);
         });
         let error = stays.broken().unwrap().to_string();
         assert!(error.contains("enough"), "{transport:?}: {error}");

@@ -302,7 +302,7 @@ impl OneSided {
             if !peer.is_busy() && peer.serve.is_empty() {
                 continue;
             }
-            if connections.left[rank as usize] {
+            if connections.departed[rank as usize] {
                 peer.peer_has_left();
                 continue;
             }

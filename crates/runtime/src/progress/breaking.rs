@@ -24,29 +24,38 @@ use crate::Error;
 /// A broken group gives up an operation in which nothing has moved for this long.
 const QUIET: Duration = Duration::from_millis(500);
 
+/// Instead of the number of the first operation that fails: those which all ranks have called may
+/// still complete.
+pub(crate) const NO_OPERATION: u64 = u64::MAX;
+
 impl GroupState {
     /// Breaks the group, and reports that to all members that have links to this rank. Operations
     /// that all ranks have issued continue.
-    pub(crate) fn fail_and_notify(&mut self, error: &Error, finished: &mut Finished) {
-        self.fail_from(u64::MAX, error, finished);
+    pub(crate) fn break_group(&mut self, error: &Error, finished: &mut Finished) {
+        self.break_group_from(NO_OPERATION, error, finished);
     }
 
-    /// As [`GroupState::fail_and_notify`], because operation `sequence` failed: those before it
+    /// As [`GroupState::break_group`], because operation `sequence` failed: those before it
     /// continue.
-    pub(super) fn fail_from(&mut self, sequence: u64, error: &Error, finished: &mut Finished) {
+    pub(super) fn break_group_from(
+        &mut self,
+        sequence: u64,
+        error: &Error,
+        finished: &mut Finished,
+    ) {
         if self.broken.is_some() {
-            return self.lower_limit(sequence, finished);
+            return self.end_from(sequence, finished);
         }
         let own = self.connections.rank;
         let report = (error.reported_by(self.name.rank(own)), Some(own));
-        self.break_from(sequence, self.explained(error), report, finished);
+        self.break_with_report(sequence, self.explained(error), report, finished);
     }
 
     /// Breaks the group here and on the other ranks. All incomplete operations of this rank fail.
     pub(crate) fn abort(&mut self, error: &Error, finished: &mut Finished) {
         self.wind_down.aborted = true;
         let incomplete = self.executor.operations.iter().map(|op| op.sequence);
-        self.fail_from(incomplete.min().unwrap_or(u64::MAX), error, finished);
+        self.break_group_from(incomplete.min().unwrap_or(NO_OPERATION), error, finished);
     }
 
     /// Breaks the group as another rank reports it, with that rank's limit. The report is passed on
@@ -59,10 +68,10 @@ impl GroupState {
         finished: &mut Finished,
     ) {
         if self.broken.is_some() {
-            return self.lower_limit(limit, finished);
+            return self.end_from(limit, finished);
         }
         let here = self.explained(&self.as_seen_here(error.clone(), origin));
-        self.break_from(limit, here, (error, origin), finished);
+        self.break_with_report(limit, here, (error, origin), finished);
     }
 
     /// Adds what this rank knows about an error, and records the failure in the flight recorder.
@@ -74,7 +83,7 @@ impl GroupState {
         }
     }
 
-    fn break_from(
+    fn break_with_report(
         &mut self,
         limit: u64,
         error: Error,
@@ -94,7 +103,7 @@ impl GroupState {
     }
 
     /// Fails operation `limit` of a broken group and all after it.
-    pub(super) fn lower_limit(&mut self, limit: u64, finished: &mut Finished) {
+    pub(super) fn end_from(&mut self, limit: u64, finished: &mut Finished) {
         if limit < self.wind_down.limit {
             self.wind_down.limit = limit;
             self.report_limit();
@@ -160,12 +169,12 @@ impl GroupState {
         if !wind_down.aborted && sequence < wind_down.limit {
             return Ok(());
         }
-        self.lower_limit(sequence, finished);
+        self.end_from(sequence, finished);
         Err(error)
     }
 
     /// Gives up an operation of a broken group in which nothing moves.
-    pub(super) fn give_up_quiet_operations(&mut self, now: Instant, finished: &mut Finished) {
+    pub(super) fn give_up_stuck_operations(&mut self, now: Instant, finished: &mut Finished) {
         let Some(since) = self.wind_down.since else {
             return;
         };
@@ -174,7 +183,7 @@ impl GroupState {
             now.saturating_duration_since(moved) >= QUIET || operation.due.deadline <= now
         });
         if let Some(sequence) = quiet.map(|operation| operation.sequence).min() {
-            self.lower_limit(sequence, finished);
+            self.end_from(sequence, finished);
         }
     }
 
@@ -183,10 +192,10 @@ impl GroupState {
         self.wind_down.aborted = true;
         let incomplete = self.executor.operations.iter().map(|op| op.sequence);
         match (incomplete.min(), &self.broken) {
-            (Some(sequence), Some(_)) => self.lower_limit(sequence, finished),
+            (Some(sequence), Some(_)) => self.end_from(sequence, finished),
             (Some(sequence), None) => {
                 let report = (self.left_early(), Some(self.connections.rank));
-                self.break_from(sequence, error.clone(), report, finished);
+                self.break_with_report(sequence, error.clone(), report, finished);
             }
             (None, Some(_)) => {}
             (None, None) => self.end_alone(error, finished),

@@ -5,6 +5,7 @@ use weft_channel::{ChannelPart, ControlMessage, ENVELOPE_BYTES, GrantedPart, Par
 use weft_memory::PieceSize;
 use weft_transport::{LinkError, RegionKey};
 
+use super::breaking::NO_OPERATION;
 use super::received::ReceivedMessage;
 use super::state::ProgressState;
 use crate::execution::GroupFailure;
@@ -102,7 +103,7 @@ impl ProgressState {
                 fingerprint,
                 ..
             } => {
-                group.on_difference(sequence, rank, None, fingerprint, finished);
+                group.on_desync_report(sequence, rank, None, fingerprint, finished);
                 Ok(())
             }
             ControlMessage::History { recent, .. } => {
@@ -122,7 +123,7 @@ impl ProgressState {
             // The end of the link is handled when the link is read, after the peer's earlier
             // messages.
             Ok(()) | Err(GroupFailure::Link(_, LinkError::Left | LinkError::Gone(_))) => {}
-            Err(failure) => self.fail(id, u64::MAX, failure, finished),
+            Err(failure) => self.on_operation_failure(id, NO_OPERATION, failure, finished),
         }
     }
 

@@ -75,7 +75,7 @@ impl ProgressState {
 
     /// Handles the loss of a peer: groups that it has sent messages for cannot be made any more,
     /// since further messages may be lost.
-    pub(super) fn fail_early_groups(&mut self, peer: EndpointId, detail: &str) {
+    pub(super) fn break_early_groups(&mut self, peer: EndpointId, detail: &str) {
         for group in self.early.groups_of(peer) {
             let (host, _) = self.place_of(peer);
             let lost = Error::PeerLost {

@@ -221,7 +221,7 @@ impl GroupState {
     /// A rank that has left although an operation waits for it. Where any rank could send the
     /// awaited signal, the last one, once all have left.
     pub(super) fn awaited_departed_rank(&self) -> Option<u32> {
-        let left = |rank: &u32| self.connections.left[*rank as usize];
+        let left = |rank: &u32| self.connections.departed[*rank as usize];
         let needed = |rank: &u32| self.matching.needs(*rank) || self.one_sided.needs(*rank);
         let mut ranks = 0..self.size();
         if let Some(rank) = ranks.find(|rank| left(rank) && needed(rank)) {
@@ -308,7 +308,7 @@ impl GroupState {
         if let Some(error) = &self.broken {
             return Some(Err(error.clone()));
         }
-        let left = missing.find(|rank| self.connections.left[*rank as usize])?;
+        let left = missing.find(|rank| self.connections.departed[*rank as usize])?;
         Some(Err(Error::from_link(
             LinkError::Left,
             Some(left),

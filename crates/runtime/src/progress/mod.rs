@@ -28,6 +28,7 @@ pub use engine::Waited;
 #[cfg(feature = "fuzzing")]
 pub(crate) use received::ReceivedMessage;
 
+pub(crate) use breaking::NO_OPERATION;
 pub(crate) use engine::Engine;
 pub(crate) use group_name::GroupName;
 pub(crate) use group_state::{GroupState, Issued};

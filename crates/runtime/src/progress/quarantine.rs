@@ -13,7 +13,7 @@ use super::state::ProgressState;
 impl ProgressState {
     /// Frees the memory of a closed group that no peer can write any more, and removes the group
     /// once all of it is free.
-    pub(crate) fn release(&mut self, id: u64) {
+    pub(crate) fn free_quarantined(&mut self, id: u64) {
         let Some(group) = self.groups.get_mut(&id).filter(|group| group.closed) else {
             return;
         };
@@ -44,7 +44,7 @@ impl ProgressState {
                 Some(state) if state.closed => &state.connections,
                 _ => continue,
             };
-            if connections.is_linked(rank) && !connections.is_over(rank, link) {
+            if connections.is_linked(rank) && !connections.uses_link(rank, link) {
                 let asks = connections.may_be_written_by(rank);
                 // A broken link is detected when it is read.
                 let _ = link.message(&ControlMessage::Detach { group, asks }.encode());

@@ -124,7 +124,7 @@ impl GroupState {
 
     /// Handles a report that a rank made another call in an operation. If an earlier operation
     /// differed, asks that rank to find which one.
-    pub(super) fn on_difference(
+    pub(super) fn on_desync_report(
         &mut self,
         sequence: u64,
         rank: u32,
@@ -136,7 +136,7 @@ impl GroupState {
         let place = format!("as operation {sequence} of {}", self.name);
         if mine.is_some_and(|mine| mine.history == theirs.history) {
             let error = self.desync(place, rank, mine, theirs);
-            self.fail_and_notify(&error, finished);
+            self.break_group(&error, finished);
         } else if self.suspicion.is_none() {
             self.send_history(rank);
             let place = format!("in an earlier call that is no longer recorded, and then, {place}");
@@ -158,7 +158,7 @@ impl GroupState {
         if let Some((sequence, mine, theirs)) = found {
             let place = format!("as operation {sequence} of {}", self.name);
             let error = self.desync(place, rank, Some(mine), theirs);
-            self.fail_and_notify(&error, finished);
+            self.break_group(&error, finished);
         }
     }
 

@@ -10,6 +10,7 @@ use weft_call::Finished;
 use weft_channel::{ChannelPart, PartSet};
 use weft_transport::{EndpointId, FlushState, Link, LinkError, PolledMessages, Presence};
 
+use super::breaking::NO_OPERATION;
 use super::early_messages::EarlyMessages;
 use super::group_state::GroupState;
 use super::poller::Poller;
@@ -241,7 +242,7 @@ impl ProgressState {
                 Ok(false) => {}
                 Ok(true) => return true,
                 Err(failure) => {
-                    self.fail(id, sequence, failure, finished);
+                    self.on_operation_failure(id, sequence, failure, finished);
                     return true;
                 }
             }
@@ -264,7 +265,7 @@ impl ProgressState {
             progressed |= self.advance_messages(id, rank, finished);
         }
         progressed |= self.advance_one_sided(finished);
-        self.fail_groups_awaiting_departed_ranks(finished);
+        self.break_groups_awaiting_departed_ranks(finished);
         self.note_joined(finished);
         progressed
     }
@@ -282,7 +283,7 @@ impl ProgressState {
         }
         progressed |= !failures.is_empty();
         for (id, failure) in failures {
-            self.fail(id, u64::MAX, failure, finished);
+            self.on_operation_failure(id, NO_OPERATION, failure, finished);
         }
         progressed
     }
@@ -304,7 +305,7 @@ impl ProgressState {
                 progressed
             }
             Err(failure) => {
-                self.fail(id, sequence, failure, finished);
+                self.on_operation_failure(id, sequence, failure, finished);
                 true
             }
         }
@@ -319,7 +320,7 @@ impl ProgressState {
             PartSet::from(ChannelPart::FIRST) | ChannelPart::FRAGMENTS,
         );
         if let Err(error) = group.connections.grant(pool, [rank], parts) {
-            self.fail(id, u64::MAX, GroupFailure::Other(error), finished);
+            self.on_operation_failure(id, NO_OPERATION, GroupFailure::Other(error), finished);
             return true;
         }
         let GroupState {
@@ -345,7 +346,12 @@ impl ProgressState {
         match matching.advance(rank, &route, finished) {
             Ok(moved) => moved,
             Err(error) => {
-                self.fail(id, u64::MAX, GroupFailure::Link(rank, error), finished);
+                self.on_operation_failure(
+                    id,
+                    NO_OPERATION,
+                    GroupFailure::Link(rank, error),
+                    finished,
+                );
                 true
             }
         }
@@ -432,5 +438,20 @@ impl ProgressState {
                 finished.push((group.joined.clone(), result));
             }
         }
+    }
+
+    /// The groups that a peer is a member of, with its rank in each.
+    pub(super) fn memberships(&self, peer: EndpointId) -> Vec<(u64, u32)> {
+        let ranks = self
+            .groups
+            .iter()
+            .map(|(id, group)| (*id, group.connections.rank_of(peer)));
+        ranks.filter_map(|(id, rank)| Some((id, rank?))).collect()
+    }
+
+    /// Any link to a peer, over any transport.
+    pub(crate) fn any_link_to(&self, endpoint: EndpointId) -> Option<Arc<dyn Link>> {
+        let mut links = self.links.values().map(|watched| &watched.link);
+        links.find(|link| link.peer() == endpoint).cloned()
     }
 }

@@ -184,7 +184,7 @@ impl CallingThread {
         let missing: Vec<u32> = others
             .filter(|rank| !connections.shares(*rank, parts))
             .collect();
-        let gone = |rank: &&u32| connections.left[**rank as usize];
+        let gone = |rank: &&u32| connections.departed[**rank as usize];
         if let Some(rank) = missing.iter().find(gone) {
             return Err(GroupFailure::Link(*rank, LinkError::Left));
         }

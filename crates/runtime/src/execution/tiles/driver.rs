@@ -344,7 +344,7 @@ impl<'a> TileDriver<'a> {
     /// Returns an error instead of a wait for a rank that has left.
     pub(super) fn unless_left(&self, blocked: Option<Blocked>) -> Advance {
         match blocked {
-            Some(blocked) if self.connections.left[blocked.rank() as usize] => {
+            Some(blocked) if self.connections.departed[blocked.rank() as usize] => {
                 Err(GroupFailure::Link(blocked.rank(), LinkError::Left))
             }
             blocked => Ok(blocked),

@@ -83,7 +83,7 @@ fn start_tiles(
     while running.tiles.len() < in_flight && running.next < running.geometry.tiles {
         let g = running.first + running.next;
         if let Some(blocked) = cannot_start(connections, lane, g, running, pool) {
-            if connections.left[blocked.rank() as usize] {
+            if connections.departed[blocked.rank() as usize] {
                 return Err(GroupFailure::Link(blocked.rank(), LinkError::Left));
             }
             if running.tiles.is_empty() {
@@ -172,7 +172,7 @@ fn give_credit(
         match given {
             // A peer that has left, perhaps since its link was last read, needs no credit.
             Ok(()) | Err(LinkError::Left) => {}
-            Err(_) if connections.left[rank] => {}
+            Err(_) if connections.departed[rank] => {}
             Err(error) => return Err(GroupFailure::Link(*sender, error)),
         }
     }

@@ -22,7 +22,7 @@ const STAGGERED_MAX: u32 = 50;
 
 impl ProgressState {
     /// Reports an operation that has taken long for its timeout.
-    pub(in crate::progress) fn watch_waits(&mut self, now: Instant) {
+    pub(in crate::progress) fn report_long_waits(&mut self, now: Instant) {
         if self.watchdog.rests(now) {
             return;
         }
