@@ -9,7 +9,7 @@ from weft.torch.backend_name import BACKEND_NAME
 
 if TYPE_CHECKING:
     from weft.torch.backend import WeftBackend
-    from weft.torch.process_group import WeftProcessGroup
+    from weft.torch.process_group_before_2_14 import WeftProcessGroup
 
 __all__ = ["autoload", "create"]
 
@@ -40,7 +40,7 @@ def create(options: Any, backend_options: object | None) -> WeftBackend | WeftPr
         check_not_reconfigured(options)
         return WeftBackend.create(options)
     _check_accepts_python_groups()
-    from weft.torch.process_group import WeftProcessGroup
+    from weft.torch.process_group_before_2_14 import WeftProcessGroup
 
     return WeftProcessGroup.create(options)
 
