@@ -16,25 +16,9 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from weft.torch.parallel.gradient import raw_gradient
+from weft.torch.parallel.optimizer_kinds import is_elementwise
 
-__all__ = ["in_blocks", "is_elementwise", "is_per_element"]
-
-_ELEMENTWISE = frozenset(
-    (
-        "ASGD",
-        "Adadelta",
-        "Adagrad",
-        "Adam",
-        "AdamW",
-        "Adamax",
-        "NAdam",
-        "RAdam",
-        "RMSprop",
-        "Rprop",
-        "SGD",
-    )
-)
-"""The optimizers of torch that update each element by its own gradient and state."""
+__all__ = ["in_blocks", "is_per_element"]
 
 BLOCK_ELEMENTS = 128 << 10
 """Smaller ones are calls too short for their overhead; larger ones miss the cache where several
@@ -44,12 +28,6 @@ _NOT_CUT = ("fused", "foreach", "capturable", "differentiable")
 """Options of groups whose implementations would not gain: most go through a tensor once, or through
 all tensors in turn.
 """
-
-
-def is_elementwise(optimizer: Optimizer) -> bool:
-    """Whether it is known to update each element by its own gradient and state."""
-    kind = type(optimizer)
-    return kind.__name__ in _ELEMENTWISE and kind.__module__.startswith("torch.optim.")
 
 
 def is_per_element(value: Any, parameter: Tensor) -> bool:

@@ -12,9 +12,8 @@ from typing import Any
 import torch
 from torch.optim import Optimizer
 
-from weft.errors import ArgumentError, UnsupportedError
+from weft.errors import ArgumentError
 from weft.torch.parallel.buckets import Bucket, Slot
-from weft.torch.parallel.cache_blocking import is_elementwise
 from weft.torch.parallel.data_parallel import DataParallel
 from weft.torch.parallel.divided.division import Division
 from weft.torch.parallel.divided.norm import norm_of
@@ -22,6 +21,7 @@ from weft.torch.parallel.divided.one_copy import OneCopy, check_one_host
 from weft.torch.parallel.divided.optimizer import DividedOptimizer, Part, check_optimizers
 from weft.torch.parallel.divided.step import DividedStep
 from weft.torch.parallel.gradient import raw_gradient
+from weft.torch.parallel.optimizer_kinds import check_separable, is_elementwise
 from weft.torch.parallel.partial_step import PartialStep, StepSettings, groups_differ, handing_over
 from weft.torch.parallel.watched_groups import plain_groups, plain_parameters, watch_groups
 from weft.torch.patches.modes import outside_of_modes
@@ -34,22 +34,6 @@ from weft.torch.patches.optimizers import (
 )
 
 __all__ = ["Overlapped", "trains"]
-
-_COUPLED = {
-    "LBFGS": "it looks at all parameters together, and evaluates the loss several times",
-    "ZeroRedundancyOptimizer": "it communicates itself",
-    "PostLocalSGDOptimizer": "it communicates itself",
-    "SparseAdam": "it is for sparse gradients, which DataParallel does not average",
-    "FusedLAMB": "it scales by the norm of all gradients together",
-    "SAM": "it steps twice, by gradients of all parameters together",
-    "Prodigy": "its step size depends on all parameters together",
-    "DAdaptAdaGrad": "its step size depends on all parameters together",
-    "DAdaptAdam": "its step size depends on all parameters together",
-    "DAdaptAdan": "its step size depends on all parameters together",
-    "DAdaptLion": "its step size depends on all parameters together",
-    "DAdaptSGD": "its step size depends on all parameters together",
-}
-"""Optimizers that cannot update one layer without the others, and why."""
 
 _ALL_READ = (
     "every step reads all gradients before it, as torch.nn.utils.clip_grad_norm_ does, and so waits for all averages: "
@@ -440,11 +424,6 @@ def _check(optimizer: Optimizer, model: DataParallel) -> None:
         )
     if not isinstance(optimizer, Optimizer) or isinstance(optimizer, Overlapped):
         raise ArgumentError(f"optimizer is a {type(optimizer).__name__}: expected a torch.optim.Optimizer")
-    for kind in type(optimizer).__mro__:
-        if kind.__name__ in _COUPLED:
-            raise UnsupportedError(
-                f"{kind.__name__} cannot be overlapped: {_COUPLED[kind.__name__]}. Use it without Overlapped, with "
-                "weft.torch.DataParallel or DistributedDataParallel"
-            )
+    check_separable(optimizer)
     if not trains(optimizer, model):
         raise ArgumentError("the optimizer has no parameter of the model: expected torch.optim...(model.parameters())")

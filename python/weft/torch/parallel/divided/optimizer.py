@@ -18,10 +18,11 @@ from weft.api.request import call
 from weft.errors import ConfigError, UnsupportedError
 from weft.torch.memory import readable, writable
 from weft.torch.parallel.buckets import Bucket, Slot, shaped
-from weft.torch.parallel.cache_blocking import in_blocks, is_elementwise, is_per_element
+from weft.torch.parallel.cache_blocking import in_blocks, is_per_element
 from weft.torch.parallel.communication import Communication
 from weft.torch.parallel.context import outside_of_everything
 from weft.torch.parallel.divided.division import Piece, flattened
+from weft.torch.parallel.optimizer_kinds import is_elementwise
 from weft.torch.parallel.partial_step import StepSettings, groups_differ, handing_over
 from weft.torch.patches.optimizers import bare_copy
 
