@@ -141,6 +141,10 @@ def test_norm_is_same_however_gradients_are_divided() -> None:
     assert norm_of([], [], None) == 0
 
 
+def test_modes_that_stay_undivided(workers) -> None:
+    workers.run(2, undivided_mode_job)
+
+
 def test_refusals(workers) -> None:
     workers.run(2, refusals_job)
 
@@ -476,6 +480,19 @@ def replaced_step(parameters: Any) -> torch.optim.Optimizer:
     return optimizer
 
 
+def undivided_mode_job(rank: int, _size: int) -> None:
+    """Modes that are no reduce-scatter train as without `shard`, and the warning names them."""
+    for name, mode in (("Wire", lambda: modes.Wire("fp8_e4m3")), ("PowerSGD", lambda: modes.PowerSGD(rank=1))):
+        setup = divided(mode=mode)
+        with pytest.warns(UserWarning, match=rf"shard=1: averages by {name}\(.* so updates are not divided"):
+            model, optimizer = setup(mlp(rank), torch.optim.Adam)
+        assert not model._reducer.divided
+        train(model, optimizer, rank, 3)
+        plain = Setup(overlapped=True, mode=mode, plan=setup.plan)(mlp(rank), torch.optim.Adam)
+        train(*plain, rank, 3)
+        check_same(result(model, optimizer), result(*plain))
+
+
 def refusals_job(rank: int, _size: int) -> None:
     divided()(mlp(rank), Plain)
     with pytest.raises(weft.UnsupportedError, match="a copy of Wrapping does not update"):
@@ -485,9 +502,6 @@ def refusals_job(rank: int, _size: int) -> None:
     for shard in ("all", 0, -1, 0.5, True):
         with pytest.raises(weft.ArgumentError, match="shard="):
             divided()(mlp(rank), shard=shard)
-    for mode in (lambda: modes.Wire("fp8_e4m3"), lambda: modes.PowerSGD(rank=1)):
-        with pytest.raises(weft.ArgumentError, match="since only exact averages"):
-            divided(mode=mode)(mlp(rank))
     with pytest.raises(weft.ConfigError, match="shard="):
         divided()(mlp(rank), shard=1 + rank)
     with pytest.raises(weft.ConfigError, match=r"optimizer of rank .* differs"):

@@ -287,3 +287,5 @@ def options_job(rank: int, _size: int) -> None:
     optimizer.step()
     with pytest.raises(weft.UnsupportedError, match='parameters="host": the ranks are on 2 hosts'):
         check_one_host(SimpleNamespace(hosts=2))  # type: ignore[arg-type]
+    with pytest.raises(weft.ArgumentError, match=r"parameters='host': averages by PowerSGD\(.* expected 'own'"):
+        weft.torch.DataParallel(net, parameters="host", mode=weft.torch.modes.PowerSGD(rank=1))

@@ -30,7 +30,7 @@ from weft.torch.parallel.fusion import PlanOptions
 from weft.torch.parallel.gradient_state import Brings
 from weft.torch.parallel.joining import ShadowTraining
 from weft.torch.parallel.mode_averaging import ModeAveraging, check_algorithms_of_mode, check_mode
-from weft.torch.parallel.models import SHARD_BYTES_MIN, check_shard, for_device, tensors_in
+from weft.torch.parallel.models import SHARD_BYTES_MIN, Shard, checked_shard, for_device, tensors_in
 from weft.torch.parallel.module_buffers import BufferPolicy, ModuleBuffers
 from weft.torch.parallel.observer import Observer
 from weft.torch.parallel.plan import BucketPlan
@@ -78,7 +78,7 @@ class DataParallel(nn.Module, Joinable):
         plan: BucketPlan | None = None,
         mode: Mode | None = None,
         embeddings: EmbeddingPolicy = "automatic",
-        shard: Literal["none", "automatic"] | int = "none",
+        shard: Shard = "none",
         parameters: Literal["own", "host"] = "own",
         replan_after: int = 10,
         replan_every: int | None = None,
@@ -109,8 +109,8 @@ class DataParallel(nn.Module, Joinable):
                 `dense`, or, `automatic`, those from 1 MiB on by rows.
             shard: With `Overlapped`, each rank updates only its share of a bucket's parameters, and
                 has the optimizer's state of that: `automatic`, of buckets of at least 256 KiB; or
-                of at least this number of bytes. `none`: every rank updates all. Not in a `mode`,
-                nor on a GPU.
+                of at least this number of bytes. `none`: every rank updates all, also in modes
+                that are no reduce-scatter (with a warning). Not on a GPU.
             parameters: `host`: the ranks, which are on one host, share one copy of the parameters
                 of divided buckets; `shard` is at least `automatic` then. `own`: each has its own.
             replan_after: After this many steps the plan is made again, by measurement.
@@ -135,11 +135,8 @@ class DataParallel(nn.Module, Joinable):
         self._on_device = not trained[0][1].is_cpu
         if self._on_device:
             fusion, embeddings = for_device(fusion, mode, embeddings)
-        if parameters not in ("own", "host"):
-            raise ArgumentError(f"parameters={parameters!r}: expected 'own' or 'host'")
         self._one_copy = parameters == "host"
-        self._shard = "automatic" if self._one_copy and shard == "none" else shard
-        check_shard(self._shard, mode, on_device=self._on_device)
+        self._shard = checked_shard(shard, parameters, mode, on_device=self._on_device)
         options = PlanOptions(fusion, algorithm)
         check_mode(mode, trained)
         rows = exchanged_by_rows(module, trained, embeddings, mode)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import warnings
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -17,10 +18,13 @@ from weft.torch.parallel.divided.wire_averaging import DIVISIBLE_FORMATS
 from weft.torch.parallel.first_use import is_watched
 from weft.torch.parallel.rows import EmbeddingPolicy
 
+Shard = Literal["none", "automatic"] | int
+
 __all__ = [
     "SHARD_BYTES_MIN",
-    "check_shard",
+    "Shard",
     "check_trained",
+    "checked_shard",
     "for_device",
     "requirements",
     "tensors_in",
@@ -54,23 +58,31 @@ def trained_parameters(module: nn.Module) -> list[tuple[str, nn.Parameter]]:
     return trained
 
 
-def check_shard(shard: object, mode: Mode | None, *, on_device: bool) -> None:
-    """Checks the option of `DataParallel`.
+def checked_shard(shard: Shard, parameters: str, mode: Mode | None, *, on_device: bool) -> Shard:
+    """The option `shard` of `DataParallel`, with what the other options make of it.
+
+    One copy of the parameters needs shares. A mode that is no reduce-scatter has none, with a
+    warning.
 
     Raises:
-        weft.ArgumentError: There is no such value, or it is given with a mode that is no
-            reduce-scatter.
+        weft.ArgumentError: There is no such value; or one copy is to be trained in such a mode.
         weft.UnsupportedError: The model is on a GPU.
     """
     if isinstance(shard, bool) or not (shard in ("none", "automatic") or (isinstance(shard, int) and shard > 0)):
         raise ArgumentError(f"shard={shard!r}: expected 'none', 'automatic', or a number of bytes of at least 1")
-    if shard != "none" and mode is not None and not (isinstance(mode, Wire) and mode.format in DIVISIBLE_FORMATS):
-        raise ArgumentError(
-            f"shard={shard!r} with {mode!r}: expected 'none', since only exact averages and those of Wire('fp16') and "
-            "Wire('bf16') are reduce-scattered"
-        )
+    if parameters not in ("own", "host"):
+        raise ArgumentError(f"parameters={parameters!r}: expected 'own' or 'host'")
+    if parameters == "host" and shard == "none":
+        shard = "automatic"
     if shard != "none" and on_device:
         raise UnsupportedError(f"shard={shard!r}: updates of a model on a GPU are not divided; expected 'none'")
+    if shard == "none" or mode is None or (isinstance(mode, Wire) and mode.format in DIVISIBLE_FORMATS):
+        return shard
+    why = f"averages by {mode!r} are no reduce-scatter, as exact ones and those of Wire('fp16') and Wire('bf16') are"
+    if parameters == "host":
+        raise ArgumentError(f"parameters='host': {why}; expected 'own'")
+    warnings.warn(f"shard={shard!r}: {why}, so updates are not divided", stacklevel=4)
+    return "none"
 
 
 def requirements(parameters: Iterable[Tensor]) -> list[bool]:
