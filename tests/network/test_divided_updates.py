@@ -5,6 +5,7 @@ from emulated_hosts import printed, python, run_hosts
 
 TRAINING = """
 import json
+import os
 import sys
 import torch
 import torch.distributed as dist
@@ -12,12 +13,14 @@ import weft.torch
 from torch import nn
 
 torch.set_num_threads(1)
+if sys.argv[1] == "reproducible":
+    os.environ["WEFT_REPRODUCIBLE"] = "1"
 dist.init_process_group("weft")
 rank, trained = dist.get_rank(), {}
 for shard in ("none", "automatic"):
     torch.manual_seed(0)
     net = nn.Sequential(nn.Linear(64, 700), nn.Tanh(), nn.Linear(700, 300), nn.Tanh(), nn.Linear(300, 8))
-    mode = None if sys.argv[1] == "exact" else weft.torch.modes.Wire(sys.argv[1])
+    mode = None if sys.argv[1] in ("exact", "reproducible") else weft.torch.modes.Wire(sys.argv[1])
     model = weft.torch.DataParallel(net, shard=shard, fusion=400_000, mode=mode)
     optimizer = weft.torch.Overlapped(torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9), model)
     generator = torch.Generator().manual_seed(rank)
@@ -36,7 +39,7 @@ for name, values in trained.items():
     dist.all_gather(parts, values)
     everywhere[name] = all(torch.equal(part, values) for part in parts)
 pairs = [(trained["none" + what], trained["automatic" + what]) for what in ("", " state")]
-if dist.get_world_size() == 2 and mode is None:
+if sys.argv[1] == "reproducible" or (dist.get_world_size() == 2 and mode is None):
     close = [torch.equal(*pair) for pair in pairs]
 else:
     close = [torch.allclose(*pair, atol=1e-6 if mode is None else 2e-3) for pair in pairs]
@@ -48,7 +51,7 @@ dist.destroy_process_group()
 
 
 @pytest.mark.parametrize("hosts", (2, 3))
-@pytest.mark.parametrize("averages", ("exact", "bf16", "fp16"))
+@pytest.mark.parametrize("averages", ("exact", "reproducible", "bf16", "fp16"))
 def test_divided_updates_between_hosts(averages: str, hosts: int) -> None:
     command = [*python(TRAINING), averages]
     done = run_hosts("--hosts", str(hosts), "--gbps", "1", command=command, deadline_s=120)
