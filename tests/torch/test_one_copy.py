@@ -62,6 +62,10 @@ def test_changes_of_shared_parameters_end_all_ranks(workers, change: str) -> Non
     workers.run(2, changing_job, change)
 
 
+def test_changes_by_numpy_are_found_in_the_debug_mode(workers) -> None:
+    workers.run(2, hidden_change_job)
+
+
 def test_exclusive(workers) -> None:
     workers.run(3, exclusive_job)
 
@@ -195,6 +199,28 @@ def changing_job(rank: int, _size: int, change: str) -> None:
         model.flush()
 
 
+def hidden_change_job(rank: int, _size: int) -> None:
+    """A change of both ranks' shares by a rank that owns one of them, in torch's debug mode."""
+    level = dist.get_debug_level()
+    dist.set_debug_level(dist.DebugLevel.DETAIL)
+    try:
+        model, optimizer = host()(mlp(rank), torch.optim.Adam)
+        train(model, optimizer, rank, 3)
+        with model.exclusive(), torch.no_grad():
+            model.module[0].weight.mul_(0.5)
+        train(model, optimizer, rank, 3)
+        model.flush()
+        dist.barrier()
+        if rank == 1:
+            model.module[0].weight.detach().numpy()[...] *= 0.5
+        dist.barrier()
+        with pytest.raises(weft.Error, match=r"0\.weight was changed .*exclusive\(\)"):
+            train(model, optimizer, rank, 2)
+            model.flush()
+    finally:
+        dist.set_debug_level(level)
+
+
 def exclusive_job(rank: int, _size: int) -> None:
     """Changes that are made twice would show; and what only rank 0 loads."""
 
@@ -278,6 +304,8 @@ def options_job(rank: int, _size: int) -> None:
     net = mlp(rank)
     with pytest.raises(weft.ArgumentError, match="parameters='gpu': expected 'own' or 'host'"):
         weft.torch.DataParallel(net, parameters="gpu")  # type: ignore[arg-type]
+    with pytest.raises(weft.ArgumentError, match=r"parameters='host': averages by PowerSGD\(.* expected 'own'"):
+        weft.torch.DataParallel(net, parameters="host", mode=weft.torch.modes.PowerSGD(rank=1))
     with pytest.raises(weft.ConfigError, match="parameters="):
         weft.torch.DataParallel(net, parameters=("own", "host")[rank])  # type: ignore[arg-type]
     model = weft.torch.DataParallel(nn.Linear(600, 600), parameters="host")
@@ -287,5 +315,3 @@ def options_job(rank: int, _size: int) -> None:
     optimizer.step()
     with pytest.raises(weft.UnsupportedError, match='parameters="host": the ranks are on 2 hosts'):
         check_one_host(SimpleNamespace(hosts=2))  # type: ignore[arg-type]
-    with pytest.raises(weft.ArgumentError, match=r"parameters='host': averages by PowerSGD\(.* expected 'own'"):
-        weft.torch.DataParallel(net, parameters="host", mode=weft.torch.modes.PowerSGD(rank=1))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from math import prod
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -67,6 +68,9 @@ class Shares(Protocol):
 
     def hold_parameters(self) -> None:
         """Moves the parameters into the division's memory, if they are elsewhere."""
+
+    def updating(self) -> AbstractContextManager[None]:
+        """A block in which the thread updates the share."""
 
     def updated(self) -> None:
         """An update was carried out, and the parameters' versions were raised."""

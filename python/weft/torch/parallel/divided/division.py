@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 from bisect import bisect
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -71,7 +73,6 @@ class Division:
         self._moved = [slot.parameter for slot in bucket.slots]
         self._places = [self.parameters[start:stop] for start, stop in pairwise(starts)]
         self._addresses = [memory.data_ptr() for memory in self._places]
-        self._enter()
         self.pieces: Mapping[Slot, Any] = {
             slot: self._piece(slot, start, max(start, own.start), min(stop, own.stop))
             for slot, (start, stop) in zip(bucket.slots, pairwise(starts), strict=True)
@@ -86,6 +87,7 @@ class Division:
         self.scatter_sums = call("reduce-scatter", *scattered, op="sum")
         self.gather_gradients = call("all-gather", counts, readable(self.averages), writable(self._buffer))
         self.complete_parameters: PreparedCall = self._completion(counts)
+        self._enter()
         bucket.division = self
 
     def _memory(self, elements: int, like: Tensor) -> Tensor:
@@ -97,6 +99,10 @@ class Division:
 
     def _completion(self, counts: list[int]) -> PreparedCall:
         return call("all-gather", counts, readable(self.parameters[self._own]), writable(self.parameters))
+
+    def updating(self) -> AbstractContextManager[None]:
+        """See `Shares`."""
+        return contextlib.nullcontext()
 
     def updated(self) -> None:
         """See `Shares`."""

@@ -10,16 +10,21 @@ unchanged, since the next update needs its `step`.
 
 A change in place by the program would be made once by each rank, while others compute. The next
 `step` finds it by the parameters' versions, and all ranks end with an error. In `exclusive` each
-rank has parameters of its own.
+rank has parameters of its own. Versions do not show changes by `.data`, NumPy or another process:
+in torch's debug mode the owner of a share keeps a checksum of it from one update to the next.
 """
 
 from __future__ import annotations
 
+import contextlib
 import operator
+import zlib
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
+from torch._C._distributed_c10d import DebugLevel, get_debug_level
 
 from weft.api.calls import barrier
 from weft.errors import UnsupportedError
@@ -28,6 +33,7 @@ from weft.torch.parallel.divided.division import Division, own_memory, place
 
 if TYPE_CHECKING:
     from weft.api.request import PreparedCall
+    from weft.torch.parallel.buckets import Slot
     from weft.torch.parallel.communication import Communication
 
 __all__ = ["OneCopy", "check_one_host"]
@@ -49,10 +55,24 @@ class OneCopy(Division):
         self._communication.group.barrier()
         for parameter, memory in zip(self._moved, self._places, strict=True):
             place(parameter, memory)
+        self._checksums = self._own_checksums()
         self.updated()
 
     def _completion(self, counts: list[int]) -> PreparedCall:  # noqa: ARG002
         return barrier()
+
+    @contextlib.contextmanager
+    def updating(self) -> Iterator[None]:
+        """See `Shares`. In torch's debug mode a change of this rank's share is found here.
+
+        Raises:
+            weft.UnsupportedError: The share is not as its last update left it.
+        """
+        for slot, checksum in self._own_checksums().items():
+            if checksum != self._checksums[slot]:
+                raise self._changed(slot)
+        yield
+        self._checksums = self._own_checksums()
 
     def updated(self) -> None:
         """See `Shares`."""
@@ -66,13 +86,9 @@ class OneCopy(Division):
         """
         if (now := self._now()) == self._noted:
             return
-        slot = next(slot for slot, *both in zip(self._slots, now, self._noted, strict=True) if both[0] != both[1])
-        error = UnsupportedError(
-            f"{slot.name} was changed outside of the optimizer, and the ranks of the host "
-            "share it: each of them would change it again. Change parameters in `with model.exclusive():`, on all ranks"
+        raise self._changed(
+            next(slot for slot, *both in zip(self._slots, now, self._noted, strict=True) if both[0] != both[1])
         )
-        self._communication.abort(str(error))
-        raise error
 
     def separate(self) -> None:
         """Gives each rank parameters of its own."""
@@ -83,6 +99,26 @@ class OneCopy(Division):
         """Makes rank 0's parameters those of all ranks. Every rank calls it."""
         torch.autograd.graph.increment_version(self._moved)
         self._enter()
+
+    def _changed(self, slot: Slot) -> UnsupportedError:
+        """The error of a changed parameter, with which the operations of all ranks end."""
+        error = UnsupportedError(
+            f"{slot.name} was changed outside of the optimizer, and the ranks of the host "
+            "share it: each of them would change it again. Change parameters in `with model.exclusive():`, on all ranks"
+        )
+        self._communication.abort(str(error))
+        return error
+
+    def _own_checksums(self) -> dict[Slot, int]:
+        """In torch's debug mode (`TORCH_DISTRIBUTED_DEBUG=DETAIL`), those of this rank's pieces."""
+        if get_debug_level() != DebugLevel.DETAIL:
+            return {}
+        pieces = [(memory, self.pieces.get(slot), slot) for slot, memory in zip(self._slots, self._places, strict=True)]
+        return {
+            slot: zlib.crc32(memory[piece.start : piece.stop].view(torch.uint8).numpy().data)
+            for memory, piece, slot in pieces
+            if piece is not None
+        }
 
     def _now(self) -> list[tuple[int, int]]:
         """The addresses and versions of the parameters."""

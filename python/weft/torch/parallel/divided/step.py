@@ -93,7 +93,8 @@ class DividedStep:
             ready.result()
         begun_ns = time.monotonic_ns()
         updated = [(self._settings.groups[number], piece) for number, piece in self._pieces if self._has_average(piece)]
-        self._optimizer.step(updated, self._settings.handed_over)
+        with self._division.updating():
+            self._optimizer.step(updated, self._settings.handed_over)
         observer.updated(self._bucket, begun_ns)
         self._gather = communication.issue_on_thread(self._division.complete_parameters, priority=self.priority)
 
