@@ -7,9 +7,9 @@
 //! - An operation *fails*; a group *breaks*, and then all its incomplete operations fail.
 //! - A group's collective operations are numbered in the order in which its ranks call them. A
 //!   failure `sequence` is the first operation that fails, or `NO_OPERATION`.
-//! - A rank has *departed* from a group when nothing more arrives from it: it has left in order, its
-//!   link has ended, or it is lost. It has *detached* when it also accesses no memory of this rank
-//!   any more.
+//! - A rank has *departed* from a group when nothing more arrives from it: it has left in order,
+//!   its link has ended, or it is lost. It has *detached* when it also accesses no memory of this
+//!   rank any more.
 //! - `finished` collects operations that have ended, with their results. The engine wakes their
 //!   waiters after it has released its lock.
 //!
@@ -25,8 +25,8 @@
 //!   that process break, also those that are made later.
 //! - An operation cannot continue, as a send or the system fails: `on_operation_failure`. It fails
 //!   together with all later operations.
-//! - A deadline passes, ranks made different calls (desync), or no descriptor is left for peers that
-//!   connect: `housekeep`, with the checks in `stalls.rs`. The group breaks.
+//! - A deadline passes, ranks made different calls (desync), or no descriptor is left for peers
+//!   that connect: `housekeep`, with the checks in `stalls.rs`. The group breaks.
 //! - A member reports that the group is broken: `GroupState::break_as_reported` in `breaking.rs`.
 //!
 //! # Rules
@@ -35,7 +35,8 @@
 //!    before is read before the failure is handled (`drain_links`). It may complete operations, or
 //!    name the original cause.
 //! 2. A broken group stays broken. Each rank reports how many operations it had called, and the
-//!    lowest number decides which still complete; see [Note: Failures are ordered] in `breaking.rs`.
+//!    lowest number decides which still complete; see [Note: Failures are ordered] in
+//!    `breaking.rs`.
 //! 3. Every rank that learns of a failure sends it on to the members that it has links to, so that
 //!    it also reaches ranks without a link to the lost one. Messages of ranks that are no members
 //!    are ignored, but for reports of a parent group (`control_messages.rs`).
