@@ -48,6 +48,7 @@ SECTIONS = (
             "how-to/frameworks.md",
             "how-to/compression.md",
             "how-to/wire.md",
+            "how-to/far.md",
             "how-to/recovery.md",
             "how-to/performance.md",
             "how-to/measuring.md",

@@ -18,6 +18,8 @@ from weft.torch.modes.local_sgd import LocalGradients, LocalSGD
 from weft.torch.modes.mode import Communication, Mode, Stages, Work, run
 from weft.torch.modes.one_bit import OneBit
 from weft.torch.modes.power_sgd import PowerSGD
+from weft.torch.modes.sites import Sites
+from weft.torch.modes.streaming_diloco import StreamingDiLoCo
 from weft.torch.modes.variance_based import VarianceBased
 from weft.torch.modes.wire import Wire
 
@@ -36,7 +38,9 @@ __all__ = [
     "Mode",
     "OneBit",
     "PowerSGD",
+    "Sites",
     "Stages",
+    "StreamingDiLoCo",
     "VarianceBased",
     "Wire",
     "Work",
