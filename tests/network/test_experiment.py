@@ -5,7 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from weft_lab.experiment import lenet
+from weft_lab.experiment import far, lenet
 from weft_lab.experiment.study import CONTENDERS
 
 
@@ -50,6 +50,20 @@ def test_ranks_of_one_host_share_parameters(tmp_path: Path) -> None:
     refused = command(tmp_path, "--hosts", "2", "--contenders", "compute,host")
     assert refused.returncode != 0
     assert "the contender host with hosts=2" in refused.stderr
+
+
+def test_far_sites_train_by_every_contender(tmp_path: Path) -> None:
+    done = experiment(tmp_path, "far", "--quick", "--period", "6", "--delay-steps", "2", "--delay-ms", "5")
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert list(found["trained"]) == list(far.CONTENDERS)
+    assert found["study"]["sites"] == 2
+    assert found["tokens"] == 12 * 16 * 64 * 2
+    for one in found["trained"].values():
+        assert 0 < one["losses"][-1] < one["losses"][0] < 5
+        assert one["seconds"] == sorted(one["seconds"])
+    assert found["exposed_ms"]["none"] == 0
+    assert (tmp_path / "far.png").exists()
 
 
 def test_lenet_is_trained_by_all_installed_peers(tmp_path: Path) -> None:

