@@ -15,6 +15,9 @@ class GateTask:
     gloo: str = "ddp-gloo"
     optimizer: str = "momentum"
     ranks_min: int = 2
+    hosts_min: int = 1
+    tolerance: float = 1e-4
+    """Of gradients that were summed in different orders, relative to the largest."""
 
     @property
     def name(self) -> str:
@@ -26,6 +29,10 @@ def _divided(network: str) -> GateTask:
     return GateTask(network, "divided AdamW", "shard", "ddp-gloo", "adamw-fused", ranks_min=4)
 
 
+def _in_16_bits(network: str) -> GateTask:
+    return GateTask(network, "16 bits", "automatic-bf16", "ddp-gloo-bf16", hosts_min=2, tolerance=3e-2)
+
+
 def _fully_sharded(network: str) -> GateTask:
     return GateTask(network, "FSDP2", "fsdp2-weft", "fsdp2-gloo", ranks_min=4)
 
@@ -34,9 +41,11 @@ TASKS = (
     *map(GateTask, ("LeNet-5", "transformer", "AlexNet")),
     *map(_divided, ("transformer", "AlexNet")),
     *map(_fully_sharded, ("transformer", "AlexNet")),
+    *map(_in_16_bits, ("transformer", "AlexNet")),
 )
 """DDP with either backend; weft's wrapper with divided updates beside DDP over Gloo, both with
-fused AdamW; torch's `fully_shard` with either backend.
+fused AdamW; torch's `fully_shard` with either backend; between hosts, weft's wrapper with bf16
+beside DDP over Gloo with torch's hook that sends bf16.
 """
 
 
@@ -78,4 +87,4 @@ QUICK = GateEffort(seconds=4.0, rounds_min=2, block_seconds=0.2, everywhere=Fals
 def tasks(setting: GateSetting, effort: GateEffort) -> list[GateTask]:
     """The tasks of a setting."""
     ways = [task for task in TASKS if task.way == "DDP" or setting.hosts == 1 or effort.everywhere]
-    return [task for task in ways if setting.ranks >= task.ranks_min]
+    return [task for task in ways if setting.ranks >= task.ranks_min and setting.hosts >= task.hosts_min]

@@ -21,8 +21,6 @@ from weft_lab.experiment import trainings
 
 _WARM_UP_STEPS = 5
 """DDP arranges its buckets anew after the first, and the wrapper after measured ones."""
-_TOLERANCE = 1e-4
-"""Of gradients that were summed in different orders, relative to the largest."""
 
 
 def main() -> None:
@@ -71,19 +69,19 @@ class RankTrainer:
         for name, contender in (("weft", task["weft"]), ("gloo", task["gloo"]), ("compute", "compute")):
             self._trainings[name] = trainings.begin(contender, network, self._gloo, task["optimizer"])
             self._step(name, 1)
-        agrees = self._agrees()
+        agrees = self._agrees(task["tolerance"])
         for name in self._trainings:
             self._step(name, _WARM_UP_STEPS)
         return {"parameters": sum(parameter.numel() for parameter in network.parameters()), "agrees": agrees}
 
-    def _agrees(self) -> bool:
+    def _agrees(self, tolerance: float) -> bool:
         """Whether both backends have averaged the same gradients in the first step."""
         models = [self._trainings[backend].model.parameters() for backend in ("weft", "gloo")]
         for one, other in zip(*models, strict=True):
             mine, theirs = _own(one.grad), _own(other.grad)
             if mine.numel() == 0:
                 continue
-            if not (mine - theirs).abs().max() <= _TOLERANCE * theirs.abs().max():
+            if not (mine - theirs).abs().max() <= tolerance * theirs.abs().max():
                 return False
         return True
 
