@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Sequence
 
 from weft.cli import values
-from weft.cli.command import UsageError
+from weft.cli.command import UsageError, report_progress
 from weft_lab import console
 from weft_lab.cli import emulated_options, experiment_servers
 from weft_lab.emulation import require_root
@@ -69,11 +70,11 @@ def run(arguments: argparse.Namespace) -> int:
         gbps=arguments.gbps or _GBPS,
         delay_ms=_given(arguments, "delay_ms"),
         samples=arguments.batch or _BATCH,
-        steps=2 * _given(arguments, "period") if arguments.quick else arguments.steps,
+        steps=2 * int(_given(arguments, "period")) if arguments.quick else arguments.steps,
         period=int(_given(arguments, "period")),
         fragments=int(_given(arguments, "fragments")),
         delay=int(_given(arguments, "delay_steps")),
-        contenders=tuple(arguments.contenders or far.CONTENDERS),
+        contenders=_present(arguments.contenders or list(far.CONTENDERS)),
     )
     outcome = far.measure(study, arguments.out)
     picture = arguments.out / "far.png"
@@ -83,6 +84,16 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         console.show(*far.table(outcome), f"measured: {arguments.out}/far-*.json; picture: {picture}")
     return 0
+
+
+def _present(contenders: Sequence[str]) -> tuple[str, ...]:
+    """The contenders that can take part here."""
+    from weft_lab.experiment.far_torchft import is_installed
+
+    if "torchft" not in contenders or is_installed():
+        return tuple(contenders)
+    report_progress("torchft is left out: it is not installed (pip install torchft)")
+    return tuple(name for name in contenders if name != "torchft")
 
 
 def _given(arguments: argparse.Namespace, name: str) -> float:

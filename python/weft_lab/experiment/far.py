@@ -28,8 +28,10 @@ CONTENDERS: dict[str, str] = {
     "exact": "weft.torch.DataParallel and Overlapped: exact averages in every step",
     "bf16": "the same, gradients as bf16 between hosts",
     "diloco": "DiLoCo: all sites wait for an exchange of the whole model once in a period",
-    "streaming": "StreamingDiLoCo, 8 bits",
-    "streaming-4": "StreamingDiLoCo, 4 bits",
+    "torchft": "torchft's Streaming DiLoCo over Gloo, exact changes (needs torchft)",
+    "streaming-exact": "StreamingDiLoCo, exact changes",
+    "streaming": "the same, 8 bits",
+    "streaming-4": "the same, 4 bits",
 }
 """Contenders by name, with descriptions."""
 
@@ -128,7 +130,7 @@ def measure(study: FarStudy, directory: Path) -> FarOutcome:
             gbps=study.gbps,
             delay_ms=study.delay_ms,
             shared=[shared, str(path.parent)],
-            environment=launch.QUIET_TORCH,
+            environment={**launch.QUIET_TORCH, "RUST_LOG": "error"},  # torchft reports every step
         )
         processes.run(ranks, look)
     found = load(path)

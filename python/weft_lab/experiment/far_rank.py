@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Callable
@@ -16,6 +17,7 @@ from weft.torch import modes
 from weft.torch.exchange import gather
 from weft_lab.demo.language import CONTEXT, LanguageModel, Text, loss_of
 from weft_lab.experiment.far import FarOutcome, FarStudy, Trained, load
+from weft_lab.experiment.far_torchft import TorchftDiLoCo
 from weft_lab.experiment.results import save
 from weft_lab.experiment.stages import Stages
 
@@ -26,6 +28,7 @@ _LOOKS = 10
 """Losses on the test text, in a training."""
 _TEST_SAMPLES = 64
 _WARM_UP = 3
+_BITS = {"streaming-exact": None, "streaming": 8, "streaming-4": 4}
 
 
 def main() -> None:
@@ -50,6 +53,8 @@ def main() -> None:
             _order(outcome)
             save(path, outcome)
     dist.destroy_process_group()
+    sys.stdout.flush()
+    os._exit(0)  # torchft leaves threads that do not end
 
 
 class Training:
@@ -61,6 +66,7 @@ class Training:
         self._study, self._text = study, text
         self._test = text.test_batch(_TEST_SAMPLES)
         self._model, self._optimizer = self._trained_by(name)
+        self._torchft = TorchftDiLoCo(study, self.net, self._optimizer) if name == "torchft" else None
         self._outer = self._outer_steps(name)
         self._finish: Callable[[], object] = lambda: None
         if self._outer is not None:
@@ -72,7 +78,7 @@ class Training:
         """Trains; every site's time counts, but for looks at the loss."""
         study, rank = self._study, dist.get_rank()
         for step in range(_WARM_UP):  # of this process: the state stays as it is
-            loss_of(self.net, self._text.batch(study.samples, step)).backward()
+            loss_of(self.net, self._text.batch(study.samples, step)).backward()  # type: ignore[no-untyped-call]
             self.net.zero_grad()
         seconds, losses, taken = [], [], 0.0
         looks = {study.steps * look // _LOOKS for look in range(1, _LOOKS)}
@@ -80,7 +86,8 @@ class Training:
         for step in range(1, study.steps + 1):
             begin = time.monotonic()
             self._optimizer.zero_grad()
-            loss_of(self._model, self._text.batch(study.samples, step * study.sites + rank)).backward()
+            loss = loss_of(self._model, self._text.batch(study.samples, step * study.sites + rank))
+            loss.backward()  # type: ignore[no-untyped-call]
             self._optimizer.step()
             if self._outer is not None:
                 self._outer.step()
@@ -94,6 +101,8 @@ class Training:
         losses.append(self._loss())
         every: list[list[list[float]]] = gather([seconds, losses], list[list[float]])
         slowest = [max(times) for times in zip(*(one[0] for one in every), strict=True)]
+        if self._torchft is not None:
+            self._torchft.close()
         last = sum(one[1][-1] for one in every) / len(every)
         return Trained(slowest, [*losses[:-1], last])
 
@@ -108,7 +117,7 @@ class Training:
         study, parameters = self._study, list(self.net.parameters())
         if name == "diloco":
             return modes.DiLoCo(parameters, modes.GroupCommunication(), period=study.period)
-        if not name.startswith("streaming"):
+        if name not in _BITS:
             return None
         return modes.StreamingDiLoCo(
             parameters,
@@ -116,7 +125,7 @@ class Training:
             fragments=study.fragments,
             period=study.period,
             delay=study.delay,
-            bits=4 if name == "streaming-4" else 8,
+            bits=_BITS[name],
         )
 
     @torch.no_grad()
