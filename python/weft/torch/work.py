@@ -12,8 +12,8 @@ import torch
 from torch.distributed import Work
 
 from weft.errors import StillRunning
+from weft.threads import Threads
 from weft.torch.arguments import seconds
-from weft.torch.completion import CompletionThreads
 from weft.torch.patches.autograd import at_end_of_backward, in_backward, in_joined_hook, in_node
 from weft.torch.patches.modes import outside_of_modes
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["WeftWork"]
 
 _NO_TIMEOUT = timedelta(0)
-_threads = CompletionThreads()
+_threads = Threads("completion")
 
 
 class WeftWork(Work):

@@ -1,4 +1,4 @@
-"""Threads for the completion of futures, and hence for users' callbacks.
+"""Threads for tasks that may wait, such as users' callbacks.
 
 [Note: Callbacks may block] A callback may wait for another operation: PowerSGD's does. So callbacks
 must not run on weft's progress thread, and a callback that blocks must not delay other futures.
@@ -17,37 +17,43 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from weft import _weft
 
-__all__ = ["CompletionThreads"]
+__all__ = ["Threads"]
 
 _STOP_SECONDS_MAX = 1.0
 
 
-class CompletionThreads:
-    """Runs a task when an operation has ended."""
+class Threads:
+    """Runs tasks, each on an idle thread or on a new one."""
 
-    def __init__(self) -> None:
+    def __init__(self, name: str) -> None:
+        """`name` is a part of the threads' names."""
+        self._name = name
         self._tasks: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._threads: list[threading.Thread] = []
         self._idle = 0
         atexit.register(self._stop)
 
+    def run(self, task: Callable[[], None]) -> None:
+        """Runs `task`, which must not raise."""
+        with self._lock:
+            self._tasks.put(task)
+            if self._idle > 0:
+                self._idle -= 1
+                return
+            thread = threading.Thread(target=self._serve, name=f"weft-{self._name}-{len(self._threads)}", daemon=True)
+            self._threads.append(thread)
+        thread.start()
+
     def when_ended(self, operation: _weft.Work, task: Callable[[], None]) -> None:
-        """Runs `task`, which must not raise, on a thread of weft once the operation has ended."""
+        """Runs `task`, which must not raise, once an operation has ended."""
 
         def wait_and_run() -> None:
             with contextlib.suppress(Exception):  # the result's reader gets it
                 operation.wait(None)
             task()
 
-        with self._lock:
-            self._tasks.put(wait_and_run)
-            if self._idle > 0:
-                self._idle -= 1
-                return
-            thread = threading.Thread(target=self._serve, name=f"weft-completion-{len(self._threads)}", daemon=True)
-            self._threads.append(thread)
-        thread.start()
+        self.run(wait_and_run)
 
     def _serve(self) -> None:
         while (task := self._tasks.get()) is not None:
