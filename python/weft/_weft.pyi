@@ -42,6 +42,7 @@ __all__ = [
     "try_device_memory",
     "untuned",
     "verify",
+    "wait_for_word",
     "wire_formats",
 ]
 
@@ -76,6 +77,13 @@ def try_device_memory(name: str, pointer: int, nbytes: int, file: int, offset: i
     """Why an RDMA device refuses memory of another device, such as a GPU; None if it accepts it.
 
     The memory is at `offset` in a file (dma-buf).
+    """
+
+def wait_for_word(address: int, value: int, timeout: float) -> bool:
+    """Waits until a 32-bit word of memory has reached a value, modulo 2**32.
+
+    Returns False if it has not after `timeout` seconds. Calls no driver and takes no lock; the
+    caller keeps the word.
     """
 
 def wire_formats() -> list[str]:

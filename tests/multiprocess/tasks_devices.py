@@ -1,8 +1,10 @@
 """Tasks of the tests on emulated devices."""
 
+import contextlib
 import os
 import random
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -64,13 +66,50 @@ def all_types(group, types, operations, elements):
 def random_programs(group, first, count):
     """Programs of kernels and all-reduces on several streams, against a sequential oracle."""
     pipeline = pipeline_of(group)
+    _random_programs(group, pipeline, first, count)
+    pipeline.close()
+
+
+def random_programs_beside_frees(group, first, count):
+    """The same, while another thread frees memory, by a driver that waits for the device meanwhile,
+    and holds a lock that all its calls take.
+    """
+    pipeline = pipeline_of(group)
+    emulated().lock_calls()
+    with _again_and_again(lambda: EmulatedArray(driver(), 1000).free()) as times:
+        _random_programs(group, pipeline, first, count)
+    pipeline.close()
+    emulated().allow_everything()
+    return times[0]
+
+
+@contextlib.contextmanager
+def _again_and_again(call):
+    """Another thread makes a call again and again in the block; yields how often it has."""
+    times, ends = [0], threading.Event()
+
+    def repeat():
+        while not ends.is_set():
+            call()
+            times[0] += 1
+            time.sleep(1e-3)  # the lock is not fair
+
+    thread = threading.Thread(target=repeat)
+    thread.start()
+    try:
+        yield times
+    finally:
+        ends.set()
+        thread.join()
+
+
+def _random_programs(group, pipeline, first, count):
     emulation = emulated()
     streams = [streams_of(device, 2) for device in (0, 1)]
     sizes = (7, TILE // 4, TILE // 2 + 33, SLOTS * TILE // 4 + 1)
     arrays = [EmulatedArray(driver(), size, device=place % 2) for place, size in enumerate(sizes)]
     for seed in range(first, first + count):
         _random_program(group, pipeline, emulation, streams, arrays, seed)
-    pipeline.close()
     for device in (0, 1):
         with driver().on(device):
             for stream in streams[device]:
@@ -164,18 +203,38 @@ def never_waits(group):
     pipeline.close()
 
 
+def frees_meanwhile(group):
+    """Memory is freed while the device waits for the ranks, of which the others come late, by a
+    driver that holds a lock of all its calls until the device is idle.
+    """
+    pipeline = pipeline_of(group)
+    emulated().lock_calls()
+    array, other = EmulatedArray(driver(), SLOTS * TILE), EmulatedArray(driver(), 1000)  # several times all slots
+    array.view[:] = group.rank
+    if group.rank:
+        group.recv(np.zeros(1), 0)
+    operation = pipeline.all_reduce(memory_of(array), INT32, "sum", device=0, stream=0)
+    if not group.rank:
+        threading.Timer(0.2, lambda: [group.send(np.zeros(1), peer) for peer in range(1, group.size)]).start()
+    other.free()
+    assert operation.wait(10)
+    assert (array.view == sum(range(group.size))).all()
+    pipeline.close()
+    emulated().allow_everything()
+
+
 def refuses_capture(group):
     """Streams under capture cannot communicate; other streams continue."""
     pipeline = pipeline_of(group)
     array = EmulatedArray(driver(), 10)
     capturing, other = streams_of(0, 2)
-    emulated().capture(capturing, True)
-    try:
-        pipeline.all_reduce(memory_of(array), INT32, "sum", device=0, stream=capturing)
-    except Exception as error:
-        refused = f"{type(error).__name__}: {error}"
-    else:
-        refused = ""
+    with emulated().capturing(capturing):
+        try:
+            pipeline.all_reduce(memory_of(array), INT32, "sum", device=0, stream=capturing)
+        except Exception as error:
+            refused = f"{type(error).__name__}: {error}"
+        else:
+            refused = ""
     pipeline.all_reduce(memory_of(array), INT32, "sum", device=0, stream=other).wait()
     pipeline.close()
     return refused
@@ -202,9 +261,7 @@ def device_breaks(group):
     array = EmulatedArray(driver(), 100_000)
     (stream,) = streams_of(0, 1)
     _let_others_come(group, 1)
-    if group.rank == 1:
-        emulated().refuse("cuEventSynchronize", 700)
-    errors = _until_failure(pipeline, array, stream)
+    errors = _until_failure(pipeline, array, stream, breaks=group.rank == 1)
     emulated().allow_everything()
     pipeline.close()
     pipeline.close()  # the second time does nothing
@@ -240,14 +297,20 @@ def _let_others_come(group, rank):
         group.send(np.zeros(1), rank)
 
 
-def _until_failure(pipeline, array, stream):
+def _until_failure(pipeline, array, stream, breaks=False):
     try:
         for _ in range(1000):
+            if breaks:
+                with driver().on(0):
+                    emulated().delay(stream, 0.1)
             operation = pipeline.all_reduce(memory_of(array), INT32, "sum", device=0, stream=stream)
             with driver().on(0):
                 operation.wait_on(stream)
-            operation.wait(20)
+            if breaks:
+                emulated().break_device()
+            assert operation.wait(20)
     except Exception as error:
+        emulated().allow_everything()
         with driver().on(0):
             driver().synchronize_stream(stream)  # must not hang
         return f"{type(error).__name__}: {error}"

@@ -53,6 +53,17 @@ def test_random_programs(devices: list[Team]) -> None:
     team_of(devices, 3).run(tasks_devices.random_programs, 0, PROGRAMS, deadline=60 + PROGRAMS)
 
 
+def test_memory_that_is_freed_meanwhile(devices: list[Team]) -> None:
+    team_of(devices, 3).run(tasks_devices.frees_meanwhile, deadline=30)
+
+
+def test_random_programs_beside_frees(devices: list[Team]) -> None:
+    frees = team_of(devices, 3).run(
+        tasks_devices.random_programs_beside_frees, 0, PROGRAMS // 2, deadline=60 + PROGRAMS
+    )
+    assert min(frees) > 0
+
+
 def test_other_collectives(devices: list[Team]) -> None:
     assert team_of(devices, 3).run(tasks_devices.other_collectives) == [0, 0, 0]
 
@@ -92,9 +103,8 @@ def test_a_driver_that_refuses(devices: list[Team], name: str, code: int) -> Non
 
 def test_a_device_that_breaks(devices: list[Team]) -> None:
     outcomes = team_of(devices, 3).run(tasks_devices.device_breaks)
-    assert outcomes[1][0].startswith(
-        "DeviceError: cuEventSynchronize of the CUDA driver failed: CUDA_ERROR_ILLEGAL_ADDRESS"
-    )
+    assert outcomes[1][0].startswith("DeviceError: cu")
+    assert "of the CUDA driver failed: CUDA_ERROR_ILLEGAL_ADDRESS" in outcomes[1][0]
     for rank in (0, 2):
         assert outcomes[rank][0].startswith("Aborted: "), outcomes[rank]
         assert "rank 1 cannot continue with its device" in outcomes[rank][0]

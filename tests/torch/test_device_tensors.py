@@ -136,16 +136,15 @@ def refusals(_, size):
     with emulated_accelerator() as accelerator:
         tensor = accelerator.put(torch.ones(6))
         texts = []
-        accelerator.emulated.capture(accelerator.stream, True)
-        for call in (
-            lambda: dist.all_reduce(tensor),
-            lambda: dist.all_gather([torch.zeros(6) for _ in range(size)], tensor),
-        ):
-            try:
-                call()
-            except Exception as error:
-                texts.append(str(error))
-        accelerator.emulated.capture(accelerator.stream, False)
+        with accelerator.emulated.capturing(accelerator.stream):
+            for call in (
+                lambda: dist.all_reduce(tensor),
+                lambda: dist.all_gather([torch.zeros(6) for _ in range(size)], tensor),
+            ):
+                try:
+                    call()
+                except Exception as error:
+                    texts.append(str(error))
         dist.all_reduce(tensor)
         accelerator.synchronize()
         assert (tensor == size).all()

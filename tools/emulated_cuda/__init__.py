@@ -26,7 +26,14 @@ _FUNCTIONS: dict[str, tuple[list[Any], Any]] = {
     "emulated_configure": ([c_double, c_double, c_double], None),
     "emulated_refuse": ([c_char_p, c_int], None),
     "emulated_allow_everything": ([], None),
-    "emulated_capture": ([c_void_p, c_int], None),
+    "emulated_break_device": ([], None),
+    "emulated_lock_calls": ([], None),
+    "emulated_limit_registered": ([c_uint64], None),
+    "emulated_allocate_in_pieces": ([c_uint64], None),
+    "emulated_wake_late": ([c_double], None),
+    "emulated_destroyed_in_use": ([], c_int),
+    "emulated_begin_capture": ([c_void_p, c_int], None),
+    "emulated_end_capture": ([c_void_p], c_int),
     "emulated_registered_bytes": ([], c_uint64),
     "emulated_live_events": ([], c_int),
     "emulated_live_streams": ([], c_int),
@@ -72,12 +79,52 @@ class Emulated:
         self._functions["refuse"](name.encode(), code)
 
     def allow_everything(self) -> None:
-        """Takes that back."""
+        """Takes back everything that the methods above and below it have asked for."""
         self._functions["allow_everything"]()
 
-    def capture(self, stream: int, capturing: bool) -> None:
-        """Says that a stream is being captured for a graph."""
-        self._functions["capture"](stream, capturing)
+    def break_device(self) -> None:
+        """Lets a kernel fail: nothing more is carried out, and every call returns its error."""
+        self._functions["break_device"]()
+
+    def lock_calls(self) -> None:
+        """Lets calls hold one lock until they return, and `free` wait for the device meanwhile."""
+        self._functions["lock_calls"]()
+
+    def limit_registered(self, nbytes: int) -> None:
+        """Refuses to register more host memory than this."""
+        self._functions["limit_registered"](nbytes)
+
+    def allocate_in_pieces(self, nbytes: int) -> None:
+        """Makes allocations of pieces of this size, as torch does with expandable segments."""
+        self._functions["allocate_in_pieces"](nbytes)
+
+    def wake_late(self, seconds: float) -> None:
+        """Lets threads that wait for an event return this much after it has happened."""
+        self._functions["wake_late"](seconds)
+
+    @property
+    def destroyed_in_use(self) -> int:
+        """The number of events that were destroyed while a thread waited for them."""
+        return int(self._functions["destroyed_in_use"]())
+
+    @contextlib.contextmanager
+    def capturing(self, stream: int, mode: str = "global") -> Iterator[Callable[[], bool]]:
+        """Captures a stream for a graph in the block, by this thread.
+
+        Yields a function that ends the capture and returns whether nothing has disturbed it.
+        """
+        self._functions["begin_capture"](stream, ("global", "thread_local", "relaxed").index(mode))
+        valid: list[bool] = []
+
+        def end() -> bool:
+            if not valid:
+                valid.append(self._functions["end_capture"](stream) == 0)
+            return valid[0]
+
+        try:
+            yield end
+        finally:
+            end()
 
     @property
     def registered_bytes(self) -> int:

@@ -5,7 +5,8 @@
    rate. Engines and streams keep a clock of their own, so that a sleep that ends late does not
    make everything behind it late. What the real driver would let pass by accident is refused:
    asynchronous copies of host memory that is not registered, and copies of device memory that was
-   not allocated.
+   not allocated. What a real driver may do is done if a test asks for it: one lock across calls, few
+   hardware queues, limits of memory, pieces of an address range, threads that wake late.
 
    Functions that begin with `emulated_` are for tests and benchmarks. */
 
@@ -27,16 +28,23 @@ enum {
     SUCCESS = 0,
     INVALID_VALUE = 1,
     OUT_OF_MEMORY = 2,
+    NOT_INITIALIZED = 3,
     INVALID_DEVICE = 101,
     INVALID_CONTEXT = 201,
     INVALID_HANDLE = 400,
     NOT_FOUND = 500,
     NOT_READY = 600,
+    ILLEGAL_ADDRESS = 700,
     ALREADY_REGISTERED = 712,
     NOT_REGISTERED = 713,
+    CAPTURE_UNSUPPORTED = 900,
+    CAPTURE_INVALIDATED = 901,
+    CAPTURE_ISOLATION = 905,
 };
-enum { DEVICES = 2, RANGES_MAX = 4096, REFUSED_MAX = 8, CONTEXTS_MAX = 16 };
+enum { DEVICES = 2, RANGES_MAX = 4096, REFUSED_MAX = 8, CONTEXTS_MAX = 16, CAPTURES_MAX = 8, QUEUES_MAX = 32 };
+enum { GLOBAL, THREAD_LOCAL, RELAXED };
 enum { TO_HOST, TO_DEVICE, DIRECTIONS };
+enum { STREAM_NON_BLOCKING = 1, HIGHEST_PRIORITY = -5 };
 enum { EVENT_BLOCKING_SYNC = 1, POINTER_DEVICE_ORDINAL = 9, DEVICE_DMA_BUF_SUPPORTED = 124, HANDLE_DMA_BUF = 1 };
 
 static pthread_mutex_t everything = PTHREAD_MUTEX_INITIALIZER;
@@ -62,7 +70,7 @@ static double later(double a, double b) { return a > b ? a : b; }
 typedef struct {
     uint64_t start, bytes;
     int device;
-    int file; /* of device memory: what it is exported by */
+    int file; /* of a piece of device memory: what it is exported by */
 } Range;
 
 typedef struct {
@@ -71,7 +79,9 @@ typedef struct {
     uint64_t bytes;
 } Ranges;
 
-static Ranges registered, allocated;
+/* Allocations of device memory consist of pieces: of one, or of several that follow each other. */
+static Ranges registered, allocated, pieces;
+static uint64_t registered_bytes_max = UINT64_MAX, piece_bytes;
 
 static Range *range_of(Ranges *all, uint64_t start, uint64_t bytes) {
     for (int i = 0; i < all->count; i++) {
@@ -119,7 +129,12 @@ static struct {
     Result result;
 } refused[REFUSED_MAX];
 
+static int broken;
+static pid_t process; /* in which cuInit was called: its children have no driver */
+
 static Result refusal(const char *name) {
+    if (process != 0 && process != getpid()) return NOT_INITIALIZED;
+    if (broken) return ILLEGAL_ADDRESS;
     for (int i = 0; i < REFUSED_MAX; i++)
         if (strcmp(refused[i].name, name) == 0) return refused[i].result;
     return SUCCESS;
@@ -131,6 +146,32 @@ static Result refusal(const char *name) {
         if (answer_ != SUCCESS) return answer_;   \
     } while (0)
 
+/* One lock of the driver, which calls hold until they return: those that wait for the device, too. */
+
+static pthread_mutex_t lock_of_calls;
+static int locks;
+
+__attribute__((constructor)) static void make_lock(void) {
+    pthread_mutexattr_t recursive;
+    pthread_mutexattr_init(&recursive);
+    pthread_mutexattr_settype(&recursive, PTHREAD_MUTEX_RECURSIVE);
+    pthread_mutex_init(&lock_of_calls, &recursive);
+}
+
+static int lock_call(void) {
+    int locked = locks;
+    if (locked) pthread_mutex_lock(&lock_of_calls);
+    return locked;
+}
+
+static void unlock_call(int *locked) {
+    if (*locked) pthread_mutex_unlock(&lock_of_calls);
+}
+
+#define LOCKED_CALL()   \
+    MAY_BE_REFUSED();   \
+    int locked_ __attribute__((cleanup(unlock_call))) = lock_call()
+
 /* Events. Who waits for one waits for its last record; a later one changes nothing for him. */
 
 typedef struct {
@@ -138,11 +179,16 @@ typedef struct {
     int done;
     double done_at;
     int references;
+    int captured;
 } Record;
 
 typedef struct {
     Record *latest; /* NULL: there was none yet */
+    int waiters;
 } Event;
+
+static int destroyed_in_use;
+static double wakes_late_s;
 
 static Record *new_record(void) {
     Record *record = calloc(1, sizeof *record);
@@ -162,9 +208,28 @@ static void wait_for_record(Record *record) {
     while (!record->done) pthread_cond_wait(&record->changed, &everything);
 }
 
+/* Hardware queues: what streams that share one have put in is carried out in the order in which it
+   was put in. Without a limit, every stream has its own. */
+
+typedef struct {
+    pthread_cond_t changed;
+    uint64_t issued, ended;
+} Queue;
+
+static Queue queues[DEVICES][QUEUES_MAX];
+static unsigned queue_count, streams_made[DEVICES];
+
+__attribute__((constructor)) static void make_queues(void) {
+    const char *asked = getenv("CUDA_DEVICE_MAX_CONNECTIONS");
+    queue_count = asked == NULL ? 0 : (unsigned)atoi(asked);
+    if (queue_count > QUEUES_MAX) queue_count = QUEUES_MAX;
+    for (int device = 0; device < DEVICES; device++)
+        for (int i = 0; i < QUEUES_MAX; i++) pthread_cond_init(&queues[device][i].changed, NULL);
+}
+
 /* Streams. */
 
-typedef enum { COPY, RECORD, WAIT_EVENT, WAIT_VALUE, DELAY, FILL, ADD } Kind;
+typedef enum { COPY, RECORD, WAIT_EVENT, WAIT_VALUE, WRITE_VALUE, DELAY, FILL, ADD } Kind;
 
 typedef struct Operation {
     struct Operation *next;
@@ -178,16 +243,22 @@ typedef struct Operation {
     volatile uint32_t *word;
     uint32_t value;
     double seconds;
+    uint64_t ticket; /* its place in the hardware queue */
 } Operation;
 
-typedef struct {
+typedef struct Stream {
     pthread_t thread;
     pthread_cond_t changed;
     Operation *first, *last;
     uint64_t issued, ended;
     double ready_at;
-    int device, capturing, closing;
+    int device, closing;
+    int capturing; /* 2: it has joined another stream's capture */
+    Queue *queue;  /* NULL: one of its own */
+    struct Stream *next;
 } Stream;
+
+static Stream *streams; /* all of them */
 
 static const double POLL_S = 20e-6;
 
@@ -207,7 +278,7 @@ static void copy(Stream *stream, Operation *op) {
 
 static void wait_value(Stream *stream, Operation *op) {
     int waited = 0;
-    while ((int32_t)(__atomic_load_n(op->word, __ATOMIC_ACQUIRE) - op->value) < 0) {
+    while ((int32_t)(__atomic_load_n(op->word, __ATOMIC_ACQUIRE) - op->value) < 0 && !broken) {
         sleep_until(now() + POLL_S);
         waited = 1;
     }
@@ -216,6 +287,7 @@ static void wait_value(Stream *stream, Operation *op) {
 
 static void carry_out(Stream *stream, Operation *op) {
     stream->ready_at = later(stream->ready_at, op->issued_at);
+    if (broken && op->kind != RECORD && op->kind != WAIT_EVENT) return;
     switch (op->kind) {
     case COPY:
         copy(stream, op);
@@ -237,6 +309,9 @@ static void carry_out(Stream *stream, Operation *op) {
         break;
     case WAIT_VALUE:
         wait_value(stream, op);
+        break;
+    case WRITE_VALUE:
+        __atomic_store_n(op->word, op->value, __ATOMIC_RELEASE);
         break;
     case DELAY:
         stream->ready_at += op->seconds;
@@ -269,9 +344,15 @@ static void *serve(void *argument) {
         while (stream->first == NULL && !stream->closing) pthread_cond_wait(&stream->changed, &everything);
         Operation *op = stream->first;
         if (op == NULL) break;
+        Queue *queue = stream->queue;
+        while (queue != NULL && queue->ended != op->ticket) pthread_cond_wait(&queue->changed, &everything);
         pthread_mutex_unlock(&everything);
         carry_out(stream, op);
         pthread_mutex_lock(&everything);
+        if (queue != NULL) {
+            queue->ended++;
+            pthread_cond_broadcast(&queue->changed);
+        }
         stream->first = op->next;
         if (stream->first == NULL) stream->last = NULL;
         stream->ended++;
@@ -282,9 +363,13 @@ static void *serve(void *argument) {
     return NULL;
 }
 
+/* Needs `everything`. */
 static Stream *new_stream(int device) {
     Stream *stream = calloc(1, sizeof *stream);
     stream->device = device;
+    if (queue_count > 0) stream->queue = &queues[device][streams_made[device]++ % queue_count];
+    stream->next = streams;
+    streams = stream;
     pthread_cond_init(&stream->changed, NULL);
     pthread_create(&stream->thread, NULL, serve, stream);
     return stream;
@@ -312,6 +397,7 @@ static Stream *stream_of(Stream *handle) {
 static Result put(Stream *handle, Operation what) {
     Stream *stream = stream_of(handle);
     if (stream == NULL) return INVALID_CONTEXT;
+    if (stream->capturing) return SUCCESS; /* it is recorded, and not carried out */
     Operation *op = malloc(sizeof *op);
     *op = what;
     op->next = NULL;
@@ -325,13 +411,58 @@ static Result put(Stream *handle, Operation what) {
     }
     stream->last = op;
     stream->issued++;
+    if (stream->queue != NULL) op->ticket = stream->queue->issued++;
     pthread_cond_broadcast(&stream->changed);
     pthread_mutex_unlock(&everything);
     return SUCCESS;
 }
 
+/* Captures of streams for graphs, and calls that could disturb them. */
+
+static struct {
+    Stream *stream;
+    pthread_t thread;
+    int mode, invalid;
+} captures[CAPTURES_MAX];
+static __thread int capture_mode = GLOBAL;
+
+/* Whether a capture, of this thread or of another, forbids a call that could disturb it; if so, the
+   call has ended the capture. */
+static int disturbs_capture(void) {
+    int found = 0;
+    pthread_mutex_lock(&everything);
+    for (int i = 0; i < CAPTURES_MAX && capture_mode != RELAXED; i++) {
+        if (captures[i].stream == NULL || captures[i].mode == RELAXED) continue;
+        int own = pthread_equal(captures[i].thread, pthread_self());
+        if (!own && (captures[i].mode != GLOBAL || capture_mode != GLOBAL)) continue;
+        captures[i].invalid = found = 1;
+    }
+    pthread_mutex_unlock(&everything);
+    return found;
+}
+
+static void invalidate_capture(Stream *stream) {
+    pthread_mutex_lock(&everything);
+    for (int i = 0; i < CAPTURES_MAX; i++)
+        if (captures[i].stream == stream) captures[i].invalid = 1;
+    pthread_mutex_unlock(&everything);
+}
+
+#define DISTURBING_CALL() \
+    LOCKED_CALL();        \
+    if (disturbs_capture()) return CAPTURE_UNSUPPORTED
+
+Result cuThreadExchangeStreamCaptureMode(int *mode) {
+    if (*mode < GLOBAL || *mode > RELAXED) return INVALID_VALUE;
+    int before = capture_mode;
+    capture_mode = *mode;
+    *mode = before;
+    return SUCCESS;
+}
+
 Result cuInit(unsigned flags) {
     MAY_BE_REFUSED();
+    process = getpid();
     return flags == 0 ? SUCCESS : INVALID_VALUE;
 }
 
@@ -400,7 +531,7 @@ Result cuCtxPopCurrent_v2(void **context) {
 }
 
 Result cuMemHostRegister_v2(void *start, size_t bytes, unsigned flags) {
-    MAY_BE_REFUSED();
+    DISTURBING_CALL();
     (void)flags;
     if (current_device() < 0) return INVALID_CONTEXT;
     if (start == NULL || bytes == 0) return INVALID_VALUE;
@@ -410,6 +541,8 @@ Result cuMemHostRegister_v2(void *start, size_t bytes, unsigned flags) {
     Result result = SUCCESS;
     if (overlaps(&registered, (uint64_t)start, bytes)) {
         result = ALREADY_REGISTERED;
+    } else if (registered.bytes + bytes > registered_bytes_max) {
+        result = OUT_OF_MEMORY;
     } else if (!add_range(&registered, (uint64_t)start, bytes, -1, -1)) {
         result = INVALID_VALUE;
     }
@@ -418,6 +551,7 @@ Result cuMemHostRegister_v2(void *start, size_t bytes, unsigned flags) {
 }
 
 Result cuMemHostUnregister(void *start) {
+    DISTURBING_CALL();
     pthread_mutex_lock(&everything);
     Result result = remove_range(&registered, (uint64_t)start).start ? SUCCESS : NOT_REGISTERED;
     pthread_mutex_unlock(&everything);
@@ -438,54 +572,106 @@ static size_t in_pages(size_t bytes) {
     return (bytes + page - 1) / page * page;
 }
 
+/* Maps a new file at an address, as a piece of device memory. Needs `everything`. */
+static int map_piece(uint64_t start, size_t bytes) {
+    int file = memfd_create("emulated device", MFD_CLOEXEC);
+    if (file < 0) return 0;
+    int flags = MAP_SHARED | MAP_FIXED;
+    if (ftruncate(file, (off_t)in_pages(bytes)) == 0
+        && mmap((void *)start, bytes, PROT_READ | PROT_WRITE, flags, file, 0) != MAP_FAILED
+        && add_range(&pieces, start, bytes, current_device(), file))
+        return 1;
+    close(file);
+    return 0;
+}
+
+static void close_pieces(uint64_t start, uint64_t bytes) {
+    for (int i = pieces.count - 1; i >= 0; i--) {
+        Range piece = pieces.ranges[i];
+        if (piece.start < start || piece.start >= start + bytes) continue;
+        close(piece.file);
+        remove_range(&pieces, piece.start);
+    }
+}
+
 Result cuMemAlloc_v2(Address *device, size_t bytes) {
-    MAY_BE_REFUSED();
+    DISTURBING_CALL();
     if (current_device() < 0) return INVALID_CONTEXT;
     if (bytes == 0) return INVALID_VALUE;
-    int file = memfd_create("emulated device", MFD_CLOEXEC);
-    if (file < 0 || ftruncate(file, (off_t)in_pages(bytes)) != 0) return OUT_OF_MEMORY;
-    void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    void *memory = mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (memory == MAP_FAILED) return OUT_OF_MEMORY;
+    uint64_t start = (uint64_t)memory, each = piece_bytes ? piece_bytes : bytes;
     pthread_mutex_lock(&everything);
-    int kept = add_range(&allocated, (uint64_t)memory, bytes, current_device(), file);
+    int made = add_range(&allocated, start, bytes, current_device(), -1);
+    for (uint64_t at = 0; made && at < bytes; at += each)
+        made = map_piece(start + at, bytes - at < each ? bytes - at : each);
+    if (!made) {
+        close_pieces(start, bytes);
+        remove_range(&allocated, start);
+    }
     pthread_mutex_unlock(&everything);
-    if (!kept) {
+    if (!made) {
         munmap(memory, bytes);
-        close(file);
         return OUT_OF_MEMORY;
     }
     *device = (Address)memory;
     return SUCCESS;
 }
 
+/* Returns when no stream has work left. Needs `everything`. */
+static void wait_for_all_streams(void) {
+    for (Stream *stream = streams; stream != NULL;) {
+        uint64_t issued = stream->issued;
+        int idle = stream->ended >= issued;
+        while (stream->ended < issued) pthread_cond_wait(&stream->changed, &everything);
+        stream = idle ? stream->next : streams; /* others may have been destroyed meanwhile */
+    }
+}
+
+/* Waits for the device, like the real one. */
 Result cuMemFree_v2(Address device) {
+    DISTURBING_CALL();
     pthread_mutex_lock(&everything);
+    if (locks) wait_for_all_streams();
     Range range = remove_range(&allocated, device);
+    close_pieces(range.start, range.bytes);
     pthread_mutex_unlock(&everything);
     if (range.start == 0) return INVALID_VALUE;
     munmap((void *)device, range.bytes);
-    close(range.file);
     return SUCCESS;
 }
 
 Result cuMemGetAddressRange_v2(Address *base, size_t *bytes, Address address) {
+    MAY_BE_REFUSED();
     pthread_mutex_lock(&everything);
-    Range *range = range_of(&allocated, address, 1);
+    Range *range = range_of(&pieces, address, 1);
     if (range != NULL) *base = range->start, *bytes = range->bytes;
     pthread_mutex_unlock(&everything);
     return range != NULL ? SUCCESS : NOT_FOUND;
 }
 
-/* Of whole allocations only, as their files begin where they do. */
+/* Of whole pages of one allocation. The file is the device's memory if they begin where a piece
+   does, and end in it, and a copy otherwise. */
 Result cuMemGetHandleForAddressRange(int *handle, Address start, size_t bytes, int kind, unsigned long long flags) {
     MAY_BE_REFUSED();
+    if (kind != HANDLE_DMA_BUF || flags != 0 || in_pages(start) != start || in_pages(bytes) != bytes || bytes == 0)
+        return INVALID_VALUE;
     pthread_mutex_lock(&everything);
-    Range *range = range_of(&allocated, start, 1);
-    int whole = range != NULL && range->start == start && in_pages(range->bytes) == bytes;
-    if (whole) *handle = fcntl(range->file, F_DUPFD_CLOEXEC, 0);
+    Range *whole = range_of(&allocated, start, 1), *piece = range_of(&pieces, start, 1);
+    int known = whole != NULL && start + bytes <= whole->start + in_pages(whole->bytes);
+    int direct = known && piece->start == start && bytes <= in_pages(piece->bytes);
+    int file = direct ? fcntl(piece->file, F_DUPFD_CLOEXEC, 0) : -1;
     pthread_mutex_unlock(&everything);
-    if (!whole || kind != HANDLE_DMA_BUF || flags != 0) return INVALID_VALUE;
-    return *handle >= 0 ? SUCCESS : OUT_OF_MEMORY;
+    if (!known) return INVALID_VALUE;
+    if (!direct) {
+        file = memfd_create("emulated device", MFD_CLOEXEC);
+        if (file >= 0 && pwrite(file, (void *)start, bytes, 0) != (ssize_t)bytes) {
+            close(file);
+            file = -1;
+        }
+    }
+    *handle = file;
+    return file >= 0 ? SUCCESS : OUT_OF_MEMORY;
 }
 
 static Result copied(int direction, void *to, const void *from, size_t bytes, Stream *handle, int any_host) {
@@ -499,26 +685,35 @@ static Result copied(int direction, void *to, const void *from, size_t bytes, St
 }
 
 Result cuMemcpyDtoHAsync_v2(void *to, Address from, size_t bytes, Stream *stream) {
-    MAY_BE_REFUSED();
+    LOCKED_CALL();
     return copied(TO_HOST, to, (const void *)from, bytes, stream, 0);
 }
 
 Result cuMemcpyHtoDAsync_v2(Address to, const void *from, size_t bytes, Stream *stream) {
-    MAY_BE_REFUSED();
+    LOCKED_CALL();
     return copied(TO_DEVICE, (void *)to, from, bytes, stream, 0);
 }
 
-Result cuStreamCreate(Stream **stream, unsigned flags) {
-    (void)flags;
+Result cuStreamCreateWithPriority(Stream **stream, unsigned flags, int priority) {
+    DISTURBING_CALL();
     if (current_device() < 0) return INVALID_CONTEXT;
-    *stream = new_stream(current_device());
+    if (flags != STREAM_NON_BLOCKING || priority < HIGHEST_PRIORITY || priority > 0) return INVALID_VALUE;
     pthread_mutex_lock(&everything);
+    *stream = new_stream(current_device());
     live_streams++;
     pthread_mutex_unlock(&everything);
     return SUCCESS;
 }
 
+Result cuCtxGetStreamPriorityRange(int *least, int *greatest) {
+    MAY_BE_REFUSED();
+    *least = 0;
+    *greatest = HIGHEST_PRIORITY;
+    return SUCCESS;
+}
+
 Result cuStreamDestroy_v2(Stream *stream) {
+    LOCKED_CALL();
     if (stream == NULL) return INVALID_HANDLE;
     pthread_mutex_lock(&everything);
     stream->closing = 1;
@@ -526,31 +721,47 @@ Result cuStreamDestroy_v2(Stream *stream) {
     pthread_cond_broadcast(&stream->changed);
     pthread_mutex_unlock(&everything);
     pthread_join(stream->thread, NULL);
+    pthread_mutex_lock(&everything);
+    Stream **at = &streams;
+    while (*at != stream) at = &(*at)->next;
+    *at = stream->next;
+    pthread_mutex_unlock(&everything);
     pthread_cond_destroy(&stream->changed);
     free(stream);
     return SUCCESS;
 }
 
 Result cuStreamSynchronize(Stream *handle) {
+    DISTURBING_CALL();
     Stream *stream = stream_of(handle);
     if (stream == NULL) return INVALID_CONTEXT;
     pthread_mutex_lock(&everything);
     uint64_t issued = stream->issued;
     while (stream->ended < issued) pthread_cond_wait(&stream->changed, &everything);
     pthread_mutex_unlock(&everything);
-    return SUCCESS;
+    return broken ? ILLEGAL_ADDRESS : SUCCESS;
+}
+
+Result cuStreamQuery(Stream *handle) {
+    DISTURBING_CALL();
+    Stream *stream = stream_of(handle);
+    if (stream == NULL) return INVALID_CONTEXT;
+    pthread_mutex_lock(&everything);
+    int done = stream->ended == stream->issued;
+    pthread_mutex_unlock(&everything);
+    return done ? SUCCESS : NOT_READY;
 }
 
 /* Copies of any host memory, which the caller waits for. */
 
 Result cuMemcpyDtoH_v2(void *to, Address from, size_t bytes) {
-    MAY_BE_REFUSED();
+    DISTURBING_CALL();
     Result result = copied(TO_HOST, to, (const void *)from, bytes, NULL, 1);
     return result != SUCCESS ? result : cuStreamSynchronize(NULL);
 }
 
 Result cuMemcpyHtoD_v2(Address to, const void *from, size_t bytes) {
-    MAY_BE_REFUSED();
+    DISTURBING_CALL();
     Result result = copied(TO_DEVICE, (void *)to, from, bytes, NULL, 1);
     return result != SUCCESS ? result : cuStreamSynchronize(NULL);
 }
@@ -577,22 +788,43 @@ static void release_latest(Record *record) {
     pthread_mutex_unlock(&everything);
 }
 
-Result cuStreamWaitEvent(Stream *stream, Event *event, unsigned flags) {
+/* A stream that waits for an event of a capture joins it; one of a capture waits for no other. */
+Result cuStreamWaitEvent(Stream *handle, Event *event, unsigned flags) {
+    LOCKED_CALL();
     if (event == NULL || flags != 0) return INVALID_HANDLE;
+    Stream *stream = stream_of(handle);
+    if (stream == NULL) return INVALID_CONTEXT;
     Record *record = latest(event);
     if (record == NULL) return SUCCESS;
-    Result result = put(stream, (Operation){.kind = WAIT_EVENT, .record = record});
+    Result result = SUCCESS;
+    if (record->captured && !stream->capturing) {
+        stream->capturing = 2;
+    } else if (stream->capturing && !record->captured) {
+        invalidate_capture(stream);
+        result = CAPTURE_ISOLATION;
+    } else {
+        result = put(stream, (Operation){.kind = WAIT_EVENT, .record = record});
+    }
     release_latest(record);
     return result;
 }
 
-Result cuStreamWaitValue32_v2(Stream *stream, Address word, uint32_t value, unsigned flags) {
-    MAY_BE_REFUSED();
+static Result put_value(Kind kind, Stream *stream, Address word, uint32_t value, unsigned flags) {
     pthread_mutex_lock(&everything);
     int known = range_of(&registered, word, 4) != NULL;
     pthread_mutex_unlock(&everything);
     if (!known || flags != 0 || word % 4 != 0) return INVALID_VALUE;
-    return put(stream, (Operation){.kind = WAIT_VALUE, .word = (volatile uint32_t *)word, .value = value});
+    return put(stream, (Operation){.kind = kind, .word = (volatile uint32_t *)word, .value = value});
+}
+
+Result cuStreamWaitValue32_v2(Stream *stream, Address word, uint32_t value, unsigned flags) {
+    LOCKED_CALL();
+    return put_value(WAIT_VALUE, stream, word, value, flags);
+}
+
+Result cuStreamWriteValue32_v2(Stream *stream, Address word, uint32_t value, unsigned flags) {
+    LOCKED_CALL();
+    return put_value(WRITE_VALUE, stream, word, value, flags);
 }
 
 Result cuEventCreate(Event **event, unsigned flags) {
@@ -605,19 +837,26 @@ Result cuEventCreate(Event **event, unsigned flags) {
 }
 
 Result cuEventDestroy_v2(Event *event) {
+    MAY_BE_REFUSED();
     if (event == NULL) return INVALID_HANDLE;
     pthread_mutex_lock(&everything);
     live_events--;
+    int in_use = event->waiters > 0;
+    destroyed_in_use += in_use;
     release_record(event->latest);
+    event->latest = NULL;
     pthread_mutex_unlock(&everything);
-    free(event);
+    if (!in_use) free(event);
     return SUCCESS;
 }
 
-Result cuEventRecord(Event *event, Stream *stream) {
-    MAY_BE_REFUSED();
+Result cuEventRecord(Event *event, Stream *handle) {
+    LOCKED_CALL();
     if (event == NULL) return INVALID_HANDLE;
+    Stream *stream = stream_of(handle);
+    if (stream == NULL) return INVALID_CONTEXT;
     Record *record = new_record();
+    record->captured = stream->capturing;
     Result result = put(stream, (Operation){.kind = RECORD, .record = record});
     pthread_mutex_lock(&everything);
     release_record(event->latest);
@@ -627,6 +866,7 @@ Result cuEventRecord(Event *event, Stream *stream) {
 }
 
 Result cuEventQuery(Event *event) {
+    DISTURBING_CALL();
     Record *record = latest(event);
     if (record == NULL) return SUCCESS;
     pthread_mutex_lock(&everything);
@@ -637,14 +877,19 @@ Result cuEventQuery(Event *event) {
 }
 
 Result cuEventSynchronize(Event *event) {
-    MAY_BE_REFUSED();
+    DISTURBING_CALL();
     Record *record = latest(event);
     if (record == NULL) return SUCCESS;
     pthread_mutex_lock(&everything);
+    event->waiters++;
     wait_for_record(record);
     release_record(record);
     pthread_mutex_unlock(&everything);
-    return SUCCESS;
+    if (wakes_late_s > 0) sleep_until(now() + wakes_late_s);
+    pthread_mutex_lock(&everything);
+    event->waiters--;
+    pthread_mutex_unlock(&everything);
+    return broken ? ILLEGAL_ADDRESS : SUCCESS;
 }
 
 Result cuPointerGetAttribute(void *value, int attribute, Address address) {
@@ -659,8 +904,13 @@ Result cuPointerGetAttribute(void *value, int attribute, Address address) {
 Result cuGetErrorName(Result result, const char **name) {
     *name = result == 801   ? "CUDA_ERROR_NOT_SUPPORTED"
             : result == 712 ? "CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED"
+            : result == 901 ? "CUDA_ERROR_STREAM_CAPTURE_INVALIDATED"
+            : result == 900 ? "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED"
+            : result == 905 ? "CUDA_ERROR_STREAM_CAPTURE_ISOLATION"
             : result == 700 ? "CUDA_ERROR_ILLEGAL_ADDRESS"
             : result == 100 ? "CUDA_ERROR_NO_DEVICE"
+            : result == 3   ? "CUDA_ERROR_NOT_INITIALIZED"
+            : result == 2   ? "CUDA_ERROR_OUT_OF_MEMORY"
             : result == 1   ? "CUDA_ERROR_INVALID_VALUE"
                             : "CUDA_ERROR";
     return SUCCESS;
@@ -686,9 +936,58 @@ void emulated_refuse(const char *name, Result result) {
     }
 }
 
-void emulated_allow_everything(void) { memset(refused, 0, sizeof refused); }
+void emulated_allow_everything(void) {
+    memset(refused, 0, sizeof refused);
+    broken = locks = 0;
+    registered_bytes_max = UINT64_MAX;
+    piece_bytes = 0;
+    wakes_late_s = 0;
+}
 
-void emulated_capture(Stream *stream, int capturing) { stream_of(stream)->capturing = capturing; }
+/* A kernel has failed: streams carry out nothing more, and calls return its error. */
+void emulated_break_device(void) { broken = 1; }
+
+void emulated_lock_calls(void) { locks = 1; }
+
+void emulated_limit_registered(uint64_t bytes) { registered_bytes_max = bytes; }
+
+void emulated_allocate_in_pieces(uint64_t bytes) { piece_bytes = bytes; }
+
+void emulated_wake_late(double seconds) { wakes_late_s = seconds; }
+
+int emulated_destroyed_in_use(void) { return destroyed_in_use; }
+
+void emulated_begin_capture(Stream *stream, int mode) {
+    pthread_mutex_lock(&everything);
+    for (int i = 0; i < CAPTURES_MAX; i++) {
+        if (captures[i].stream != NULL) continue;
+        captures[i].stream = stream;
+        captures[i].thread = pthread_self();
+        captures[i].mode = mode;
+        captures[i].invalid = 0;
+        break;
+    }
+    stream->capturing = 1;
+    pthread_mutex_unlock(&everything);
+}
+
+Result emulated_end_capture(Stream *stream) {
+    int invalid = 1;
+    pthread_mutex_lock(&everything);
+    for (int i = 0; i < CAPTURES_MAX; i++) {
+        if (captures[i].stream != stream) continue;
+        captures[i].stream = NULL;
+        invalid = captures[i].invalid;
+    }
+    stream->capturing = 0;
+    for (Stream *one = streams; one != NULL; one = one->next) {
+        if (one->capturing != 2) continue; /* it has joined, and nothing waits for it */
+        one->capturing = 0;
+        invalid = 1;
+    }
+    pthread_mutex_unlock(&everything);
+    return invalid ? CAPTURE_INVALIDATED : SUCCESS;
+}
 
 uint64_t emulated_registered_bytes(void) { return registered.bytes; }
 

@@ -21,6 +21,7 @@ mod request;
 mod selection;
 mod store;
 mod symmetric;
+mod word;
 mod work;
 
 /// The native layer of weft.
@@ -55,5 +56,6 @@ fn _weft(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<symmetric::PySymmetric>()?;
     module.add_class::<symmetric::SymmetricPart>()?;
     module.add_class::<work::PyWork>()?;
+    module.add_function(wrap_pyfunction!(word::wait_for_word, module)?)?;
     planner::register(module)
 }

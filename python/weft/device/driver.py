@@ -25,7 +25,9 @@ _NOT_READY = 600
 _REGISTER_PORTABLE_MAPPED = 1 | 2
 _EVENT_BLOCKING_SYNC_NO_TIMING = 1 | 2
 _STREAM_NON_BLOCKING = 1
+_CAPTURE_MODE_RELAXED = 2
 _WAIT_VALUE_AT_LEAST = 0
+_WRITE_VALUE_AFTER_EARLIER_WRITES = 0
 _DEVICE_ORDINAL = 9
 _DMA_BUF_SUPPORTED = 124
 _DMA_BUF_FILE = 1
@@ -40,6 +42,7 @@ _FUNCTIONS: dict[str, Sequence[Any]] = {
     "cuDeviceGetPCIBusId": [c_char_p, c_int, c_int],
     "cuDeviceGetAttribute": [POINTER(c_int), c_int, c_int],
     "cuDeviceCanAccessPeer": [POINTER(c_int), c_int, c_int],
+    "cuCtxGetStreamPriorityRange": [POINTER(c_int), POINTER(c_int)],
     "cuDevicePrimaryCtxRetain": [POINTER(c_void_p), c_int],
     "cuCtxPushCurrent_v2": [c_void_p],
     "cuCtxPopCurrent_v2": [POINTER(c_void_p)],
@@ -55,12 +58,15 @@ _FUNCTIONS: dict[str, Sequence[Any]] = {
     "cuMemcpyDtoHAsync_v2": [c_void_p, c_uint64, c_size_t, c_void_p],
     "cuMemcpyHtoDAsync_v2": [c_uint64, c_void_p, c_size_t, c_void_p],
     "cuPointerGetAttribute": [c_void_p, c_int, c_uint64],
-    "cuStreamCreate": [POINTER(c_void_p), c_uint],
+    "cuStreamCreateWithPriority": [POINTER(c_void_p), c_uint, c_int],
     "cuStreamDestroy_v2": [c_void_p],
     "cuStreamSynchronize": [c_void_p],
+    "cuStreamQuery": [c_void_p],
     "cuStreamIsCapturing": [c_void_p, POINTER(c_int)],
+    "cuThreadExchangeStreamCaptureMode": [POINTER(c_int)],
     "cuStreamWaitEvent": [c_void_p, c_void_p, c_uint],
     "cuStreamWaitValue32_v2": [c_void_p, c_uint64, c_uint32, c_uint],
+    "cuStreamWriteValue32_v2": [c_void_p, c_uint64, c_uint32, c_uint],
     "cuEventCreate": [POINTER(c_void_p), c_uint],
     "cuEventDestroy_v2": [c_void_p],
     "cuEventRecord": [c_void_p, c_void_p],
@@ -119,12 +125,21 @@ class Driver:
 
     @contextlib.contextmanager
     def on(self, device: int) -> Iterator[None]:
-        """Makes a device current for this thread in the block, in the context that torch uses."""
-        self._call("cuCtxPushCurrent_v2", self._context(device))
+        """Makes a device current for this thread in the block, in the context that torch uses.
+
+        Nor do calls in the block disturb a capture for a CUDA graph, of this thread or of another:
+        they concern streams and memory that are part of none.
+        """
+        mode = c_int(_CAPTURE_MODE_RELAXED)
+        self._call("cuThreadExchangeStreamCaptureMode", byref(mode))
         try:
-            yield
+            self._call("cuCtxPushCurrent_v2", self._context(device))
+            try:
+                yield
+            finally:
+                self._call("cuCtxPopCurrent_v2", byref(c_void_p()))
         finally:
-            self._call("cuCtxPopCurrent_v2", byref(c_void_p()))
+            self._call("cuThreadExchangeStreamCaptureMode", byref(mode))
 
     def device_of(self, address: int) -> int:
         """The device that has this memory."""
@@ -214,8 +229,13 @@ class Driver:
     # Streams and events.
 
     def new_stream(self) -> int:
-        """A new stream of the current device, which does not wait for the default stream."""
-        return self._handle("cuStreamCreate", _STREAM_NON_BLOCKING)
+        """A new stream of the current device, of the highest priority.
+
+        It does not wait for the default stream.
+        """
+        least, greatest = c_int(), c_int()
+        self._call("cuCtxGetStreamPriorityRange", byref(least), byref(greatest))
+        return self._handle("cuStreamCreateWithPriority", _STREAM_NON_BLOCKING, greatest.value)
 
     def destroy_stream(self, stream: int) -> None:
         """Destroys a stream after its work is complete."""
@@ -224,6 +244,12 @@ class Driver:
     def synchronize_stream(self, stream: int) -> None:
         """Returns when all work in a stream is complete."""
         self._call("cuStreamSynchronize", stream)
+
+    def check_stream(self, stream: int) -> None:
+        """Raises the error of a device that carries out nothing more, if it has one."""
+        code = self._functions["cuStreamQuery"](stream)
+        if code != _NOT_READY:
+            self._check("cuStreamQuery", code)
 
     def is_capturing(self, stream: int) -> bool:
         """Whether work in the stream is recorded for a CUDA graph instead of carried out."""
@@ -236,6 +262,10 @@ class Driver:
     def wait_for_value(self, stream: int, device_address: int, value: int) -> None:
         """Makes later work wait until a word of memory has reached a value, modulo 2**32."""
         self._call("cuStreamWaitValue32_v2", stream, device_address, value, _WAIT_VALUE_AT_LEAST)
+
+    def write_value(self, stream: int, device_address: int, value: int) -> None:
+        """Sets a word of memory after all work in the stream, whose writes are then visible."""
+        self._call("cuStreamWriteValue32_v2", stream, device_address, value, _WRITE_VALUE_AFTER_EARLIER_WRITES)
 
     def new_event(self) -> int:
         """A new event; a thread that waits for it sleeps."""

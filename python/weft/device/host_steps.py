@@ -2,12 +2,19 @@
 
 [Note: Two threads] One thread sleeps until the input of a step has arrived, and starts its
 operation between the hosts. The other sleeps until that operation has ended, and releases the
-device. Neither polls. All steps pass through both in one order, which is the same on all ranks, in
-a group that is used for nothing else.
+device. All steps pass through both in one order, which is the same on all ranks, in a group that is
+used for nothing else.
+
+[Note: No driver between arrival and release] A driver may hold a lock of all its calls while one
+that frees memory waits for the device, and the device may be waiting for these two threads. So they
+call no driver, and take no lock that is held during such a call: torch's allocator has one. A
+stream reports an arrival by writing a word, and the threads leave it to others to look at the
+device, and to drop the last references to its memory.
 """
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import logging
 import queue
@@ -18,8 +25,9 @@ from typing import Protocol
 
 from weft import _weft
 from weft.errors import Aborted, Desync, PeerLost, Timeout
+from weft.threads import Threads
 
-__all__ = ["HostSteps", "Step", "Waitable"]
+__all__ = ["HostSteps", "Step", "Waitable", "aside"]
 
 _STEPS_MAX = 64
 """The most steps under way. A driver's own queues hold about a thousand entries, and a caller that
@@ -28,6 +36,12 @@ _KNOWN_TO_ALL = (Aborted, Desync, PeerLost, Timeout)
 """Errors that a broken group reports on all its ranks."""
 
 _log = logging.getLogger("weft")
+_threads = Threads("device-aside")
+
+
+def aside(task: Callable[[], None]) -> None:
+    """Runs what may wait for a lock of the driver on another thread. It must not raise."""
+    _threads.run(task)
 
 
 class Waitable(Protocol):
@@ -60,7 +74,10 @@ class HostSteps:
         """Why no operation can be started, if so."""
         self._lock = threading.Lock()
         """Held while an operation is added, and while everything is closed."""
+        self._failing = threading.Lock()
         self._closed = False
+        self._used_up: collections.deque[list[Step]] = collections.deque()
+        """Steps that are to be dropped, each in a list with the only reference to it."""
         self._room = threading.Semaphore(_STEPS_MAX)
         self._arriving: queue.SimpleQueue[Step | None] = queue.SimpleQueue()
         self._ending: queue.SimpleQueue[Step | None] = queue.SimpleQueue()
@@ -123,9 +140,10 @@ class HostSteps:
 
     def fail(self, error: BaseException) -> None:
         """Makes all steps that have not begun fail, here and on the other ranks."""
-        if self.failure is not None:
-            return
-        self.failure = error
+        with self._failing:
+            if self.failure is not None:
+                return
+            self.failure = error
         _log.error("operations on device memory of group %s failed: %s", self.group.name, error)
         if not isinstance(error, _KNOWN_TO_ALL):
             self.group.fail(f"rank {self.group.rank} cannot continue with its device: {error}")
@@ -148,7 +166,16 @@ class HostSteps:
                 error = self._ended(step.work)
             step.end(error)
             self._room.release()
-            del step  # its references would otherwise live until the next one
+            self._used_up.append([step])
+            del step  # it is the list's alone now
+            if len(self._used_up) == 1:
+                aside(self._drop_used_up)
+
+    def _drop_used_up(self) -> None:
+        """Drops steps with their references: see [Note: No driver between arrival and release]."""
+        while self._used_up:
+            self._used_up[0].clear()
+            self._used_up.popleft()
 
     def _ended(self, work: Waitable) -> BaseException | None:
         try:

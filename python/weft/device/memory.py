@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from weft import _weft
 from weft.device.driver import Driver
 from weft.device.placement import memory_at, node_of
 
@@ -43,9 +44,9 @@ class Registered:
 
 
 class Flags:
-    """Words by which the host releases streams, one for each step under way.
+    """Words by which the host releases streams, or streams the host; one for each step under way.
 
-    Steps are numbered; the word of a step is set to its number. The driver compares modulo 2**32,
+    Steps are numbered; the word of a step is set to its number. Numbers are compared modulo 2**32,
     so a word is used again when the previous step is complete.
     """
 
@@ -63,6 +64,14 @@ class Flags:
     def raise_(self, number: int) -> None:
         """Releases the streams that wait for this step."""
         self._words[number % _FLAGS] = number % 2**32
+
+    def wait(self, number: int, timeout: float) -> bool:
+        """Waits until a stream has set a step's word; False if it has not after `timeout` seconds.
+
+        Calls no driver.
+        """
+        address = self._registered.address + number % _FLAGS * 4
+        return _weft.wait_for_word(address, number % 2**32, timeout)
 
     def close(self) -> None:
         """Frees the memory."""

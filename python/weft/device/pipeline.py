@@ -3,7 +3,8 @@
 [Note: Everything is put into streams at the call] The call puts the copies of all tiles, to the
 host and back, into the two streams of the device. The device cannot know when the ranks' processors
 have reduced a tile. So the stream of the copies back waits for a word of registered memory, by a
-stream memory operation, not by a kernel. Thus an operation has an ordinary event at its end as soon
+stream memory operation, not by a kernel; and the stream of the copies to the host writes one when a
+tile has arrived, which the host watches. Thus an operation has an ordinary event at its end as soon
 as it is called. A user of the result makes its own stream wait for that event, and CUDA sees the
 whole
 order: no stream waits for work that is put into another one later. Even a device that carried out
@@ -18,6 +19,7 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
@@ -29,11 +31,12 @@ from weft.datatypes.dtypes import DType
 from weft.datatypes.operations import native_operation
 from weft.datatypes.ops import Op, PremulSum
 from weft.device.driver import Driver
-from weft.device.host_steps import HostSteps, Step, Waitable
+from weft.device.host_steps import HostSteps, Step, Waitable, aside
 from weft.device.memory import Block, Blocks, Flags, Registered, address_of
 from weft.device.operation import DeviceOperation
 from weft.device.placement import memory_at, node_of
 from weft.device.queues import CopyQueues, Event, StreamMaker
+from weft.device.uses import Uses
 from weft.errors import DeviceError, UnsupportedError
 
 __all__ = ["SLOTS", "DeviceMemory", "Pipeline"]
@@ -44,6 +47,8 @@ _ELEMENTS = 128
 """Tiles are multiples of this many elements: blocks of the wire formats have this many."""
 
 _PAGE_BYTES = 4096
+_LOOKS_S = 0.2
+"""Seconds between looks at a device that makes the host wait."""
 
 
 class DeviceMemory(NamedTuple):
@@ -99,6 +104,9 @@ class Pipeline(HostSteps):
         self._new_stream = new_stream
         self._timeout = timeout
         self._queues: dict[int, CopyQueues] = {}
+        self._uses = Uses()
+        """Of the queues, by handles of operations and by looks at the device."""
+        self._looking = threading.Lock()
         self._steps = 0
         self._tiles_put = 0
         """The same number on all ranks, so that a tile has the same slot on all of them."""
@@ -222,29 +230,27 @@ class Pipeline(HostSteps):
 
     def let_wait(self, stream: int, operation: DeviceOperation) -> None:
         """Makes a stream wait for the result of an operation."""
-        with self._lock:
-            if not self._closed:
-                with self._driver.on(operation.queues.device):
-                    self._driver.wait_for_event(stream, operation.done.handle)
+        with self._uses.one() as usable, self._driver.on(operation.device):
+            if usable:
+                self._driver.wait_for_event(stream, operation.done.handle)
 
     def wait_for(self, operation: DeviceOperation) -> None:
         """Waits for the copies of an operation whose host part is complete."""
-        if not self._closed:
-            with self._driver.on(operation.queues.device):
+        with self._uses.one() as usable, self._driver.on(operation.device):
+            if usable:
                 self._driver.synchronize_event(operation.done.handle)
 
     def has_ended(self, operation: DeviceOperation) -> bool:
         """Whether all copies of an operation are complete."""
-        if self._closed:
-            return True
-        with self._driver.on(operation.queues.device):
-            return self._driver.has_happened(operation.done.handle)
+        with self._uses.one() as usable, self._driver.on(operation.device):
+            return not usable or self._driver.has_happened(operation.done.handle)
 
     def _end_copies(self) -> None:
         for queues in self._queues.values():
             with contextlib.suppress(DeviceError):  # a broken device copies nothing
                 queues.synchronize()
         self._closed = True
+        self._uses.end()
         self._release()
 
     def _keep(self, operation: DeviceOperation, hold: object) -> None:
@@ -292,8 +298,7 @@ class Pipeline(HostSteps):
                 if emptied is not None:
                     driver.wait_for_event(queues.to_host, emptied.handle)
                 driver.copy_to_host(self._slot(slot), part.address, part.nbytes, queues.to_host)
-                arrived = queues.record(queues.to_host)
-                self._put_on_host(operation, number, arrived, begin(slot, part.nbytes))
+                self._put_on_host(operation, number, begin(slot, part.nbytes))
                 batch.append((number, slot, part))
             for number, slot, part in batch:
                 driver.wait_for_value(queues.to_device, self._flags.device_address(number), number % 2**32)
@@ -314,9 +319,8 @@ class Pipeline(HostSteps):
         for memory in reads:
             if memory.nbytes:
                 driver.copy_to_host(address_of(places[memory]), memory.address, memory.nbytes, queues.to_host)
-        arrived = queues.record(queues.to_host)
         sources, targets = ([places[memory] for memory in some] for some in (reads, writes))
-        self._put_on_host(operation, number, arrived, lambda: begin(sources, targets))
+        self._put_on_host(operation, number, lambda: begin(sources, targets))
         driver.wait_for_value(queues.to_device, self._flags.device_address(number), number % 2**32)
         for memory in writes:
             if memory.nbytes:
@@ -339,14 +343,16 @@ class Pipeline(HostSteps):
                 "run and cannot be part of one; capture the computation alone, and communicate between two replays"
             )
 
-    def _put_on_host(
-        self, operation: DeviceOperation, number: int, arrived: Event, begin: Callable[[], Waitable]
-    ) -> None:
+    def _put_on_host(self, operation: DeviceOperation, number: int, begin: Callable[[], Waitable]) -> None:
         """Adds the host's part of an operation, and the release of the device after it."""
+        queues = operation.queues
+        self._driver.write_value(queues.to_host, self._arrivals.device_address(number), number % 2**32)
 
         def arrive() -> None:
-            with self._driver.on(operation.device):
-                self._driver.synchronize_event(arrived.handle)
+            while not self._arrivals.wait(number, _LOOKS_S):
+                if self.failure is not None:
+                    raise self.failure
+                self.look(queues)
 
         def end(error: BaseException | None) -> None:
             # Before the device is released: when the result is complete, the handle must know.
@@ -354,6 +360,21 @@ class Pipeline(HostSteps):
             self._flags.raise_(number)
 
         self.put_step(Step(arrive, begin, end))
+
+    def look(self, queues: CopyQueues) -> None:
+        """Lets another thread ask whether the device still works; if not, everything fails."""
+
+        def ask() -> None:
+            with self._looking, self._uses.one() as usable:
+                if not usable:
+                    return
+                try:
+                    queues.check()
+                except DeviceError as error:
+                    self.fail(error)
+
+        if not self._looking.locked():
+            aside(ask)
 
     # Allocation and release.
 
@@ -365,12 +386,15 @@ class Pipeline(HostSteps):
             self._registered.append(self._tiles)
             self._flags = Flags(self._driver, device)
             self._registered.append(self._flags)
+            self._arrivals = Flags(self._driver, device)
+            self._registered.append(self._arrivals)
             self._blocks = Blocks(self._driver, device)
             self._registered.append(self._blocks)
             queues = self.queues_of(device)
             with self._driver.on(device):
                 number = self._take_number()
                 self._driver.wait_for_value(queues.to_device, self._flags.device_address(number), number)
+                self._driver.write_value(queues.to_device, self._arrivals.device_address(number), number)
                 self._flags.raise_(number)
                 self._driver.synchronize_stream(queues.to_device)
             self.give_room()

@@ -67,6 +67,11 @@ class CopyQueues:
             self._driver.synchronize_stream(self.to_host)
             self._driver.synchronize_stream(self.to_device)
 
+    def check(self) -> None:
+        """Raises the device's error, if it carries out nothing more."""
+        with self._driver.on(self.device):
+            self._driver.check_stream(self.to_host)
+
     def close(self) -> None:
         """Destroys the events, and the streams that were made here. Nothing may be under way."""
         with self._driver.on(self.device):
