@@ -15,9 +15,10 @@ from benches.device.resnet50 import resnet50
 from tools.emulated_cuda import Emulated, EmulatedArray
 from weft.datatypes.dtypes import of_numpy
 from weft.device.driver import driver
+from weft.device.memory import DeviceMemory
 from weft.device.model import Gradient
 from weft.device.operation import DeviceOperation
-from weft.device.pipeline import SLOTS, DeviceMemory, Pipeline
+from weft.device.pipeline import SLOTS, Pipeline
 
 __all__ = ["main"]
 

@@ -16,7 +16,8 @@ from benches.device.pipelines import LATENCY_S, pipeline_of
 from tools.emulated_cuda import TO_DEVICE, TO_HOST, Emulated, EmulatedArray
 from weft.datatypes.dtypes import of_numpy
 from weft.device.driver import driver
-from weft.device.pipeline import SLOTS, DeviceMemory
+from weft.device.memory import DeviceMemory
+from weft.device.pipeline import SLOTS
 
 __all__ = ["main"]
 

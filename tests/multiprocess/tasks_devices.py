@@ -16,7 +16,8 @@ from tools.emulated_cuda import Emulated, EmulatedArray
 from weft.api.group import Group
 from weft.datatypes.dtypes import of_numpy
 from weft.device.driver import driver
-from weft.device.pipeline import SLOTS, DeviceMemory, Pipeline
+from weft.device.memory import DeviceMemory
+from weft.device.pipeline import SLOTS, Pipeline
 
 TILE = 64 << 10
 INT32 = of_numpy(np.dtype(np.int32))

@@ -77,6 +77,47 @@ def messages(rank, size, accelerator):
     sending.wait()
 
 
+def messages_around_collectives(rank, size, generic):
+    """Messages that are posted before a collective, and that the peer needs its result for."""
+    with emulated_accelerator(waits_for_results=True, generic=generic) as accelerator:
+
+        def put(value, elements=300_000):
+            return accelerator.put(torch.full((elements,), float(value)))
+
+        def summed():
+            dist.all_reduce(tensor := put(1.0))
+            accelerator.synchronize()
+            return tensor[0].item()
+
+        early, late = put(0.0), put(0.0)
+        if rank == 0:
+            receives = [dist.irecv(early, 1), dist.irecv(late, 2)]  # the second ends first
+            sending = dist.isend(put(7.0), 1)
+            total = summed()
+            receives[1].wait()
+            assert (late == size).all()
+            dist.send(late, 1, tag=1)
+            receives[0].wait()
+            sending.wait()
+            assert (early == 2 * size).all()
+        elif rank == 1:
+            total = summed()
+            dist.recv(received := put(0.0), 0)
+            assert (received == 7.0).all()
+            dist.recv(received, 0, tag=1)
+            dist.send(put(2 * total), 0)
+        else:
+            total = summed()
+            dist.send(put(total), 0)
+        assert total == size
+        dist.barrier()
+        unmatched = dist.irecv(put(0.0), (rank + 1) % size, tag=9)
+        close_devices()
+        with pytest.raises(weft.Error):
+            unmatched.wait()
+        assert accelerator.emulated.registered_bytes == 0
+
+
 def handles(_, size):
     """Handles do not wait for the device, and report its state."""
     with emulated_accelerator() as accelerator:
@@ -244,6 +285,11 @@ BOTH_WAYS = pytest.mark.parametrize("generic", [False, True], ids=["driver", "ge
 @BOTH_WAYS
 def test_every_collective(workers, generic):
     workers.run(3, collectives, generic)
+
+
+@BOTH_WAYS
+def test_messages_around_collectives(workers, generic):
+    workers.run(3, messages_around_collectives, generic)
 
 
 def test_handles(workers):

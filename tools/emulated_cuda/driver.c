@@ -146,7 +146,7 @@ static Result refusal(const char *name) {
         if (answer_ != SUCCESS) return answer_;   \
     } while (0)
 
-/* One lock of the driver, which calls hold until they return: those that wait for the device, too. */
+/* A lock of the driver, which calls hold until they return: those that wait for the device, too. */
 
 static pthread_mutex_t lock_of_calls;
 static int locks;

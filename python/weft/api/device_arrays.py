@@ -12,8 +12,9 @@ from weft import config
 from weft.api.staging import describe
 from weft.datatypes.ops import Op, PremulSum
 from weft.device.driver import driver
+from weft.device.memory import DeviceMemory
 from weft.device.operation import DeviceOperation
-from weft.device.pipeline import DeviceMemory, Pipeline, RankGroup
+from weft.device.pipeline import Pipeline, RankGroup
 from weft.errors import ArgumentError, Error
 
 __all__ = ["DeviceArrays"]

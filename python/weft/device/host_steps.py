@@ -15,19 +15,18 @@ device, and to drop the last references to its memory.
 from __future__ import annotations
 
 import collections
-import dataclasses
+import functools
 import logging
 import queue
 import threading
 from abc import abstractmethod
-from collections.abc import Callable
-from typing import Protocol
 
 from weft import _weft
+from weft.device.message_order import MessageOrder
+from weft.device.step import Step, Waitable, aside
 from weft.errors import Aborted, Desync, PeerLost, Timeout
-from weft.threads import Threads
 
-__all__ = ["HostSteps", "Step", "Waitable", "aside"]
+__all__ = ["HostSteps"]
 
 _STEPS_MAX = 64
 """The most steps under way. A driver's own queues hold about a thousand entries, and a caller that
@@ -36,32 +35,6 @@ _KNOWN_TO_ALL = (Aborted, Desync, PeerLost, Timeout)
 """Errors that a broken group reports on all its ranks."""
 
 _log = logging.getLogger("weft")
-_threads = Threads("device-aside")
-
-
-def aside(task: Callable[[], None]) -> None:
-    """Runs what may wait for a lock of the driver on another thread. It must not raise."""
-    _threads.run(task)
-
-
-class Waitable(Protocol):
-    """An operation between the hosts."""
-
-    def wait(self, timeout: None) -> object:
-        """Waits until it has ended, and raises its error."""
-
-
-@dataclasses.dataclass(slots=True)
-class Step:
-    """The host's work between a copy to it and one back."""
-
-    arrive: Callable[[], object]
-    """Returns when its input has arrived."""
-    begin: Callable[[], Waitable | None]
-    """Starts its operation between the hosts."""
-    end: Callable[[BaseException | None], object]
-    """Releases the device after that operation has ended or failed."""
-    work: Waitable | None = None
 
 
 class HostSteps:
@@ -70,6 +43,7 @@ class HostSteps:
     def __init__(self, group: _weft.Group) -> None:
         """`group` is used for nothing else."""
         self.group = group
+        self.messages_in_order = MessageOrder(self)
         self.failure: BaseException | None = None
         """Why no operation can be started, if so."""
         self._lock = threading.Lock()
@@ -128,15 +102,20 @@ class HostSteps:
         with self._lock:
             if self._closed:
                 return
+            self._closed = True
             self._arriving.put(None)
             for thread in self._threads:
                 thread.join()
-            self._end_copies()
-        self.group.close()
+        for _ in range(_STEPS_MAX):
+            self.take_room()  # until all steps have ended
+        self.messages_in_order.stop()
+        self.group.close()  # ends receives that match no message
+        self.messages_in_order.join()
+        self._end_copies()
 
     @abstractmethod
     def _end_copies(self) -> None:
-        """Sets `_closed` once all copies are complete, and frees memory that only they need."""
+        """Frees the memory once all copies are complete."""
 
     def fail(self, error: BaseException) -> None:
         """Makes all steps that have not begun fail, here and on the other ranks."""
@@ -164,12 +143,18 @@ class HostSteps:
             error = self.failure
             if step.work is not None:
                 error = self._ended(step.work)
-            step.end(error)
-            self._room.release()
+            if step.calls_driver:
+                aside(functools.partial(self._end_step, step, error))
+            else:
+                self._end_step(step, error)
             self._used_up.append([step])
             del step  # it is the list's alone now
             if len(self._used_up) == 1:
                 aside(self._drop_used_up)
+
+    def _end_step(self, step: Step, error: BaseException | None) -> None:
+        step.end(error)
+        self._room.release()
 
     def _drop_used_up(self) -> None:
         """Drops steps with their references: see [Note: No driver between arrival and release]."""

@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 import mmap
-from typing import TYPE_CHECKING
+import threading
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
 from weft import _weft
 from weft.device.driver import Driver
+from weft.device.event import Event
 from weft.device.placement import memory_at, node_of
 
-if TYPE_CHECKING:
-    from weft.device.queues import Event
-
-__all__ = ["Block", "Blocks", "Flags", "Registered", "address_of"]
+__all__ = ["Block", "Blocks", "DeviceMemory", "Flags", "Registered", "address_of"]
 
 _BLOCK_BYTES_MIN = 64 << 10
 _FLAGS = 256
+
+
+class DeviceMemory(NamedTuple):
+    """Contiguous memory of a device."""
+
+    address: int
+    nbytes: int
 
 
 class Registered:
@@ -94,18 +101,30 @@ class Blocks:
     def __init__(self, driver: Driver, device: int) -> None:
         self._driver = driver
         self._device = device
+        self._lock = threading.Lock()
         self._blocks: dict[int, list[Block]] = {}
 
     def take(self, nbytes: int) -> Block:
         """A block of at least this many bytes."""
         size = max(_BLOCK_BYTES_MIN, 1 << (nbytes - 1).bit_length())
-        blocks = self._blocks.setdefault(size, [])
-        for block in blocks:
-            if block.free_after is not None and self._driver.has_happened(block.free_after.handle):
-                block.free_after = None
-                return block
-        blocks.append(Block(Registered(self._driver, self._device, _pages(size))))
-        return blocks[-1]
+        with self._lock:
+            blocks = self._blocks.setdefault(size, [])
+            for block in blocks:
+                if block.free_after is not None and self._driver.has_happened(block.free_after.handle):
+                    block.free_after = None
+                    return block
+            blocks.append(Block(Registered(self._driver, self._device, _pages(size))))
+            return blocks[-1]
+
+    def take_for(self, memories: Sequence[DeviceMemory]) -> tuple[Block, dict[DeviceMemory, np.ndarray]]:
+        """A block with a part for each memory, even if one is named twice."""
+        all_of_them = list(dict.fromkeys(memories))
+        block = self.take(max(sum(_padded(one.nbytes) for one in all_of_them), 1))
+        places, start = {}, 0
+        for one in all_of_them:
+            places[one] = block.memory[start : start + one.nbytes]
+            start += _padded(one.nbytes)
+        return block, places
 
     def close(self) -> None:
         """Frees all blocks."""
@@ -113,6 +132,10 @@ class Blocks:
             for block in blocks:
                 block.registered.close()
         self._blocks.clear()
+
+
+def _padded(nbytes: int) -> int:
+    return -(-nbytes // 128) * 128
 
 
 def address_of(memory: np.ndarray) -> int:

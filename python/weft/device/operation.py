@@ -6,9 +6,10 @@ import threading
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from weft.device.queues import CopyQueues, Event
+    from weft.device.event import Event
+    from weft.device.queues import CopyQueues
 
-__all__ = ["DeviceOperation"]
+__all__ = ["DeviceOperation", "Progress"]
 
 
 class Progress(Protocol):
@@ -28,18 +29,19 @@ class Progress(Protocol):
 
 
 class DeviceOperation:
-    """An operation whose device work is all in streams.
+    """An operation on device memory. `steps` counts the remaining steps of the host.
 
-    `steps` counts the remaining steps of the host.
+    All its device work is in streams at the call, unless it is `late`: see [Note: Late copies].
     """
 
-    done: Event
-    """Happens when the result is in the device's memory."""
+    done: Event | None = None
+    """Happens when the result is in the device's memory; None: the device has nothing to do."""
 
-    def __init__(self, pipeline: Progress, queues: CopyQueues, steps: int) -> None:
+    def __init__(self, pipeline: Progress, queues: CopyQueues, steps: int, *, late: bool = False) -> None:
         self.queues = queues
         self.device = queues.device
         self.steps = steps
+        self.late = late
         self.error: BaseException | None = None
         self.host_part = threading.Event()
         """Set when the host has completed its part or failed."""
@@ -57,12 +59,14 @@ class DeviceOperation:
     def wait_on(self, stream: int) -> None:
         """Makes later work in a stream of this device see the result.
 
-        Does not block. If the operation fails later, the stream continues with an undefined result,
-        and `wait` and the next operation raise the error.
+        Does not block, unless the operation is late. If it fails later, the stream continues with
+        an undefined result, and `wait` and the next operation raise the error.
 
         Raises:
             weft.Error: The operation has failed.
         """
+        if self.late:
+            self.host_part.wait()
         self._check()
         self._pipeline.let_wait(stream, self)
 

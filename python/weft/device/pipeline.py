@@ -19,9 +19,8 @@ from __future__ import annotations
 
 import collections
 import contextlib
-import threading
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,15 +30,19 @@ from weft.datatypes.dtypes import DType
 from weft.datatypes.operations import native_operation
 from weft.datatypes.ops import Op, PremulSum
 from weft.device.driver import Driver
-from weft.device.host_steps import HostSteps, Step, Waitable, aside
-from weft.device.memory import Block, Blocks, Flags, Registered, address_of
+from weft.device.event import Event
+from weft.device.host_steps import HostSteps
+from weft.device.late import LateCopies
+from weft.device.memory import Block, Blocks, DeviceMemory, Flags, Registered, address_of
+from weft.device.messages import Begin, Messages
 from weft.device.operation import DeviceOperation
 from weft.device.placement import memory_at, node_of
-from weft.device.queues import CopyQueues, Event, StreamMaker
+from weft.device.queues import CopyQueues, QueuesOfDevices, StreamMaker
+from weft.device.step import Step, Waitable
 from weft.device.uses import Uses
 from weft.errors import DeviceError, UnsupportedError
 
-__all__ = ["SLOTS", "DeviceMemory", "Pipeline"]
+__all__ = ["SLOTS", "Pipeline"]
 
 SLOTS = 8
 """The number of tiles with memory, and so the most between device and device."""
@@ -47,15 +50,6 @@ _ELEMENTS = 128
 """Tiles are multiples of this many elements: blocks of the wire formats have this many."""
 
 _PAGE_BYTES = 4096
-_LOOKS_S = 0.2
-"""Seconds between looks at a device that makes the host wait."""
-
-
-class DeviceMemory(NamedTuple):
-    """Contiguous memory of a device."""
-
-    address: int
-    nbytes: int
 
 
 class RankGroup(Protocol):
@@ -101,12 +95,9 @@ class Pipeline(HostSteps):
         super().__init__(group.native)
         self._driver = driver
         self._tile_bytes = tile_bytes // _PAGE_BYTES * _PAGE_BYTES
-        self._new_stream = new_stream
         self._timeout = timeout
-        self._queues: dict[int, CopyQueues] = {}
         self._uses = Uses()
-        """Of the queues, by handles of operations and by looks at the device."""
-        self._looking = threading.Lock()
+        self._queues, self._late_queues = (QueuesOfDevices(driver, new_stream, self, self._uses) for _ in range(2))
         self._steps = 0
         self._tiles_put = 0
         """The same number on all ranks, so that a tile has the same slot on all of them."""
@@ -183,17 +174,35 @@ class Pipeline(HostSteps):
             self._driver.read(address_of(copy), *memory, device)
             return self.group.send(to, tag, address_of(copy), memory.nbytes, self._timeout, copy)
 
-        def put(operation: DeviceOperation) -> list[Block]:
-            self._put_step(operation, [], [], {}, begin)
-            return []
+        operation = self._message(device, stream, late=True)
+        self._messages.send_in_place(begin, operation, stream)
+        return operation
 
-        return self._put(device, stream, 1, put)
+    def message(
+        self,
+        reads: Sequence[DeviceMemory],
+        writes: Sequence[DeviceMemory],
+        begin: Begin,
+        *,
+        device: int,
+        stream: int | None,
+    ) -> DeviceOperation:
+        """Sends `reads`, or receives into `writes`, as `begin` does on bytes of the host.
+
+        The arguments are as in `on_host`. See [Note: Messages have an order of their own].
+        """
+        operation = self._message(device, stream, late=bool(writes))
+        if writes:
+            self._messages.receive(writes, begin, operation, stream)
+        else:
+            self._messages.send(reads, begin, operation, stream)
+        return operation
 
     def on_host(
         self,
         reads: Sequence[DeviceMemory],
         writes: Sequence[DeviceMemory],
-        begin: Callable[[list[np.ndarray], list[np.ndarray]], Waitable],
+        begin: Begin,
         *,
         device: int,
         stream: int | None,
@@ -207,14 +216,9 @@ class Pipeline(HostSteps):
             device: The device of the memory.
             stream: The operation begins after the work in this stream; None: immediately.
         """
-        both = list(dict.fromkeys([*reads, *writes]))
 
         def put(operation: DeviceOperation) -> list[Block]:
-            block = self._blocks.take(max(sum(_padded(one.nbytes) for one in both), 1))
-            places, start = {}, 0
-            for one in both:
-                places[one] = block.memory[start : start + one.nbytes]
-                start += _padded(one.nbytes)
+            block, places = self._blocks.take_for([*reads, *writes])
             self._put_step(operation, reads, writes, places, begin)
             return [block]
 
@@ -222,34 +226,30 @@ class Pipeline(HostSteps):
 
     def queues_of(self, device: int) -> CopyQueues:
         """The copy queues of a device."""
-        if device not in self._queues:
-            self._queues[device] = CopyQueues(self._driver, device, self._new_stream)
-        return self._queues[device]
+        return self._queues.of(device)
 
     # The interface for handles.
 
     def let_wait(self, stream: int, operation: DeviceOperation) -> None:
         """Makes a stream wait for the result of an operation."""
         with self._uses.one() as usable, self._driver.on(operation.device):
-            if usable:
+            if usable and operation.done is not None:
                 self._driver.wait_for_event(stream, operation.done.handle)
 
     def wait_for(self, operation: DeviceOperation) -> None:
         """Waits for the copies of an operation whose host part is complete."""
         with self._uses.one() as usable, self._driver.on(operation.device):
-            if usable:
+            if usable and operation.done is not None:
                 self._driver.synchronize_event(operation.done.handle)
 
     def has_ended(self, operation: DeviceOperation) -> bool:
         """Whether all copies of an operation are complete."""
         with self._uses.one() as usable, self._driver.on(operation.device):
-            return not usable or self._driver.has_happened(operation.done.handle)
+            return not usable or operation.done is None or self._driver.has_happened(operation.done.handle)
 
     def _end_copies(self) -> None:
-        for queues in self._queues.values():
-            with contextlib.suppress(DeviceError):  # a broken device copies nothing
-                queues.synchronize()
-        self._closed = True
+        for queues in (self._queues, self._late_queues):
+            queues.synchronize()
         self._uses.end()
         self._release()
 
@@ -260,6 +260,10 @@ class Pipeline(HostSteps):
             self._held.append((operation, hold))
 
     # Submission to the streams.
+
+    def _message(self, device: int, stream: int | None, *, late: bool) -> DeviceOperation:
+        self._check(stream)
+        return DeviceOperation(self, self._late_queues.of(device), 1, late=late)
 
     def _put(
         self, device: int, stream: int | None, steps: int, put: Callable[[DeviceOperation], list[Block]]
@@ -312,7 +316,7 @@ class Pipeline(HostSteps):
         reads: Sequence[DeviceMemory],
         writes: Sequence[DeviceMemory],
         places: Mapping[DeviceMemory, np.ndarray],
-        begin: Callable[[list[np.ndarray], list[np.ndarray]], Waitable],
+        begin: Begin,
     ) -> None:
         queues, driver = operation.queues, self._driver
         number = self._take_number()
@@ -345,36 +349,13 @@ class Pipeline(HostSteps):
 
     def _put_on_host(self, operation: DeviceOperation, number: int, begin: Callable[[], Waitable]) -> None:
         """Adds the host's part of an operation, and the release of the device after it."""
-        queues = operation.queues
-        self._driver.write_value(queues.to_host, self._arrivals.device_address(number), number % 2**32)
-
-        def arrive() -> None:
-            while not self._arrivals.wait(number, _LOOKS_S):
-                if self.failure is not None:
-                    raise self.failure
-                self.look(queues)
 
         def end(error: BaseException | None) -> None:
             # Before the device is released: when the result is complete, the handle must know.
             operation.end_step(error)
             self._flags.raise_(number)
 
-        self.put_step(Step(arrive, begin, end))
-
-    def look(self, queues: CopyQueues) -> None:
-        """Lets another thread ask whether the device still works; if not, everything fails."""
-
-        def ask() -> None:
-            with self._looking, self._uses.one() as usable:
-                if not usable:
-                    return
-                try:
-                    queues.check()
-                except DeviceError as error:
-                    self.fail(error)
-
-        if not self._looking.locked():
-            aside(ask)
+        self.put_step(Step(self._queues.arrival(operation.queues), begin, end))
 
     # Allocation and release.
 
@@ -386,17 +367,17 @@ class Pipeline(HostSteps):
             self._registered.append(self._tiles)
             self._flags = Flags(self._driver, device)
             self._registered.append(self._flags)
-            self._arrivals = Flags(self._driver, device)
-            self._registered.append(self._arrivals)
             self._blocks = Blocks(self._driver, device)
             self._registered.append(self._blocks)
+            copies = LateCopies(self._driver, self._late_queues, self._blocks)
+            self._messages = Messages(self.messages_in_order, self._driver, self._late_queues, copies)
             queues = self.queues_of(device)
             with self._driver.on(device):
                 number = self._take_number()
-                self._driver.wait_for_value(queues.to_device, self._flags.device_address(number), number)
-                self._driver.write_value(queues.to_device, self._arrivals.device_address(number), number)
+                self._driver.wait_for_value(queues.to_host, self._flags.device_address(number), number)
+                queues.report_arrival()
                 self._flags.raise_(number)
-                self._driver.synchronize_stream(queues.to_device)
+                self._driver.synchronize_stream(queues.to_host)
             self.give_room()
         except DeviceError as error:
             return str(error)
@@ -414,11 +395,6 @@ class Pipeline(HostSteps):
         raise UnsupportedError(f"ranks {refused} cannot take part in operations on device memory: see their errors")
 
     def _release(self) -> None:
-        for one in (*self._registered, *self._queues.values()):
+        for one in (*self._registered, self._queues, self._late_queues):
             with contextlib.suppress(DeviceError):
                 one.close()
-        self._queues.clear()
-
-
-def _padded(nbytes: int) -> int:
-    return -(-nbytes // 128) * 128

@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
+import threading
 from collections.abc import Callable
 
 from weft.device.driver import Driver
+from weft.device.event import Event
+from weft.device.memory import Flags
+from weft.device.step import Failing, aside
+from weft.device.uses import Uses
+from weft.errors import DeviceError
 
-__all__ = ["CopyQueues", "Event", "StreamMaker"]
+__all__ = ["CopyQueues", "QueuesOfDevices", "StreamMaker"]
 
 StreamMaker = Callable[[int], int]
 """Makes a stream of a device, which lives as long as the process."""
-
-
-class Event:
-    """An event that returns to its queues when the last reference to it is dropped."""
-
-    __slots__ = ("_unused", "handle")
-
-    def __init__(self, handle: int, unused: list[int]) -> None:
-        self.handle = handle
-        self._unused = unused
-
-    def __del__(self) -> None:
-        self._unused.append(self.handle)
+_LOOKS_S = 0.2
+"""Seconds between looks at a device that makes the host wait."""
 
 
 class CopyQueues:
@@ -40,6 +36,8 @@ class CopyQueues:
             self.to_host, self.to_device = new_stream(device), new_stream(device)
         self._events: list[int] = []
         self._unused: list[int] = []
+        self._arrived = 0
+        self._arrivals = Flags(driver, device)
 
     def record(self, stream: int) -> Event:
         """An event that happens when all work in the stream is complete.
@@ -61,6 +59,16 @@ class CopyQueues:
         self._driver.wait_for_event(self.to_host, event.handle)
         self._driver.wait_for_event(self.to_device, event.handle)
 
+    def report_arrival(self) -> int:
+        """Lets the device report that the copies to the host are complete: see `has_arrived`."""
+        self._arrived += 1
+        self._driver.write_value(self.to_host, self._arrivals.device_address(self._arrived), self._arrived % 2**32)
+        return self._arrived
+
+    def has_arrived(self, number: int, timeout: float) -> bool:
+        """Waits for a report; False if it has not come after `timeout` seconds. Calls no driver."""
+        return self._arrivals.wait(number, timeout)
+
     def synchronize(self) -> None:
         """Returns when no work is under way."""
         with self._driver.on(self.device):
@@ -81,3 +89,68 @@ class CopyQueues:
             if self._owns_streams:
                 self._driver.destroy_stream(self.to_host)
                 self._driver.destroy_stream(self.to_device)
+        self._arrivals.close()
+
+
+class QueuesOfDevices:
+    """The queues of all devices of a process, for one purpose of one group."""
+
+    def __init__(self, driver: Driver, new_stream: StreamMaker | None, group: Failing, uses: Uses) -> None:
+        """`group` fails with the device; `uses` counts the threads that use these queues."""
+        self.uses = uses
+        self._driver = driver
+        self._new_stream = new_stream
+        self._group = group
+        self._queues: dict[int, CopyQueues] = {}
+        self._making = threading.Lock()
+        self._looking = threading.Lock()
+
+    def of(self, device: int) -> CopyQueues:
+        """The queues of a device."""
+        with self._making:
+            if device not in self._queues:
+                self._queues[device] = CopyQueues(self._driver, device, self._new_stream)
+            return self._queues[device]
+
+    def arrival(self, queues: CopyQueues) -> Callable[[], None]:
+        """A function that returns when the copies to the host that were started are complete.
+
+        It calls no driver, and raises if the device or the group fails meanwhile.
+        """
+        number = queues.report_arrival()
+
+        def arrive() -> None:
+            while not queues.has_arrived(number, _LOOKS_S):
+                if self._group.failure is not None:
+                    raise self._group.failure
+                self._look(queues)
+
+        return arrive
+
+    def synchronize(self) -> None:
+        """Returns when no work is under way."""
+        for queues in self._queues.values():
+            with contextlib.suppress(DeviceError):  # a broken device copies nothing
+                queues.synchronize()
+
+    def close(self) -> None:
+        """Destroys all queues. Nothing may be under way."""
+        for queues in self._queues.values():
+            with contextlib.suppress(DeviceError):
+                queues.close()
+        self._queues.clear()
+
+    def _look(self, queues: CopyQueues) -> None:
+        """Lets another thread ask whether the device still works; if not, everything fails."""
+
+        def ask() -> None:
+            with self._looking, self.uses.one() as usable:
+                if not usable:
+                    return
+                try:
+                    queues.check()
+                except DeviceError as error:
+                    self._group.fail(error)
+
+        if not self._looking.locked():
+            aside(ask)

@@ -55,10 +55,13 @@ _SUM = ReduceOp.SUM
 """The most frequent operation, compared because that is faster than looking it up."""
 
 
-def _on_any_device(*, reads: Sequence[int] = (), writes: Sequence[int] = ()) -> Callable[[_Method], _Method]:
+def _on_any_device(
+    *, reads: Sequence[int] = (), writes: Sequence[int] = (), message: bool = False
+) -> Callable[[_Method], _Method]:
     """Makes a method also take tensors of devices, which are copied to the host and back.
 
     `reads` and `writes` are the positions of the arguments with tensors that it reads and writes.
+    With `message`, it sends or receives a message.
     The method runs outside of its caller's modes: see [Note: The caller's modes].
     """
     places = sorted({*reads, *writes})
@@ -72,7 +75,7 @@ def _on_any_device(*, reads: Sequence[int] = (), writes: Sequence[int] = ()) -> 
             for place in places:
                 for tensor in tensors_in(arguments[place]):
                     if not tensor.is_cpu:
-                        return self._on_device(method, arguments, reads, writes)
+                        return self._on_device(method, arguments, reads, writes, message)
             return method(self, *arguments)
 
         return cast(_Method, wrapper)
@@ -327,7 +330,7 @@ class TorchCollectives:
                 return work
         return self._send(tensors, to, tag)
 
-    @_on_any_device(reads=(0,))
+    @_on_any_device(reads=(0,), message=True)
     def _send(self, tensors: Sequence[Tensor], to: int, tag: int) -> WeftWork:
         tensor = single(tensors, "tensors")
         reads = readable(tensor)
@@ -335,12 +338,12 @@ class TorchCollectives:
             native = self._groups.here(self._timeout).send(to, tag, reads.pointer, reads.nbytes, self._timeout, reads)
         return self._follow([native], [], list(tensors), self._timeout)
 
-    @_on_any_device(writes=(0,))
+    @_on_any_device(writes=(0,), message=True)
     def recv(self, tensors: Sequence[Tensor], sender: int, tag: int) -> WeftWork:
         """Receives a tensor of the same size from one rank."""
         return self._receive(tensors, sender, tag)
 
-    @_on_any_device(writes=(0,))
+    @_on_any_device(writes=(0,), message=True)
     def recv_anysource(self, tensors: Sequence[Tensor], tag: int) -> WeftWork:
         """Receives a tensor of the same size from any rank."""
         return self._receive(tensors, None, tag)
@@ -369,11 +372,16 @@ class TorchCollectives:
         return self._seen_by_stream(work, options)
 
     def _on_device(
-        self, method: Callable[..., Any], arguments: Sequence[Any], reads: Sequence[int], writes: Sequence[int]
+        self,
+        method: Callable[..., Any],
+        arguments: Sequence[Any],
+        reads: Sequence[int],
+        writes: Sequence[int],
+        message: bool,
     ) -> DeviceWork | None:
         self._issued += 1
         work = self.device_operations.carry_out(
-            method, arguments, reads, writes, timeout=self._timeout, sequence=self._issued
+            method, arguments, reads, writes, message=message, timeout=self._timeout, sequence=self._issued
         )
         return self._seen_by_stream(work, arguments[-1])
 

@@ -11,7 +11,8 @@ from torch import Tensor
 from weft import config
 from weft.api.group import Group
 from weft.device.driver import driver
-from weft.device.pipeline import DeviceMemory, Pipeline
+from weft.device.memory import DeviceMemory
+from weft.device.pipeline import Pipeline
 from weft.errors import UnsupportedError
 from weft.torch.device.host_queue import HostQueue, QueuedOperation
 

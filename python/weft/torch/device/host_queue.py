@@ -8,7 +8,6 @@ caller until the host is done, and then makes the caller's stream wait.
 
 from __future__ import annotations
 
-import collections
 import functools
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -22,8 +21,10 @@ from weft import _weft
 from weft.datatypes.dtypes import DType
 from weft.datatypes.operations import native_operation
 from weft.datatypes.ops import Op, PremulSum
-from weft.device.host_steps import HostSteps, Step, Waitable
+from weft.device.host_steps import HostSteps
 from weft.device.memory import address_of
+from weft.device.messages import Begin
+from weft.device.step import Step
 from weft.errors import UnsupportedError
 
 __all__ = ["CopyStreams", "HostQueue", "QueuedOperation"]
@@ -121,8 +122,10 @@ class HostQueue(HostSteps):
         super().__init__(group)
         self._kind = kind
         self._timeout = timeout
-        self._streams: dict[int, CopyStreams] = {}
-        self._under_way: collections.deque[QueuedOperation] = collections.deque()
+        self._message_lock = threading.Lock()
+        self._remembering = threading.Lock()
+        self._streams: dict[tuple[int, bool], CopyStreams] = {}
+        self._under_way: list[QueuedOperation] = []
         self.start()
 
     def all_reduce(
@@ -154,7 +157,7 @@ class HostQueue(HostSteps):
         self,
         reads: Sequence[Tensor],
         writes: Sequence[Tensor],
-        begin: Callable[[list[np.ndarray], list[np.ndarray]], Waitable],
+        begin: Begin,
         *,
         device: int,
         stream: torch.Stream,
@@ -172,41 +175,68 @@ class HostQueue(HostSteps):
             self._check(stream)
             self.take_room()
             try:
-                streams = self._streams_of(device)
-                streams.begin_after(stream)
-                places = {id(tensor): _host_memory(tensor) for tensor in (*reads, *writes)}
-                with streams.to_host:
-                    for tensor in reads:
-                        _as(places[id(tensor)], tensor).copy_(tensor, non_blocking=True)
-                arrived = streams.record(streams.to_host)
+                operation, step = self._copied(reads, writes, begin, device, stream)
             except BaseException as error:  # also an interrupt: the other ranks continue without this one
                 self.give_room()
                 self.fail_in_order(error)
                 raise
-            sources, targets = ([places[id(tensor)].numpy() for tensor in some] for some in (reads, writes))
-            copies_back = [(tensor, _as(places[id(tensor)], tensor)) for tensor in writes]
-            operation = self._new_operation(device, streams)
-            end = functools.partial(self._end, operation, copies_back)
-            self.put_step(Step(arrived.synchronize, lambda: begin(sources, targets), end))
+            self.put_step(step)
         return operation
+
+    def message(
+        self, reads: Sequence[Tensor], writes: Sequence[Tensor], begin: Begin, *, device: int, stream: torch.Stream
+    ) -> QueuedOperation:
+        """Sends `reads`, or receives into `writes`. See `weft.device.Pipeline`."""
+        with self._message_lock:
+            self._check(stream)
+            operation, step = self._copied(reads, writes, begin, device, stream, message=True)
+            if writes:
+                step.arrive = lambda: None
+                self.messages_in_order.receive(step)
+            else:
+                self.messages_in_order.send(step)
+        return operation
+
+    def _copied(
+        self,
+        reads: Sequence[Tensor],
+        writes: Sequence[Tensor],
+        begin: Begin,
+        device: int,
+        stream: torch.Stream,
+        *,
+        message: bool = False,
+    ) -> tuple[QueuedOperation, Step]:
+        """Starts the copies to the host; returns the operation, and the host's step of it."""
+        streams = self._streams_of(device, message)
+        streams.begin_after(stream)
+        places = {id(tensor): _host_memory(tensor) for tensor in (*reads, *writes)}
+        with streams.to_host:
+            for tensor in reads:
+                _as(places[id(tensor)], tensor).copy_(tensor, non_blocking=True)
+        arrived = streams.record(streams.to_host)
+        sources, targets = ([places[id(tensor)].numpy() for tensor in some] for some in (reads, writes))
+        copies_back = [(tensor, _as(places[id(tensor)], tensor)) for tensor in writes]
+        operation = self._new_operation(device, streams)
+        end = functools.partial(self._end, operation, copies_back)
+        return operation, Step(arrived.synchronize, lambda: begin(sources, targets), end)
 
     def _new_operation(self, device: int, streams: CopyStreams) -> QueuedOperation:
         """An operation that lives, with its references, until its copies are complete."""
-        while self._under_way and self._under_way[0].is_done():
-            self._under_way.popleft()
-        self._under_way.append(QueuedOperation(device, streams))
-        return self._under_way[-1]
+        operation = QueuedOperation(device, streams)
+        with self._remembering:
+            self._under_way = [operation, *(one for one in self._under_way if not one.is_done())]
+        return operation
 
     def _end_copies(self) -> None:
         for streams in self._streams.values():
             streams.to_device.synchronize()
         self._under_way.clear()
-        self._closed = True
 
-    def _streams_of(self, device: int) -> CopyStreams:
-        if device not in self._streams:
-            self._streams[device] = CopyStreams(torch.device(self._kind, device))
-        return self._streams[device]
+    def _streams_of(self, device: int, message: bool) -> CopyStreams:
+        if (device, message) not in self._streams:
+            self._streams[device, message] = CopyStreams(torch.device(self._kind, device))
+        return self._streams[device, message]
 
     def _check(self, stream: torch.Stream) -> None:
         self.check()

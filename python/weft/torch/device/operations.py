@@ -86,6 +86,7 @@ class DeviceOperations:
         reads: Sequence[int],
         writes: Sequence[int],
         *,
+        message: bool,
         timeout: float | None,
         sequence: int,
     ) -> DeviceWork:
@@ -96,6 +97,7 @@ class DeviceOperations:
             arguments: Its arguments.
             reads: The positions of arguments whose tensors are read.
             writes: The positions of those whose tensors are written; they may be in both.
+            message: Whether it sends or receives a message.
             timeout: Seconds for making the group.
             sequence: The number of the operation in its group.
         """
@@ -124,7 +126,8 @@ class DeviceOperations:
                 started.append(work)
             return _OnHost(work)
 
-        operation = pipeline.on_host(
+        start = pipeline.message if message else pipeline.on_host
+        operation = start(
             [accelerator.memory(memory) for memory in read],
             [accelerator.memory(memory) for memory in written],
             begin,
