@@ -106,7 +106,7 @@ def registered_arrays(rank: int, size: int) -> None:
     group = Group(backend_of(None).weft_group)
     x, out = torch.full((300_001,), -1.0, device="cuda"), torch.zeros(300_001, device="cuda")
     try:
-        with driver().exported(x.data_ptr(), x.get_device()) as (file, offset):
+        with driver().exported(x.data_ptr(), x.nbytes, x.get_device()) as (file, offset):
             assert os.lseek(file, 0, os.SEEK_END) >= offset + x.nbytes
     except weft.UnsupportedError as error:
         print(error)

@@ -64,10 +64,28 @@ def test_device_of_memory(driver: Driver) -> None:
     array.free()
 
 
+def test_memory_in_several_pieces_is_exported_whole(driver: Driver) -> None:
+    emulated = Emulated(driver)
+    emulated.allocate_in_pieces(4 * mmap.PAGESIZE)
+    try:
+        array = EmulatedArray(driver, 10_000)
+    finally:
+        emulated.allow_everything()
+    array.view[:] = np.arange(10_000)
+    first, count = 1000, 8000  # from the first piece into the third
+    with driver.exported(array.address + 4 * first, 4 * count, 0) as (file, offset):
+        nbytes = os.fstat(file).st_size
+        assert 0 <= offset < mmap.PAGESIZE
+        assert nbytes < offset + 4 * count + mmap.PAGESIZE, "nothing around it is exported"
+        found = np.frombuffer(os.pread(file, 4 * count, offset), np.int32)
+    assert (found == np.arange(first, first + count)).all()
+    array.free()
+
+
 def test_exported_memory_is_that_of_the_device(driver: Driver) -> None:
     array = EmulatedArray(driver, 5000, device=1)
     array.view[:] = np.arange(5000)
-    with driver.exported(array.address + 400, 1) as (file, offset), mmap.mmap(file, 0) as mapped:
+    with driver.exported(array.address + 400, 40, 1) as (file, offset), mmap.mmap(file, 0) as mapped:
         assert offset == 400
         assert (np.frombuffer(mapped[offset : offset + 40], np.int32) == np.arange(100, 110)).all()
         array.view[100] = 7
@@ -88,7 +106,7 @@ def test_memory_that_is_not_exported(driver: Driver, call: str, why: str) -> Non
     emulated, array = Emulated(driver), EmulatedArray(driver, 5)
     emulated.refuse(call, 801)
     try:
-        with pytest.raises(UnsupportedError, match=why), driver.exported(array.address, 0):
+        with pytest.raises(UnsupportedError, match=why), driver.exported(array.address, 20, 0):
             pass
     finally:
         emulated.allow_everything()

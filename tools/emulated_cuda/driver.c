@@ -32,7 +32,6 @@ enum {
     INVALID_DEVICE = 101,
     INVALID_CONTEXT = 201,
     INVALID_HANDLE = 400,
-    NOT_FOUND = 500,
     NOT_READY = 600,
     ILLEGAL_ADDRESS = 700,
     ALREADY_REGISTERED = 712,
@@ -639,15 +638,6 @@ Result cuMemFree_v2(Address device) {
     if (range.start == 0) return INVALID_VALUE;
     munmap((void *)device, range.bytes);
     return SUCCESS;
-}
-
-Result cuMemGetAddressRange_v2(Address *base, size_t *bytes, Address address) {
-    MAY_BE_REFUSED();
-    pthread_mutex_lock(&everything);
-    Range *range = range_of(&pieces, address, 1);
-    if (range != NULL) *base = range->start, *bytes = range->bytes;
-    pthread_mutex_unlock(&everything);
-    return range != NULL ? SUCCESS : NOT_FOUND;
 }
 
 /* Of whole pages of one allocation. The file is the device's memory if they begin where a piece

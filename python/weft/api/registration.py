@@ -83,7 +83,7 @@ def _registered_on_device(group: _weft.Group, array: Array, device: int) -> tupl
     if not array.nbytes:
         return None, "there is nothing to read on a device"
     try:
-        with driver().exported(array.pointer, device) as (file, offset):
+        with driver().exported(array.pointer, array.nbytes, device) as (file, offset):
             native = group.register_device(array.pointer, array.nbytes, file, offset, array.owner)
     except Error as error:
         return None, str(error)

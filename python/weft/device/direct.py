@@ -38,7 +38,7 @@ def _tried(found: Driver, device: int, names: Sequence[str]) -> dict[str, str | 
     with found.on(device):
         address = found.allocate(_PROBE_BYTES)
     try:
-        with found.exported(address, device) as (file, offset):
+        with found.exported(address, _PROBE_BYTES, device) as (file, offset):
             return {name: _weft.try_device_memory(name, address, _PROBE_BYTES, file, offset) for name in names}
     except UnsupportedError as error:
         return dict.fromkeys(names, str(error))

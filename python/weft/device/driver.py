@@ -51,7 +51,6 @@ _FUNCTIONS: dict[str, Sequence[Any]] = {
     "cuMemHostGetDevicePointer_v2": [POINTER(c_uint64), c_void_p, c_uint],
     "cuMemAlloc_v2": [POINTER(c_uint64), c_size_t],
     "cuMemFree_v2": [c_uint64],
-    "cuMemGetAddressRange_v2": [POINTER(c_uint64), POINTER(c_size_t), c_uint64],
     "cuMemGetHandleForAddressRange": [POINTER(c_int), c_uint64, c_size_t, c_int, c_ulonglong],
     "cuMemcpyDtoH_v2": [c_void_p, c_uint64, c_size_t],
     "cuMemcpyHtoD_v2": [c_uint64, c_void_p, c_size_t],
@@ -174,11 +173,12 @@ class Driver:
         self._call("cuMemFree_v2", address)
 
     @contextlib.contextmanager
-    def exported(self, address: int, device: int) -> Iterator[tuple[int, int]]:
-        """The memory around an address as a file by which other devices reach it (dma-buf).
+    def exported(self, address: int, nbytes: int, device: int) -> Iterator[tuple[int, int]]:
+        """Memory as a file by which other devices reach it (dma-buf), in whole pages.
 
         Yields its descriptor, which is closed after the block, and the offset of the address in the
-        file.
+        file. The memory may be a part of several allocations of the driver that follow each other,
+        as torch's expandable segments are.
 
         Raises:
             weft.UnsupportedError: The driver does not export memory of this device.
@@ -187,13 +187,12 @@ class Driver:
             raise UnsupportedError(
                 f"the driver does not export memory of GPU {device} (dma-buf): use its open kernel modules, which do"
             )
-        base, size, file = c_uint64(), c_size_t(), c_int()
+        start = address // mmap.PAGESIZE * mmap.PAGESIZE
+        whole = -(-(address + nbytes - start) // mmap.PAGESIZE) * mmap.PAGESIZE
+        file = c_int()
         try:
             with self.on(device):
-                self._call("cuMemGetAddressRange_v2", byref(base), byref(size), address)
-                start = base.value // mmap.PAGESIZE * mmap.PAGESIZE
-                nbytes = -(-(base.value + size.value - start) // mmap.PAGESIZE) * mmap.PAGESIZE
-                self._call("cuMemGetHandleForAddressRange", byref(file), start, nbytes, _DMA_BUF_FILE, 0)
+                self._call("cuMemGetHandleForAddressRange", byref(file), start, whole, _DMA_BUF_FILE, 0)
         except DeviceError as error:
             raise UnsupportedError(f"this memory of GPU {device} cannot be exported (dma-buf): {error}") from error
         try:
