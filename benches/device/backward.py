@@ -18,7 +18,8 @@ from weft.device.driver import driver
 from weft.device.memory import DeviceMemory
 from weft.device.model import Gradient
 from weft.device.operation import DeviceOperation
-from weft.device.pipeline import SLOTS, Pipeline
+from weft.device.pipeline import Pipeline
+from weft.device.tiles import SLOTS
 
 __all__ = ["main"]
 

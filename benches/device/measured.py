@@ -17,7 +17,7 @@ from tools.emulated_cuda import TO_DEVICE, TO_HOST, Emulated, EmulatedArray
 from weft.datatypes.dtypes import of_numpy
 from weft.device.driver import driver
 from weft.device.memory import DeviceMemory
-from weft.device.pipeline import SLOTS
+from weft.device.tiles import SLOTS
 
 __all__ = ["main"]
 

@@ -120,6 +120,12 @@ def rendezvous_host() -> str:
     return os.environ.get("MASTER_ADDR", "127.0.0.1")
 
 
+def hardware_queues() -> int | None:
+    """The most hardware queues of a CUDA device, if CUDA's own variable limits them."""
+    limit = os.environ.get("CUDA_DEVICE_MAX_CONNECTIONS", "")
+    return int(limit) if limit.isdecimal() else None
+
+
 def profiles_directory() -> Path:
     """The directory in which `weft tune` stores profiles.
 

@@ -6,6 +6,7 @@ import random
 import sys
 import threading
 import time
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +18,9 @@ from weft.api.group import Group
 from weft.datatypes.dtypes import of_numpy
 from weft.device.driver import driver
 from weft.device.memory import DeviceMemory
-from weft.device.pipeline import SLOTS, Pipeline
+from weft.device.pipeline import Pipeline
+from weft.device.streams import KeptStreams
+from weft.device.tiles import SLOTS
 
 TILE = 64 << 10
 INT32 = of_numpy(np.dtype(np.int32))
@@ -181,13 +184,13 @@ def never_waits(group):
     that resumes the device.
     """
     pipeline = pipeline_of(group)
-    raise_ = pipeline._flags.raise_
+    release = pipeline._tiles.release
 
-    def raise_and_rest(number):
-        raise_(number)
+    def release_and_rest(number):
+        release(number)
         time.sleep(0.2)
 
-    pipeline._flags.raise_ = raise_and_rest
+    pipeline._tiles.release = release_and_rest
     (stream,) = streams_of(0, 1)
     array = EmulatedArray(driver(), 1000)
     with driver().on(0), emulated().held_up(stream) as let_go_on:
@@ -242,16 +245,10 @@ def refuses_capture(group):
 
 
 def refusing_driver(group, name, code):
-    """The driver of rank 1 refuses something; returns the errors of both ranks."""
+    """The driver of rank 1 refuses something. Returns the warnings."""
     if group.rank == 1:
         emulated().refuse(name, code)
-    try:
-        pipeline_of(group).close()
-    except Exception as error:
-        return f"{type(error).__name__}: {error}", emulated().registered_bytes
-    finally:
-        emulated().allow_everything()
-    return "", emulated().registered_bytes
+    return _without_tiles(group)
 
 
 def device_breaks(group):
@@ -267,6 +264,127 @@ def device_breaks(group):
     pipeline.close()
     pipeline.close()  # the second time does nothing
     return errors, emulated().registered_bytes
+
+
+def other_orders(group):
+    """Two groups whose operations some ranks call in another order, and a message that is sent
+    while an all-reduce waits for its receiver.
+    """
+    first, second = pipeline_of(group), pipeline_of(group)
+    (stream,) = streams_of(0, 1)
+    one, other, text = (EmulatedArray(driver(), 100_000) for _ in range(3))
+    total = sum(range(1, group.size + 1))
+    for _ in range(3):
+        pairs = [(first, one), (second, other)]
+        operations = []
+        for pipeline, array in pairs if group.rank else reversed(pairs):
+            with driver().on(0):
+                emulated().fill(stream, array, group.rank + 1)
+            operations.append(pipeline.all_reduce(memory_of(array), INT32, "sum", device=0, stream=stream))
+        for operation in operations:
+            assert operation.wait(10)
+        assert (one.view == total).all() and (other.view == total).all()
+
+    def sending(sources, _):
+        return group.send_async(sources[0], 1)
+
+    def receiving(_, targets):
+        return group.recv_async(targets[0], 0)
+
+    with driver().on(0):
+        emulated().fill(stream, text, 7 if group.rank == 0 else 0)
+    if group.rank == 1:
+        received = first.message([], [memory_of(text)], Waiting(receiving), device=0, stream=stream)
+        assert received.wait(10)
+        assert (text.view == 7).all()
+    operation = first.all_reduce(memory_of(one), INT32, "sum", device=0, stream=stream)
+    if group.rank == 0:
+        assert first.message([memory_of(text)], [], Waiting(sending), device=0, stream=stream).wait(10)
+    with driver().on(0):
+        operation.wait_on(stream)
+        emulated().add(stream, one, one)
+        driver().synchronize_stream(stream)
+    assert (one.view == 2 * total * group.size).all()
+    first.close()
+    second.close()
+    return emulated().registered_bytes
+
+
+class Waiting:
+    """Calls a function, and waits for its handle as for torch's."""
+
+    def __init__(self, function):
+        self.function = function
+
+    def __call__(self, sources, targets):
+        self.work = self.function(sources, targets)
+        return self
+
+    def wait(self, _):
+        self.work.wait()
+
+
+def pinned_at_most(group, nbytes):
+    """Rank 1 may pin only this many bytes. Returns the warnings."""
+    if group.rank == 1:
+        emulated().limit_registered(nbytes)
+    return _without_tiles(group)
+
+
+def _without_tiles(group):
+    """Operations, some longer than all tiles; returns the warnings, and the memory that is left."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        pipeline = pipeline_of(group)
+        array, gathered = EmulatedArray(driver(), 3 * SLOTS * TILE), EmulatedArray(driver(), group.size * 200_000)
+        (stream,) = streams_of(0, 1)
+        with driver().on(0):
+            emulated().delay(stream, 0.02)
+            emulated().fill(stream, array, group.rank)
+        operation = pipeline.all_reduce(memory_of(array), INT32, "sum", device=0, stream=stream)
+        begin = Waiting(
+            lambda sources, targets: group.all_gather_async(sources[0].view(np.int32), targets[0].view(np.int32))
+        )
+        source = DeviceMemory(array.address, 4 * 200_000)
+        total = sum(range(group.size))
+        with driver().on(0):
+            operation.wait_on(stream)
+            emulated().add(stream, array, array)
+        following = pipeline.on_host([source], [memory_of(gathered)], begin, device=0, stream=stream)
+        assert following.wait(10) and (array.view == 2 * total).all()
+        assert (gathered.view == 2 * total).all()
+    pipeline.close()
+    emulated().allow_everything()
+    return [str(one.message) for one in caught], emulated().registered_bytes
+
+
+def streams_that_are_kept(group):
+    """Pipelines that follow each other use the same streams, which none of them ends."""
+    streams, live = KeptStreams(), []
+    for number in range(3):
+        child = group.native.split(list(range(group.size)), f"kept streams {number}")
+        pipeline = Pipeline(Group(child), driver(), 0, TILE, streams)
+        array = EmulatedArray(driver(), 1000)
+        pipeline.all_reduce(memory_of(array), INT32, "sum", device=0, stream=0).wait()
+        pipeline.close()
+        live.append(emulated().live)
+    return live
+
+
+def memory_of_past_sizes(group):
+    """Host memory of a large operation is given back when others have followed."""
+    pipeline = pipeline_of(group)
+    begin = Waiting(lambda _, targets: group.all_reduce_async(targets[0]))
+    large, small = EmulatedArray(driver(), 10_000_000), EmulatedArray(driver(), 10)
+    before = emulated().registered_bytes
+    pipeline.on_host([memory_of(large)], [memory_of(large)], begin, device=0, stream=0).wait()
+    after = emulated().registered_bytes
+    for _ in range(300):
+        operation = pipeline.all_reduce(memory_of(small), INT32, "sum", device=0, stream=0)
+    operation.wait()
+    left = emulated().registered_bytes
+    pipeline.close()
+    return before, after, left, emulated().registered_bytes
 
 
 def peer_dies(group):

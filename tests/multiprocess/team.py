@@ -45,6 +45,7 @@ class Team:
     """As many worker processes as there are ranks."""
 
     def __init__(self, size: int, transport: str, environment: dict[str, str] | None = None) -> None:
+        self.environment = environment or {}
         self.size = size
         self.transport = transport
         self._workers: list[subprocess.Popen[bytes]] = []

@@ -237,6 +237,7 @@ typedef struct Operation {
     int direction;
     void *to;
     const void *from;
+    void *owned; /* freed with the operation */
     uint64_t bytes;
     Record *record;
     volatile uint32_t *word;
@@ -356,6 +357,7 @@ static void *serve(void *argument) {
         if (stream->first == NULL) stream->last = NULL;
         stream->ended++;
         pthread_cond_broadcast(&stream->changed);
+        free(op->owned);
         free(op);
     }
     pthread_mutex_unlock(&everything);
@@ -664,14 +666,29 @@ Result cuMemGetHandleForAddressRange(int *handle, Address start, size_t bytes, i
     return file >= 0 ? SUCCESS : OUT_OF_MEMORY;
 }
 
+static Result wait_for_stream(Stream *stream) {
+    pthread_mutex_lock(&everything);
+    uint64_t issued = stream->issued;
+    while (stream->ended < issued) pthread_cond_wait(&stream->changed, &everything);
+    pthread_mutex_unlock(&everything);
+    return broken ? ILLEGAL_ADDRESS : SUCCESS;
+}
+
+/* Like the real driver, a copy from pageable memory reads it during the call, and one to it is
+   waited for. Only where tests refuse to pin memory: elsewhere it would be an accident. */
 static Result copied(int direction, void *to, const void *from, size_t bytes, Stream *handle, int any_host) {
     const void *host = direction == TO_HOST ? to : from, *device = direction == TO_HOST ? from : to;
     pthread_mutex_lock(&everything);
     Range *there = range_of(&allocated, (uint64_t)device, bytes);
-    int known = there != NULL && (any_host || range_of(&registered, (uint64_t)host, bytes) != NULL);
+    int pinned = any_host || range_of(&registered, (uint64_t)host, bytes) != NULL;
     pthread_mutex_unlock(&everything);
-    if (!known) return INVALID_VALUE;
-    return put(handle, (Operation){.kind = COPY, .direction = direction, .to = to, .from = from, .bytes = bytes});
+    int may_be_pageable = registered_bytes_max != UINT64_MAX || refusal("cuMemHostRegister_v2") != SUCCESS;
+    if (there == NULL || !(pinned || may_be_pageable)) return INVALID_VALUE;
+    Operation op = {.kind = COPY, .direction = direction, .to = to, .from = from, .bytes = bytes};
+    if (!pinned && direction == TO_DEVICE) op.from = op.owned = memcpy(malloc(bytes), from, bytes);
+    Result result = put(handle, op);
+    if (pinned || direction == TO_DEVICE || result != SUCCESS) return result;
+    return wait_for_stream(stream_of(handle));
 }
 
 Result cuMemcpyDtoHAsync_v2(void *to, Address from, size_t bytes, Stream *stream) {
@@ -724,12 +741,7 @@ Result cuStreamDestroy_v2(Stream *stream) {
 Result cuStreamSynchronize(Stream *handle) {
     DISTURBING_CALL();
     Stream *stream = stream_of(handle);
-    if (stream == NULL) return INVALID_CONTEXT;
-    pthread_mutex_lock(&everything);
-    uint64_t issued = stream->issued;
-    while (stream->ended < issued) pthread_cond_wait(&stream->changed, &everything);
-    pthread_mutex_unlock(&everything);
-    return broken ? ILLEGAL_ADDRESS : SUCCESS;
+    return stream == NULL ? INVALID_CONTEXT : wait_for_stream(stream);
 }
 
 Result cuStreamQuery(Stream *handle) {

@@ -14,7 +14,8 @@ from weft.datatypes.ops import Op, PremulSum
 from weft.device.driver import driver
 from weft.device.memory import DeviceMemory
 from weft.device.operation import DeviceOperation
-from weft.device.pipeline import Pipeline, RankGroup
+from weft.device.pipeline import Pipeline
+from weft.device.tiles import RankGroup
 from weft.errors import ArgumentError, Error
 
 __all__ = ["DeviceArrays"]

@@ -259,7 +259,7 @@ def _explain_gpus(arguments: argparse.Namespace) -> int:
     from weft.device.direct import in_words
     from weft.device.driver import driver
     from weft.device.model import CopyEngines, pipeline_seconds
-    from weft.device.pipeline import SLOTS
+    from weft.device.tiles import SLOTS
 
     found = driver()
     cores, together = usable_cores(), reach_each_other(found)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import mmap
 import threading
+import warnings
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -13,11 +15,14 @@ from weft import _weft
 from weft.device.driver import Driver
 from weft.device.event import Event
 from weft.device.placement import memory_at, node_of
+from weft.errors import DeviceError
 
 __all__ = ["Block", "Blocks", "DeviceMemory", "Flags", "Registered", "address_of"]
 
 _BLOCK_BYTES_MIN = 64 << 10
 _FLAGS = 256
+_OPERATIONS_UNUSED_MAX = 100
+"""Operations during which a block is kept without being used."""
 
 
 class DeviceMemory(NamedTuple):
@@ -86,35 +91,51 @@ class Flags:
 
 
 class Block:
-    """A piece of registered memory of this process."""
+    """A piece of memory of this process."""
 
-    def __init__(self, registered: Registered) -> None:
+    def __init__(self, memory: np.ndarray, registered: Registered | None) -> None:
+        self.memory = memory
         self.registered = registered
-        self.memory = registered.memory
+        """None: the driver has refused that, so only late copies are right."""
         self.free_after: Event | None = None
         """The events after which it may be used again; None: never, as its user has not said."""
+        self.taken = 0
+        """The number of the operation that has used it last."""
 
 
 class Blocks:
-    """Blocks by size, used again when the copies of their last use are complete."""
+    """Blocks by size, used again when the copies of their last use are complete.
+
+    A block that many operations have not used is given back.
+    """
 
     def __init__(self, driver: Driver, device: int) -> None:
         self._driver = driver
         self._device = device
         self._lock = threading.Lock()
-        self._blocks: dict[int, list[Block]] = {}
+        self._blocks: list[Block] = []
+        self._operations = 0
+        self._warned = False
+
+    def begin_operation(self) -> None:
+        """Counts an operation, and gives back blocks that have not been used for long."""
+        with self._lock:
+            self._operations += 1
+            if self._operations % _OPERATIONS_UNUSED_MAX == 0:
+                self._give_back(self._operations - _OPERATIONS_UNUSED_MAX)
 
     def take(self, nbytes: int) -> Block:
         """A block of at least this many bytes."""
         size = max(_BLOCK_BYTES_MIN, 1 << (nbytes - 1).bit_length())
         with self._lock:
-            blocks = self._blocks.setdefault(size, [])
-            for block in blocks:
-                if block.free_after is not None and self._driver.has_happened(block.free_after.handle):
+            for block in self._blocks:
+                if block.memory.nbytes == size and self._is_free(block):
                     block.free_after = None
-                    return block
-            blocks.append(Block(Registered(self._driver, self._device, _pages(size))))
-            return blocks[-1]
+                    break
+            else:
+                block = self._new(size)
+            block.taken = self._operations
+            return block
 
     def take_for(self, memories: Sequence[DeviceMemory]) -> tuple[Block, dict[DeviceMemory, np.ndarray]]:
         """A block with a part for each memory, even if one is named twice."""
@@ -128,10 +149,46 @@ class Blocks:
 
     def close(self) -> None:
         """Frees all blocks."""
-        for blocks in self._blocks.values():
-            for block in blocks:
-                block.registered.close()
+        for block in self._blocks:
+            with contextlib.suppress(DeviceError):
+                self._registration(block).close()
         self._blocks.clear()
+
+    def _new(self, size: int) -> Block:
+        memory = _pages(size)
+        try:
+            block = Block(memory, self._registered(memory))
+        except DeviceError as error:
+            self._warn(size, error)
+            return Block(memory, None)  # not kept: the next one may be registered
+        self._blocks.append(block)
+        return block
+
+    def _registered(self, memory: np.ndarray) -> Registered:
+        try:
+            return Registered(self._driver, self._device, memory)
+        except DeviceError:
+            self._give_back(self._operations)
+            return Registered(self._driver, self._device, memory)
+
+    def _give_back(self, taken_max: int) -> None:
+        """Frees free blocks that no later operation has used."""
+        for block in [one for one in self._blocks if one.taken <= taken_max and self._is_free(one)]:
+            self._registration(block).close()
+            self._blocks.remove(block)
+
+    def _is_free(self, block: Block) -> bool:
+        return block.free_after is not None and self._driver.has_happened(block.free_after.handle)
+
+    def _registration(self, block: Block) -> Registered:
+        assert block.registered is not None, "only registered blocks are kept"
+        return block.registered
+
+    def _warn(self, size: int, error: DeviceError) -> None:
+        if not self._warned:
+            self._warned = True
+            text = f"{size:,} bytes of host memory cannot be pinned: {error}. Copies of such messages are slower"
+            warnings.warn(text, RuntimeWarning, stacklevel=2)
 
 
 def _padded(nbytes: int) -> int:

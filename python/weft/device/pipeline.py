@@ -18,52 +18,32 @@ undefined.
 from __future__ import annotations
 
 import collections
-import contextlib
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from weft import _weft
 from weft.datatypes.dtypes import DType
 from weft.datatypes.operations import native_operation
 from weft.datatypes.ops import Op, PremulSum
 from weft.device.driver import Driver
-from weft.device.event import Event
 from weft.device.host_steps import HostSteps
 from weft.device.late import LateCopies
-from weft.device.memory import Block, Blocks, DeviceMemory, Flags, Registered, address_of
+from weft.device.memory import Block, Blocks, DeviceMemory, address_of
 from weft.device.messages import Begin, Messages
 from weft.device.operation import DeviceOperation
-from weft.device.placement import memory_at, node_of
-from weft.device.queues import CopyQueues, QueuesOfDevices, StreamMaker
+from weft.device.queues import CopyQueues, QueuesOfDevices
 from weft.device.step import Step, Waitable
+from weft.device.streams import OwnStreams, Streams
+from weft.device.tiles import SLOTS, RankGroup, Tiles
 from weft.device.uses import Uses
-from weft.errors import DeviceError, UnsupportedError
+from weft.errors import UnsupportedError
 
-__all__ = ["SLOTS", "Pipeline"]
+__all__ = ["Pipeline"]
 
-SLOTS = 8
-"""The number of tiles with memory, and so the most between device and device."""
 _ELEMENTS = 128
 """Tiles are multiples of this many elements: blocks of the wire formats have this many."""
-
-_PAGE_BYTES = 4096
-
-
-class RankGroup(Protocol):
-    """The methods of a `weft.Group` that a pipeline uses."""
-
-    @property
-    def native(self) -> _weft.Group:
-        """The group of the native layer."""
-
-    def symmetric(self, shape: int, dtype: type[np.generic], *, signals: int, name: str) -> Any:
-        """Memory that all ranks of a host reach."""
-
-    def all_gather(self, x: NDArray[Any]) -> NDArray[Any]:
-        """The arrays of all ranks."""
 
 
 class Pipeline(HostSteps):
@@ -75,7 +55,7 @@ class Pipeline(HostSteps):
         driver: Driver,
         device: int,
         tile_bytes: int,
-        new_stream: StreamMaker | None = None,
+        streams: Streams | None = None,
         timeout: float | None = None,
     ) -> None:
         """Makes the memory that ranks share, of `SLOTS` tiles. Every rank of the group calls it.
@@ -85,27 +65,24 @@ class Pipeline(HostSteps):
             driver: The driver.
             device: This rank's first device.
             tile_bytes: The size of a tile, of at least a page, the same on all ranks.
-            new_stream: Makes streams for copies; by default the driver does.
+            streams: Makes streams for copies; by default they end with the pipeline.
             timeout: Seconds that each collective may take; the group's by default.
-
-        Raises:
-            weft.UnsupportedError: A rank's driver refuses to register host memory, or stream memory
-                operations.
         """
         super().__init__(group.native)
         self._driver = driver
-        self._tile_bytes = tile_bytes // _PAGE_BYTES * _PAGE_BYTES
         self._timeout = timeout
         self._uses = Uses()
-        self._queues, self._late_queues = (QueuesOfDevices(driver, new_stream, self, self._uses) for _ in range(2))
-        self._steps = 0
-        self._tiles_put = 0
-        """The same number on all ranks, so that a tile has the same slot on all of them."""
-        self._emptied: list[Event | None] = [None] * SLOTS
+        makers = streams or OwnStreams()
+        self._queues, self._late_queues, self._message_queues = self._all_queues = [
+            QueuesOfDevices(driver, makers, self, self._uses) for _ in range(3)
+        ]
+        self._steps = 1  # which was a trial of the words: see `Tiles`
         self._held: collections.deque[tuple[DeviceOperation, object]] = collections.deque()
-        with memory_at(node_of(driver, device)):
-            shared = group.symmetric(SLOTS * self._tile_bytes, np.uint8, signals=0, name="device tiles")
-        self._agree(group, self._register(device, np.asarray(shared)))
+        self._blocks = Blocks(driver, device)
+        self._late = LateCopies(driver, self._late_queues, self._blocks)
+        copies = LateCopies(driver, self._message_queues, self._blocks)
+        self._messages = Messages(self.messages_in_order, driver, self._message_queues, copies)
+        self._tiles = Tiles(group, driver, self._queues, device, tile_bytes)
         self.start()
 
     # Operations.
@@ -137,22 +114,24 @@ class Pipeline(HostSteps):
         Raises:
             weft.Error: An earlier operation has failed, or this one is not possible.
         """
-        tile = max(self._tile_bytes // dtype.itemsize // _ELEMENTS, 1) * _ELEMENTS * dtype.itemsize
-        parts = [
-            DeviceMemory(memory.address + start, min(tile, memory.nbytes - start))
-            for start in range(0, memory.nbytes, tile)
-        ]
         # Checks type and operation before anything is under way.
         kind = native_operation("all-reduce", dtype.name, dtype.itemsize, op)
         keywords = dict(how or {})
         limit = self._timeout if timeout is None else timeout
 
         def begin(slot: int, nbytes: int) -> Callable[[], _weft.Work]:
-            elements, address = nbytes // dtype.itemsize, self._slot(slot)
-            request = _weft.Request(kind, elements, None, address)
-            return lambda: self.group.issue(request, self._tiles, True, limit, **keywords)
+            request = _weft.Request(kind, nbytes // dtype.itemsize, None, self._tiles.address(slot))
+            return lambda: self.group.issue(request, self._tiles.memory, True, limit, **keywords)
 
-        operation = self._put(device, stream, len(parts), lambda operation: self._put_tiles(operation, parts, begin))
+        def begin_whole(_: list[np.ndarray], targets: list[np.ndarray]) -> _weft.Work:
+            count, (target,) = memory.nbytes // dtype.itemsize, targets
+            return self.group.issue_in_place(kind, count, address_of(target), target, limit, **keywords)
+
+        if self._tiles.nbytes:
+            parts = self._parts(memory, dtype.itemsize)
+            operation = self._put(device, stream, len(parts), lambda one: self._put_tiles(one, parts, begin))
+        else:
+            operation = self._put_late([memory], [memory], begin_whole, device, stream)
         self._keep(operation, hold)
         return operation
 
@@ -216,9 +195,15 @@ class Pipeline(HostSteps):
             device: The device of the memory.
             stream: The operation begins after the work in this stream; None: immediately.
         """
+        if not self._tiles.nbytes:
+            return self._put_late(reads, writes, begin, device, stream)
+        with self._driver.on(device):
+            self._check(stream)
+            block, places = self._blocks.take_for([*reads, *writes])
+        if block.registered is None:
+            return self._put_late(reads, writes, begin, device, stream)
 
         def put(operation: DeviceOperation) -> list[Block]:
-            block, places = self._blocks.take_for([*reads, *writes])
             self._put_step(operation, reads, writes, places, begin)
             return [block]
 
@@ -226,7 +211,7 @@ class Pipeline(HostSteps):
 
     def queues_of(self, device: int) -> CopyQueues:
         """The copy queues of a device."""
-        return self._queues.of(device)
+        return (self._queues if self._tiles.nbytes else self._late_queues).of(device)
 
     # The interface for handles.
 
@@ -248,10 +233,13 @@ class Pipeline(HostSteps):
             return not usable or operation.done is None or self._driver.has_happened(operation.done.handle)
 
     def _end_copies(self) -> None:
-        for queues in (self._queues, self._late_queues):
+        for queues in self._all_queues:
             queues.synchronize()
         self._uses.end()
-        self._release()
+        self._tiles.close()
+        self._blocks.close()
+        for queues in self._all_queues:
+            queues.close()
 
     def _keep(self, operation: DeviceOperation, hold: object) -> None:
         while self._held and self._held[0][0].is_done():
@@ -263,14 +251,16 @@ class Pipeline(HostSteps):
 
     def _message(self, device: int, stream: int | None, *, late: bool) -> DeviceOperation:
         self._check(stream)
-        return DeviceOperation(self, self._late_queues.of(device), 1, late=late)
+        self._blocks.begin_operation()
+        return DeviceOperation(self, self._message_queues.of(device), 1, late=late)
 
     def _put(
         self, device: int, stream: int | None, steps: int, put: Callable[[DeviceOperation], list[Block]]
     ) -> DeviceOperation:
         with self._lock, self._driver.on(device):
             self._check(stream)
-            queues = self.queues_of(device)
+            self._blocks.begin_operation()
+            queues = self._queues.of(device)
             operation = DeviceOperation(self, queues, steps)
             try:
                 if stream is not None:
@@ -291,23 +281,19 @@ class Pipeline(HostSteps):
         begin: Callable[[int, int], Callable[[], Waitable]],
     ) -> list[Block]:
         """See [Note: Everything is put into streams at the call]."""
-        queues, driver = operation.queues, self._driver
+        queues, driver, tiles = operation.queues, self._driver, self._tiles
         for first in range(0, len(parts), SLOTS):
             batch = []
             for part in parts[first : first + SLOTS]:
-                number = self._take_number()
-                slot = self._tiles_put % SLOTS
-                self._tiles_put += 1
-                emptied = self._emptied[slot]
-                if emptied is not None:
-                    driver.wait_for_event(queues.to_host, emptied.handle)
-                driver.copy_to_host(self._slot(slot), part.address, part.nbytes, queues.to_host)
+                number, slot = self._take_number(), tiles.next_slot()
+                tiles.wait_until_empty(slot, queues)
+                driver.copy_to_host(tiles.address(slot), part.address, part.nbytes, queues.to_host)
                 self._put_on_host(operation, number, begin(slot, part.nbytes))
                 batch.append((number, slot, part))
             for number, slot, part in batch:
-                driver.wait_for_value(queues.to_device, self._flags.device_address(number), number % 2**32)
-                driver.copy_to_device(part.address, self._slot(slot), part.nbytes, queues.to_device)
-                self._emptied[slot] = queues.record(queues.to_device)
+                tiles.wait_for_release(number, queues)
+                driver.copy_to_device(part.address, tiles.address(slot), part.nbytes, queues.to_device)
+                tiles.empty(slot, queues)
         return []
 
     def _put_step(
@@ -325,7 +311,7 @@ class Pipeline(HostSteps):
                 driver.copy_to_host(address_of(places[memory]), memory.address, memory.nbytes, queues.to_host)
         sources, targets = ([places[memory] for memory in some] for some in (reads, writes))
         self._put_on_host(operation, number, lambda: begin(sources, targets))
-        driver.wait_for_value(queues.to_device, self._flags.device_address(number), number % 2**32)
+        self._tiles.wait_for_release(number, queues)
         for memory in writes:
             if memory.nbytes:
                 driver.copy_to_device(memory.address, address_of(places[memory]), memory.nbytes, queues.to_device)
@@ -336,8 +322,12 @@ class Pipeline(HostSteps):
         self._steps += 1
         return self._steps
 
-    def _slot(self, slot: int) -> int:
-        return self._tiles.address + slot * self._tile_bytes
+    def _parts(self, memory: DeviceMemory, itemsize: int) -> list[DeviceMemory]:
+        tile = max(self._tiles.nbytes // itemsize // _ELEMENTS, 1) * _ELEMENTS * itemsize
+        return [
+            DeviceMemory(memory.address + start, min(tile, memory.nbytes - start))
+            for start in range(0, memory.nbytes, tile)
+        ]
 
     def _check(self, stream: int | None) -> None:
         self.check()
@@ -353,48 +343,37 @@ class Pipeline(HostSteps):
         def end(error: BaseException | None) -> None:
             # Before the device is released: when the result is complete, the handle must know.
             operation.end_step(error)
-            self._flags.raise_(number)
+            self._tiles.release(number)
 
         self.put_step(Step(self._queues.arrival(operation.queues), begin, end))
 
-    # Allocation and release.
+    def _put_late(
+        self,
+        reads: Sequence[DeviceMemory],
+        writes: Sequence[DeviceMemory],
+        begin: Begin,
+        device: int,
+        stream: int | None,
+    ) -> DeviceOperation:
+        """See [Note: Late copies]."""
+        with self._lock, self._driver.on(device):
+            self._check(stream)
+            self._blocks.begin_operation()
+            operation = DeviceOperation(self, self._late_queues.of(device), 1, late=True)
+            self.take_room()
+            try:
+                copied = self._late.to_host(operation, reads, writes, stream)
+            except BaseException as error:
+                self.give_room()
+                self.fail_in_order(error)
+                raise
 
-    def _register(self, device: int, shared: np.ndarray) -> str:
-        """Registers all memory, tries operations that may be refused, and returns the refusal."""
-        self._registered: list[Registered | Flags | Blocks] = []
-        try:
-            self._tiles = Registered(self._driver, device, shared)
-            self._registered.append(self._tiles)
-            self._flags = Flags(self._driver, device)
-            self._registered.append(self._flags)
-            self._blocks = Blocks(self._driver, device)
-            self._registered.append(self._blocks)
-            copies = LateCopies(self._driver, self._late_queues, self._blocks)
-            self._messages = Messages(self.messages_in_order, self._driver, self._late_queues, copies)
-            queues = self.queues_of(device)
-            with self._driver.on(device):
-                number = self._take_number()
-                self._driver.wait_for_value(queues.to_host, self._flags.device_address(number), number)
-                queues.report_arrival()
-                self._flags.raise_(number)
-                self._driver.synchronize_stream(queues.to_host)
-            self.give_room()
-        except DeviceError as error:
-            return str(error)
-        return ""
+            def end(error: BaseException | None) -> None:
+                error = error or self._late.back(operation, copied, writes)
+                if error is not None:
+                    self.fail(error)
+                operation.end_step(error)
 
-    def _agree(self, group: RankGroup, own: str) -> None:
-        """Raises on all ranks if one of them cannot take part."""
-        refused = group.all_gather(np.array([bool(own)]))[:, 0].nonzero()[0].tolist()
-        if not refused:
-            return
-        self._release()
-        self.group.close()
-        if own:
-            raise UnsupportedError(f"the driver refuses an operation that communication on device memory needs: {own}")
-        raise UnsupportedError(f"ranks {refused} cannot take part in operations on device memory: see their errors")
-
-    def _release(self) -> None:
-        for one in (*self._registered, self._queues, self._late_queues):
-            with contextlib.suppress(DeviceError):
-                one.close()
+            sources, targets = ([copied.places[memory] for memory in some] for some in (reads, writes))
+            self.put_step(Step(copied.arrive, lambda: begin(sources, targets), end, calls_driver=True))
+        return operation

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import threading
 from collections.abc import Callable
 
@@ -10,13 +11,12 @@ from weft.device.driver import Driver
 from weft.device.event import Event
 from weft.device.memory import Flags
 from weft.device.step import Failing, aside
+from weft.device.streams import Streams
 from weft.device.uses import Uses
 from weft.errors import DeviceError
 
-__all__ = ["CopyQueues", "QueuesOfDevices", "StreamMaker"]
+__all__ = ["CopyQueues", "QueuesOfDevices"]
 
-StreamMaker = Callable[[int], int]
-"""Makes a stream of a device, which lives as long as the process."""
 _LOOKS_S = 0.2
 """Seconds between looks at a device that makes the host wait."""
 
@@ -24,20 +24,17 @@ _LOOKS_S = 0.2
 class CopyQueues:
     """A stream for each direction, so that both copy engines work at the same time."""
 
-    def __init__(self, driver: Driver, device: int, new_stream: StreamMaker | None) -> None:
-        """Makes the streams: by `new_stream`, or by the driver, and then ends them in `close`."""
+    def __init__(self, driver: Driver, device: int, streams: Streams) -> None:
         self.device = device
         self._driver = driver
-        self._owns_streams = new_stream is None
-        if new_stream is None:
-            with driver.on(device):
-                self.to_host, self.to_device = driver.new_stream(), driver.new_stream()
-        else:
-            self.to_host, self.to_device = new_stream(device), new_stream(device)
+        self._streams = streams
+        self.to_host, self.to_device = streams.take(driver, device), streams.take(driver, device)
         self._events: list[int] = []
         self._unused: list[int] = []
         self._arrived = 0
-        self._arrivals = Flags(driver, device)
+        self._arrivals: Flags | None = None
+        with contextlib.suppress(DeviceError):
+            self._arrivals = Flags(driver, device)
 
     def record(self, stream: int) -> Event:
         """An event that happens when all work in the stream is complete.
@@ -59,15 +56,26 @@ class CopyQueues:
         self._driver.wait_for_event(self.to_host, event.handle)
         self._driver.wait_for_event(self.to_device, event.handle)
 
-    def report_arrival(self) -> int:
-        """Lets the device report that the copies to the host are complete: see `has_arrived`."""
+    @property
+    def reports(self) -> bool:
+        """Whether `arrival` calls no driver: its memory could be registered."""
+        return self._arrivals is not None
+
+    def arrival(self) -> Callable[[float], bool]:
+        """Waits for the copies to the host that were started, in a function.
+
+        It returns False if they are not complete after some seconds, if it calls no driver.
+        """
+        if self._arrivals is None:
+            return functools.partial(self._wait_for, self.record(self.to_host))
         self._arrived += 1
         self._driver.write_value(self.to_host, self._arrivals.device_address(self._arrived), self._arrived % 2**32)
-        return self._arrived
+        return functools.partial(self._arrivals.wait, self._arrived)
 
-    def has_arrived(self, number: int, timeout: float) -> bool:
-        """Waits for a report; False if it has not come after `timeout` seconds. Calls no driver."""
-        return self._arrivals.wait(number, timeout)
+    def _wait_for(self, event: Event, _: float) -> bool:
+        with self._driver.on(self.device):
+            self._driver.synchronize_event(event.handle)
+        return True
 
     def synchronize(self) -> None:
         """Returns when no work is under way."""
@@ -86,20 +94,20 @@ class CopyQueues:
             for handle in self._events:
                 self._driver.destroy_event(handle)
             self._events.clear()
-            if self._owns_streams:
-                self._driver.destroy_stream(self.to_host)
-                self._driver.destroy_stream(self.to_device)
-        self._arrivals.close()
+        for stream in (self.to_host, self.to_device):
+            self._streams.give_back(self._driver, self.device, stream)
+        if self._arrivals is not None:
+            self._arrivals.close()
 
 
 class QueuesOfDevices:
     """The queues of all devices of a process, for one purpose of one group."""
 
-    def __init__(self, driver: Driver, new_stream: StreamMaker | None, group: Failing, uses: Uses) -> None:
+    def __init__(self, driver: Driver, streams: Streams, group: Failing, uses: Uses) -> None:
         """`group` fails with the device; `uses` counts the threads that use these queues."""
         self.uses = uses
         self._driver = driver
-        self._new_stream = new_stream
+        self._streams = streams
         self._group = group
         self._queues: dict[int, CopyQueues] = {}
         self._making = threading.Lock()
@@ -109,18 +117,18 @@ class QueuesOfDevices:
         """The queues of a device."""
         with self._making:
             if device not in self._queues:
-                self._queues[device] = CopyQueues(self._driver, device, self._new_stream)
+                self._queues[device] = CopyQueues(self._driver, device, self._streams)
             return self._queues[device]
 
     def arrival(self, queues: CopyQueues) -> Callable[[], None]:
         """A function that returns when the copies to the host that were started are complete.
 
-        It calls no driver, and raises if the device or the group fails meanwhile.
+        It raises if the device or the group fails meanwhile.
         """
-        number = queues.report_arrival()
+        arrival = queues.arrival()
 
         def arrive() -> None:
-            while not queues.has_arrived(number, _LOOKS_S):
+            while not arrival(_LOOKS_S):
                 if self._group.failure is not None:
                     raise self._group.failure
                 self._look(queues)

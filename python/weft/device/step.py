@@ -19,7 +19,7 @@ def aside(task: Callable[[], None]) -> None:
 
 
 class Failing(Protocol):
-    """What fails as a whole: the operations of a group."""
+    """The operations of a group, which fail as a whole."""
 
     failure: BaseException | None
     """Why no operation can be started, if so."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -13,6 +14,7 @@ from weft.api.group import Group
 from weft.device.driver import driver
 from weft.device.memory import DeviceMemory
 from weft.device.pipeline import Pipeline
+from weft.device.streams import KeptStreams, Streams
 from weft.errors import UnsupportedError
 from weft.torch.device.host_queue import HostQueue, QueuedOperation
 
@@ -69,8 +71,8 @@ class _TorchDevices:
 class CudaAccelerator(_TorchDevices):
     """CUDA devices, whose memory the driver copies, and whose streams are the driver's handles."""
 
-    def __init__(self) -> None:
-        self._streams: dict[int, torch.cuda.Stream] = {}
+    streams: Streams | None = KeptStreams()
+    """Makes the streams. They live as long as the process: torch's allocator may use them later."""
 
     def serves(self, tensor: Tensor) -> bool:
         """See `Accelerator`."""
@@ -79,7 +81,7 @@ class CudaAccelerator(_TorchDevices):
     def pipeline(self, child: Callable[[], _weft.Group], device: int, timeout: float | None) -> Pipeline:
         """See `Accelerator`."""
         loaded = driver()
-        return Pipeline(Group(child()), loaded, device, config.load().device_tile, self.new_stream, timeout)
+        return Pipeline(Group(child()), loaded, device, config.load().device_tile, self.streams, timeout)
 
     def memory(self, tensor: Tensor) -> DeviceMemory:
         """See `Accelerator`."""
@@ -89,26 +91,23 @@ class CudaAccelerator(_TorchDevices):
         """See `Accelerator`."""
         return torch.cuda.current_stream(device).cuda_stream
 
-    def new_stream(self, device: int) -> int:
-        """The handle of a stream that lives as long as the process.
-
-        It is torch's: its allocator may use it later.
-        """
-        stream = torch.cuda.Stream(device, priority=-1)  # type: ignore[no-untyped-call]
-        self._streams[stream.cuda_stream] = stream
-        return stream.cuda_stream
-
     def keep(self, tensor: Tensor, operation: DeviceOperation) -> None:
         """See `Accelerator`."""
         for handle in (operation.queues.to_host, operation.queues.to_device):
-            tensor.record_stream(self._streams[handle])
+            tensor.record_stream(_as_torch_has_it(handle, operation.device))
 
     def future(self, result: Any, operation: DeviceOperation, *, in_python: bool) -> torch.futures.Future[Any]:  # noqa: ARG002
         """See `Accelerator`. It is complete."""
         future: torch.futures.Future[Any] = torch.futures.Future(devices=[torch.device("cuda", operation.device)])
-        with torch.cuda.stream(self._streams[operation.queues.to_device]):
+        with torch.cuda.stream(_as_torch_has_it(operation.queues.to_device, operation.device)):
             future.set_result(result)
         return future
+
+
+@functools.cache
+def _as_torch_has_it(stream: int, device: int) -> torch.cuda.ExternalStream:
+    """A stream of weft's, which lives as long as the process."""
+    return torch.cuda.ExternalStream(stream, device)  # type: ignore[no-untyped-call]
 
 
 class GenericAccelerator(_TorchDevices):
