@@ -207,6 +207,38 @@ def never_waits(group):
     pipeline.close()
 
 
+def captures_meanwhile(group, mode):
+    """A thread captures a stream while operations of others are called, wait and end."""
+    pipeline = pipeline_of(group)
+    captured, stream = streams_of(0, 2)
+    array, total = EmulatedArray(driver(), SLOTS * TILE), 1
+    array.view[:] = group.rank + 1
+    begins, ends, valid = threading.Event(), threading.Event(), []
+
+    def capture():
+        with emulated().capturing(captured, mode) as end:
+            begins.set()
+            ends.wait()
+            valid.append(end())
+
+    thread = threading.Thread(target=capture)
+    thread.start()
+    begins.wait()
+    for _ in range(3):
+        with driver().on(0):
+            emulated().delay(stream, 0.01)
+        operation = pipeline.all_reduce(memory_of(array), INT32, "sum", device=0, stream=stream)
+        assert operation.wait(10) and operation.is_done()
+        total *= group.size
+    other = pipeline_of(group)  # registers memory meanwhile
+    other.close()
+    ends.set()
+    thread.join()
+    assert valid == [True]
+    assert (array.view == total // group.size * sum(range(1, group.size + 1))).all()
+    pipeline.close()
+
+
 def frees_meanwhile(group):
     """Memory is freed while the device waits for the ranks, of which the others come late, by a
     driver that holds a lock of all its calls until the device is idle.
@@ -232,13 +264,30 @@ def refuses_capture(group):
     pipeline = pipeline_of(group)
     array = EmulatedArray(driver(), 10)
     capturing, other = streams_of(0, 2)
+    operation = pipeline.all_reduce(memory_of(array), INT32, "sum", device=0, stream=other)
+    how = {"name": "gather", "device": 0, "stream": capturing}
+    foreign = EmulatedArray(driver(), 10, stream=capturing)
+    refused = []
+    with emulated().capturing(capturing) as end:
+        for call in (
+            lambda: pipeline.all_reduce(memory_of(array), INT32, "sum", device=0, stream=capturing),
+            lambda: pipeline.on_host([memory_of(array)], [], None, **how),
+            lambda: pipeline.message([memory_of(array)], [], None, **how),
+            lambda: operation.wait_on(capturing),
+        ):
+            try:
+                call()
+            except Exception as error:
+                refused.append(f"{type(error).__name__}: {error}")
+        assert end(), "the capture has not been disturbed"
     with emulated().capturing(capturing):
         try:
-            pipeline.all_reduce(memory_of(array), INT32, "sum", device=0, stream=capturing)
+            group.all_reduce(foreign)
         except Exception as error:
-            refused = f"{type(error).__name__}: {error}"
-        else:
-            refused = ""
+            refused.append(f"{type(error).__name__}: {error}")
+    group.all_reduce(foreign)
+    group._device_arrays.close()
+    group._device_arrays = None
     pipeline.all_reduce(memory_of(array), INT32, "sum", device=0, stream=other).wait()
     pipeline.close()
     return refused

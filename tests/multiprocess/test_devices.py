@@ -75,8 +75,15 @@ def test_the_caller_does_not_wait(devices: list[Team]) -> None:
 
 
 def test_graph_capture_is_refused(devices: list[Team]) -> None:
-    for error in team_of(devices, 3).run(tasks_devices.refuses_capture):
-        assert error.startswith("UnsupportedError: the current stream is being captured into a CUDA graph")
+    for errors in team_of(devices, 3).run(tasks_devices.refuses_capture):
+        for error, name in zip(errors, ("all_reduce", "gather", "gather", "wait", "all_reduce"), strict=True):
+            expected = f"UnsupportedError: the current stream is being captured into a CUDA graph: {name} of weft"
+            assert error.startswith(expected), error
+
+
+@pytest.mark.parametrize("mode", ["global", "thread_local", "relaxed"])
+def test_captures_of_another_thread(devices: list[Team], mode: str) -> None:
+    team_of(devices, 3).run(tasks_devices.captures_meanwhile, mode)
 
 
 def test_dlpack(devices: list[Team]) -> None:

@@ -147,6 +147,9 @@ class GenericEmulatedAccelerator(EmulatedAccelerator):
 
     future = GenericAccelerator.future
 
+    def refuse_capture(self, device, operation):
+        pass
+
 
 @contextlib.contextmanager
 def emulated_accelerator(*, waits_for_results: bool = False, generic: bool = False) -> Iterator[EmulatedAccelerator]:

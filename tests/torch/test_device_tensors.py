@@ -176,16 +176,24 @@ def refusals(_, size):
     """Unsupported calls are refused before anything has started."""
     with emulated_accelerator() as accelerator:
         tensor = accelerator.put(torch.ones(6))
+        work = dist.all_reduce(accelerator.put(torch.ones(6)), async_op=True)
         texts = []
-        with accelerator.emulated.capturing(accelerator.stream):
+        with accelerator.emulated.capturing(accelerator.stream) as end:
             for call in (
                 lambda: dist.all_reduce(tensor),
+                lambda: dist.all_reduce(tensor[::2]),
+                lambda: dist.broadcast(tensor, 0),
+                lambda: dist.isend(tensor, 0),
+                lambda: dist.irecv(tensor, 0),
+                work.wait,
+                work.get_future,
                 lambda: dist.all_gather([torch.zeros(6) for _ in range(size)], tensor),
             ):
                 try:
                     call()
                 except Exception as error:
                     texts.append(str(error))
+            assert end(), "the capture has not been disturbed"
         dist.all_reduce(tensor)
         accelerator.synchronize()
         assert (tensor == size).all()
@@ -314,9 +322,10 @@ def test_wrong_arguments(workers, generic):
 
 def test_unsupported_tensors_are_refused(workers):
     for texts in workers.run(2, refusals):
-        assert len(texts) == 2
-        assert "is being captured into a CUDA graph" in texts[0]
-        assert "some tensors of the call are on the CPU and some on a device" in texts[1]
+        names = ("all_reduce", "all_reduce", "broadcast", "send", "recv", "wait", "get_future")
+        for text, name in zip(texts[:-1], names, strict=True):
+            assert f"is being captured into a CUDA graph: {name} of weft" in text
+        assert "some tensors of the call are on the CPU and some on a device" in texts[-1]
 
 
 @BOTH_WAYS

@@ -5,18 +5,21 @@ Other operations on them are staged as a whole (`weft.api.staging`).
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from typing import Any, Protocol
 
 from weft import config
 from weft.api.staging import describe
 from weft.datatypes.ops import Op, PremulSum
+from weft.device.capture import refuse_capture
 from weft.device.driver import driver
 from weft.device.memory import DeviceMemory
 from weft.device.operation import DeviceOperation
 from weft.device.pipeline import Pipeline
+from weft.device.streams import OwnStreams
 from weft.device.tiles import RankGroup
-from weft.errors import ArgumentError, Error
+from weft.errors import ArgumentError, DeviceError, Error
 
 __all__ = ["DeviceArrays"]
 
@@ -39,6 +42,7 @@ class DeviceArrays:
         self._child = child
         self._pipeline: Pipeline | None = None
         self._refusal: Error | None = None
+        self._intakes: dict[int, int] = {}
 
     def all_reduce(self, x: Any, device: int, op: Op | PremulSum, how: Mapping[str, Any]) -> DeviceOperation:
         """Starts an in-place all-reduce of `x`, on a device, after the work that `x` waits for.
@@ -48,8 +52,10 @@ class DeviceArrays:
             weft.UnsupportedError: `x` is not contiguous, or there is no driver.
         """
         pipeline = self._pipeline_for(device)
-        stream = pipeline.queues_of(device).to_host
+        stream = self._intake(device)
         array = describe(x, "x", stream)
+        # A stream that waits for one that is being captured has become a part of the capture.
+        refuse_capture(driver(), device, stream, "all_reduce")
         if not array.writable:
             raise ArgumentError("x is read-only: expected an array that can be written")
         keywords = dict(how)
@@ -74,6 +80,16 @@ class DeviceArrays:
             self._pipeline.close()
         else:
             self._child.close()
+        for device, stream in self._intakes.items():
+            with contextlib.suppress(DeviceError):
+                OwnStreams().give_back(driver(), device, stream)
+        self._intakes.clear()
+
+    def _intake(self, device: int) -> int:
+        """A stream that waits for the work on arrays, after which operations begin."""
+        if device not in self._intakes:
+            self._intakes[device] = OwnStreams().take(driver(), device)
+        return self._intakes[device]
 
     def _pipeline_for(self, device: int) -> Pipeline:
         """The pipeline, which all ranks make at their first such operation."""

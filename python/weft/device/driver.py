@@ -26,6 +26,7 @@ _REGISTER_PORTABLE_MAPPED = 1 | 2
 _EVENT_BLOCKING_SYNC_NO_TIMING = 1 | 2
 _STREAM_NON_BLOCKING = 1
 _CAPTURE_MODE_RELAXED = 2
+_DEFAULT_STREAM_WOULD_BE_CAPTURED = 906
 _WAIT_VALUE_AT_LEAST = 0
 _WRITE_VALUE_AFTER_EARLIER_WRITES = 0
 _DEVICE_ORDINAL = 9
@@ -252,7 +253,12 @@ class Driver:
 
     def is_capturing(self, stream: int) -> bool:
         """Whether work in the stream is recorded for a CUDA graph instead of carried out."""
-        return bool(self._number("cuStreamIsCapturing", stream, last=True))
+        status = c_int()
+        code = self._functions["cuStreamIsCapturing"](stream, byref(status))
+        if code == _DEFAULT_STREAM_WOULD_BE_CAPTURED:
+            return True
+        self._check("cuStreamIsCapturing", code)
+        return bool(status.value)
 
     def wait_for_event(self, stream: int, event: int) -> None:
         """Makes later work in the stream wait for the event's last record."""
@@ -310,10 +316,10 @@ class Driver:
         what = (text.value or b"unknown error").decode()
         raise DeviceError(f"{name} of the CUDA driver failed: {what} ({code})", code)
 
-    def _number(self, name: str, *arguments: Any, last: bool = False) -> int:
-        """The number that a function writes into its first argument (or its last)."""
+    def _number(self, name: str, *arguments: Any) -> int:
+        """The number that a function writes into its first argument."""
         number = c_int()
-        self._call(name, *(*arguments, byref(number)) if last else (byref(number), *arguments))
+        self._call(name, byref(number), *arguments)
         return number.value
 
     def _handle(self, name: str, *arguments: Any) -> int:

@@ -18,6 +18,9 @@ class Progress(Protocol):
     failure: BaseException | None
     """Why no operation can be carried out, if so."""
 
+    def check_wait(self, stream: int, operation: DeviceOperation) -> None:
+        """Raises if a stream cannot wait for operations."""
+
     def let_wait(self, stream: int, operation: DeviceOperation) -> None:
         """Makes a stream wait for the result of an operation."""
 
@@ -65,6 +68,7 @@ class DeviceOperation:
         Raises:
             weft.Error: The operation has failed.
         """
+        self._pipeline.check_wait(stream, self)
         if self.late:
             self.host_part.wait()
         self._check()

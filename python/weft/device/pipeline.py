@@ -27,6 +27,7 @@ from weft import _weft
 from weft.datatypes.dtypes import DType
 from weft.datatypes.operations import native_operation
 from weft.datatypes.ops import Op, PremulSum
+from weft.device.capture import refuse_capture
 from weft.device.driver import Driver
 from weft.device.host_steps import HostSteps
 from weft.device.late import LateCopies
@@ -38,7 +39,6 @@ from weft.device.step import Step, Waitable
 from weft.device.streams import OwnStreams, Streams
 from weft.device.tiles import SLOTS, RankGroup, Tiles
 from weft.device.uses import Uses
-from weft.errors import UnsupportedError
 
 __all__ = ["Pipeline"]
 
@@ -114,6 +114,7 @@ class Pipeline(HostSteps):
         Raises:
             weft.Error: An earlier operation has failed, or this one is not possible.
         """
+        self._check(device, stream, "all_reduce")
         # Checks type and operation before anything is under way.
         kind = native_operation("all-reduce", dtype.name, dtype.itemsize, op)
         keywords = dict(how or {})
@@ -153,7 +154,7 @@ class Pipeline(HostSteps):
             self._driver.read(address_of(copy), *memory, device)
             return self.group.send(to, tag, address_of(copy), memory.nbytes, self._timeout, copy)
 
-        operation = self._message(device, stream, late=True)
+        operation = self._message(device, stream, "send", late=True)
         self._messages.send_in_place(begin, operation, stream)
         return operation
 
@@ -163,6 +164,7 @@ class Pipeline(HostSteps):
         writes: Sequence[DeviceMemory],
         begin: Begin,
         *,
+        name: str = "this operation",
         device: int,
         stream: int | None,
     ) -> DeviceOperation:
@@ -170,7 +172,7 @@ class Pipeline(HostSteps):
 
         The arguments are as in `on_host`. See [Note: Messages have an order of their own].
         """
-        operation = self._message(device, stream, late=bool(writes))
+        operation = self._message(device, stream, name, late=bool(writes))
         if writes:
             self._messages.receive(writes, begin, operation, stream)
         else:
@@ -183,6 +185,7 @@ class Pipeline(HostSteps):
         writes: Sequence[DeviceMemory],
         begin: Begin,
         *,
+        name: str = "this operation",
         device: int,
         stream: int | None,
     ) -> DeviceOperation:
@@ -192,13 +195,14 @@ class Pipeline(HostSteps):
             reads: Memory that is copied to the host.
             writes: Memory that is copied back; memory that is also in `reads` is one piece there.
             begin: Starts the operation, on bytes of the host for each of `reads` and `writes`.
+            name: Its name in errors.
             device: The device of the memory.
             stream: The operation begins after the work in this stream; None: immediately.
         """
+        self._check(device, stream, name)
         if not self._tiles.nbytes:
             return self._put_late(reads, writes, begin, device, stream)
         with self._driver.on(device):
-            self._check(stream)
             block, places = self._blocks.take_for([*reads, *writes])
         if block.registered is None:
             return self._put_late(reads, writes, begin, device, stream)
@@ -214,6 +218,10 @@ class Pipeline(HostSteps):
         return (self._queues if self._tiles.nbytes else self._late_queues).of(device)
 
     # The interface for handles.
+
+    def check_wait(self, stream: int, operation: DeviceOperation) -> None:
+        """Raises if a stream cannot wait for operations."""
+        refuse_capture(self._driver, operation.device, stream, "wait")
 
     def let_wait(self, stream: int, operation: DeviceOperation) -> None:
         """Makes a stream wait for the result of an operation."""
@@ -249,8 +257,8 @@ class Pipeline(HostSteps):
 
     # Submission to the streams.
 
-    def _message(self, device: int, stream: int | None, *, late: bool) -> DeviceOperation:
-        self._check(stream)
+    def _message(self, device: int, stream: int | None, name: str, *, late: bool) -> DeviceOperation:
+        self._check(device, stream, name)
         self._blocks.begin_operation()
         return DeviceOperation(self, self._message_queues.of(device), 1, late=late)
 
@@ -258,7 +266,7 @@ class Pipeline(HostSteps):
         self, device: int, stream: int | None, steps: int, put: Callable[[DeviceOperation], list[Block]]
     ) -> DeviceOperation:
         with self._lock, self._driver.on(device):
-            self._check(stream)
+            self.check()
             self._blocks.begin_operation()
             queues = self._queues.of(device)
             operation = DeviceOperation(self, queues, steps)
@@ -329,13 +337,10 @@ class Pipeline(HostSteps):
             for start in range(0, memory.nbytes, tile)
         ]
 
-    def _check(self, stream: int | None) -> None:
+    def _check(self, device: int, stream: int | None, name: str) -> None:
         self.check()
-        if stream is not None and self._driver.is_capturing(stream):
-            raise UnsupportedError(
-                "the current stream is being captured into a CUDA graph: weft's operations need the host in each "
-                "run and cannot be part of one; capture the computation alone, and communicate between two replays"
-            )
+        if stream is not None:
+            refuse_capture(self._driver, device, stream, name)
 
     def _put_on_host(self, operation: DeviceOperation, number: int, begin: Callable[[], Waitable]) -> None:
         """Adds the host's part of an operation, and the release of the device after it."""
@@ -357,7 +362,7 @@ class Pipeline(HostSteps):
     ) -> DeviceOperation:
         """See [Note: Late copies]."""
         with self._lock, self._driver.on(device):
-            self._check(stream)
+            self.check()
             self._blocks.begin_operation()
             operation = DeviceOperation(self, self._late_queues.of(device), 1, late=True)
             self.take_room()

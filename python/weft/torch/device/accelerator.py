@@ -11,6 +11,7 @@ from torch import Tensor
 
 from weft import config
 from weft.api.group import Group
+from weft.device.capture import refuse, refuse_capture
 from weft.device.driver import driver
 from weft.device.memory import DeviceMemory
 from weft.device.pipeline import Pipeline
@@ -42,6 +43,9 @@ class Accelerator(Protocol):
 
     def current_stream(self, device: int) -> Any:
         """The current stream of this thread on a device."""
+
+    def refuse_capture(self, device: int, operation: str) -> None:
+        """Raises if the current stream is being captured for a graph."""
 
     def keep(self, tensor: Tensor, operation: Any) -> None:
         """Keeps the tensor's memory until the copies of an operation are complete."""
@@ -91,6 +95,10 @@ class CudaAccelerator(_TorchDevices):
         """See `Accelerator`."""
         return torch.cuda.current_stream(device).cuda_stream
 
+    def refuse_capture(self, device: int, operation: str) -> None:
+        """See `Accelerator`."""
+        refuse_capture(driver(), device, self.current_stream(device), operation)
+
     def keep(self, tensor: Tensor, operation: DeviceOperation) -> None:
         """See `Accelerator`."""
         for handle in (operation.queues.to_host, operation.queues.to_device):
@@ -131,6 +139,11 @@ class GenericAccelerator(_TorchDevices):
     def current_stream(self, device: int) -> torch.Stream:
         """See `Accelerator`."""
         return torch.accelerator.current_stream(device)
+
+    def refuse_capture(self, device: int, operation: str) -> None:
+        """See `Accelerator`."""
+        if getattr(self.current_stream(device), "is_capturing", bool)():  # torch 2.15
+            refuse(operation)
 
     def keep(self, tensor: Tensor, operation: QueuedOperation) -> None:
         """See `Accelerator`."""

@@ -25,7 +25,6 @@ from weft.device.host_steps import HostSteps
 from weft.device.memory import address_of
 from weft.device.messages import Begin
 from weft.device.step import Step
-from weft.errors import UnsupportedError
 
 __all__ = ["CopyStreams", "HostQueue", "QueuedOperation"]
 
@@ -159,6 +158,7 @@ class HostQueue(HostSteps):
         writes: Sequence[Tensor],
         begin: Begin,
         *,
+        name: str = "",  # noqa: ARG002  # the caller has checked the stream
         device: int,
         stream: torch.Stream,
     ) -> QueuedOperation:
@@ -168,11 +168,12 @@ class HostQueue(HostSteps):
             reads: Memory that is copied to the host, contiguous.
             writes: Memory that is copied back; a tensor that is also in `reads` is one piece there.
             begin: Starts the operation, on bytes of the host for each of `reads` and `writes`.
+            name: Its name in errors.
             device: The device of the memory.
             stream: The operation begins after the work in this stream.
         """
         with self._lock:
-            self._check(stream)
+            self.check()
             self.take_room()
             try:
                 operation, step = self._copied(reads, writes, begin, device, stream)
@@ -184,11 +185,18 @@ class HostQueue(HostSteps):
         return operation
 
     def message(
-        self, reads: Sequence[Tensor], writes: Sequence[Tensor], begin: Begin, *, device: int, stream: torch.Stream
+        self,
+        reads: Sequence[Tensor],
+        writes: Sequence[Tensor],
+        begin: Begin,
+        *,
+        name: str = "",  # noqa: ARG002
+        device: int,
+        stream: torch.Stream,
     ) -> QueuedOperation:
         """Sends `reads`, or receives into `writes`. See `weft.device.Pipeline`."""
         with self._message_lock:
-            self._check(stream)
+            self.check()
             operation, step = self._copied(reads, writes, begin, device, stream, message=True)
             if writes:
                 step.arrive = lambda: None
@@ -237,13 +245,6 @@ class HostQueue(HostSteps):
         if (device, message) not in self._streams:
             self._streams[device, message] = CopyStreams(torch.device(self._kind, device))
         return self._streams[device, message]
-
-    def _check(self, stream: torch.Stream) -> None:
-        self.check()
-        if getattr(stream, "is_capturing", bool)():  # torch 2.15
-            raise UnsupportedError(
-                "the current stream is being captured into a graph: weft's operations need the host in each run"
-            )
 
     def _end(
         self, operation: QueuedOperation, copies_back: list[tuple[Tensor, Tensor]], error: BaseException | None

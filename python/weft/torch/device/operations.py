@@ -47,6 +47,7 @@ class DeviceOperations:
     ) -> DeviceWork:
         """Starts an all-reduce in place."""
         accelerator, device = _place([tensor])
+        accelerator.refuse_capture(device, "all_reduce")
         numbers = real(tensor, op)
         memory, finishers = _contiguous(numbers, accelerator)
         pipeline = self._pipeline_for(accelerator, device, timeout)
@@ -67,6 +68,7 @@ class DeviceOperations:
     def send(self, tensor: Tensor, to: int, tag: int, *, timeout: float | None, sequence: int) -> DeviceWork | None:
         """Starts sending a tensor that an adapter reads in place; None if none does."""
         accelerator, device = _place([tensor])
+        accelerator.refuse_capture(device, "send")
         memory = tensor.detach()
         if not is_dense(memory):
             return None
@@ -103,6 +105,7 @@ class DeviceOperations:
         """
         every = [tensor for place in sorted({*reads, *writes}) for tensor in tensors_in(arguments[place])]
         accelerator, device = _place(every)
+        accelerator.refuse_capture(device, method.__name__.strip("_"))
         result = [tensor for place in writes for tensor in tensors_in(arguments[place])]
         results = set(map(id, result))
         memories, finishers = {}, []
@@ -131,6 +134,7 @@ class DeviceOperations:
             [accelerator.memory(memory) for memory in read],
             [accelerator.memory(memory) for memory in written],
             begin,
+            name=method.__name__.strip("_"),
             device=device,
             stream=accelerator.current_stream(device),
         )

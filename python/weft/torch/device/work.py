@@ -57,6 +57,7 @@ class DeviceWork(Work):
         With a timeout, the caller itself waits, too: after it, `weft.StillRunning` is raised and
         the operation continues.
         """
+        self._accelerator.refuse_capture(self._operation.device, "wait")
         limit = None if timeout is None else seconds(timeout)
         if limit is not None and not self._operation.wait(limit):
             raise StillRunning(
@@ -105,6 +106,7 @@ class DeviceWork(Work):
 
         A later error is raised by `wait` and by the next operation, not by the future.
         """
+        self._accelerator.refuse_capture(self._operation.device, "get_future")
         if self._finishers:
             self.wait()
         return self._accelerator.future(self._result, self._operation, in_python=self.in_python)
