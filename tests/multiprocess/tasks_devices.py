@@ -19,6 +19,7 @@ from weft.datatypes.dtypes import of_numpy
 from weft.device.driver import driver
 from weft.device.memory import DeviceMemory
 from weft.device.pipeline import Pipeline
+from weft.device.readers import ReaderStreams
 from weft.device.streams import KeptStreams
 from weft.device.tiles import SLOTS
 
@@ -407,6 +408,49 @@ def _without_tiles(group):
     return [str(one.message) for one in caught], emulated().registered_bytes
 
 
+def readers(group):
+    """A stream that waits for an operation waits for no later one, in any order of requests."""
+    pipeline, reading = pipeline_of(group), ReaderStreams(KeptStreams())
+    (stream,) = streams_of(0, 1)
+    arrays = [EmulatedArray(driver(), 1000) for _ in range(3)]
+
+    def call(array):
+        return pipeline.all_reduce(memory_of(array), INT32, "sum", device=0, stream=stream)
+
+    first, second = call(arrays[0]), call(arrays[1])
+    assert second.wait(10)
+    with driver().on(0), emulated().held_up(stream) as let_go_on:
+        third = call(arrays[2])
+        assert reading.after(driver(), first) == reading.after(driver(), second), "in order"
+        late = reading.after(driver(), third)
+        early = reading.after(driver(), second)
+        driver().synchronize_stream(early)
+        events = [pipeline.queues_of(0).record(one) for one in (early, late, pipeline.queues_of(0).to_device)]
+        driver().synchronize_stream(early)
+        happened = [driver().has_happened(one.handle) for one in events]
+        let_go_on()
+    assert third.wait(10)
+    pipeline.close()
+    return happened
+
+
+def closes_while_others_wait(group):
+    """A thread still returns from the driver when the group is closed, and its events destroyed."""
+    pipeline = pipeline_of(group)
+    array = EmulatedArray(driver(), 1000)
+    operation = pipeline.all_reduce(memory_of(array), INT32, "sum", device=0, stream=0)
+    emulated().wake_late(0.3)
+    waiting = threading.Thread(target=operation.wait)
+    waiting.start()
+    while not emulated().waiting:
+        time.sleep(1e-3)
+    pipeline.close()
+    waiting.join()
+    emulated().allow_everything()
+    assert operation.is_done()
+    return emulated().destroyed_in_use
+
+
 def streams_that_are_kept(group):
     """Pipelines that follow each other use the same streams, which none of them ends."""
     streams, live = KeptStreams(), []
@@ -494,6 +538,12 @@ def dlpack(group):
     assert group.all_reduce(array) is array
     expected = sum(range(1, group.size + 1))
     assert (array.view == expected).all()
+    managed = EmulatedArray(driver(), 200_000, stream=array.stream, managed=True)
+    with driver().on(0):
+        emulated().delay(array.stream, 0.05)
+        emulated().fill(array.stream, managed, group.rank + 1)
+    group.all_reduce(managed)
+    assert (managed.view == expected).all()
     work = group.all_reduce_async(array, "avg")
     assert work.wait() is array
     assert work.done

@@ -154,6 +154,14 @@ def test_memory_that_cannot_be_pinned(devices: list[Team], pinned: int, rank_0: 
         assert any(expected in text for text in texts), texts
 
 
+def test_readers_wait_for_nothing_later(devices: list[Team]) -> None:
+    assert team_of(devices, 3).run(tasks_devices.readers) == [[True, False, False]] * 3
+
+
+def test_events_are_destroyed_after_their_last_use(devices: list[Team]) -> None:
+    assert team_of(devices, 3).run(tasks_devices.closes_while_others_wait) == [0, 0, 0]
+
+
 def test_streams_are_kept_if_asked(devices: list[Team]) -> None:
     for before, *later in team_of(devices, 3).run(tasks_devices.streams_that_are_kept):
         assert later == [before, before]

@@ -140,6 +140,30 @@ def test_adapters_are_tried_with_every_device(
     assert direct.in_words(driver) == "no RDMA port can be used"
 
 
+def test_a_forked_child_gets_the_reason() -> None:
+    code = """if True:
+        import os, sys
+        from weft.device.driver import Driver, driver
+        from weft.errors import UnsupportedError
+        driver()
+        def inherited():
+            with found.on(0):
+                pass
+        found = driver()
+        if os.fork():
+            sys.exit(os.waitstatus_to_exitcode(os.wait()[1]))
+        for call in (driver, inherited, lambda: Driver(found.path)):
+            try:
+                call()
+            except UnsupportedError as error:
+                print(error)
+        os._exit(0) if not sys.stdout.flush() else None
+    """
+    variables = {**os.environ, "WEFT_CUDA_DRIVER": str(library())}
+    done = subprocess.run([sys.executable, "-c", code], env=variables, capture_output=True, text=True, check=True)
+    assert done.stdout.count("it was forked from one that had begun to use CUDA") == 3, done
+
+
 def test_import_loads_no_driver() -> None:
     code = "import sys, weft.api.group; assert 'weft.device.driver' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -8,7 +8,7 @@ import pytest
 from tools.emulated_cuda import library
 from weft.cli import main
 from weft.device import placement
-from weft.device.advice import backend_for, ways
+from weft.device.advice import backend_for, ways, without_cuda
 from weft.diagnosis.findings import graphics_processors
 
 NCCL = "cpu:weft,cuda:nccl"
@@ -20,6 +20,26 @@ NCCL = "cpu:weft,cuda:nccl"
 )
 def test_rule(devices: int, reach: bool, cores: float, backend: str) -> None:
     assert backend_for(devices, reach, cores)[0] == backend
+
+
+@pytest.mark.parametrize(
+    ("torch", "backend"), [("2.11.0", "nccl"), ("2.13.1+cu130", "nccl"), ("2.14.0", NCCL), ("2.15.0a0+git1", NCCL)]
+)
+def test_the_installed_torch_takes_the_backend(torch: str, backend: str) -> None:
+    assert backend_for(8, True, 64, torch)[0] == backend
+    assert backend_for(8, False, 64, torch)[0] == "weft"
+    assert not without_cuda(torch)
+
+
+def test_a_torch_without_cuda_is_named() -> None:
+    assert "torch 2.15.0+cpu, which is installed, is a build for CPUs" in without_cuda("2.15.0+cpu")
+    assert not without_cuda(None)
+
+
+def test_one_gpu_for_several_processes() -> None:
+    backend, why = backend_for(1, True, 2)
+    assert backend == "weft"
+    assert "NCCL shares between processes only from 2.30 on, with NCCL_MULTI_RANK_GPU_ENABLE=1" in why
 
 
 def test_the_first_way_that_suits_is_taken() -> None:

@@ -31,6 +31,7 @@ _FUNCTIONS: dict[str, tuple[list[Any], Any]] = {
     "emulated_limit_registered": ([c_uint64], None),
     "emulated_allocate_in_pieces": ([c_uint64], None),
     "emulated_wake_late": ([c_double], None),
+    "emulated_waiting": ([], c_int),
     "emulated_destroyed_in_use": ([], c_int),
     "emulated_begin_capture": ([c_void_p, c_int], None),
     "emulated_end_capture": ([c_void_p], c_int),
@@ -101,6 +102,11 @@ class Emulated:
     def wake_late(self, seconds: float) -> None:
         """Lets threads that wait for an event return this much after it has happened."""
         self._functions["wake_late"](seconds)
+
+    @property
+    def waiting(self) -> int:
+        """The number of threads that wait for an event."""
+        return int(self._functions["waiting"]())
 
     @property
     def destroyed_in_use(self) -> int:
@@ -195,16 +201,24 @@ class _Tensor(ctypes.Structure):
 
 
 _CODES = {"i": 0, "u": 1, "f": 2}
-_CUDA = 2
+_CUDA, _CUDA_MANAGED = 2, 13
 
 
 class EmulatedArray:
     """A vector in a device's memory, which speaks DLPack; its writes are put into `stream`."""
 
     def __init__(
-        self, driver: Driver, elements: int, dtype: Any = np.int32, *, device: int = 0, stream: int = 0
+        self,
+        driver: Driver,
+        elements: int,
+        dtype: Any = np.int32,
+        *,
+        device: int = 0,
+        stream: int = 0,
+        managed: bool = False,
     ) -> None:
         dtype = np.dtype(dtype)
+        self._kind = _CUDA_MANAGED if managed else _CUDA
         self.stream = stream
         self.device = device
         self._driver = driver
@@ -217,7 +231,7 @@ class EmulatedArray:
         self._tensor = _Tensor(
             major=1,
             data=self.address,
-            device_type=_CUDA,
+            device_type=self._kind,
             device_id=device,
             dimensions=1,
             code=_CODES[dtype.kind],
@@ -227,7 +241,7 @@ class EmulatedArray:
         )
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        return _CUDA, self.device
+        return self._kind, self.device
 
     def __dlpack__(self, *, stream: int | None = None, max_version: tuple[int, int] | None = None) -> object:
         assert max_version is not None, "before version 1, nothing says whether memory may be written"

@@ -186,7 +186,7 @@ typedef struct {
     int waiters;
 } Event;
 
-static int destroyed_in_use;
+static int destroyed_in_use, waiting;
 static double wakes_late_s;
 
 static Record *new_record(void) {
@@ -884,12 +884,14 @@ Result cuEventSynchronize(Event *event) {
     if (record == NULL) return SUCCESS;
     pthread_mutex_lock(&everything);
     event->waiters++;
+    waiting++;
     wait_for_record(record);
     release_record(record);
     pthread_mutex_unlock(&everything);
     if (wakes_late_s > 0) sleep_until(now() + wakes_late_s);
     pthread_mutex_lock(&everything);
     event->waiters--;
+    waiting--;
     pthread_mutex_unlock(&everything);
     return broken ? ILLEGAL_ADDRESS : SUCCESS;
 }
@@ -956,6 +958,8 @@ void emulated_limit_registered(uint64_t bytes) { registered_bytes_max = bytes; }
 void emulated_allocate_in_pieces(uint64_t bytes) { piece_bytes = bytes; }
 
 void emulated_wake_late(double seconds) { wakes_late_s = seconds; }
+
+int emulated_waiting(void) { return waiting; }
 
 int emulated_destroyed_in_use(void) { return destroyed_in_use; }
 

@@ -36,14 +36,13 @@ __all__ = [
     "writable",
 ]
 
-_CPU = (
-    1,
-    3,
-    11,
-    13,
-)  # DLPack devices whose memory the processor reaches: CPU, CUDA host, ROCm host, CUDA managed
+_CPU = (1, 3, 11)
+"""DLPack's numbers for memory of the host: of the CPU, CUDA host, ROCm host."""
 _CUDA = 2
 """DLPack's number for CUDA device memory."""
+_CUDA_MANAGED = 13
+"""DLPack's number for CUDA memory that the processor reaches, too. Kernels write it in the order of
+streams, which the processor does not know."""
 _DEFAULT_STREAM = 1
 """CUDA's handle for the stream that all blocking streams wait for, and that waits for them."""
 
@@ -128,13 +127,19 @@ def describe(x: Any, name: str, stream: int = _DEFAULT_STREAM) -> Array:
 
 def cuda_device_of(x: Any) -> int | None:
     """The number of the CUDA device of an array's memory, according to DLPack; or None."""
+    kind, number = _device_of(x)
+    return number if kind == _CUDA else None
+
+
+def _device_of(x: Any) -> tuple[int | None, int]:
+    """The kind and the number of the device of an array, according to DLPack, if it has one."""
     if isinstance(x, np.ndarray):
-        return None
+        return None, 0
     try:
         kind, number = x.__dlpack_device__()
     except (AttributeError, BufferError, RuntimeError, ValueError):
-        return None
-    return int(number) if kind == _CUDA else None
+        return None, 0
+    return int(kind), int(number)
 
 
 def readable(x: Any, name: str) -> Array:
@@ -231,9 +236,13 @@ def _describe_numpy(x: np.ndarray, name: str) -> Array:
 
 
 def _describe_dlpack(x: Any, name: str, stream: int) -> Array:
-    device = cuda_device_of(x)
-    tensor = _import(x, name, None if device is None else stream)
-    if tensor.device_type not in (*_CPU, _CUDA):
+    kind, number = _device_of(x)
+    device = number if kind == _CUDA else None
+    if kind == _CUDA_MANAGED:
+        tensor = _import_managed(x, name, number)
+    else:
+        tensor = _import(x, name, None if device is None else stream)
+    if tensor.device_type not in (*_CPU, _CUDA, _CUDA_MANAGED):
         raise UnsupportedError(
             f"{name} is on DLPack device {tensor.device_type}: expected memory of the CPU or of a CUDA device"
         )
@@ -253,6 +262,17 @@ def _describe_dlpack(x: Any, name: str, stream: int) -> Array:
         (x, tensor),
         device,
     )
+
+
+def _import_managed(x: Any, name: str, device: int) -> _weft.DlpackTensor:
+    """Imports managed memory once all work on it is complete that the array knows."""
+    from weft.device.driver import driver
+
+    tensor = _import(x, name, _DEFAULT_STREAM)
+    found = driver()
+    with found.on(device):
+        found.synchronize_stream(0)
+    return tensor
 
 
 def _import(x: Any, name: str, stream: int | None) -> _weft.DlpackTensor:

@@ -255,16 +255,16 @@ def _explain(arguments: argparse.Namespace) -> int:
 
 def _explain_gpus(arguments: argparse.Namespace) -> int:
     """The ways for tensors of this host's GPUs, as `weft doctor` advises."""
-    from weft.device.advice import backend_for, reach_each_other, ways
+    from weft.device.advice import backend_for, installed_torch, reach_each_other, ways, without_cuda
     from weft.device.direct import in_words
     from weft.device.driver import driver
     from weft.device.model import CopyEngines, pipeline_seconds
     from weft.device.tiles import SLOTS
 
     found = driver()
-    cores, together = usable_cores(), reach_each_other(found)
-    known = ways(found.devices, together, cores, in_words(found))
-    backend, why = backend_for(found.devices, together, cores)
+    cores, together, torch = usable_cores(), reach_each_other(found), installed_torch()
+    known = ways(found.devices, together, cores, in_words(found), torch)
+    backend, why = backend_for(found.devices, together, cores, torch)
     algorithm, reduced_s = _fastest_on_host(arguments)
     rate = arguments.copy_gbs * 1e9
     engines = CopyEngines(rate, rate, _COPY_LATENCY_S, arguments.size / reduced_s)
@@ -284,7 +284,7 @@ def _explain_gpus(arguments: argparse.Namespace) -> int:
     table = Table("way", "suits", "backend", "why")
     for way in known:
         table.add_row(way.name, "yes" if way.suits else "no", way.backend, way.why)
-    show(f"{found.devices} GPUs, {cores:g} cores: backend {backend!r}, as {why}\n", table)
+    show(f"{found.devices} GPUs, {cores:g} cores: backend {backend!r}, as {why}{without_cuda(torch)}\n", table)
     print(
         f"\nby way of the host, an all-reduce of {show_bytes(arguments.size)} by {arguments.ranks} ranks takes "
         f"{show_time(by_host_s)}: copies of {arguments.copy_gbs:g} GB/s each way, beside {show_time(reduced_s)} "

@@ -21,6 +21,7 @@ from weft.errors import DeviceError, UnsupportedError
 
 __all__ = ["Driver", "driver"]
 
+_NOT_INITIALIZED = 3
 _NOT_READY = 600
 _REGISTER_PORTABLE_MAPPED = 1 | 2
 _EVENT_BLOCKING_SYNC_NO_TIMING = 1 | 2
@@ -77,6 +78,12 @@ _FUNCTIONS: dict[str, Sequence[Any]] = {
 """The functions used of the library, and the types of their arguments. All return a CUresult."""
 
 
+_FORKED = (
+    "CUDA does not work in this process: it was forked from one that had begun to use CUDA, as os.fork and "
+    'multiprocessing\'s method "fork" do; start processes by "spawn" or "forkserver", or fork before CUDA is used'
+)
+
+
 class Driver:
     """The calls of a loaded driver. Streams, events and contexts are the driver's handles."""
 
@@ -87,6 +94,7 @@ class Driver:
             weft.UnsupportedError: There is none, it is too old, or it finds no device.
         """
         self.path = path
+        self._process = os.getpid()
         try:
             self.library = ctypes.CDLL(path)
             self._functions = {name: self._function(name, types) for name, types in _FUNCTIONS.items()}
@@ -100,9 +108,20 @@ class Driver:
             self._call("cuInit", 0)
             self.devices = self._number("cuDeviceGetCount")
         except DeviceError as error:
+            if error.code == _NOT_INITIALIZED:
+                raise UnsupportedError(_FORKED) from error
             raise UnsupportedError(f"the CUDA driver {path} finds no device: {error}") from error
         version = self._number("cuDriverGetVersion")
         self.version = f"{version // 1000}.{version % 1000 // 10}"
+
+    def check_process(self) -> None:
+        """Raises in a child that was forked from the process that has loaded the driver.
+
+        Raises:
+            weft.UnsupportedError: CUDA does not work in it.
+        """
+        if os.getpid() != self._process:
+            raise UnsupportedError(_FORKED)
 
     # Devices and contexts.
 
@@ -130,6 +149,7 @@ class Driver:
         Nor do calls in the block disturb a capture for a CUDA graph, of this thread or of another:
         they concern streams and memory that are part of none.
         """
+        self.check_process()
         mode = c_int(_CAPTURE_MODE_RELAXED)
         self._call("cuThreadExchangeStreamCaptureMode", byref(mode))
         try:
@@ -341,7 +361,9 @@ def driver() -> Driver:
     Raises:
         weft.UnsupportedError: See `Driver`.
     """
-    return _loaded(str(config.load().cuda_driver))
+    found = _loaded(str(config.load().cuda_driver))
+    found.check_process()
+    return found
 
 
 @functools.cache

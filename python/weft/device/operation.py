@@ -6,6 +6,8 @@ import threading
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from weft.device.event import Event
     from weft.device.queues import CopyQueues
 
@@ -40,6 +42,9 @@ class DeviceOperation:
     done: Event | None = None
     """Happens when the result is in the device's memory; None: the device has nothing to do."""
 
+    number = 0
+    """Of its last step among those of its queues."""
+
     def __init__(self, pipeline: Progress, queues: CopyQueues, steps: int, *, late: bool = False) -> None:
         self.queues = queues
         self.device = queues.device
@@ -49,6 +54,8 @@ class DeviceOperation:
         self.host_part = threading.Event()
         """Set when the host has completed its part or failed."""
         self._pipeline = pipeline
+        self._lock = threading.Lock()
+        self._callbacks: list[Callable[[], object]] = []
         if not steps:
             self.host_part.set()
 
@@ -56,8 +63,12 @@ class DeviceOperation:
         """Notes that the host has completed a step; called by one thread."""
         self.error = self.error or error
         self.steps -= 1
-        if not self.steps:
+        if self.steps:
+            return
+        with self._lock:
             self.host_part.set()
+        for callback in self._callbacks:
+            callback()
 
     def wait_on(self, stream: int) -> None:
         """Makes later work in a stream of this device see the result.
@@ -73,6 +84,18 @@ class DeviceOperation:
             self.host_part.wait()
         self._check()
         self._pipeline.let_wait(stream, self)
+
+    def let_wait(self, stream: int) -> None:
+        """As `wait_on`, without a look at errors, and not for a late operation."""
+        self._pipeline.let_wait(stream, self)
+
+    def when_ended(self, callback: Callable[[], object]) -> None:
+        """Calls a function when the host has completed its part, or immediately if it has."""
+        with self._lock:
+            if not self.host_part.is_set():
+                self._callbacks.append(callback)
+                return
+        callback()
 
     def wait(self, timeout: float | None = None) -> bool:
         """Waits until the result is in the device's memory.

@@ -274,7 +274,7 @@ class Pipeline(HostSteps):
                 if stream is not None:
                     queues.begin_after(stream)
                 blocks = put(operation)
-                operation.done = queues.record(queues.to_device)
+                operation.done, operation.number = queues.record(queues.to_device), self._steps
             except BaseException as error:  # an interrupt, too, leaves tiles without their copies back
                 self.fail_in_order(error)
                 raise

@@ -148,7 +148,7 @@ def _torch() -> Finding:
 
 def graphics_processors() -> Finding:
     """The GPUs of this host, and the backend that suits them: see docs/how-to/cuda.md."""
-    from weft.device.advice import backend_for, reach_each_other
+    from weft.device.advice import backend_for, installed_torch, reach_each_other, without_cuda
     from weft.device.direct import in_words
     from weft.device.driver import driver
     from weft.device.placement import node_of
@@ -157,11 +157,13 @@ def graphics_processors() -> Finding:
         found = driver()
     except UnsupportedError as error:
         return Finding("GPUs", None, f"{_OPTIONAL}: {error}")
-    backend, why = backend_for(found.devices, reach_each_other(found), machine.usable_cores())
+    torch = installed_torch()
+    backend, why = backend_for(found.devices, reach_each_other(found), machine.usable_cores(), torch)
     nodes = [node_of(found, device) for device in range(found.devices)]
     places = ["" if node is None else f" at NUMA node {node}" for node in nodes]
     names = ", ".join(f"{found.name(device)}{place}" for device, place in enumerate(places))
-    text = f"{names} (CUDA {found.version}); backend {backend!r}: {why}; GPU memory for RDMA: {in_words(found)}"
+    advice = f"backend {backend!r}: {why}{without_cuda(torch)}"
+    text = f"{names} (CUDA {found.version}); {advice}; GPU memory for RDMA: {in_words(found)}"
     return Finding("GPUs", None, text)
 
 

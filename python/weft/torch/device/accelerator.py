@@ -15,6 +15,7 @@ from weft.device.capture import refuse, refuse_capture
 from weft.device.driver import driver
 from weft.device.memory import DeviceMemory
 from weft.device.pipeline import Pipeline
+from weft.device.readers import ReaderStreams
 from weft.device.streams import KeptStreams, Streams
 from weft.errors import UnsupportedError
 from weft.torch.device.host_queue import HostQueue, QueuedOperation
@@ -24,6 +25,10 @@ if TYPE_CHECKING:
     from weft.device.operation import DeviceOperation
 
 __all__ = ["ACCELERATORS", "Accelerator", "CudaAccelerator", "GenericAccelerator", "accelerator_of"]
+
+
+_kept = KeptStreams()
+_readers = ReaderStreams(_kept)
 
 
 class Accelerator(Protocol):
@@ -75,7 +80,7 @@ class _TorchDevices:
 class CudaAccelerator(_TorchDevices):
     """CUDA devices, whose memory the driver copies, and whose streams are the driver's handles."""
 
-    streams: Streams | None = KeptStreams()
+    streams: Streams | None = _kept
     """Makes the streams. They live as long as the process: torch's allocator may use them later."""
 
     def serves(self, tensor: Tensor) -> bool:
@@ -104,10 +109,13 @@ class CudaAccelerator(_TorchDevices):
         for handle in (operation.queues.to_host, operation.queues.to_device):
             tensor.record_stream(_as_torch_has_it(handle, operation.device))
 
-    def future(self, result: Any, operation: DeviceOperation, *, in_python: bool) -> torch.futures.Future[Any]:  # noqa: ARG002
-        """See `Accelerator`. It is complete."""
+    def future(self, result: Any, operation: DeviceOperation, *, in_python: bool) -> torch.futures.Future[Any]:
+        """See `Accelerator`. It is complete, unless the operation is late."""
+        if operation.late:
+            return _future_when_ended(result, operation, in_python=in_python)
+        stream = _readers.after(driver(), operation)
         future: torch.futures.Future[Any] = torch.futures.Future(devices=[torch.device("cuda", operation.device)])
-        with torch.cuda.stream(_as_torch_has_it(operation.queues.to_device, operation.device)):
+        with torch.cuda.stream(_as_torch_has_it(stream, operation.device)):
             future.set_result(result)
         return future
 
@@ -154,24 +162,31 @@ class GenericAccelerator(_TorchDevices):
             operation.kept.append(tensor)
 
     def future(self, result: Any, operation: QueuedOperation, *, in_python: bool) -> torch.futures.Future[Any]:
-        """See `Accelerator`. It is complete when the result is available.
+        """See `Accelerator`."""
+        return _future_when_ended(result, operation, in_python=in_python)
 
-        In Python the caller waits for that: callbacks then run in the order of its program, and on
-        no thread that others need.
-        """
-        ended: torch.futures.Future[None] = torch.futures.Future()
 
-        def outcome(_: object) -> Any:
-            operation.wait()
-            return result
+def _future_when_ended(
+    result: Any, operation: QueuedOperation | DeviceOperation, *, in_python: bool
+) -> torch.futures.Future[Any]:
+    """A future that is complete when the result is available.
 
-        # An exception that is set directly crashes C++ code that expects tensors.
-        future = ended.then(outcome)
-        if in_python:
-            ended.set_result(None)
-        else:
-            operation.when_ended(lambda: ended.set_result(None))
-        return future
+    In Python the caller waits for that: callbacks then run in the order of its program, and on no
+    thread that others need.
+    """
+    ended: torch.futures.Future[None] = torch.futures.Future()
+
+    def outcome(_: object) -> Any:
+        operation.wait()
+        return result
+
+    # An exception that is set directly crashes C++ code that expects tensors.
+    future = ended.then(outcome)
+    if in_python:
+        ended.set_result(None)
+    else:
+        operation.when_ended(lambda: ended.set_result(None))
+    return future
 
 
 ACCELERATORS: list[Accelerator] = [CudaAccelerator(), GenericAccelerator()]
