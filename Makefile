@@ -185,8 +185,11 @@ stress-device: extension ## 1,000 random programs of streams, kernels and all-re
 	STRESS_PROGRAMS=1000 $(BIN)/pytest tests/multiprocess/test_devices.py -k random_programs
 
 # On a machine with a GPU nothing is built: the wheel comes from elsewhere, torch is the system's.
-test-gpu: ## CUDA tensors on this machine's GPUs, from the wheel in build/wheels or build/dist; needs python3 with torch
-	python3 tests/gpu/run.py
+test-gpu: ## CUDA tensors on this machine's GPUs, from the wheel in build/wheels or build/dist; needs python3 with torch: 10 minutes
+	python3 tests/gpu/run.py $(if $(SECONDS),--seconds $(SECONDS))
+
+probe-gpu: ## questions about this machine's GPUs that the tests leave open, as test-gpu: frees beside operations, queues, captures, exits: 5 minutes
+	python3 tests/gpu/run.py --probes $(if $(SECONDS),--seconds $(SECONDS))
 
 test-documentation: extension ## runs the commands and examples of README.md and docs/
 	$(BIN)/pytest tests/documentation
@@ -221,8 +224,8 @@ bench-device: extension ## the pipeline of CUDA tensors on emulated devices, aga
 	$(BIN)/python -m benches.device $(if $(QUICK),--quick) --output build/device
 	$(BIN)/python -m benches.device.packs $(if $(QUICK),--repeats 1) --output build/device
 
-bench-gpu: ## copies, all-reduces, a product beside them, training on this machine's GPUs, from the wheel; needs python3 with torch
-	python3 -m benches.gpu
+bench-gpu: ## a product beside exchanges, rates, backward on this machine's GPUs, from the wheel; needs python3 with torch: 10 minutes
+	python3 -m benches.gpu $(if $(SECONDS),--seconds $(SECONDS))
 
 bench-compression: setup ## each compression of gradients: time to a fixed loss at 0.1 and 1 Gbit/s (root): an hour; QUICK=1: a look
 	$(BIN)/python -m benches.compression $(if $(QUICK),--quick) --output build/compression

@@ -1,132 +1,77 @@
 """One rank of a measurement on a GPU: `rank.py BACKEND MEASUREMENT`, with torchrun's variables.
 
-Rank 0 prints its rows as JSON. "weft", "gloo" and "nccl" run the same code.
+Rank 0 prints its figures as a row of results. "weft", "gloo" and "nccl" run the same code.
 """
 
 from __future__ import annotations
 
-import contextlib
-import json
-import statistics
 import sys
-import time
 from collections.abc import Callable
-from datetime import timedelta
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
+from benches.gpu.backward import backward
+from benches.gpu.beside import beside
+from benches.gpu.measured import copies, filled, median
 from benches.gpu.paths import host_nodes, paths
-from weft import config
+from benches.gpu.rates import rates
+from tools.gpu.rank import group, note, result
 from weft.device.driver import driver
 from weft_lab.experiment.networks import NETWORKS
 
 __all__ = ["main"]
 
 _SIZES = [1 << 16, 1 << 20, 1 << 22, 1 << 24, 1 << 26, 1 << 28]
-_PRODUCT = 8192
+_COPY_BYTES = 256 << 20
 _STEPS = 12
 _BATCHES = {"resnet50": 16, "bert-base": 8}
 
 
 def main() -> None:
-    """Runs the measurements that the arguments name."""
+    """Runs the measurement that the arguments name."""
     backend, measurement = sys.argv[1:]
-    variables = config.environment()
-    rank = int(variables["RANK"])
-    torch.cuda.set_device(rank % torch.cuda.device_count())
-    torch.manual_seed(rank)
-    dist.init_process_group(backend, timeout=timedelta(seconds=120))
-    rows = _MEASUREMENTS[measurement]()
-    if rank == 0:
-        print(json.dumps(rows), flush=True)
-    with contextlib.suppress(RuntimeError):
-        dist.destroy_process_group()
+    with group(backend) as (rank, size):
+        torch.manual_seed(rank)
+        figures = _MEASUREMENTS[measurement](rank, size)
+        if rank == 0:
+            result(measurement=measurement, backend=backend, ranks=size, figures=figures)
 
 
-def _copies() -> list[dict[str, Any]]:
-    """Measures pinned copies of this process alone: each direction, and both together."""
-    nbytes = 256 << 20
-    host = [torch.empty(nbytes, dtype=torch.uint8, pin_memory=True) for _ in range(2)]
-    there = [torch.empty(nbytes, dtype=torch.uint8, device="cuda") for _ in range(2)]
-    streams = [torch.cuda.Stream() for _ in range(2)]
-
-    def copy(*directions: int) -> None:
-        for direction in directions:
-            with torch.cuda.stream(streams[direction]):
-                if direction:
-                    there[1].copy_(host[1], non_blocking=True)
-                else:
-                    host[0].copy_(there[0], non_blocking=True)
-        torch.cuda.synchronize()
-
-    ways = {"to host": (0,), "to device": (1,), "both": (0, 1)}
-    return [
-        {"copy": name, "bytes_per_s": len(ways[name]) * nbytes / _median(lambda way=way: copy(*way), 5)}
-        for name, way in ways.items()
-    ]
+def _copies(rank: int, size: int) -> Any:
+    """Pinned copies of this process alone: each direction, and both together."""
+    del rank, size
+    pinned = [torch.empty(_COPY_BYTES, dtype=torch.uint8, pin_memory=True) for _ in range(2)]
+    return copies(_COPY_BYTES, pinned)
 
 
-def _paths() -> list[dict[str, Any]]:
+def _paths(rank: int, size: int) -> Any:
     """Copies of this process's GPU by the NUMA node of the host's memory."""
+    del rank, size
     return paths(driver(), torch.cuda.current_device(), host_nodes())
 
 
-def _all_reduce() -> list[dict[str, Any]]:
+def _all_reduce(rank: int, size: int) -> Any:
     """All-reduces of all sizes, one behind the other."""
     rows = []
     for nbytes in _SIZES:
-        tensor = torch.ones(nbytes // 4, device="cuda")
+        tensor = filled(nbytes // 4, 1.0)
 
         def call(tensor: torch.Tensor = tensor) -> None:
             dist.all_reduce(tensor)
             torch.cuda.synchronize()
 
         dist.barrier()
-        used = time.process_time()
-        repeats = 20 if nbytes <= 1 << 24 else 7
-        seconds = _median(call, repeats)
-        cores = (time.process_time() - used) / (seconds * (repeats + 2))
-        rows.append({"bytes": nbytes, "seconds": seconds, "bytes_per_s": nbytes / seconds, "cores": cores})
+        seconds = median(call, 20 if nbytes <= 1 << 24 else 7)
+        rows.append({"bytes": nbytes, "seconds": seconds, "bytes_per_s": nbytes / seconds})
+        if rank == 0:
+            note(f"{dist.get_backend()} {size} ranks, {nbytes} bytes: {seconds * 1e3:.3f} ms")
     return rows
 
 
-def _product() -> list[dict[str, Any]]:
-    """A large matrix product, alone and during all-reduces that never end."""
-    a = torch.randn(_PRODUCT, _PRODUCT, device="cuda", dtype=torch.float16)
-    tensor = torch.ones(16 << 20, device="cuda")
-    beside = torch.cuda.Stream()
-
-    def timed() -> float:
-        begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-        begin.record()
-        for _ in range(20):
-            a @ a
-        end.record()
-        end.synchronize()
-        return begin.elapsed_time(end) / 20e3
-
-    timed()
-    rows = []
-    for name in ("alone", "beside all-reduces", "alone again"):
-        dist.barrier()
-        times = []
-        for _ in range(5):
-            works = []
-            if name.startswith("beside"):
-                with torch.cuda.stream(beside):
-                    works = [dist.all_reduce(tensor, async_op=True) for _ in range(4)]
-            times.append(timed())
-            for work in works:
-                work.wait()
-            torch.cuda.synchronize()
-        rows.append({"product": name, "seconds": statistics.median(times)})
-    return rows
-
-
-def _training() -> list[dict[str, Any]]:
+def _training(rank: int, size: int) -> Any:
     """Steps of two networks, with averages and without, whose difference is the exposed time."""
     rows = []
     for name, samples in _BATCHES.items():
@@ -142,29 +87,22 @@ def _training() -> list[dict[str, Any]]:
             optimizer.step()
             torch.cuda.synchronize()
 
-        averaged = _median(step, _STEPS)
+        averaged = median(step, _STEPS)
         with model.no_sync():
-            alone = _median(step, _STEPS)
+            alone = median(step, _STEPS)
         rows.append({"network": name, "seconds": averaged, "without": alone, "exposed": averaged - alone})
+        if rank == 0:
+            note(f"{dist.get_backend()} {size} ranks, step of {name}: {averaged:.3f} s, {averaged - alone:.3f} exposed")
     return rows
 
 
-def _median(call: Callable[[], object], repeats: int) -> float:
-    """The median time of a call, in seconds, after two that do not count."""
-    times = []
-    for number in range(repeats + 2):
-        began = time.perf_counter()
-        call()
-        if number >= 2:
-            times.append(time.perf_counter() - began)
-    return statistics.median(times)
-
-
-_MEASUREMENTS = {
+_MEASUREMENTS: dict[str, Callable[[int, int], Any]] = {
     "copies": _copies,
     "paths": _paths,
     "all-reduce": _all_reduce,
-    "product": _product,
+    "rates": rates,
+    "beside": beside,
+    "backward": backward,
     "training": _training,
 }
 

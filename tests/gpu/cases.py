@@ -5,7 +5,10 @@ from __future__ import annotations
 import copy
 import os
 import random
+import sys
+import threading
 import time
+from pathlib import Path
 
 import torch
 import torch.distributed as dist
@@ -13,6 +16,11 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 import weft
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+import forms as other_forms
+
 from weft.api.group import Group
 from weft.device.direct import in_words
 from weft.device.driver import driver
@@ -31,7 +39,7 @@ _TYPES = (
 )
 _OPERATIONS = (dist.ReduceOp.SUM, dist.ReduceOp.AVG, dist.ReduceOp.PRODUCT, dist.ReduceOp.MIN, dist.ReduceOp.MAX)
 _SIZES = (0, 1, 1000, 3_000_001)
-_PROGRAMS = 1000
+_PROGRAMS = int(os.environ.get("GPU_PROGRAMS", "1000"))
 
 
 def types_and_operations(rank: int, size: int) -> None:
@@ -78,6 +86,66 @@ def exchange(rank: int, size: int, into: torch.Tensor, out: torch.Tensor) -> Non
     sending = dist.isend(out, (rank + 1) % size)
     dist.recv(into, (rank - 1) % size)
     sending.wait()
+
+
+class _CudaDevice:
+    """The current device, with a stream that is busy."""
+
+    def late(self, tensor: torch.Tensor) -> torch.Tensor:
+        source, there = tensor.cuda(), torch.zeros_like(tensor, device="cuda")
+        torch.cuda.synchronize()
+        torch.cuda._sleep(4_000_000)
+        return there.copy_(source)
+
+    def seen(self, tensor: torch.Tensor) -> torch.Tensor:
+        return tensor.clone()
+
+    def overwrite(self, tensor: torch.Tensor) -> None:
+        tensor.zero_()
+
+    def on_host(self, tensor: torch.Tensor) -> torch.Tensor:
+        torch.cuda.synchronize()
+        return tensor.cpu()
+
+
+def forms(rank: int, size: int) -> None:
+    """Other forms of operations, types and orders, and two groups on two threads."""
+    device = _CudaDevice()
+    with torch.cuda.stream(torch.cuda.Stream()):
+        failed = other_forms.failed(rank, size, device)
+        strided = other_forms.Form(
+            "a strided tensor", lambda t: dist.all_reduce(t.view(-1, 2)[:, 1]), torch.arange(2000.0) + rank
+        )
+        if how := other_forms.different(strided, device):
+            failed.append(f"{strided.name}: {how}")
+    two_groups_on_two_threads(rank, size)
+    assert not failed, failed
+
+
+def two_groups_on_two_threads(rank: int, size: int) -> None:
+    groups, streams = [None, dist.new_group()], [torch.cuda.Stream() for _ in range(2)]
+    tensors = [torch.full((3_000_001,), rank + 1.0, device="cuda") for _ in groups]
+    torch.cuda.synchronize()
+    errors: list[BaseException] = []
+
+    def repeat(which: int) -> None:
+        try:
+            torch.cuda.set_device(tensors[which].device)
+            with torch.cuda.stream(streams[which]):
+                for _ in range(20):
+                    dist.all_reduce(tensors[which], dist.ReduceOp.AVG, group=groups[which])
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=repeat, args=(which,)) for which in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    torch.cuda.synchronize()
+    assert not errors, errors
+    for tensor in tensors:
+        assert torch.allclose(tensor, torch.full((1,), (size + 1) / 2, device="cuda"))
 
 
 def arrays(rank: int, size: int) -> None:
@@ -174,6 +242,7 @@ def caller_does_not_wait(rank: int, size: int) -> None:
     del rank
     tensor = torch.ones(1_000_000, device="cuda")
     dist.all_reduce(tensor)
+    tensor.mul_(1)  # a kernel that is loaded at its first launch waits for the device
     torch.cuda.synchronize()
     torch.cuda._sleep(2_000_000_000)  # about a second
     began = time.monotonic()

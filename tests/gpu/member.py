@@ -1,25 +1,37 @@
-"""A rank of one case: `python -m tests.gpu.member CASE`, with the variables of torchrun."""
+"""A rank of one case: `python tests/gpu/member.py CASE`, with the variables of torchrun.
+
+It imports nothing by the name `tests`: an installed package may have it.
+"""
 
 from __future__ import annotations
 
-import contextlib
-import os
+import importlib.util
 import sys
-from datetime import timedelta
+from pathlib import Path
+from types import ModuleType
 
-import torch
-import torch.distributed as dist
+sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from tests.gpu import cases
+from tools.gpu import rank
+
+HERE = Path(__file__).parent
+MODULES = ("cases", "probes")
+"""The files whose functions are cases."""
 
 
 def main() -> None:
-    rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    torch.cuda.set_device(rank % torch.cuda.device_count())
-    dist.init_process_group("weft", timeout=timedelta(seconds=60))
-    getattr(cases, sys.argv[1])(rank, size)
-    with contextlib.suppress(RuntimeError):  # of a group in which a rank has died
-        dist.destroy_process_group()
+    modules = [_module(name) for name in MODULES]
+    found = [getattr(module, sys.argv[1]) for module in modules if hasattr(module, sys.argv[1])]
+    with rank.group("weft") as place:
+        found[0](*place)
+
+
+def _module(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, HERE / f"{name}.py")
+    assert spec is not None and spec.loader is not None, "it is a file of Python"
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 if __name__ == "__main__":

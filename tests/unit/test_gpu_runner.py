@@ -1,21 +1,39 @@
 """Tests of the runner of the tests on a GPU, without one."""
 
 import ast
+import json
+import sys
 import zipfile
 from pathlib import Path
 
 import pytest
 
-from tests.gpu import package, run
+from tests.gpu import run
+from tools.gpu import package
+from tools.gpu.ranks import run_ranks
+from tools.gpu.results import Results
 
 HERE = Path(__file__).parents[1] / "gpu"
+HANGS = """
+import faulthandler, os, time
+faulthandler.dump_traceback_later(0.5)
+print("calling: the one that hangs", flush=True)
+print("NOTE rank", os.environ["RANK"], flush=True)
+def hanging():
+    time.sleep(60)
+if os.environ["RANK"] == "1":
+    hanging()
+"""
+
+
+def functions(name: str) -> set[str]:
+    body = ast.parse((HERE / name).read_text()).body
+    return {node.name for node in body if isinstance(node, ast.FunctionDef) and not node.name.startswith("_")}
 
 
 def test_every_case_is_a_function() -> None:
-    functions = {
-        node.name for node in ast.parse((HERE / "cases.py").read_text()).body if isinstance(node, ast.FunctionDef)
-    }
-    assert set(run.CASES) == functions - {"exchange"}
+    assert set(run.CASES) == functions("cases.py") - {"exchange", "two_groups_on_two_threads"}
+    assert {probe.case for probe in run.PROBES} == functions("probes.py")
 
 
 def test_both_wheels_are_taken_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -34,7 +52,42 @@ def test_both_wheels_are_taken_apart(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert all((tmp_path / "package" / module / "__init__.py").exists() for module in wheels)
 
 
-@pytest.mark.parametrize(("program", "outcome"), [("/bin/true", "passed"), ("/bin/false", "failed: exit codes [1, 1]")])
-def test_outcomes(monkeypatch: pytest.MonkeyPatch, program: str, outcome: str) -> None:
-    monkeypatch.setattr("sys.executable", program)
-    assert run.run("refusals", 2, {})["outcome"] == outcome
+@pytest.mark.parametrize(("program", "verdict"), [("/bin/true", "passed"), ("/bin/false", "FAILED: exit codes [1, 1]")])
+def test_outcomes(program: str, verdict: str) -> None:
+    assert run_ranks([program], 2, {}, 30).verdict == verdict
+
+
+def test_the_output_of_ranks_that_hang_is_kept(tmp_path: Path) -> None:
+    results = Results(tmp_path, 60)
+    outcome = results.step("hangs", [sys.executable, "-c", HANGS], 2, {}, 2.0)
+    assert outcome is not None and outcome.verdict == "HUNG: ranks [1]"
+    summary, log = (tmp_path / "summary.txt").read_text(), (tmp_path / "log.txt").read_text()
+    for text in ("HUNG: ranks [1]", "rank 0", "rank 1", "rank 1's last calling: the one that hangs"):
+        assert text in summary
+    assert " in hanging" in log, "the stacks of the rank that hangs"
+    assert json.loads((tmp_path / "results.jsonl").read_text())["outcome"] == "HUNG: ranks [1]"
+    assert results.end() == 1
+
+
+def test_steps_without_time_are_left_out_and_said(tmp_path: Path) -> None:
+    results = Results(tmp_path, 5)
+    assert results.step("late", ["/bin/true"], 1, {}, 60) is None
+    assert "left out: no time" in (tmp_path / "summary.txt").read_text()
+    assert results.end() == 0
+
+
+def test_all_that_is_asked_fits_its_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[str, int]] = []
+
+    def step(_: Results, name: str, command: list[str], ranks: int, *__: object) -> None:
+        assert Path(command[-2]).name == "member.py"
+        asked.append((name, ranks))
+
+    monkeypatch.setattr(Results, "step", step)
+    monkeypatch.setattr(run, "environment", lambda **_: {})
+    for arguments, count in ((["--probes"], len(run.PROBES)), (["--ranks", "2", "4"], 2 * len(run.CASES))):
+        asked.clear()
+        monkeypatch.setattr(sys, "argv", ["run.py", "--output", str(tmp_path), *arguments])
+        assert run.main() == 0
+        assert len([one for one in asked if "sanitized" not in one[0]]) == count
+    assert sum(probe.limit_s for probe in run.PROBES) < 600

@@ -171,11 +171,19 @@ class Emulated:
 
     def fill(self, stream: int, array: EmulatedArray, value: int) -> None:
         """Puts a kernel into a stream that sets all words of an array."""
-        assert not self._functions["fill"](stream, array.address, value, array.view.nbytes // 4)
+        self.fill_words(stream, array.address, value, array.view.nbytes // 4)
+
+    def fill_words(self, stream: int, address: int, value: int, words: int) -> None:
+        """As `fill`, of words at an address."""
+        assert not self._functions["fill"](stream, address, value, words)
 
     def add(self, stream: int, to: EmulatedArray, source: EmulatedArray) -> None:
         """Puts a kernel into a stream that adds an array of 32-bit integers to another."""
-        assert not self._functions["add"](stream, to.address, source.address, to.view.nbytes // 4)
+        self.add_words(stream, to.address, source.address, to.view.nbytes // 4)
+
+    def add_words(self, stream: int, to: int, source: int, words: int) -> None:
+        """As `add`, of words at addresses."""
+        assert not self._functions["add"](stream, to, source, words)
 
 
 class _Tensor(ctypes.Structure):

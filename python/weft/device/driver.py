@@ -137,6 +137,10 @@ class Driver:
         self._call("cuDeviceGetPCIBusId", address, _NAME_BYTES, self._number("cuDeviceGet", device))
         return address.value.decode().lower()
 
+    def attribute(self, device: int, number: int) -> int:
+        """An attribute of a device, by the driver's number for it."""
+        return self._number("cuDeviceGetAttribute", number, self._number("cuDeviceGet", device))
+
     def reach_each_other(self, device: int, peer: int) -> bool:
         """Whether a device can copy from another one's memory without the host's."""
         handles = [self._number("cuDeviceGet", ordinal) for ordinal in (device, peer)]
@@ -204,7 +208,7 @@ class Driver:
         Raises:
             weft.UnsupportedError: The driver does not export memory of this device.
         """
-        if not self._number("cuDeviceGetAttribute", _DMA_BUF_SUPPORTED, self._number("cuDeviceGet", device)):
+        if not self.attribute(device, _DMA_BUF_SUPPORTED):
             raise UnsupportedError(
                 f"the driver does not export memory of GPU {device} (dma-buf): use its open kernel modules, which do"
             )

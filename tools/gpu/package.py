@@ -13,6 +13,13 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 _PACKAGE = ROOT / "build" / "gpu" / "package"
+LOOPBACK = {"GLOO_SOCKET_IFNAME": "lo", "NCCL_SOCKET_IFNAME": "lo", "NCCL_IB_DISABLE": "1"}
+"""Settings for a machine that is lent, which may have no network."""
+
+
+def output_folder(asked: Path | None, kind: str) -> Path:
+    """The folder for results: as asked, or $OUT, or in build/gpu."""
+    return asked or Path(os.environ.get("OUT") or ROOT / "build" / "gpu" / kind)
 
 
 def environment(**settings: object) -> dict[str, str]:
