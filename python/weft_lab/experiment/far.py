@@ -86,7 +86,7 @@ class FarOutcome:
     trained: dict[str, Trained] = dataclasses.field(default_factory=dict)
 
     def exposed_ms(self, contender: str) -> float | None:
-        """What a step takes more than without communication; None if that was not measured."""
+        """The time that communication adds to a step; None without the contender `none`."""
         if "none" not in self.trained:
             return None
         found, alone = (self.trained[name].seconds[-1] for name in (contender, "none"))

@@ -14,7 +14,7 @@ LEVELS = {4: 7, 8: 127}
 
 
 def encoded_bytes(elements: int, bits: int) -> int:
-    """The bytes of so many elements: a step in 32 bits for each block, and the multiples."""
+    """The bytes of that many elements: a step in 32 bits for each block, and the multiples."""
     blocks = -(-elements // BLOCK)
     return blocks * 4 + blocks * BLOCK * bits // 8
 

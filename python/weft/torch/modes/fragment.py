@@ -47,7 +47,7 @@ class Fragment:
     does not count those. In a second operation the sites agree on the most steps that any of them
     has made by now, and apply the average half a delay after that: sites in step with each other at
     the same step. A site that has passed it, as it is faster, applies the average at its next step.
-    The communication thread does all that, whatever the program does meanwhile.
+    The communication thread does all that, beside the program.
     """
 
     def __init__(self, pieces: Sequence[Piece], bits: int | None, clock: Clock, between: ProcessGroup | None) -> None:
@@ -60,7 +60,7 @@ class Fragment:
         """The parameters after the last outer step."""
         self.momentum = torch.zeros_like(self.outer)
         self.residual = torch.zeros_like(self.outer) if between is not None and bits is not None else None
-        """What earlier encodings have left out, on a leader."""
+        """The parts of changes that earlier encodings have left out, on a leader."""
         self.started: int | None = None
         """The step of the exchange that is under way."""
         self.due: int | None = None
