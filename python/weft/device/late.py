@@ -17,6 +17,7 @@ from weft.device.event import Event
 from weft.device.memory import Block, Blocks, DeviceMemory, address_of
 from weft.device.operation import DeviceOperation
 from weft.device.queues import QueuesOfDevices
+from weft.device.step import Failing
 from weft.errors import Aborted, DeviceError
 
 __all__ = ["Copied", "LateCopies"]
@@ -38,8 +39,9 @@ class Copied:
 class LateCopies:
     """Copies in streams of their own, in which nothing waits for the host."""
 
-    def __init__(self, driver: Driver, queues: QueuesOfDevices, blocks: Blocks) -> None:
+    def __init__(self, group: Failing, driver: Driver, queues: QueuesOfDevices, blocks: Blocks) -> None:
         """`queues` are used for nothing else."""
+        self._group = group
         self._driver = driver
         self._queues = queues
         self._blocks = blocks
@@ -79,5 +81,6 @@ class LateCopies:
                         driver.copy_to_device(memory.address, address_of(place), memory.nbytes, queues.to_device)
                 operation.done = copied.block.free_after = queues.record(queues.to_device)
         except DeviceError as error:
+            self._group.fail(error)
             return error
         return None

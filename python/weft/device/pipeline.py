@@ -79,8 +79,8 @@ class Pipeline(HostSteps):
         self._steps = 1  # which was a trial of the words: see `Tiles`
         self._held: collections.deque[tuple[DeviceOperation, object]] = collections.deque()
         self._blocks = Blocks(driver, device)
-        self._late = LateCopies(driver, self._late_queues, self._blocks)
-        copies = LateCopies(driver, self._message_queues, self._blocks)
+        self._late = LateCopies(self, driver, self._late_queues, self._blocks)
+        copies = LateCopies(self, driver, self._message_queues, self._blocks)
         self._messages = Messages(self.messages_in_order, driver, self._message_queues, copies)
         self._tiles = Tiles(group, driver, self._queues, device, tile_bytes)
         self.start()
@@ -374,10 +374,7 @@ class Pipeline(HostSteps):
                 raise
 
             def end(error: BaseException | None) -> None:
-                error = error or self._late.back(operation, copied, writes)
-                if error is not None:
-                    self.fail(error)
-                operation.end_step(error)
+                operation.end_step(error or self._late.back(operation, copied, writes))
 
             sources, targets = ([copied.places[memory] for memory in some] for some in (reads, writes))
             self.put_step(Step(copied.arrive, lambda: begin(sources, targets), end, calls_driver=True))
