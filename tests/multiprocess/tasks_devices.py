@@ -1,6 +1,7 @@
 """Tasks of the tests on emulated devices."""
 
 import contextlib
+import functools
 import os
 import random
 import sys
@@ -314,6 +315,44 @@ def device_breaks(group):
     pipeline.close()
     pipeline.close()  # the second time does nothing
     return errors, emulated().registered_bytes
+
+
+class Allocated:
+    """Memory whose owner takes an allocator's lock when it is dropped, as torch's tensors do."""
+
+    def __init__(self, lock):
+        self.lock = lock
+
+    def __del__(self):
+        with self.lock:
+            pass
+
+
+def frees_by_an_allocator(group):
+    """An allocator frees memory with its lock held; steps that have ended own memory of it."""
+    pipeline = pipeline_of(group)
+    emulated().lock_calls()
+    lock = threading.Lock()
+    array, other = EmulatedArray(driver(), SLOTS * TILE), EmulatedArray(driver(), 1000)
+    if group.rank:
+        group.recv(np.zeros(1), 0)
+
+    def begin(_, targets, owned):
+        del owned
+        return group.all_reduce_async(targets[0])
+
+    for _ in range(3):
+        owning = functools.partial(begin, owned=Allocated(lock))
+        pipeline.on_host([memory_of(other)], [memory_of(other)], owning, device=0, stream=0)
+    del owning
+    operation = pipeline.all_reduce(memory_of(array), INT32, "sum", device=0, stream=0)
+    if not group.rank:
+        threading.Timer(0.2, lambda: [group.send(np.zeros(1), peer) for peer in range(1, group.size)]).start()
+    with lock:
+        EmulatedArray(driver(), 1000).free()
+    assert operation.wait(10)
+    pipeline.close()
+    emulated().allow_everything()
 
 
 def other_orders(group):

@@ -59,6 +59,10 @@ def test_memory_that_is_freed_meanwhile(devices: list[Team]) -> None:
     team_of(devices, 3).run(tasks_devices.frees_meanwhile, deadline=30)
 
 
+def test_memory_that_an_allocator_frees_meanwhile(devices: list[Team]) -> None:
+    team_of(devices, 3).run(tasks_devices.frees_by_an_allocator, deadline=30)
+
+
 def test_random_programs_beside_frees(devices: list[Team]) -> None:
     frees = team_of(devices, 3).run(
         tasks_devices.random_programs_beside_frees, 0, PROGRAMS // 2, deadline=60 + PROGRAMS
