@@ -184,6 +184,9 @@ test-public-suites: extension $(ECOSYSTEM)/.dependencies ## suites of torch and 
 stress-device: extension ## 1,000 random programs of streams, kernels and all-reduces on emulated devices: 2 minutes
 	STRESS_PROGRAMS=1000 $(BIN)/pytest tests/multiprocess/test_devices.py -k random_programs
 
+prepare-gpu: wheel ## checks that the tree and build/wheels are ready for a machine with a GPU
+	$(BIN)/python -m tools.gpu.prepare
+
 # On a machine with a GPU nothing is built: the wheel comes from elsewhere, torch is the system's.
 test-gpu: ## CUDA tensors on this machine's GPUs, from the wheel in build/wheels or build/dist; needs python3 with torch: 10 minutes
 	python3 tests/gpu/run.py $(if $(SECONDS),--seconds $(SECONDS))

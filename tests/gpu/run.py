@@ -71,6 +71,7 @@ PROBES = (
 )
 _LIMIT_S = 150.0
 _SANITIZED_S = 110.0
+_MACHINE_S = 60.0
 _SANITIZER = "compute-sanitizer --tool memcheck --report-api-errors no --error-exitcode 9 --target-processes all"
 """Of API errors it would report those of symbols for which torch asks older drivers."""
 
@@ -96,6 +97,8 @@ def main() -> int:
 
 def probe(results: Results, variables: Mapping[str, str]) -> None:
     """Answers all questions."""
+    machine = [sys.executable, str(Path(__file__).with_name("machine.py"))]
+    results.step("the machine", machine, 1, variables, _MACHINE_S)
     for one in PROBES:
         results.step(one.name, command(one.case), one.ranks, {**variables, **one.settings}, one.limit_s)
 

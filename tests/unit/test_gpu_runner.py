@@ -2,6 +2,7 @@
 
 import ast
 import json
+import runpy
 import sys
 import zipfile
 from pathlib import Path
@@ -9,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from tests.gpu import run
-from tools.gpu import package
+from tools.emulated_cuda import library
+from tools.gpu import package, prepare
 from tools.gpu.ranks import run_ranks
 from tools.gpu.results import Results
 
@@ -76,12 +78,34 @@ def test_steps_without_time_are_left_out_and_said(tmp_path: Path) -> None:
     assert results.end() == 0
 
 
+def test_the_machine_is_described(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WEFT_CUDA_DRIVER", str(library()))
+    runpy.run_path(str(HERE / "machine.py"), run_name="__main__")
+    text = capfd.readouterr().out
+    assert "registered: True" in text
+    assert "devices: 2" in text
+    assert "emulated device" in text, "doctor's text"
+
+
+def test_reasons_not_to_be_ready_are_named(tmp_path: Path) -> None:
+    names = ("weft_collectives-1.0-cp311-abi3-linux_x86_64.whl", "weft_lab-1.0-py3-none-any.whl")
+    wheels = [tmp_path / name for name in names]
+    for wheel in wheels:
+        wheel.touch()
+    since = min(wheel.stat().st_mtime for wheel in wheels)
+    assert prepare.problems(wheels, since, 59 << 20) == []
+    assert "run `make wheel`" in prepare.problems(wheels[:1], since, 0)[0]
+    assert "run `make wheel`" in prepare.problems(wheels, since + 3600, 0)[0]
+    assert prepare.problems(wheels, since, 61 << 20) == ["the tree and its wheels have 61 MiB: expected at most 60"]
+
+
 def test_all_that_is_asked_fits_its_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[tuple[str, int]] = []
 
     def step(_: Results, name: str, command: list[str], ranks: int, *__: object) -> None:
-        assert Path(command[-2]).name == "member.py"
-        asked.append((name, ranks))
+        if name != "the machine":
+            assert Path(command[-2]).name == "member.py"
+            asked.append((name, ranks))
 
     monkeypatch.setattr(Results, "step", step)
     monkeypatch.setattr(run, "environment", lambda **_: {})
