@@ -503,6 +503,36 @@ def streams_that_are_kept(group):
     return live
 
 
+def pinned_memory_that_is_used_up(group):
+    """Nothing more may be pinned when messages are sent that peers need before an all-reduce which
+    waits for them; meanwhile memory is freed, as in `frees_meanwhile`.
+    """
+    pipeline = pipeline_of(group)
+    begin = Waiting(lambda _, targets: group.all_reduce_async(targets[0].view(np.int32)))
+    sending = Waiting(lambda sources, _: [group.send_async(sources[0], peer) for peer in range(1, group.size)][-1])
+    receiving = Waiting(lambda _, targets: group.recv_async(targets[0], 0))
+    (stream,) = streams_of(0, 1)
+    array, text = EmulatedArray(driver(), SLOTS * TILE), EmulatedArray(driver(), 1000)
+    pipeline.on_host([memory_of(text)], [memory_of(text)], begin, device=0, stream=0).wait()  # pins a block
+    emulated().limit_registered(emulated().registered_bytes)
+    emulated().lock_calls()
+    array.view[:], text.view[:] = group.rank, 7 if group.rank == 0 else 0
+    for _ in range(3) if group.rank else ():
+        received = pipeline.message([], [memory_of(text)], receiving, device=0, stream=stream)
+        assert received.wait(10) and (text.view == 7).all()
+    operation = pipeline.all_reduce(memory_of(array), INT32, "sum", device=0, stream=0)
+    for _ in () if group.rank else range(3):
+        with driver().on(0):
+            emulated().delay(stream, 0.1)
+        pipeline.message([memory_of(text)], [], sending, device=0, stream=stream)
+    EmulatedArray(driver(), 1000).free()
+    assert operation.wait(10)
+    assert (array.view == sum(range(group.size))).all()
+    pipeline.close()
+    emulated().allow_everything()
+    return emulated().registered_bytes
+
+
 def memory_of_past_sizes(group):
     """Host memory of a large operation is given back when others have followed."""
     pipeline = pipeline_of(group)

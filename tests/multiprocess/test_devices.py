@@ -171,6 +171,10 @@ def test_streams_are_kept_if_asked(devices: list[Team]) -> None:
         assert later == [before, before]
 
 
+def test_pinned_memory_that_is_used_up(devices: list[Team]) -> None:
+    assert team_of(devices, 3).run(tasks_devices.pinned_memory_that_is_used_up, deadline=40) == [0, 0, 0]
+
+
 def test_memory_of_past_sizes_is_given_back(devices: list[Team]) -> None:
     for before, after, left, closed in team_of(devices, 3).run(tasks_devices.memory_of_past_sizes):
         assert after > before + 30_000_000

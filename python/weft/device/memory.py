@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import mmap
 import threading
 import warnings
@@ -17,10 +18,11 @@ from weft.device.event import Event
 from weft.device.placement import memory_at, node_of
 from weft.errors import DeviceError
 
-__all__ = ["Block", "Blocks", "DeviceMemory", "Flags", "Registered", "address_of"]
+__all__ = ["Block", "Blocks", "DeviceMemory", "Flags", "Registered", "Word", "Words", "address_of"]
 
 _BLOCK_BYTES_MIN = 64 << 10
 _FLAGS = 256
+_WORDS = 1024
 _OPERATIONS_UNUSED_MAX = 100
 """Operations during which a block is kept without being used."""
 
@@ -56,9 +58,9 @@ class Registered:
 
 
 class Flags:
-    """Words by which the host releases streams, or streams the host; one for each step under way.
+    """Words by which the host releases streams, one for each step under way.
 
-    Steps are numbered; the word of a step is set to its number. Numbers are compared modulo 2**32,
+    Steps are numbered; the word of a step is set to its number. The driver compares modulo 2**32,
     so a word is used again when the previous step is complete.
     """
 
@@ -77,17 +79,48 @@ class Flags:
         """Releases the streams that wait for this step."""
         self._words[number % _FLAGS] = number % 2**32
 
-    def wait(self, number: int, timeout: float) -> bool:
-        """Waits until a stream has set a step's word; False if it has not after `timeout` seconds.
-
-        Calls no driver.
-        """
-        address = self._registered.address + number % _FLAGS * 4
-        return _weft.wait_for_word(address, number % 2**32, timeout)
-
     def close(self) -> None:
         """Frees the memory."""
         self._registered.close()
+
+
+class Word:
+    """A word that a stream sets to larger and larger numbers, modulo 2**32."""
+
+    def __init__(self, registered: Registered, index: int) -> None:
+        self.device_address = registered.device_address + 4 * index
+        """Its address for devices."""
+        self._address = registered.address + 4 * index
+
+    def wait(self, number: int, timeout: float) -> bool:
+        """Waits until it has reached a number; False if it has not after `timeout` seconds.
+
+        Calls no driver.
+        """
+        return _weft.wait_for_word(self._address, number % 2**32, timeout)
+
+
+class Words:
+    """The words of a group, whose memory is registered before any stream may wait for the host."""
+
+    def __init__(self, driver: Driver, device: int) -> None:
+        self._registered: Registered | None = None
+        with contextlib.suppress(DeviceError):
+            self._registered = Registered(driver, device, _pages(_WORDS * 4))
+        self._indices = itertools.count()
+
+    def take(self) -> Word | None:
+        """A new word; None if its memory cannot be registered."""
+        if self._registered is None:
+            return None
+        index = next(self._indices)
+        assert index < _WORDS, "there are three queues for each device of a process"
+        return Word(self._registered, index)
+
+    def close(self) -> None:
+        """Frees the memory."""
+        if self._registered is not None:
+            self._registered.close()
 
 
 class Block:

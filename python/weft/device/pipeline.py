@@ -18,6 +18,7 @@ undefined.
 from __future__ import annotations
 
 import collections
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -31,7 +32,7 @@ from weft.device.capture import refuse_capture
 from weft.device.driver import Driver
 from weft.device.host_steps import HostSteps
 from weft.device.late import LateCopies
-from weft.device.memory import Block, Blocks, DeviceMemory, address_of
+from weft.device.memory import Block, Blocks, DeviceMemory, Words, address_of
 from weft.device.messages import Begin, Messages
 from weft.device.operation import DeviceOperation
 from weft.device.queues import CopyQueues, QueuesOfDevices
@@ -39,6 +40,7 @@ from weft.device.step import Step, Waitable
 from weft.device.streams import OwnStreams, Streams
 from weft.device.tiles import SLOTS, RankGroup, Tiles
 from weft.device.uses import Uses
+from weft.errors import DeviceError
 
 __all__ = ["Pipeline"]
 
@@ -73,8 +75,9 @@ class Pipeline(HostSteps):
         self._timeout = timeout
         self._uses = Uses()
         makers = streams or OwnStreams()
+        self._words = Words(driver, device)
         self._queues, self._late_queues, self._message_queues = self._all_queues = [
-            QueuesOfDevices(driver, makers, self, self._uses) for _ in range(3)
+            QueuesOfDevices(driver, makers, self._words, self, self._uses) for _ in range(3)
         ]
         self._steps = 1  # which was a trial of the words: see `Tiles`
         self._held: collections.deque[tuple[DeviceOperation, object]] = collections.deque()
@@ -248,6 +251,8 @@ class Pipeline(HostSteps):
         self._blocks.close()
         for queues in self._all_queues:
             queues.close()
+        with contextlib.suppress(DeviceError):
+            self._words.close()
 
     def _keep(self, operation: DeviceOperation, hold: object) -> None:
         while self._held and self._held[0][0].is_done():

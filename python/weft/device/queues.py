@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from weft.device.driver import Driver
 from weft.device.event import Event
-from weft.device.memory import Flags
+from weft.device.memory import Word, Words
 from weft.device.step import Failing, aside
 from weft.device.streams import Streams
 from weft.device.uses import Uses
@@ -24,7 +24,8 @@ _LOOKS_S = 0.2
 class CopyQueues:
     """A stream for each direction, so that both copy engines work at the same time."""
 
-    def __init__(self, driver: Driver, device: int, streams: Streams) -> None:
+    def __init__(self, driver: Driver, device: int, streams: Streams, word: Word | None) -> None:
+        """`word` is one that only the stream to the host writes."""
         self.device = device
         self._driver = driver
         self._streams = streams
@@ -32,9 +33,7 @@ class CopyQueues:
         self._events: list[int] = []
         self._unused: list[int] = []
         self._arrived = 0
-        self._arrivals: Flags | None = None
-        with contextlib.suppress(DeviceError):
-            self._arrivals = Flags(driver, device)
+        self._word = word
 
     def record(self, stream: int) -> Event:
         """An event that happens when all work in the stream is complete.
@@ -59,18 +58,18 @@ class CopyQueues:
     @property
     def reports(self) -> bool:
         """Whether `arrival` calls no driver: its memory could be registered."""
-        return self._arrivals is not None
+        return self._word is not None
 
     def arrival(self) -> Callable[[float], bool]:
         """Waits for the copies to the host that were started, in a function.
 
         It returns False if they are not complete after some seconds, if it calls no driver.
         """
-        if self._arrivals is None:
+        if self._word is None:
             return functools.partial(self._wait_for, self.record(self.to_host))
         self._arrived += 1
-        self._driver.write_value(self.to_host, self._arrivals.device_address(self._arrived), self._arrived % 2**32)
-        return functools.partial(self._arrivals.wait, self._arrived)
+        self._driver.write_value(self.to_host, self._word.device_address, self._arrived % 2**32)
+        return functools.partial(self._word.wait, self._arrived)
 
     def _wait_for(self, event: Event, _: float) -> bool:
         with self._driver.on(self.device):
@@ -96,16 +95,15 @@ class CopyQueues:
             self._events.clear()
         for stream in (self.to_host, self.to_device):
             self._streams.give_back(self._driver, self.device, stream)
-        if self._arrivals is not None:
-            self._arrivals.close()
 
 
 class QueuesOfDevices:
     """The queues of all devices of a process, for one purpose of one group."""
 
-    def __init__(self, driver: Driver, streams: Streams, group: Failing, uses: Uses) -> None:
+    def __init__(self, driver: Driver, streams: Streams, words: Words, group: Failing, uses: Uses) -> None:
         """`group` fails with the device; `uses` counts the threads that use these queues."""
         self.uses = uses
+        self._words = words
         self._driver = driver
         self._streams = streams
         self._group = group
@@ -117,7 +115,7 @@ class QueuesOfDevices:
         """The queues of a device."""
         with self._making:
             if device not in self._queues:
-                self._queues[device] = CopyQueues(self._driver, device, self._streams)
+                self._queues[device] = CopyQueues(self._driver, device, self._streams, self._words.take())
             return self._queues[device]
 
     def arrival(self, queues: CopyQueues) -> Callable[[], None]:
