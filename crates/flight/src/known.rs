@@ -1,6 +1,6 @@
 //! State of a recorder besides its ring: process, groups and failures.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 /// Prefix of the directory of a job in the user's directory.
@@ -52,6 +52,13 @@ pub(super) struct Failure {
     pub(super) why: String,
 }
 
+/// A connection that broke and was made anew.
+#[derive(Clone, Debug)]
+pub(super) struct NotedRenewal {
+    pub(super) at: u64,
+    pub(super) what: String,
+}
+
 /// A job: a first group, and all that are made while a group is open. After a process has closed
 /// all of its groups, the next group begins another job.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
@@ -77,6 +84,8 @@ pub(super) struct RecorderState {
     pub(super) groups: BTreeMap<u32, KnownGroup>,
     pub(super) next_group: u32,
     pub(super) failures: Vec<Failure>,
+    /// The last ones.
+    pub(super) renewals: VecDeque<NotedRenewal>,
     /// The last job.
     pub(super) job: Option<RecordedJob>,
 }

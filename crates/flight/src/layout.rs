@@ -100,6 +100,14 @@ struct Process<'a> {
     realtime_ns: u64,
     monotonic_ns: u64,
     failures: Vec<Failed>,
+    renewals: Vec<Renewed<'a>>,
+}
+
+/// A connection that broke and was made anew.
+#[derive(Serialize)]
+struct Renewed<'a> {
+    time_ns: u64,
+    what: &'a str,
 }
 
 #[derive(Serialize)]
@@ -159,6 +167,12 @@ pub(super) fn json(
                         .unwrap_or_default(),
                     time_ns: timeline.realtime_ns(failure.at),
                     error: failure.why.clone(),
+                })
+                .collect(),
+            renewals: (known.renewals.iter())
+                .map(|renewal| Renewed {
+                    time_ns: timeline.realtime_ns(renewal.at),
+                    what: &renewal.what,
                 })
                 .collect(),
         },

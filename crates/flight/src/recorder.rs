@@ -12,7 +12,9 @@ use weft_transport::fork::AboveStandardStreams;
 use weft_transport::{Moment, PerProcess, TickClock, Timeline, on_posix_signal};
 
 use super::directory::PrivateDirectory;
-use super::known::{Failure, GroupInfo, KnownGroup, ProcessInfo, RecordedJob, RecorderState};
+use super::known::{
+    Failure, GroupInfo, KnownGroup, NotedRenewal, ProcessInfo, RecordedJob, RecorderState,
+};
 use super::layout;
 use super::local_socket::LocalSocket;
 use super::ring::RecordRing;
@@ -21,6 +23,8 @@ use super::ring::RecordRing;
 const CLOSED_MAX: usize = 64;
 /// The number of failures that are remembered.
 const FAILURES_MAX: usize = 16;
+/// The number of renewals of connections that are remembered.
+const RENEWALS_MAX: usize = 64;
 /// The longest delay of a failure's report while its record is written, as a disk may be slow.
 const WRITING_MAX: Duration = Duration::from_millis(50);
 
@@ -270,6 +274,18 @@ impl FlightRecorder {
     fn warn(&self, error: &io::Error) {
         let place = self.base.as_deref().unwrap_or("nowhere".as_ref()).display();
         report(format_args!("cannot be written below {place}: {error}"));
+    }
+
+    /// Notes that a connection broke and was made anew.
+    pub fn note_renewal(&self, what: &str) {
+        let renewals = &mut lock(&self.known).renewals;
+        if renewals.len() == RENEWALS_MAX {
+            renewals.pop_front();
+        }
+        renewals.push_back(NotedRenewal {
+            at: self.clock.now(),
+            what: what.into(),
+        });
     }
 
     /// Counts a step of training.

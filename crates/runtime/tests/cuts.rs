@@ -1,16 +1,22 @@
-//! Tests of connections that break between living ranks: error messages, later groups, and memory
-//! that must not be reused.
+//! Tests of connections that break between living ranks: groups that outlive them; where they are not
+//! made anew, error messages, later groups, and memory that must not be reused.
 
 mod ranks;
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Barrier, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use ranks::{Setup, all_reduce};
-use weft_runtime::{Endpoint, Error, Group, GroupOptions, MemoryStore, TransportChoice};
+use weft_kernels::DType;
+use weft_runtime::{
+    Call, Counts, Encryption, Endpoint, Error, Group, GroupOptions, MemoryStore, Op, Resumption,
+    TransportChoice, Waited,
+};
+use weft_schedule::Collective;
+use weft_transport_testing::reset_socket;
 
 /// Serialises the tests, which cut sockets of this process.
 static CUTTING: Mutex<()> = Mutex::new(());
@@ -115,7 +121,11 @@ fn ranks_connect_again_after_their_connection_broke() {
             TransportChoice::Tcp => libc::AF_INET,
             _ => libc::AF_UNIX,
         };
-        let all = endpoints(&transport.into(), 2);
+        let setup = Setup {
+            tcp_resumption: Resumption::Off,
+            ..transport.into()
+        };
+        let all = endpoints(&setup, 2);
         let both = [&all[0], &all[1]];
         for _ in 0..ROUNDS {
             let ready = Barrier::new(2);
@@ -139,7 +149,11 @@ fn ranks_connect_again_after_their_connection_broke() {
 #[test]
 fn reported_loss_names_the_reporter_and_affects_one_group() {
     let _alone = cutting();
-    let all = endpoints(&Setup::on_hosts(&[0, 1, 1]), 3);
+    let setup = Setup {
+        tcp_resumption: Resumption::Off,
+        ..Setup::on_hosts(&[0, 1, 1])
+    };
+    let all = endpoints(&setup, 3);
     let [a, b, c] = [&all[0], &all[1], &all[2]];
     for _ in 0..ROUNDS {
         let before = connected(libc::AF_INET);
@@ -240,4 +254,97 @@ fn mapped_memory_is_reused_only_after_its_peer_detached() {
         );
         group(&both, works);
     }
+}
+
+/// One after the other is reset, at intervals of some milliseconds, until this is dropped.
+struct Resetting {
+    over: Arc<AtomicBool>,
+    thread: Option<std::thread::JoinHandle<()>>,
+}
+
+impl Resetting {
+    fn begin() -> Self {
+        let over = Arc::new(AtomicBool::new(false));
+        let until = over.clone();
+        let thread = std::thread::spawn(move || {
+            for turn in 0_usize.. {
+                if until.load(Ordering::Relaxed) {
+                    return;
+                }
+                let sockets = connected(libc::AF_INET);
+                if let Some(socket) = sockets.iter().nth(turn % sockets.len().max(1)) {
+                    reset_socket(*socket);
+                }
+                std::thread::sleep(Duration::from_millis(2 + turn as u64 % 9));
+            }
+        });
+        Resetting {
+            over,
+            thread: Some(thread),
+        }
+    }
+}
+
+impl Drop for Resetting {
+    fn drop(&mut self) {
+        self.over.store(true, Ordering::Relaxed);
+        let ended = self.thread.take().map(std::thread::JoinHandle::join);
+        assert!(ended.is_none_or(|ended| ended.is_ok()));
+    }
+}
+
+#[test]
+fn sums_are_exact_while_connections_are_reset() {
+    let _alone = cutting();
+    for (connections, encryption) in [(1, Encryption::Off), (3, Encryption::Best)] {
+        let setup = Setup {
+            tcp_connections: Some(connections),
+            tcp_resumption: Resumption::On,
+            encryption,
+            ..TransportChoice::Tcp.into()
+        };
+        let all = endpoints(&setup, 4);
+        let all: Vec<&Arc<Endpoint>> = all.iter().collect();
+        let renewed = group(&all, |group| {
+            works(group);
+            let resetting = (group.rank() == 0).then(Resetting::begin);
+            let until = Instant::now() + Duration::from_secs(3);
+            // All ranks make the same number of calls.
+            while largest(group, f32::from(Instant::now() >= until)) == 0.0 {
+                for _ in 0..20 {
+                    all_reduce(group).unwrap();
+                }
+            }
+            drop(resetting);
+            works(group);
+            let traffic = group.traffic().unwrap();
+            traffic
+                .iter()
+                .map(|link| link.traffic.renewals)
+                .sum::<u64>()
+        });
+        assert!(renewed.iter().sum::<u64>() > 50, "{renewed:?}");
+    }
+}
+
+/// The largest number of all ranks.
+fn largest(group: &Group, mine: f32) -> f32 {
+    let mut number = [mine];
+    let call = Call {
+        collective: Collective::AllReduce,
+        dtype: DType::F32,
+        op: Op::Max,
+        input: number.as_ptr().cast(),
+        output: number.as_mut_ptr().cast(),
+        counts: Counts::Equal(1),
+        priority: 0,
+        timeout: None,
+        algorithm: None,
+        tiling: Default::default(),
+        wire: None,
+    };
+    // SAFETY: the number is kept until the wait is over.
+    let work = unsafe { group.issue(call, false) }.unwrap();
+    assert_eq!(work.wait(None, &mut || false).unwrap(), Waited::Done);
+    number[0]
 }

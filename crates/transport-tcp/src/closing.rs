@@ -8,15 +8,17 @@
 
 use std::io;
 use std::net::Shutdown;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use weft_transport::{FlushState, PerProcess};
 
-use crate::connection::{ConnectionEnd, TcpConnection};
+use crate::connection::{ConnectionEnd, TcpConnection, broken_by, is_final};
 use crate::frame::Frame;
-use crate::outgoing::{Class, TcpOutgoing};
+use crate::lock::lock;
+use crate::outgoing::Class;
 use crate::socket::IDLE;
 
 /// The interval at which goodbyes under way are advanced.
@@ -44,15 +46,15 @@ struct ClosingConnection {
     silent_since: Option<Instant>,
 }
 
-/// A socket that is being closed: first everything queued is sent, then received bytes are
+/// A connection that is being closed: first everything queued is sent, then received bytes are
 /// discarded until the peer closes too. Closing a socket with unread bytes would destroy bytes at
-/// the peer that it has not read yet.
+/// the peer that it has not read yet. If the connection breaks meanwhile, the peer may make it anew.
 struct Goodbye {
     connection: Arc<TcpConnection>,
-    /// The number of the socket within the connection.
-    socket: usize,
-    outgoing: TcpOutgoing,
-    sent: bool,
+    /// The number of the connection within the link.
+    number: usize,
+    /// The epoch of the socket on which everything is sent.
+    sent: Option<u32>,
     give_up: Instant,
 }
 
@@ -68,27 +70,19 @@ pub(crate) fn watch(connection: &Arc<TcpConnection>, peer_timeout: Duration) {
     with_duties(|duties| duties.watched.push(watched));
 }
 
-/// Sends queued data and a goodbye on every socket, and ends the connection once the peer has
-/// received them. `outgoing` is the queued data, by socket.
-pub(crate) fn say_goodbye(
-    connection: &Arc<TcpConnection>,
-    outgoing: impl Iterator<Item = TcpOutgoing>,
-) {
-    for (socket, mut outgoing) in outgoing.enumerate() {
-        outgoing.cancel_all();
-        let mut send = |slices: &[io::IoSlice<'_>]| connection.sockets[socket].send(slices);
-        let goodbye = outgoing.frame(Class::Ordinary, &Frame::Goodbye, &[], &mut send);
-        if goodbye.is_err() {
-            continue;
-        }
+/// Sends queued data and a goodbye on every connection of a link that has been closed, and ends it
+/// once the peer has received them.
+pub(crate) fn say_goodbye(connection: &Arc<TcpConnection>) {
+    let count = connection.sockets.len();
+    connection.goodbyes.store(count, Ordering::Relaxed);
+    for number in 0..count {
         let mut goodbye = Goodbye {
             connection: connection.clone(),
-            socket,
-            outgoing,
-            sent: false,
+            number,
+            sent: None,
             give_up: Instant::now() + GOODBYE_TIMEOUT,
         };
-        if !goodbye.advance() {
+        if goodbye.queue().is_ok() && !goodbye.advance() {
             with_duties(|duties| duties.goodbyes.push(goodbye));
         }
     }
@@ -97,20 +91,21 @@ pub(crate) fn say_goodbye(
 /// See [`weft_transport::Transport::drain`].
 pub(crate) fn drain(timeout: Duration) {
     let until = Instant::now() + timeout;
-    let open = || !lock().goodbyes.is_empty();
+    // Of a connection that broke nothing more can be sent, unless the peer calls.
+    let open = || (duties().goodbyes.iter()).any(|goodbye| !goodbye.waits_for_peer());
     while open() && Instant::now() < until {
         thread::sleep(GOODBYE_PERIOD / 5);
     }
 }
 
-fn lock() -> MutexGuard<'static, Duties> {
+fn duties() -> MutexGuard<'static, Duties> {
     let (duties, _) = DUTIES.get();
     duties.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Changes the duties, and starts the thread if necessary.
 fn with_duties(change: impl FnOnce(&mut Duties)) {
-    let mut duties = lock();
+    let mut duties = self::duties();
     change(&mut duties);
     if !duties.running {
         let started = thread::Builder::new()
@@ -125,7 +120,7 @@ fn with_duties(change: impl FnOnce(&mut Duties)) {
 
 fn run() {
     let mut next_watch = Instant::now();
-    let mut duties = lock();
+    let mut duties = self::duties();
     loop {
         duties.goodbyes.retain_mut(|goodbye| !goodbye.advance());
         if Instant::now() >= next_watch {
@@ -175,16 +170,33 @@ impl ClosingConnection {
 }
 
 impl Goodbye {
+    /// Queues the goodbye behind everything else; an error if the connection is unusable.
+    fn queue(&mut self) -> io::Result<()> {
+        let mut outgoing = lock(&self.connection.carriers[self.number].outgoing);
+        outgoing.cancel_all();
+        let mut send = |slices: &[io::IoSlice<'_>]| self.connection.send(self.number, slices);
+        outgoing.frame(Class::Ordinary, &Frame::Goodbye, &[], &mut send)
+    }
+
+    fn waits_for_peer(&self) -> bool {
+        self.connection.carriers[self.number].is_broken()
+    }
+
     /// Advances a goodbye; true when it is done.
     fn advance(&mut self) -> bool {
         if Instant::now() >= self.give_up {
             return true;
         }
-        let socket = &self.connection.sockets[self.socket];
-        if !self.sent {
+        if self.waits_for_peer() {
+            self.connection.set_aside(self.number);
+            return false;
+        }
+        let carrier = &self.connection.carriers[self.number];
+        let epoch = lock(&carrier.line).epoch;
+        if self.sent != Some(epoch) {
             let mut progressed = false;
-            let flushed = self.outgoing.flush(&mut |slices| {
-                let sent = socket.send(slices);
+            let flushed = lock(&carrier.outgoing).flush(&mut |slices| {
+                let sent = self.connection.send(self.number, slices);
                 progressed |= sent.is_ok();
                 sent
             });
@@ -194,27 +206,44 @@ impl Goodbye {
             match flushed {
                 Ok(FlushState::Pending) => {}
                 Ok(FlushState::Done) => {
-                    socket.shutdown(Shutdown::Write);
-                    self.sent = true;
+                    self.connection.sockets[self.number].shutdown(Shutdown::Write);
+                    self.sent = Some(epoch);
                 }
                 Err(_) => return true,
             }
         }
-        discard(&mut socket.reader())
+        let _incoming = lock(&carrier.incoming);
+        if carrier.is_broken() {
+            return false;
+        }
+        match discard(&mut self.connection.sockets[self.number].reader()) {
+            Ok(over) => over,
+            Err(error) => {
+                is_final(&error) || !self.connection.interrupt(self.number, broken_by(&error))
+            }
+        }
+    }
+}
+
+impl Drop for Goodbye {
+    fn drop(&mut self) {
+        if self.connection.goodbyes.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.connection.over.store(true, Ordering::Release);
+        }
     }
 }
 
 /// Reads and discards received bytes; true at the end of the connection.
-fn discard(reader: &mut impl io::Read) -> bool {
+fn discard(reader: &mut impl io::Read) -> io::Result<bool> {
     let mut buffer = [0; 16 << 10];
     for _ in 0..64 {
         match reader.read(&mut buffer) {
-            Ok(0) => return true,
+            Ok(0) => return Ok(true),
             Ok(_) => {}
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return false,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(_) => return true,
+            Err(error) => return Err(error),
         }
     }
-    false
+    Ok(false)
 }

@@ -11,6 +11,8 @@
 //! | 16..24 | bytes of payload                        | yes | 0      | yes      | 0        | 0        |
 //! | 24..32 | signal's offset, all ones for no signal | yes | yes    | all ones | all ones | all ones |
 //! | 32..40 | signal's value, 0 for no signal         | yes | yes    | 0        | 0        | 0        |
+//!
+//! A confirmation, of kind 6, is like a fence without a connection.
 #![forbid(unsafe_code)]
 
 use std::ops::Range;
@@ -40,6 +42,8 @@ pub(crate) enum Frame {
     /// The next message is delivered when this many bytes have arrived on another connection of the
     /// link.
     Fence { connection: u32, position: u64 },
+    /// The sender's program has taken this many bytes that arrived on this connection.
+    Confirmation { position: u64 },
 }
 
 impl Frame {
@@ -69,6 +73,7 @@ impl Frame {
                 connection,
                 position,
             } => (5 | u64::from(*connection) << 32, *position, 0, None),
+            Frame::Confirmation { position } => (6, *position, 0, None),
         };
         let (signal, value) = signal.map_or((NO_SIGNAL, 0), |s| (s.offset, s.value));
         let mut header = [0; HEADER_BYTES];
@@ -112,6 +117,7 @@ impl Frame {
                 bytes: bytes as usize,
             }),
             (4, 0, 0, None) => Ok(Frame::Goodbye),
+            (6, position, 0, None) => Ok(Frame::Confirmation { position }),
             _ => Err("a malformed frame"),
         }
     }
@@ -150,6 +156,7 @@ mod tests {
                 connection,
                 position
             }),
+            any::<u64>().prop_map(|position| Frame::Confirmation { position }),
         ]
     }
 

@@ -12,12 +12,20 @@
 //!    made for a new answer: the connection has no effect before it.
 //! 4. The *verdict*, on a link's first connection: whether the link is established.
 //!
-//! All have a fixed length; a listener reads nothing more from a caller that has not reached that
+//! All have a fixed length for their purpose; a listener reads nothing more from a caller that has not reached that
 //! step.
 //!
 //! A link may have several connections. They are made by one call, whose hellos carry the same
 //! number; the confirmation of the first connection names the others, which have been confirmed
 //! before.
+//!
+//! [Note: Renewal] A connection of a link that broke is made anew by the end that made the link. Its
+//! hello names the link, by the number of the call that made it, the connection, and the number of
+//! the attempt, so that an attempt that comes late has no effect. The caller closes the former
+//! socket, and its confirmation tells how much it has received; the listener does the same, and its
+//! verdict tells how much it has received. Each end then continues to send at the other's position.
+//! The other end does not call for a connection; it *knocks*: a call that tells the maker of the
+//! link to call, and finds out whether its process is there.
 //!
 //! Whether a link is encrypted, and with which cipher, is not negotiated here: both ends know it
 //! from each other's addresses ([`CipherOffer`](crate::encryption::CipherOffer)). The hello names
@@ -34,13 +42,13 @@ use crate::encryption::Cipher;
 use crate::records::Records;
 
 const MAGIC: [u8; 8] = *b"weft-tcp";
-const VERSION: u32 = 5;
+const VERSION: u32 = 6;
 const NOISE: &str = "Noise_IK_25519_ChaChaPoly_BLAKE2s";
 const KEY_BYTES: usize = 32;
 /// The overhead of every encrypted part.
 const TAG_BYTES: usize = 16;
 const PREFIX_BYTES: usize = 12;
-const PART_BYTES: usize = 27;
+const PART_BYTES: usize = 32;
 
 /// Magic and version, an ephemeral key, the caller's key, and the hello's contents.
 pub(crate) const HELLO_BYTES: usize =
@@ -49,6 +57,9 @@ pub(crate) const HELLO_BYTES: usize =
 pub(crate) const ANSWER_BYTES: usize = KEY_BYTES + TAG_BYTES;
 pub(crate) const CONFIRMATION_BYTES: usize = 2 + TAG_BYTES;
 pub(crate) const VERDICT_BYTES: usize = 1 + TAG_BYTES;
+/// The confirmation of a renewal or a knock: two positions.
+pub(crate) const POSITION_BYTES: usize = 16 + TAG_BYTES;
+pub(crate) const RENEWAL_VERDICT_BYTES: usize = 9 + TAG_BYTES;
 /// The most connections of one link.
 pub(crate) const CONNECTIONS_MAX: usize = 16;
 
@@ -70,6 +81,46 @@ pub(crate) struct LinkPart {
     pub(crate) connection: u16,
     /// The cipher of all data after the handshake, if any.
     pub(crate) cipher: Option<Cipher>,
+    pub(crate) purpose: Purpose,
+    /// The number of the attempt to make this connection anew. A knock has that of the socket that
+    /// broke.
+    pub(crate) epoch: u32,
+}
+
+/// The purpose of a connection.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Purpose {
+    /// To make a link.
+    Make,
+    /// To take the place of a link's broken connection.
+    Renew,
+    /// To tell the maker of a link that a connection broke.
+    Knock,
+}
+
+/// How much one end has received on a connection, and sent.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Position {
+    /// Everything up to here has arrived. An end that closes and drops what arrives tells
+    /// [`Position::ALL`].
+    pub(crate) received: u64,
+    /// What was sent is kept from here on.
+    pub(crate) kept: u64,
+}
+
+impl Position {
+    pub(crate) const ALL: u64 = u64::MAX;
+}
+
+/// The listener's decision about a renewal or a knock.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum RenewalVerdict {
+    /// The connection takes the place of the former one. The listener has received this much.
+    Resumed(u64),
+    /// The link exists: its maker will call.
+    Known,
+    /// The listener has no such link any more, or it cannot be continued.
+    Unknown,
 }
 
 /// The listener's decision.
@@ -243,6 +294,50 @@ impl Session {
         verdicts.find(|verdict| verdict.code() == code)
     }
 
+    /// The caller's confirmation of a renewal.
+    pub(crate) fn tell(&mut self, position: Position) -> [u8; POSITION_BYTES] {
+        let mut bytes = [0; 16];
+        bytes[..8].copy_from_slice(&position.received.to_le_bytes());
+        bytes[8..].copy_from_slice(&position.kept.to_le_bytes());
+        self.seal(&bytes)
+    }
+
+    /// The position that a confirmation tells; None if it is invalid.
+    pub(crate) fn told(&mut self, bytes: &[u8; POSITION_BYTES]) -> Option<Position> {
+        let bytes = u128::from_le_bytes(self.open(bytes)?);
+        Some(Position {
+            received: bytes as u64,
+            kept: (bytes >> 64) as u64,
+        })
+    }
+
+    pub(crate) fn renewal_verdict(
+        &mut self,
+        verdict: RenewalVerdict,
+    ) -> [u8; RENEWAL_VERDICT_BYTES] {
+        let (code, received) = match verdict {
+            RenewalVerdict::Resumed(received) => (1, received),
+            RenewalVerdict::Known => (2, 0),
+            RenewalVerdict::Unknown => (3, 0),
+        };
+        let mut bytes = [code; 9];
+        bytes[1..].copy_from_slice(&u64::to_le_bytes(received));
+        self.seal(&bytes)
+    }
+
+    pub(crate) fn read_renewal_verdict(
+        &mut self,
+        bytes: &[u8; RENEWAL_VERDICT_BYTES],
+    ) -> Option<RenewalVerdict> {
+        let [code, received @ ..] = self.open::<9>(bytes)?;
+        match (code, u64::from_le_bytes(received)) {
+            (1, received) => Some(RenewalVerdict::Resumed(received)),
+            (2, 0) => Some(RenewalVerdict::Known),
+            (3, 0) => Some(RenewalVerdict::Unknown),
+            _ => None,
+        }
+    }
+
     fn seal<const SEALED: usize>(&mut self, bytes: &[u8]) -> [u8; SEALED] {
         let mut sealed = [0; SEALED];
         let written = self.state.write_message(bytes, &mut sealed);
@@ -258,6 +353,26 @@ impl Session {
         let mut bytes = [0; BYTES];
         let read = self.state.read_message(sealed, &mut bytes).ok()?;
         (read == BYTES).then_some(bytes)
+    }
+}
+
+impl Purpose {
+    const ALL: [Purpose; 3] = [Purpose::Make, Purpose::Renew, Purpose::Knock];
+
+    fn code(self) -> u8 {
+        match self {
+            Purpose::Make => 0,
+            Purpose::Renew => 1,
+            Purpose::Knock => 2,
+        }
+    }
+
+    /// The length of the caller's confirmation.
+    pub(crate) fn confirmation_bytes(self) -> usize {
+        match self {
+            Purpose::Make => CONFIRMATION_BYTES,
+            Purpose::Renew | Purpose::Knock => POSITION_BYTES,
+        }
     }
 }
 
@@ -297,6 +412,8 @@ fn encode(caller: EndpointId, part: LinkPart) -> [u8; PART_BYTES] {
     bytes[16..24].copy_from_slice(&part.call.to_le_bytes());
     bytes[24..26].copy_from_slice(&part.connection.to_le_bytes());
     bytes[26] = part.cipher.map_or(0, Cipher::code);
+    bytes[27] = part.purpose.code();
+    bytes[28..].copy_from_slice(&part.epoch.to_le_bytes());
     bytes
 }
 
@@ -313,6 +430,8 @@ fn decode(bytes: &[u8; PART_BYTES]) -> Option<(EndpointId, LinkPart)> {
             0 => None,
             code => Some(Cipher::of_code(code)?),
         },
+        purpose: (Purpose::ALL.into_iter()).find(|purpose| purpose.code() == bytes[27])?,
+        epoch: number(28, 32) as u32,
     };
     Some((EndpointId(number(0, 16)), part))
 }
@@ -331,6 +450,8 @@ mod tests {
         call: 77,
         connection: 3,
         cipher: Some(Cipher::ChaCha20Poly1305),
+        purpose: Purpose::Renew,
+        epoch: 5,
     };
 
     fn keys() -> KeyPair {
@@ -357,6 +478,28 @@ mod tests {
         assert_eq!(there.confirmed(3, &here.confirm(0)), Some(0));
         for verdict in [HandshakeVerdict::Accept, HandshakeVerdict::Yield] {
             assert_eq!(here.read_verdict(&there.verdict(verdict)), Some(verdict));
+        }
+    }
+
+    #[test]
+    fn ends_tell_each_other_their_positions() {
+        let [a, b] = [keys(), keys()];
+        let (call, hello) = call(&a, &b.public);
+        let received = Hello::read(&hello, &b, LISTENER).unwrap();
+        let (mut there, answer) = received.answer().unwrap();
+        let mut here = call.answered(&answer).unwrap();
+        let position = Position {
+            received: 1 << 40,
+            kept: u64::MAX,
+        };
+        assert_eq!(there.told(&here.tell(position)), Some(position));
+        for verdict in [
+            RenewalVerdict::Resumed(1 << 50),
+            RenewalVerdict::Known,
+            RenewalVerdict::Unknown,
+        ] {
+            let sealed = there.renewal_verdict(verdict);
+            assert_eq!(here.read_renewal_verdict(&sealed), Some(verdict));
         }
     }
 

@@ -11,7 +11,7 @@ use weft_transport::{
     Grants, IovecMut, LinkError, Redirection, RegionKey, Regions, Signal, failed,
 };
 
-use crate::connection::broken_by;
+use crate::connection::{broken_by, is_final};
 use crate::frame::{Frame, HEADER_BYTES};
 use crate::places::PeerPlaces;
 
@@ -81,6 +81,8 @@ pub(crate) struct TcpIncoming {
     pub(crate) signalled: bool,
     /// Whether the peer has sent a goodbye.
     pub(crate) goodbye: bool,
+    /// The position up to which the peer's program has what was sent to it.
+    pub(crate) confirmed: u64,
 }
 
 impl TcpIncoming {
@@ -97,6 +99,7 @@ impl TcpIncoming {
             messages: VecDeque::new(),
             signalled: false,
             goodbye: false,
+            confirmed: 0,
         }
     }
 
@@ -107,6 +110,11 @@ impl TcpIncoming {
     /// The position up to which everything is parsed, in bytes.
     pub(crate) fn position(&self) -> u64 {
         self.read - (self.end - self.start) as u64
+    }
+
+    /// The position up to which everything was read, in bytes.
+    pub(crate) fn read_position(&self) -> u64 {
+        self.read
     }
 
     /// Revokes a grant. After this returns, nothing is written there any more.
@@ -137,7 +145,7 @@ impl TcpIncoming {
     }
 
     /// Parses the bytes received so far, up to the end of a message; then, if they are used up,
-    /// reads once more.
+    /// reads once more. The connection alone has failed, and not the link, after [`LinkError::Io`].
     pub(crate) fn step(
         &mut self,
         connection: &mut impl Read,
@@ -158,14 +166,15 @@ impl TcpIncoming {
             }
             Err(error) => {
                 let error = failed("readv", error);
-                return Err(LinkError::Gone(broken_by(&error)));
+                return Err(match is_final(&error) {
+                    true => LinkError::Gone(broken_by(&error)),
+                    false => LinkError::Io(error),
+                });
             }
         };
         self.read += bytes as u64;
         if bytes == 0 {
-            return Err(LinkError::Gone(
-                "the connection to it ended without a goodbye".into(),
-            ));
+            return Err(LinkError::Io(io::ErrorKind::UnexpectedEof.into()));
         }
         if self.parse()? {
             return Ok(ReceiveProgress::Message);
@@ -302,6 +311,7 @@ impl TcpIncoming {
                 self.expecting = Expecting::Message { bytes, so_far };
             }
             Frame::Goodbye => self.goodbye = true,
+            Frame::Confirmation { position } => self.confirmed = self.confirmed.max(position),
             Frame::Fence { connection: 0, .. } => {}
             Frame::Fence {
                 connection,

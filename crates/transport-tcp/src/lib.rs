@@ -12,6 +12,7 @@ mod closing;
 mod congestion;
 mod connection;
 mod descriptor;
+mod dialer;
 mod encryption;
 mod frame;
 #[cfg(feature = "fuzzing")]
@@ -19,16 +20,24 @@ pub mod fuzzing;
 mod handshake;
 mod incoming;
 mod interface;
+mod kept;
+mod known_links;
 mod link;
 mod listener;
 mod lock;
 mod lookup;
 mod outgoing;
 mod places;
+mod put;
 mod record_key;
 mod records;
 #[cfg(test)]
 mod redirect_tests;
+mod renewal;
+#[cfg(test)]
+mod renewal_tests;
+mod resumption;
+mod slices;
 mod socket;
 mod stream;
 #[cfg(test)]
@@ -40,6 +49,7 @@ pub use congestion::{CongestionChoice, CongestionControl};
 pub use encryption::{Cipher, Encryption};
 pub use interface::Interface;
 pub use lookup::Lookup;
+pub use resumption::Resumption;
 pub use socket::{connect, connect_from, has_waiting_caller, listen, poll, poll_entry};
 pub use transport::{TcpOptions, TcpTransport};
 pub use user::{SocketUser, listener_user, own_user, peer_user};

@@ -11,13 +11,17 @@ use std::time::{Duration, Instant};
 use weft_transport::fork::Descriptor;
 use weft_transport::{EndpointId, LinkEvents, Local, Regions, Shortage, is_own_limit};
 
-use crate::encryption::CipherOffer;
+use crate::address::TcpAddress;
+use crate::dialer::Dialer;
 use crate::handshake::{
-    CONFIRMATION_BYTES, CONNECTIONS_MAX, HELLO_BYTES, HandshakeVerdict, Hello, KeyPair, LinkPart,
-    PublicKey, Session, others,
+    CONNECTIONS_MAX, HELLO_BYTES, HandshakeVerdict, Hello, LinkPart, Position, Purpose, Session,
+    others,
 };
+use crate::known_links::KnownLinks;
 use crate::link::TcpLink;
-use crate::socket::{Socket, SocketOptions, has_waiting_caller, poll, poll_entry};
+use crate::renewal::Renewal;
+use crate::resumption::Resumption;
+use crate::socket::{Socket, has_waiting_caller, poll, poll_entry};
 
 /// A caller that has not taken the next step of its handshake by then is dropped.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(5);
@@ -39,12 +43,12 @@ const EXHAUSTION_PAUSE: Duration = Duration::from_millis(100);
 /// The listening sockets of one endpoint, all with the same port.
 pub(crate) struct Listener {
     pub(crate) local: Local,
-    pub(crate) keys: Arc<KeyPair>,
-    pub(crate) ciphers: CipherOffer,
+    pub(crate) dialer: Arc<Dialer>,
     pub(crate) members: Arc<Members>,
+    pub(crate) known: Arc<KnownLinks>,
     pub(crate) regions: Arc<Regions>,
     pub(crate) events: Arc<dyn LinkEvents>,
-    pub(crate) options: SocketOptions,
+    pub(crate) resumption: Resumption,
     pub(crate) sockets: Arc<Vec<Descriptor<TcpListener>>>,
     /// Freed when the process has no descriptor left, so that a member's call can still be
     /// accepted: over its link this endpoint reports why it fails.
@@ -56,23 +60,23 @@ pub(crate) struct Listener {
     pub(crate) proven: Vec<ProvenCaller>,
 }
 
-/// The contents of a member's address.
-type KeyAndCiphers = (PublicKey, CipherOffer);
-
-/// The members that may call, with the keys in their addresses.
+/// The members that may call, with their addresses.
 #[derive(Default)]
-pub(crate) struct Members(Mutex<HashMap<EndpointId, KeyAndCiphers>>);
+pub(crate) struct Members(Mutex<HashMap<EndpointId, TcpAddress>>);
 
 impl Members {
-    /// Adds a member. The first key of an endpoint counts.
-    pub(crate) fn add(&self, peer: EndpointId, member: KeyAndCiphers) {
+    /// Adds a member. The first key of an endpoint counts; its port may change.
+    pub(crate) fn add(&self, peer: EndpointId, address: TcpAddress) {
         let mut members = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        members.entry(peer).or_insert(member);
+        let member = members.entry(peer).or_insert_with(|| address.clone());
+        if (member.key, member.ciphers) == (address.key, address.ciphers) {
+            *member = address;
+        }
     }
 
-    fn get(&self, peer: EndpointId) -> Option<KeyAndCiphers> {
+    fn get(&self, peer: EndpointId) -> Option<TcpAddress> {
         let members = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        members.get(&peer).copied()
+        members.get(&peer).cloned()
     }
 }
 
@@ -95,7 +99,7 @@ enum HandshakeStage {
         peer: EndpointId,
         part: LinkPart,
         session: Box<Session>,
-        confirmation: [u8; CONFIRMATION_BYTES],
+        confirmation: Vec<u8>,
         received: usize,
     },
 }
@@ -209,7 +213,7 @@ impl Listener {
     fn set_up(&mut self, stream: Descriptor<TcpStream>) {
         let host = stream.peer_addr().map(|address| address.ip());
         // A connection that cannot be set up is dropped; its caller sees the end and tries again.
-        let (Ok(host), Ok(socket)) = (host, Socket::new(stream, self.options)) else {
+        let (Ok(host), Ok(socket)) = (host, Socket::new(stream, self.dialer.options)) else {
             return;
         };
         // Its hello has often arrived already.
@@ -301,6 +305,9 @@ impl Listener {
                         give_up,
                     });
                 }
+                HandshakeStep::Told(peer, part, session, position) => {
+                    return self.known.answer(peer, part, position, *session, socket);
+                }
             }
         }
     }
@@ -317,7 +324,7 @@ impl Listener {
                 if received < HELLO_BYTES {
                     return HandshakeStep::Stay(HandshakeStage::Hello(hello, received));
                 }
-                match Hello::read(&hello, &self.keys, self.local.id) {
+                match Hello::read(&hello, &self.dialer.keys, self.local.id) {
                     Some(hello) => HandshakeStep::Next(HandshakeStage::Unknown(Box::new(hello))),
                     None => HandshakeStep::Over,
                 }
@@ -326,20 +333,20 @@ impl Listener {
                 // A caller waits for the answer: one that sends more, or hangs up, is dropped.
                 None if socket.has_input() => HandshakeStep::Over,
                 None => HandshakeStep::Stay(HandshakeStage::Unknown(hello)),
-                Some(member) if self.is_of(&hello, member) => answer(socket, *hello),
+                Some(member) if self.is_of(&hello, &member) => answer(socket, *hello),
                 Some(_) => HandshakeStep::Over,
             },
             HandshakeStage::Answered {
                 peer,
                 part,
-                mut session,
+                session,
                 mut confirmation,
                 received,
             } => {
                 let Some(received) = read_more(socket, &mut confirmation, received) else {
                     return HandshakeStep::Over;
                 };
-                if received < CONFIRMATION_BYTES {
+                if received < confirmation.len() {
                     return HandshakeStep::Stay(HandshakeStage::Answered {
                         peer,
                         part,
@@ -348,23 +355,15 @@ impl Listener {
                         received,
                     });
                 }
-                match session.confirmed(part.connection, &confirmation) {
-                    Some(others) => HandshakeStep::Proven(Proof {
-                        peer,
-                        part,
-                        others,
-                        session,
-                    }),
-                    None => HandshakeStep::Over,
-                }
+                finish(peer, part, session, &confirmation)
             }
         }
     }
 
     /// Whether it is this member's, and names the cipher of links to it.
-    fn is_of(&self, hello: &Hello, (key, ciphers): KeyAndCiphers) -> bool {
-        let cipher = self.ciphers.common(ciphers);
-        key == hello.key && cipher.is_ok_and(|cipher| cipher == hello.part.cipher)
+    fn is_of(&self, hello: &Hello, member: &TcpAddress) -> bool {
+        let cipher = self.dialer.address.ciphers.common(member.ciphers);
+        member.key == hello.key && cipher.is_ok_and(|cipher| cipher == hello.part.cipher)
     }
 
     /// Makes a link when all of its connections are complete.
@@ -408,6 +407,7 @@ impl Listener {
         let reply = parts[0].session.verdict(verdict);
         // The first few bytes on a connection always fit.
         let sent = parts[0].socket.send(&[io::IoSlice::new(&reply)]);
+        let renewal = self.renewal(peer, parts[0].part);
         let sealed = |part: ProvenCaller| part.socket.seal(part.session.records());
         let sockets: Vec<Socket> = parts.into_iter().map(sealed).collect();
         if verdict == HandshakeVerdict::Yield {
@@ -416,8 +416,16 @@ impl Listener {
         if !matches!(sent, Ok(bytes) if bytes == reply.len()) {
             return self.events.failed(peer);
         }
-        let timeout = self.options.peer_timeout;
-        match TcpLink::new(&self.local, &self.regions, peer, sockets, timeout) {
+        let timeout = self.dialer.options.peer_timeout;
+        let resumption = (self.resumption, renewal);
+        match TcpLink::new(
+            &self.local,
+            &self.regions,
+            peer,
+            sockets,
+            timeout,
+            resumption,
+        ) {
             Ok(link) => self.events.connected(link),
             Err(error) => {
                 self.events.failed(peer);
@@ -430,6 +438,22 @@ impl Listener {
     }
 }
 
+impl Listener {
+    /// How a connection of a link to this peer is made anew, which the peer has called for.
+    fn renewal(&self, peer: EndpointId, part: LinkPart) -> Option<Renewal> {
+        self.resumption.keeps().then_some(Renewal {
+            peer,
+            address: self.members.get(peer)?,
+            dialer: self.dialer.clone(),
+            known: self.known.clone(),
+            events: Some(Arc::downgrade(&self.events)),
+            cipher: part.cipher,
+            call: part.call,
+            calls: false,
+        })
+    }
+}
+
 /// The next step of a caller's handshake.
 enum HandshakeStep {
     /// It is dropped.
@@ -438,6 +462,8 @@ enum HandshakeStep {
     Stay(HandshakeStage),
     Next(HandshakeStage),
     Proven(Proof),
+    /// It told its position on a connection of a link that exists, or existed.
+    Told(EndpointId, LinkPart, Box<Session>, Position),
 }
 
 struct Proof {
@@ -458,11 +484,36 @@ fn answer(socket: &Socket, hello: Hello) -> HandshakeStep {
             peer,
             part,
             session: Box::new(session),
-            confirmation: [0; CONFIRMATION_BYTES],
+            confirmation: vec![0; part.purpose.confirmation_bytes()],
             received: 0,
         }),
         _ => HandshakeStep::Over,
     }
+}
+
+/// The end of a handshake whose confirmation has arrived.
+fn finish(
+    peer: EndpointId,
+    part: LinkPart,
+    mut session: Box<Session>,
+    confirmation: &[u8],
+) -> HandshakeStep {
+    let proven = match part.purpose {
+        Purpose::Make => confirmation.try_into().ok().and_then(|confirmation| {
+            let others = session.confirmed(part.connection, confirmation)?;
+            Some(HandshakeStep::Proven(Proof {
+                peer,
+                part,
+                others,
+                session,
+            }))
+        }),
+        Purpose::Renew | Purpose::Knock => confirmation.try_into().ok().and_then(|told| {
+            let position = session.told(told)?;
+            Some(HandshakeStep::Told(peer, part, session, position))
+        }),
+    };
+    proven.unwrap_or(HandshakeStep::Over)
 }
 
 /// Reads available bytes. Returns how much of the buffer is filled then; None if the connection is

@@ -3,11 +3,14 @@
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
-use std::ops::Range;
 
 use weft_transport::{FlushState, Iovec, RegionKey, Signal, Submission, Ticket};
 
 use crate::frame::{Frame, HEADER_BYTES};
+use crate::kept::Kept;
+use crate::put::Put;
+use crate::resumption::Resumption;
+use crate::slices::Slices;
 
 /// Puts up to this size are copied.
 const COPIED_BYTES_MAX: u64 = 2 << 10;
@@ -17,16 +20,10 @@ const PUTS_MAX: usize = 16;
 const COALESCED_BYTES_MAX: usize = 64 << 10;
 /// One call sends at most about this many bytes, so that other links get their turn.
 const CALL_BYTES_MAX: usize = 1 << 20;
-/// The most slices of one system call.
-const SLICES_MAX: usize = 32;
-/// The most payload in one frame of a large put: urgent operations wait at most for the end of one.
-const FRAME_PAYLOAD_MAX: u64 = 64 << 10;
-const FRAME_MAX: u64 = FRAME_PAYLOAD_MAX + HEADER_BYTES as u64;
 /// Tickets of urgent puts have this bit.
 const URGENT: u64 = 1 << 63;
 /// Above a put's number, its ticket has the number of the connection.
 const CONNECTION_SHIFT: u32 = 56;
-static ZEROS: [u8; 32 << 10] = [0; 32 << 10];
 
 /// A link's stream: each keeps its own order.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -66,25 +63,6 @@ pub(crate) fn connection_of(ticket: Ticket) -> usize {
 /// some that it accepted are not sent yet.
 pub(crate) type Send<'a> = &'a mut dyn FnMut(&[IoSlice<'_>]) -> io::Result<usize>;
 
-/// A put whose payload is being sent, as frames of at most [`FRAME_PAYLOAD_MAX`]: other frames can
-/// be sent in between.
-#[derive(Debug)]
-struct Put {
-    ticket: Ticket,
-    /// The payload. A cancelled put has none, and sends zeros instead.
-    pieces: Vec<Iovec>,
-    /// Bytes of payload.
-    bytes: u64,
-    /// The headers of its frames, one behind the other.
-    headers: Vec<u8>,
-    /// Bytes of its frames, headers and payload, that are sent.
-    sent: u64,
-    /// Frames that are sent behind the put. The first is its signal, if it has one. A cancelled put
-    /// has a fence without effect in its place, so that positions in earlier fences stay valid.
-    behind: VecDeque<u8>,
-    signals: bool,
-}
-
 /// Frames that are sent in this order: `ready`, then each put and the frames behind it.
 #[derive(Default, Debug)]
 struct FrameQueue {
@@ -107,16 +85,18 @@ pub(crate) struct TcpOutgoing {
     queues: [FrameQueue; CLASSES.len()],
     /// Bytes that were queued since the beginning: the position of the next frame.
     queued: u64,
-    sent: u64,
+    /// What is sent and not confirmed.
+    kept: Kept,
     /// The connection has accepted bytes that are not sent yet.
     held: bool,
 }
 
 impl TcpOutgoing {
     /// The sending half of the connection with this number.
-    pub(crate) fn of(connection: usize) -> Self {
+    pub(crate) fn of(connection: usize, resumption: Resumption) -> Self {
         Self {
             connection,
+            kept: Kept::new(resumption),
             ..Self::default()
         }
     }
@@ -128,7 +108,12 @@ impl TcpOutgoing {
 
     /// Bytes that are not sent yet.
     pub(crate) fn waiting(&self) -> u64 {
-        self.queued - self.sent
+        self.queued - self.kept.sent() + self.kept.left()
+    }
+
+    /// What is sent and not confirmed.
+    pub(crate) fn kept(&mut self) -> &mut Kept {
+        &mut self.kept
     }
 
     /// See [`weft_transport::Stream::put`]; `pieces` must not be empty.
@@ -152,33 +137,48 @@ impl TcpOutgoing {
             return Ok(Submission::Full);
         }
         let ticket = class.ticket(self.connection, queue.tickets + 1);
-        self.queued += queue.push_put(ticket, place, pieces, bytes, signal);
+        self.queued += queue.push_put(ticket, place, pieces, signal);
         if queue.puts.len() == 1 {
             self.advance(send)?;
         }
-        Ok(match ticket.0 >= self.first_under_way(class).0 {
+        Ok(match ticket.0 >= self.first_lent(class).0 {
             true => Submission::UnderWay(ticket),
             false => Submission::Done,
         })
     }
 
-    /// All puts of this class with lower tickets are complete.
+    /// All puts of this class with lower tickets are sent.
     pub(crate) fn first_under_way(&self, class: Class) -> Ticket {
         let queue = &self.queues[class as usize];
         let first = queue.puts.front().map(|put| put.ticket);
         first.unwrap_or_else(|| class.ticket(self.connection, queue.tickets + 1))
     }
 
+    /// All puts of this class with lower tickets are sent, and their memory is not read any more.
+    pub(crate) fn first_lent(&self, class: Class) -> Ticket {
+        let kept = self.kept.first_lent(class);
+        kept.unwrap_or_else(|| self.first_under_way(class))
+    }
+
+    /// Ends the reading of a put's memory, which is sent or is cancelled.
     pub(crate) fn cancel(&mut self, ticket: Ticket) {
         let puts = &mut self.queue(Class::of(ticket)).puts;
-        if let Some(put) = puts.iter_mut().find(|put| put.ticket == ticket) {
-            put.cancel();
+        match puts.iter_mut().find(|put| put.ticket == ticket) {
+            Some(put) => put.cancel(),
+            None => self.kept.give_back(ticket),
         }
     }
 
     pub(crate) fn cancel_all(&mut self) {
         let puts = self.queues.iter_mut().flat_map(|queue| &mut queue.puts);
         puts.for_each(Put::cancel);
+        self.kept.give_back_all();
+    }
+
+    /// Queues a confirmation of what has arrived on this connection up to a position. It is sent
+    /// with the next frame, or when there is nothing else to do.
+    pub(crate) fn confirm(&mut self, position: u64) {
+        self.late(Class::Urgent, &Frame::Confirmation { position });
     }
 
     pub(crate) fn frame(
@@ -208,7 +208,7 @@ impl TcpOutgoing {
     /// Whether frames are queued that may not be late.
     pub(crate) fn is_due(&self) -> bool {
         let due = |queue: &FrameQueue| queue.due || queue.begun || !queue.puts.is_empty();
-        self.held || self.queues.iter().any(due)
+        self.held || self.kept.left() > 0 || self.queues.iter().any(due)
     }
 
     /// Sends as much as possible.
@@ -252,16 +252,17 @@ impl TcpOutgoing {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => true,
             other => other.map(|_| false)?,
         };
-        Ok(
-            match !self.held && self.queues.iter().all(FrameQueue::is_empty) {
-                true => FlushState::Done,
-                false => FlushState::Pending,
-            },
-        )
+        Ok(match !self.held && self.waiting() == 0 {
+            true => FlushState::Done,
+            false => FlushState::Pending,
+        })
     }
 
     /// The next bytes to send, as many as fit into one system call.
     fn collect<'a>(&'a self, slices: &mut Slices<'a>) {
+        if self.kept.left() > 0 {
+            return self.kept.collect(slices, |ticket| self.sending(ticket));
+        }
         let [ordinary, urgent] = &self.queues;
         match urgent.is_empty() {
             true => ordinary.collect(slices, u64::MAX),
@@ -274,14 +275,22 @@ impl TcpOutgoing {
 
     /// Records that this many of the bytes from [`TcpOutgoing::collect`] were sent.
     fn consume(&mut self, bytes: u64) {
-        self.sent += bytes;
+        if self.kept.left() > 0 {
+            return self.kept.consume(bytes);
+        }
         let [ordinary, urgent] = &mut self.queues;
         if urgent.is_empty() {
-            return ordinary.consume(bytes);
+            return ordinary.consume(bytes, &mut self.kept);
         }
         let first = bytes.min(ordinary.within_frame());
-        ordinary.consume(first);
-        urgent.consume(bytes - first);
+        ordinary.consume(first, &mut self.kept);
+        urgent.consume(bytes - first, &mut self.kept);
+    }
+
+    /// The put with this ticket, of those that are being sent.
+    fn sending(&self, ticket: Ticket) -> Option<&Put> {
+        let queue = &self.queues[Class::of(ticket) as usize];
+        queue.puts.iter().find(|put| put.ticket == ticket)
     }
 }
 
@@ -321,31 +330,14 @@ impl FrameQueue {
     fn push_put(
         &mut self,
         ticket: Ticket,
-        (region, offset): (RegionKey, u64),
+        place: (RegionKey, u64),
         pieces: &[Iovec],
-        bytes: u64,
         signal: Option<Signal>,
     ) -> u64 {
         self.tickets += 1;
-        let mut behind = std::mem::take(&mut self.spare);
-        if let Some(signal) = signal {
-            behind.extend(Frame::Signal(signal).encode());
-            self.due = true;
-        }
-        let starts = (0..bytes).step_by(FRAME_PAYLOAD_MAX as usize);
-        let headers = starts.flat_map(|start| {
-            let end = bytes.min(start + FRAME_PAYLOAD_MAX);
-            Frame::put(region, offset + start..offset + end, None).encode()
-        });
-        let put = Put {
-            ticket,
-            pieces: pieces.to_vec(),
-            bytes,
-            headers: headers.collect(),
-            sent: 0,
-            behind,
-            signals: signal.is_some(),
-        };
+        self.due |= signal.is_some();
+        let behind = std::mem::take(&mut self.spare);
+        let put = Put::new(ticket, place, pieces, signal, behind);
         let queued = put.left() + put.behind.len() as u64;
         self.puts.push_back(put);
         queued
@@ -382,9 +374,10 @@ impl FrameQueue {
         }
     }
 
-    fn consume(&mut self, mut bytes: u64) {
+    fn consume(&mut self, mut bytes: u64, kept: &mut Kept) {
         loop {
             let from_ready = bytes.min(self.ready.len() as u64) as usize;
+            kept.keep(&self.ready, from_ready);
             self.ready.drain(..from_ready);
             self.begun |= from_ready > 0;
             bytes -= from_ready as u64;
@@ -397,125 +390,16 @@ impl FrameQueue {
                 return;
             };
             let mine = bytes.min(put.left());
+            kept.keep_frames(put, mine);
             put.sent += mine;
             bytes -= mine;
             if put.left() > 0 {
                 return;
             }
-            if let Some(put) = self.puts.pop_front() {
-                self.spare = std::mem::replace(&mut self.ready, put.behind);
+            if let Some(mut put) = self.puts.pop_front() {
+                self.spare = std::mem::replace(&mut self.ready, std::mem::take(&mut put.behind));
+                kept.keep_put(put);
             }
         }
-    }
-}
-
-impl Put {
-    fn left(&self) -> u64 {
-        self.bytes + self.headers.len() as u64 - self.sent
-    }
-
-    fn within_frame(&self) -> u64 {
-        match self.sent % FRAME_MAX {
-            0 => 0,
-            sent => self.left().min(FRAME_MAX - sent),
-        }
-    }
-
-    fn cancel(&mut self) {
-        if std::mem::take(&mut self.signals) {
-            let nothing = Frame::Fence {
-                connection: 0,
-                position: 0,
-            };
-            for (byte, new) in self.behind.iter_mut().zip(nothing.encode()) {
-                *byte = new;
-            }
-        }
-        self.pieces.clear();
-    }
-
-    fn collect<'a>(&'a self, slices: &mut Slices<'a>, limit: u64) {
-        let end = self.sent + limit.min(self.left());
-        let mut at = self.sent;
-        while at < end && !slices.full {
-            let (frame, within) = (at / FRAME_MAX, at % FRAME_MAX);
-            let header = HEADER_BYTES as u64;
-            if let Some(payload) = within.checked_sub(header) {
-                let first = frame * FRAME_PAYLOAD_MAX + payload;
-                let last = self.bytes.min((frame + 1) * FRAME_PAYLOAD_MAX);
-                self.collect_payload(slices, first..last);
-                at += last - first;
-            } else {
-                let start = frame * header;
-                slices.add(&self.headers[(start + within) as usize..(start + header) as usize]);
-                at += header - within;
-            }
-        }
-    }
-
-    fn collect_payload<'a>(&'a self, slices: &mut Slices<'a>, range: Range<u64>) {
-        let mut start = 0;
-        for piece in &self.pieces {
-            let end = start + piece.len() as u64;
-            let (from, to) = (range.start.max(start), range.end.min(end));
-            if from < to {
-                let at = piece.start().wrapping_add((from - start) as usize);
-                // SAFETY: the piece's maker has promised that it can be read until the put is
-                // complete or cancelled: then it is not among the pieces any more.
-                slices.add(unsafe { std::slice::from_raw_parts(at, (to - from) as usize) });
-            }
-            start = end;
-        }
-        let mut left = match self.pieces.is_empty() {
-            true => range.end - range.start,
-            false => 0,
-        };
-        while left > 0 && !slices.full {
-            let zeros = left.min(ZEROS.len() as u64);
-            slices.add(&ZEROS[..zeros as usize]);
-            left -= zeros;
-        }
-    }
-}
-
-/// The arguments of one system call.
-struct Slices<'a> {
-    slices: [IoSlice<'a>; SLICES_MAX],
-    count: usize,
-    /// Something did not fit: later bytes must not be added.
-    full: bool,
-}
-
-impl Default for Slices<'_> {
-    fn default() -> Self {
-        Self {
-            slices: [IoSlice::new(&[]); SLICES_MAX],
-            count: 0,
-            full: false,
-        }
-    }
-}
-
-impl<'a> Slices<'a> {
-    /// Adds bytes if there is room. Empty slices need no room.
-    fn add(&mut self, bytes: &'a [u8]) {
-        if bytes.is_empty() {
-            return;
-        }
-        self.full |= self.count == SLICES_MAX;
-        if !self.full {
-            self.slices[self.count] = IoSlice::new(bytes);
-            self.count += 1;
-        }
-    }
-
-    fn add_queue(&mut self, queue: &'a VecDeque<u8>) {
-        let (front, back) = queue.as_slices();
-        self.add(front);
-        self.add(back);
-    }
-
-    fn filled(&self) -> &[IoSlice<'a>] {
-        &self.slices[..self.count]
     }
 }

@@ -11,7 +11,7 @@ use weft_transport::fork::Descriptor;
 use weft_transport::{LinkError, TrafficClass, TrafficCounts, checked, failed, os_code};
 
 use crate::congestion::CongestionChoice;
-use crate::descriptor::unconnected;
+use crate::descriptor::{self, unconnected};
 use crate::records::{RecordReader, Records};
 
 /// How soon a blocking call detects that it has been cancelled.
@@ -80,6 +80,20 @@ impl Socket {
     /// Encrypts the connection from now on.
     pub(crate) fn seal(self, records: Option<Records>) -> Self {
         Self { records, ..self }
+    }
+
+    /// Puts another connection in the place of this one, which is closed. It must be encrypted if
+    /// this one is. Nothing may be sent or received meanwhile.
+    pub(crate) fn replace(&self, new: Socket) -> io::Result<()> {
+        if let (Some(records), Some(new)) = (&self.records, new.records) {
+            records.replace(new);
+        }
+        descriptor::replace(new.stream.as_fd(), self.stream.as_fd())
+    }
+
+    /// Closes the connection. Its descriptor is never ready from now on.
+    pub(crate) fn set_aside(&self) -> io::Result<()> {
+        descriptor::replace(Descriptor::epoll()?.as_fd(), self.stream.as_fd())
     }
 
     /// Accepts some of the bytes for sending. `WouldBlock` if none can be accepted now. Without
@@ -157,6 +171,7 @@ impl Socket {
             retransmissions: info.tcpi_total_retrans.into(),
             queued_bytes: in_flight + u64::from(info.tcpi_notsent_bytes),
             quiet: Duration::from_millis(info.tcpi_last_data_recv.into()),
+            renewals: 0,
         })
     }
 

@@ -1,5 +1,5 @@
-//! Tests of both halves of a link: random traffic, split anywhere, against an oracle, and hostile
-//! bytes.
+//! Tests of both halves of a link: random traffic, split anywhere, over connections that are lost at
+//! any byte, against an oracle, and hostile bytes.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice, Read};
@@ -18,6 +18,7 @@ use crate::incoming::{ReceiveProgress, TcpIncoming};
 use crate::outgoing::{CLASSES, Class, TcpOutgoing};
 use crate::record_key::RecordKey;
 use crate::records::{Opening, Sealing};
+use crate::resumption::Resumption;
 
 /// Urgent operations write to the second half: the two streams have no common order.
 const HALF: u64 = 256 << 10;
@@ -31,6 +32,7 @@ pub(crate) struct MemoryWire {
     pub(crate) portions: Box<dyn Iterator<Item = usize>>,
     /// Of both ends, if the connection is encrypted.
     records: Option<(Sealing, Opening)>,
+    cipher: Option<Cipher>,
 }
 
 impl MemoryWire {
@@ -39,15 +41,36 @@ impl MemoryWire {
             bytes: VecDeque::new(),
             portions: Box::new(portions.into_iter().cycle()),
             records: None,
+            cipher: None,
         }
     }
 
     fn encrypted(self, cipher: Cipher) -> Self {
-        let key = || RecordKey::new(cipher, &[7; 32]);
         Self {
-            records: Some((Sealing::new(key()), Opening::new(key()))),
+            cipher: Some(cipher),
             ..self
         }
+        .with_new_keys()
+    }
+
+    fn with_new_keys(self) -> Self {
+        let key = |cipher| RecordKey::new(cipher, &[7; 32]);
+        let records = |cipher| (Sealing::new(key(cipher)), Opening::new(key(cipher)));
+        Self {
+            records: self.cipher.map(records),
+            ..self
+        }
+    }
+
+    /// Loses everything that is on its way.
+    fn reset(&mut self) {
+        let portions = std::mem::replace(&mut self.portions, Box::new(std::iter::empty()));
+        let new = MemoryWire {
+            portions,
+            cipher: self.cipher,
+            ..MemoryWire::new(Vec::new())
+        };
+        *self = new.with_new_keys();
     }
 
     fn portion(&mut self) -> io::Result<usize> {
@@ -128,6 +151,10 @@ enum TrafficAction {
     Message(Vec<u8>),
     Flush,
     Receive,
+    /// The receiver confirms what has arrived.
+    Confirm,
+    /// The connection is lost, and made anew.
+    Reset,
 }
 
 fn classes() -> impl Strategy<Value = Class> {
@@ -196,6 +223,8 @@ fn actions() -> impl Strategy<Value = TrafficAction> {
         2 => bytes(0..3000).prop_map(TrafficAction::Message),
         1 => Just(TrafficAction::Flush),
         2 => Just(TrafficAction::Receive),
+        1 => Just(TrafficAction::Confirm),
+        1 => Just(TrafficAction::Reset),
     ]
 }
 
@@ -227,7 +256,7 @@ struct TrafficPut {
     /// Its number among the writes.
     number: usize,
     patience: Option<usize>,
-    _pieces: Vec<Vec<u8>>,
+    pieces: Vec<Vec<u8>>,
 }
 
 impl Rig {
@@ -239,7 +268,7 @@ impl Rig {
             incoming.grant(RegionKey::POOL, start + DATA.start..start + DATA.end);
         }
         Self {
-            outgoing: TcpOutgoing::default(),
+            outgoing: TcpOutgoing::of(0, Resumption::On),
             wire: MemoryWire::new(portions),
             incoming,
             pool,
@@ -310,6 +339,14 @@ impl Rig {
             }
             TrafficAction::Flush => drop(self.outgoing.flush(&mut send).unwrap()),
             TrafficAction::Receive => self.receive().unwrap(),
+            TrafficAction::Confirm => {
+                let position = self.incoming.position();
+                self.outgoing.kept().confirm(position).unwrap();
+            }
+            TrafficAction::Reset => {
+                wire.reset();
+                assert!(self.outgoing.kept().resume(self.incoming.read_position()));
+            }
         }
         self.cancel();
     }
@@ -337,7 +374,7 @@ impl Rig {
                     ticket,
                     number: self.written.len() - 1,
                     patience,
-                    _pieces: pieces,
+                    pieces,
                 });
             }
         }
@@ -346,18 +383,23 @@ impl Rig {
 
     /// Drops puts that are complete, and cancels those that are due.
     fn cancel(&mut self) {
-        let outgoing = &self.outgoing;
-        let pending = |ticket: Ticket| ticket.0 >= outgoing.first_under_way(Class::of(ticket)).0;
-        self.under_way.retain(|put| pending(put.ticket));
         let (outgoing, written) = (&mut self.outgoing, &mut self.written);
         self.under_way.retain_mut(|put| {
+            let sent = put.ticket.0 < outgoing.first_under_way(Class::of(put.ticket)).0;
             let over = put.patience == Some(0);
             put.patience = put.patience.map(|patience| patience.saturating_sub(1));
             if over {
                 outgoing.cancel(put.ticket);
-                written[put.number].cancelled = true;
+                // If it was complete, that has no effect.
+                written[put.number].cancelled = !sent;
+            } else if sent && put.patience.is_none() {
+                outgoing.kept().give_back(put.ticket);
+            } else {
+                return true;
             }
-            !over
+            // Its memory is the caller's again.
+            put.pieces.iter_mut().for_each(|piece| piece.fill(0xEE));
+            false
         });
     }
 
@@ -381,6 +423,7 @@ impl Rig {
             self.receive().unwrap();
             if progress == FlushState::Done && self.wire.bytes.is_empty() {
                 self.receive().unwrap();
+                assert_eq!(self.outgoing.position(), self.incoming.position());
                 return;
             }
         }

@@ -4,7 +4,7 @@ use std::io;
 use std::net::{IpAddr, TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -17,18 +17,19 @@ use weft_transport::{
 use crate::address::TcpAddress;
 use crate::closing;
 use crate::congestion::CongestionChoice;
+use crate::dialer::{ADDRESS_TIMEOUT, Dialer, Patience, say};
 use crate::encryption::Encryption;
 use crate::handshake::{
-    ANSWER_BYTES, CONNECTIONS_MAX, CallerHandshake, HandshakeVerdict, KeyPair, LinkPart, Session,
-    VERDICT_BYTES,
+    CONNECTIONS_MAX, HandshakeVerdict, KeyPair, LinkPart, Purpose, VERDICT_BYTES,
 };
 use crate::interface::Interface;
+use crate::known_links::KnownLinks;
 use crate::link::{self, TcpLink};
 use crate::listener::{self, Listener, Members};
+use crate::renewal::Renewal;
+use crate::resumption::Resumption;
 use crate::socket::{self, Socket, SocketOptions};
 
-/// How long to try one of several addresses of a peer before the next.
-const ADDRESS_TIMEOUT: Duration = Duration::from_secs(3);
 /// How long to wait before an unreachable host is called again.
 const UNREACHABLE_PAUSE: Duration = Duration::from_millis(50);
 /// Lines with a longer round trip are long: the window of one connection does not fill them.
@@ -52,6 +53,8 @@ pub struct TcpOptions {
     pub congestion: CongestionChoice,
     /// Whether links are encrypted, and with which cipher.
     pub encryption: Encryption,
+    /// Whether a connection that breaks while both processes live is made anew.
+    pub resumption: Resumption,
 }
 
 impl Default for TcpOptions {
@@ -63,6 +66,7 @@ impl Default for TcpOptions {
             traffic_class: TrafficClass::default(),
             congestion: CongestionChoice::default(),
             encryption: Encryption::default(),
+            resumption: Resumption::default(),
         }
     }
 }
@@ -70,12 +74,14 @@ impl Default for TcpOptions {
 /// Makes links over TCP for one endpoint.
 pub struct TcpTransport {
     local: Local,
-    keys: Arc<KeyPair>,
+    pub(crate) dialer: Arc<Dialer>,
     members: Arc<Members>,
+    pub(crate) known: Arc<KnownLinks>,
     regions: Arc<Regions>,
-    options: SocketOptions,
     connections: Option<usize>,
-    address: TcpAddress,
+    resumption: Resumption,
+    /// The events of the listener.
+    events: Mutex<Option<Weak<dyn LinkEvents>>>,
     /// The current port, or the last one.
     port: AtomicU16,
     state: Mutex<ListenState>,
@@ -131,17 +137,23 @@ impl TcpTransport {
         };
         Ok(Self {
             regions: Regions::new(local.pool.clone()),
-            keys: Arc::new(keys),
             members: Arc::default(),
-            local,
-            options: SocketOptions {
-                peer_timeout: options.peer_timeout,
-                traffic_class: options.traffic_class,
-                congestion: options.congestion,
-            },
+            known: Arc::default(),
             connections: options.connections,
-            port: AtomicU16::new(address.port),
-            address,
+            resumption: options.resumption,
+            events: Mutex::new(None),
+            port: AtomicU16::new(port),
+            dialer: Arc::new(Dialer {
+                id: local.id,
+                keys: Arc::new(keys),
+                options: SocketOptions {
+                    peer_timeout: options.peer_timeout,
+                    traffic_class: options.traffic_class,
+                    congestion: options.congestion,
+                },
+                address,
+            }),
+            local,
             state: Mutex::new(ListenState::Bound(sockets)),
         })
     }
@@ -156,14 +168,15 @@ impl TcpTransport {
         events: Arc<dyn LinkEvents>,
     ) -> io::Result<Listening> {
         let [stop, stopped] = Descriptor::pair()?;
+        *crate::lock::lock(&self.events) = Some(Arc::downgrade(&events));
         let listener = Listener {
             local: self.local.clone(),
-            keys: self.keys.clone(),
-            ciphers: self.address.ciphers,
+            dialer: self.dialer.clone(),
             members: self.members.clone(),
+            known: self.known.clone(),
             regions: self.regions.clone(),
             events,
-            options: self.options,
+            resumption: self.resumption,
             sockets: Arc::new(sockets),
             reserve: Some(Descriptor::event()?),
             stop: stopped,
@@ -189,16 +202,19 @@ impl TcpTransport {
         deadline: Instant,
         cancel: &AtomicBool,
     ) -> Result<Option<Arc<dyn Link>>, LinkError> {
-        let first = Socket::new(stream, self.options)?;
+        let first = Socket::new(stream, self.dialer.options)?;
         let call = u64::from_le_bytes(random()?);
-        let cipher = self.address.ciphers.common(address.ciphers)?;
-        let prove = |socket: &Socket, connection: usize, until| {
+        let cipher = self.dialer.address.ciphers.common(address.ciphers)?;
+        let prove = |socket: &Socket, connection: usize, deadline| {
             let part = LinkPart {
                 call,
                 connection: connection as u16,
                 cipher,
+                purpose: Purpose::Make,
+                epoch: 0,
             };
-            self.prove(socket, (peer, address), part, until, cancel)
+            let patience = Patience { deadline, cancel };
+            self.dialer.prove(socket, (peer, address), part, patience)
         };
         let mut session = prove(&first, 0, deadline)?;
         let count = self.connections_for(first.round_trip(), address);
@@ -206,7 +222,11 @@ impl TcpTransport {
         let mut others = 0;
         for number in 1..count {
             let until = deadline.min(Instant::now() + ADDRESS_TIMEOUT);
-            let further = self.connect_further(number, address, until, cancel);
+            let patience = Patience {
+                deadline: until,
+                cancel,
+            };
+            let further = self.dialer.connect_further(number, address, patience);
             // A network without a route to the peer is left out.
             if let Ok(further) = further
                 && let Ok(mut session) = prove(&further, number, until)
@@ -223,8 +243,27 @@ impl TcpTransport {
             Some(HandshakeVerdict::Accept) => {
                 let mut sockets = vec![first.seal(session.records())];
                 sockets.append(&mut further_sockets);
-                let timeout = self.options.peer_timeout;
-                let link = TcpLink::new(&self.local, &self.regions, peer, sockets, timeout)?;
+                let timeout = self.dialer.options.peer_timeout;
+                // It calls back when a connection breaks.
+                self.members.add(peer, address.clone());
+                let renewal = self.resumption.keeps().then(|| Renewal {
+                    peer,
+                    address: address.clone(),
+                    dialer: self.dialer.clone(),
+                    known: self.known.clone(),
+                    events: crate::lock::lock(&self.events).clone(),
+                    cipher,
+                    call,
+                    calls: true,
+                });
+                let link = TcpLink::new(
+                    &self.local,
+                    &self.regions,
+                    peer,
+                    sockets,
+                    timeout,
+                    (self.resumption, renewal),
+                )?;
                 Ok(Some(link))
             }
             Some(HandshakeVerdict::Yield) => Ok(None),
@@ -266,75 +305,15 @@ impl TcpTransport {
         Err(failure.unwrap_or_else(|| LinkError::Refused("the peer has no address".into())))
     }
 
-    /// Proves this endpoint's identity to the peer, and verifies the peer's.
-    fn prove(
-        &self,
-        socket: &Socket,
-        (peer, address): (EndpointId, &TcpAddress),
-        part: LinkPart,
-        deadline: Instant,
-        cancel: &AtomicBool,
-    ) -> Result<Session, LinkError> {
-        let (call, hello) =
-            CallerHandshake::new(&self.keys, self.local.id, (peer, &address.key), part)?;
-        say(socket, &hello)?;
-        let mut answer = [0; ANSWER_BYTES];
-        let received = socket.receive_exactly(&mut answer, deadline, cancel);
-        received.map_err(|error| match error {
-            LinkError::Refused(why) => LinkError::Refused(format!(
-                "{why}: it is not the endpoint of this address, or does not know this one as a member"
-            )),
-            other => other,
-        })?;
-        let session = call.answered(&answer);
-        session.ok_or_else(|| {
-            LinkError::Refused("the listener's key does not match the peer's public key".into())
-        })
-    }
-
     /// The number of connections of a link to a peer.
     fn connections_for(&self, round_trip: Duration, peer: &TcpAddress) -> usize {
-        let networks = self.address.networks().max(peer.networks());
+        let networks = self.dialer.address.networks().max(peer.networks());
         let each = match round_trip < LONG {
             true => 1,
             false => LONG_CONNECTIONS,
         };
         self.connections
             .unwrap_or((networks * each).min(CONNECTIONS_MAX))
-    }
-
-    /// A further connection, over the network whose turn it is.
-    fn connect_further(
-        &self,
-        number: usize,
-        peer: &TcpAddress,
-        deadline: Instant,
-        cancel: &AtomicBool,
-    ) -> Result<Socket, LinkError> {
-        let nowhere = || LinkError::Refused("the peer has no address".into());
-        let target = peer
-            .in_network(number % peer.networks())
-            .ok_or_else(nowhere)?;
-        let source = match self.address.networks() {
-            1 => None,
-            networks => self.address.in_network(number % networks),
-        };
-        let source = source.map(|address| address.ip());
-        let source = source.filter(|ip| ip.is_ipv4() == target.is_ipv4());
-        let stream = socket::connect_from(source, target, deadline, cancel)?;
-        Ok(Socket::new(stream, self.options)?)
-    }
-}
-
-/// Sends a part of a handshake. The first few bytes on a connection always fit.
-fn say(socket: &Socket, bytes: &[u8]) -> Result<(), LinkError> {
-    use io::ErrorKind::{BrokenPipe, ConnectionReset};
-    match socket.send(&[io::IoSlice::new(bytes)]) {
-        Ok(sent) if sent == bytes.len() => Ok(()),
-        Err(error) if !matches!(error.kind(), BrokenPipe | ConnectionReset) => Err(error.into()),
-        _ => Err(LinkError::Refused(
-            "the peer closed the connection during the handshake".into(),
-        )),
     }
 }
 
@@ -350,7 +329,7 @@ impl Transport for TcpTransport {
     fn address(&self) -> Vec<u8> {
         let address = TcpAddress {
             port: self.port.load(Ordering::SeqCst),
-            ..self.address.clone()
+            ..self.dialer.address.clone()
         };
         address.encode()
     }
@@ -372,7 +351,7 @@ impl Transport for TcpTransport {
             }
             ListenState::Resting => {
                 *state = ListenState::Resting;
-                let (sockets, port) = bind(&distinct(&self.address.ips))?;
+                let (sockets, port) = bind(&distinct(&self.dialer.address.ips))?;
                 *state = ListenState::Listening(self.start(sockets, events)?);
                 self.port.store(port, Ordering::SeqCst);
                 Ok(())
@@ -390,13 +369,13 @@ impl Transport for TcpTransport {
 
     fn admit(&self, peer: EndpointId, address: &[u8]) -> Result<(), LinkError> {
         let address = TcpAddress::decode(address)?;
-        self.members.add(peer, (address.key, address.ciphers));
+        self.members.add(peer, address);
         Ok(())
     }
 
     fn cipher(&self, address: &[u8]) -> Option<&'static str> {
         let theirs = TcpAddress::decode(address).ok()?.ciphers;
-        let cipher = self.address.ciphers.common(theirs).ok()??;
+        let cipher = self.dialer.address.ciphers.common(theirs).ok()??;
         Some(cipher.name())
     }
 
@@ -410,7 +389,7 @@ impl Transport for TcpTransport {
         let address = TcpAddress::decode(address)?;
         // The network also reports an unreachable host for a moment after its line was repaired,
         // until outstanding address requests are answered. So that counts as silence.
-        let until = deadline.min(Instant::now() + self.options.peer_timeout);
+        let until = deadline.min(Instant::now() + self.dialer.options.peer_timeout);
         loop {
             match self.call_any(peer, &address, deadline, cancel) {
                 Err(LinkError::Io(error))

@@ -12,7 +12,7 @@ use weft_transport_testing::conformance::{
 };
 
 /// The bytes that a caller sends before its link is established.
-const HELLO_AND_CONFIRMATION: usize = 135 + 18;
+const HELLO_AND_CONFIRMATION: usize = 140 + 18;
 /// The overhead of a record: its length before, and a tag behind its bytes.
 const LENGTH_BYTES: usize = 2;
 const TAG_BYTES: usize = 16;

@@ -139,7 +139,7 @@ fn a_caller_that_reaches_another_listener_refuses_it() {
 }
 
 /// The bytes that a caller sends before its link is established.
-const HELLO_AND_CONFIRMATION: usize = 135 + 18;
+const HELLO_AND_CONFIRMATION: usize = 140 + 18;
 
 /// Forwards one connection to the listener, and returns the caller's bytes.
 fn record(to: u16, middle: std::net::TcpListener) -> Vec<u8> {
@@ -184,7 +184,7 @@ fn a_recorded_conversation_makes_no_link() {
 }
 
 /// The first bytes that a stranger sends to the listener.
-fn hello_of_a_stranger(b: &(weft_transport::Local, Arc<dyn Transport>)) -> [u8; 135] {
+fn hello_of_a_stranger(b: &(weft_transport::Local, Arc<dyn Transport>)) -> [u8; 140] {
     let (stranger, _) = listening(&SUBJECT);
     let middle = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let mut address = b.1.address();
@@ -195,7 +195,7 @@ fn hello_of_a_stranger(b: &(weft_transport::Local, Arc<dyn Transport>)) -> [u8; 
         let called = stranger.1.connect(to, &address, deadline(), &never);
         called.map(drop).expect_err("no answer")
     });
-    let mut hello = [0; 135];
+    let mut hello = [0; 140];
     let (mut caller, _) = middle.accept().unwrap();
     caller.read_exact(&mut hello).unwrap();
     drop(caller);

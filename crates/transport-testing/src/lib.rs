@@ -7,8 +7,10 @@ pub mod conformance;
 mod device;
 pub mod limits;
 mod network;
+mod resets;
 mod strict;
 
 pub use device::{DeviceMemory, must_take_device_memory};
 pub use network::{enter_network, set_loopback};
+pub use resets::{reset, reset_socket};
 pub use strict::{StrictTransport, strict};

@@ -299,6 +299,22 @@ pub struct TrafficCounts {
     pub queued_bytes: u64,
     /// The time since bytes last came from the peer's host.
     pub quiet: Duration,
+    /// Connections that broke and were made anew.
+    pub renewals: u64,
+}
+
+impl TrafficCounts {
+    /// The traffic of two connections together.
+    pub fn plus(self, other: TrafficCounts) -> TrafficCounts {
+        TrafficCounts {
+            sent_bytes: self.sent_bytes + other.sent_bytes,
+            received_bytes: self.received_bytes + other.received_bytes,
+            retransmissions: self.retransmissions + other.retransmissions,
+            queued_bytes: self.queued_bytes + other.queued_bytes,
+            quiet: self.quiet.min(other.quiet),
+            renewals: self.renewals + other.renewals,
+        }
+    }
 }
 
 /// Receives the messages of a link.
@@ -435,6 +451,13 @@ pub trait Link: Stream + LinkStatus {
     /// writability), if any.
     fn descriptor(&self) -> Option<RawFd>;
 
+    /// Whether, since the last call, the descriptor's file was replaced, or something happened that
+    /// the descriptor does not show: watch it anew, and call [`Link::receive`]. A link [notifies its
+    /// doorbell](crate::Doorbell::notify) of it. The descriptor keeps its number.
+    fn take_change(&self) -> bool {
+        false
+    }
+
     /// Receives everything that has arrived, without blocking. After an error the link is unusable.
     ///
     /// # Errors
@@ -569,6 +592,10 @@ pub trait LinkEvents: Send + Sync {
     /// Callers are waiting without result, as this process has no descriptor left for another
     /// connection. Called repeatedly while that lasts.
     fn exhausted(&self) {}
+
+    /// A connection of a link to this peer was made anew, this long after it broke, for this
+    /// reason. Nothing was lost. Must not call the link.
+    fn renewed(&self, _peer: EndpointId, _after: Duration, _why: &str) {}
 }
 
 /// Makes links of one kind for one endpoint.

@@ -21,10 +21,18 @@ impl WatchedDescriptors {
         let this = Self {
             epoll: Descriptor::epoll()?,
         };
-        for descriptor in watched {
-            this.control(libc::EPOLL_CTL_ADD, descriptor, false)?;
-        }
+        watched
+            .into_iter()
+            .try_for_each(|descriptor| this.watch(descriptor))?;
         Ok(this)
+    }
+
+    /// Watches a further descriptor, or one whose file was replaced.
+    ///
+    /// # Errors
+    /// If the system refuses it.
+    pub fn watch(&self, descriptor: RawFd) -> io::Result<()> {
+        self.control(libc::EPOLL_CTL_ADD, descriptor, false)
     }
 
     /// The descriptor to watch for readability.

@@ -2,6 +2,7 @@
 
 mod address;
 mod places;
+mod renewals;
 mod table;
 
 use std::fs;
@@ -19,9 +20,12 @@ use weft_transport::{
 };
 use weft_transport_rdma::{RdmaOptions, RdmaTransport};
 use weft_transport_shm::ShmTransport;
-use weft_transport_tcp::{CongestionChoice, Encryption, Interface, TcpOptions, TcpTransport};
+use weft_transport_tcp::{
+    CongestionChoice, Encryption, Interface, Resumption, TcpOptions, TcpTransport,
+};
 
 pub use address::{EndpointAddress, TransportAddress};
+use renewals::Renewals;
 use table::{IncomingLinks, LinkTable};
 
 use weft_call::Error;
@@ -85,6 +89,8 @@ pub struct EndpointOptions {
     /// The congestion control of its TCP connections: a name, `auto`, or `host` for the host's
     /// default.
     pub tcp_congestion: String,
+    /// Whether TCP connections that break are made anew under their links. The same on all ranks.
+    pub tcp_resumption: Resumption,
     /// Whether links over networks are encrypted. The same on all ranks.
     pub encryption: Encryption,
     /// Whether the rendezvous fails if ranks of one machine cannot share memory, in place of using
@@ -113,6 +119,7 @@ impl Default for EndpointOptions {
             peer_timeout: Duration::from_secs(10),
             traffic_class: TrafficClass::default(),
             tcp_congestion: "auto".into(),
+            tcp_resumption: Resumption::default(),
             encryption: Encryption::default(),
             require_shared_memory: false,
             flight_directory: None,
@@ -133,6 +140,7 @@ pub struct Endpoint {
     require_shared_memory: bool,
     choice: TransportChoice,
     table: Arc<LinkTable>,
+    renewals: Arc<Renewals>,
     registrations: Arc<Registrations>,
     stages: Arc<StageTrace>,
     flight: Arc<FlightRecorder>,
@@ -194,6 +202,7 @@ impl Endpoint {
         };
         let stages = Arc::new(StageTrace::default());
         let known = (&stages, &local.doorbell);
+        let flight = FlightRecorder::new(process, options.flight_directory);
         let endpoint = Arc::new(Self {
             id: local.id,
             pool: Arc::new(match registers(&transports) {
@@ -210,7 +219,8 @@ impl Endpoint {
             encryption: options.encryption,
             require_shared_memory: options.require_shared_memory,
             choice: options.transport,
-            flight: FlightRecorder::new(process, options.flight_directory),
+            renewals: Arc::new(Renewals::new(flight.clone())),
+            flight,
             peer_timeout: options.peer_timeout,
             generation: fork::generation(),
         });
@@ -221,6 +231,7 @@ impl Endpoint {
     fn listen(&self, transport: &Arc<dyn Transport>) -> Result<(), Error> {
         let incoming = IncomingLinks {
             table: self.table.clone(),
+            renewals: self.renewals.clone(),
             kind: transport.kind(),
         };
         let listening = transport.listen(Arc::new(incoming));
@@ -316,6 +327,7 @@ impl Endpoint {
     /// # Errors
     /// [`Error::Config`] if the peer's address for one of this endpoint's transports is malformed.
     pub fn admit(&self, peer: &EndpointAddress) -> Result<(), Error> {
+        self.renewals.name(peer);
         for transport in &self.transports {
             if let Some(bytes) = peer.of(transport.kind()) {
                 let admitted = transport.admit(peer.id, bytes);
@@ -507,6 +519,7 @@ fn tcp_options(options: &EndpointOptions) -> Result<TcpOptions, Error> {
         traffic_class: options.traffic_class,
         congestion: congestion.map_err(Error::Config)?,
         encryption: options.encryption,
+        resumption: options.tcp_resumption,
     })
 }
 
@@ -519,8 +532,10 @@ fn rdma_options(options: &EndpointOptions) -> Result<RdmaOptions, Error> {
     }
     Ok(RdmaOptions {
         control: TcpOptions {
-            // It carries little data.
+            // It carries little data, and its end shows that of the peer, whose queue pairs are not
+            // made anew.
             connections: Some(1),
+            resumption: Resumption::Off,
             ..tcp_options(options)?
         },
         devices: options.rdma_devices.clone(),

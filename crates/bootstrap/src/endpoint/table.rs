@@ -12,6 +12,7 @@ use weft_transport::{
 };
 
 use super::places::{Closable, DialTurn, LinkPlaces, OnLink};
+use super::renewals::Renewals;
 
 /// How long an accepted attempt may take to become a link before this side dials itself.
 const ACCEPT_GRACE: Duration = Duration::from_secs(2);
@@ -138,6 +139,7 @@ impl LinkTable {
 /// The table's side of one transport's incoming connections.
 pub(super) struct IncomingLinks {
     pub(super) table: Arc<LinkTable>,
+    pub(super) renewals: Arc<Renewals>,
     pub(super) kind: TransportKind,
 }
 
@@ -193,10 +195,15 @@ impl LinkEvents for IncomingLinks {
     fn exhausted(&self) {
         self.table.shortage.notify();
     }
+
+    fn renewed(&self, peer: EndpointId, after: Duration, why: &str) {
+        self.renewals.report(peer, after, why);
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use weft_flight::{FlightRecorder, ProcessInfo};
     use weft_transport::Local;
 
     use super::*;
@@ -205,8 +212,10 @@ mod tests {
     fn with_accepted(attempts: usize) -> (Arc<LinkTable>, IncomingLinks, Local) {
         let called = Local::create(1 << 20).unwrap();
         let table = Arc::new(LinkTable::new(EndpointId(0), called.doorbell.clone()));
+        let flight = FlightRecorder::new(ProcessInfo::default(), None);
         let incoming = IncomingLinks {
             table: table.clone(),
+            renewals: Arc::new(Renewals::new(flight)),
             kind: TransportKind::Loopback,
         };
         (0..attempts).for_each(|_| assert!(incoming.accept(called.id)));

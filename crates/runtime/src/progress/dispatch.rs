@@ -11,16 +11,32 @@ use super::received::ReceivedMessage;
 use super::state::{ProgressState, WatchedLink};
 
 impl ProgressState {
-    /// Reads the links that are ready and, after a notification, those without descriptors.
+    /// Reads the links that are ready and, after a notification, those without descriptors and those
+    /// whose descriptors have changed.
     pub(crate) fn receive(&mut self, notified: bool, finished: &mut Finished) -> bool {
         let mut keys = self.poller.ready();
         if notified {
             let notifying = self.links.iter().filter(|(_, w)| !w.manual);
             keys.extend(notifying.map(|(key, _)| *key));
+            keys.extend(self.watch_changed_links());
             keys.sort_unstable();
             keys.dedup();
         }
         self.receive_from_all(&keys, finished)
+    }
+
+    /// Watches the descriptors anew that stand for other connections now. Returns their links.
+    fn watch_changed_links(&self) -> Vec<u64> {
+        let manual = self.links.iter().filter(|(_, watched)| watched.manual);
+        let changed = manual.filter(|(_, watched)| watched.link.take_change());
+        let watched = changed.map(|(key, watched)| {
+            if let Some(descriptor) = watched.link.descriptor() {
+                self.poller.add(descriptor, *key);
+                self.poller.change(descriptor, *key, watched.writing);
+            }
+            *key
+        });
+        watched.collect()
     }
 
     /// Reads polled messages: those in shared memory, which arrive without a notification. True if

@@ -39,7 +39,7 @@ pub(crate) struct WatchedLink {
     /// See [`weft_transport::Capabilities::manual_progress`].
     pub(crate) manual: bool,
     /// Queued data waits for room in the link.
-    writing: bool,
+    pub(super) writing: bool,
 }
 
 /// Links that became ready on other threads, and wait to be added to the state.

@@ -17,7 +17,7 @@ use std::time::Duration;
 use weft_kernels::DType;
 use weft_runtime::{
     Call, Counts, Encryption, Endpoint, EndpointOptions, Error, Group, GroupOptions, GroupTerms,
-    MemoryStore, Op, TransportChoice, Unregistered, Waited,
+    MemoryStore, Op, Resumption, TransportChoice, Unregistered, Waited,
 };
 use weft_schedule::Collective;
 
@@ -28,6 +28,8 @@ pub(crate) struct Setup {
     pub(crate) transport: TransportChoice,
     /// TCP connections of every link, if not the default number.
     pub(crate) tcp_connections: Option<usize>,
+    /// Whether connections over TCP are made anew.
+    pub(crate) tcp_resumption: Resumption,
     /// The ports of RDMA devices, if not the first.
     pub(crate) rdma_devices: Option<String>,
     /// The treatment of memory that is not registered.
@@ -108,6 +110,7 @@ impl Setup {
             transport: self.transport,
             interface: Some("127.0.0.1".into()),
             tcp_connections: self.tcp_connections,
+            tcp_resumption: self.tcp_resumption,
             rdma_devices: self.rdma_devices.clone(),
             unregistered: self.unregistered,
             encryption: self.encryption,
@@ -127,6 +130,7 @@ impl From<TransportChoice> for Setup {
         Setup {
             transport,
             tcp_connections: None,
+            tcp_resumption: Resumption::Auto,
             rdma_devices: None,
             unregistered: Unregistered::Copied,
             encryption: Encryption::Off,

@@ -14,10 +14,10 @@ use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use weft_transport::{
-    Capabilities, Doorbell, EndpointId, FlushState, INJECT_BYTES_MAX, Inbox, Iovec, IovecMut, Link,
+    Capabilities, EndpointId, FlushState, INJECT_BYTES_MAX, Inbox, Iovec, IovecMut, Link,
     LinkError, LinkStatus, Local, MESSAGE_BYTES_MAX, Presence, Redirection, Redirections,
     RegionKey, Regions, Segment, Signal, Standing, Stream, Submission, Ticket, TrafficCounts,
-    TransportKind, WatchedDescriptors,
+    TransportKind,
 };
 
 use crate::carrier::Carrier;
@@ -26,7 +26,9 @@ use crate::connection::{ConnectionEnd, TcpConnection, broken_by};
 use crate::frame::{self, Frame};
 use crate::incoming::ReceiveProgress;
 use crate::lock::lock;
-use crate::outgoing::{self, CLASSES, Class, TcpOutgoing};
+use crate::outgoing::{self, Class, TcpOutgoing};
+use crate::renewal::Renewal;
+use crate::resumption::Resumption;
 use crate::socket::Socket;
 
 /// The capabilities of links over TCP.
@@ -38,6 +40,9 @@ pub(crate) const CAPABILITIES: Capabilities = Capabilities {
 
 /// A call to `receive` stops after about this many bytes, so that other links get their turn.
 const RECEIVED_BYTES_MAX: usize = 2 << 20;
+
+/// At least so many bytes arrive between two confirmations.
+const CONFIRMED_BYTES: u64 = 256 << 10;
 
 /// A stream: operations of one class over one connection of the link.
 pub(crate) struct NumberedStream {
@@ -61,64 +66,61 @@ impl NumberedStream {
 /// called.
 pub(crate) struct TcpLink {
     peer: EndpointId,
-    doorbell: Arc<Doorbell>,
     connection: Arc<TcpConnection>,
     /// As measured when the connection was made: later measurements would include queueing.
     round_trip: Duration,
-    /// By connection.
-    carriers: Vec<Carrier>,
     /// The streams by their numbers, from 1; the urgent one is last.
     streams: Vec<NumberedStream>,
     /// The start of the search for the emptiest stream, which rotates among equal ones.
     next_stream: AtomicUsize,
-    /// Only with several connections.
-    watched: Option<WatchedDescriptors>,
     /// The number of redirections so far.
     redirections: AtomicU64,
+    resumption: Resumption,
     /// Held by the thread that receives, so that messages are delivered in order.
     turn: Mutex<()>,
     closed: AtomicBool,
 }
 
 impl TcpLink {
-    /// A link over connections whose handshakes are done. There is at least one.
+    /// A link over connections whose handshakes are done. There is at least one. With a renewal, a
+    /// connection that breaks is made anew.
     pub(crate) fn new(
         local: &Local,
         regions: &Arc<Regions>,
         peer: EndpointId,
         sockets: Vec<Socket>,
         peer_timeout: Duration,
+        (resumption, renewal): (Resumption, Option<Renewal>),
     ) -> io::Result<Arc<Self>> {
         let count = sockets.len();
-        let watched = match count {
-            1 => None,
-            _ => Some(WatchedDescriptors::new(
-                sockets.iter().map(Socket::descriptor),
-            )?),
-        };
-        for socket in &sockets {
-            socket.share_unsent(count)?;
+        let carrier = |number| Carrier::new(number, count, regions.clone(), resumption);
+        let carriers = (0..count).map(carrier).collect();
+        let name = (renewal.as_ref()).map(|renewal| (renewal.known.clone(), renewal.call));
+        let doorbell = local.doorbell.clone();
+        let connection = TcpConnection::new(sockets, carriers, doorbell, renewal)?;
+        let connection = Arc::new(connection);
+        if let Some((known, call)) = name {
+            known.add((peer, call), &connection);
         }
-        let connection = Arc::new(TcpConnection::new(sockets));
         closing::watch(&connection, peer_timeout);
         Ok(Arc::new_cyclic(|link| Self {
             peer,
-            doorbell: local.doorbell.clone(),
             round_trip: connection.sockets[0].round_trip(),
             connection,
-            carriers: (0..count)
-                .map(|number| Carrier::new(number, count, regions.clone()))
-                .collect(),
             streams: (1..count)
                 .map(|number| NumberedStream::new(link.clone(), number, Class::Ordinary))
                 .chain([NumberedStream::new(link.clone(), 0, Class::Urgent)])
                 .collect(),
             next_stream: AtomicUsize::new(0),
-            watched,
             redirections: AtomicU64::new(0),
+            resumption,
             turn: Mutex::new(()),
             closed: AtomicBool::new(false),
         }))
+    }
+
+    fn carriers(&self) -> &[Carrier] {
+        &self.connection.carriers
     }
 
     /// Runs an action that sends over one of the connections, if the link is usable. If sending
@@ -131,24 +133,60 @@ impl TcpLink {
             &mut dyn FnMut(&[io::IoSlice<'_>]) -> io::Result<usize>,
         ) -> io::Result<T>,
     ) -> Result<T, LinkError> {
-        let carrier = &self.carriers[number];
+        let carrier = &self.carriers()[number];
         let mut outgoing = lock(&carrier.outgoing);
         self.connection.check()?;
-        let socket = &self.connection.sockets[number];
-        let mut send = |slices: &[io::IoSlice<'_>]| socket.send(slices);
+        self.note_confirmed(carrier, &mut outgoing)?;
+        let mut send = |slices: &[io::IoSlice<'_>]| self.connection.send(number, slices);
         let result = action(&mut outgoing, &mut send);
-        for class in CLASSES {
-            let first = outgoing.first_under_way(class);
-            carrier.first_under_way[class as usize].store(first.0, Ordering::Release);
-        }
-        carrier.waiting.store(outgoing.waiting(), Ordering::Relaxed);
+        carrier.publish(&outgoing);
         result.map_err(|error| self.explain(error))
+    }
+
+    /// Drops what the peer has confirmed.
+    fn note_confirmed(
+        &self,
+        carrier: &Carrier,
+        outgoing: &mut TcpOutgoing,
+    ) -> Result<(), LinkError> {
+        let taken = carrier.taken.load(Ordering::Acquire);
+        if taken <= outgoing.kept().confirmed() {
+            return Ok(());
+        }
+        (outgoing.kept().confirm(taken)).map_err(|what| {
+            let error = LinkError::Protocol(what.into());
+            self.connection
+                .end(ConnectionEnd::from(LinkError::Protocol(what.into())));
+            error
+        })
+    }
+
+    /// Ends the reading of the memory of a put that is sent.
+    fn give_back(&self, carrier: &Carrier, ticket: Ticket) {
+        let mut outgoing = lock(&carrier.outgoing);
+        // An error is reported by the next operation.
+        let _ = self.note_confirmed(carrier, &mut outgoing);
+        outgoing.kept().give_back(ticket);
+        carrier.publish(&outgoing);
+    }
+
+    /// Confirms what has arrived, if that is enough to be worth a frame.
+    fn confirm(&self, number: usize) {
+        let carrier = &self.carriers()[number];
+        let arrived = carrier.arrived.load(Ordering::Acquire);
+        let confirmed = carrier.confirmed.load(Ordering::Relaxed);
+        if self.resumption.keeps() && arrived - confirmed >= CONFIRMED_BYTES {
+            carrier.confirmed.store(arrived, Ordering::Relaxed);
+            let mut outgoing = lock(&carrier.outgoing);
+            outgoing.confirm(arrived);
+            carrier.publish(&outgoing);
+        }
     }
 
     /// Called after a failure of sending: received data may hold a goodbye, and then the peer left
     /// rather than died.
     fn explain(&self, error: io::Error) -> LinkError {
-        for (number, carrier) in self.carriers.iter().enumerate().rev() {
+        for (number, carrier) in self.carriers().iter().enumerate().rev() {
             let mut incoming = lock(&carrier.incoming);
             let mut reader = self.connection.sockets[number].reader();
             loop {
@@ -162,11 +200,9 @@ impl TcpLink {
                     }
                 }
             }
-            carrier
-                .arrived
-                .store(incoming.position(), Ordering::Release);
+            carrier.note_received(&incoming);
             if std::mem::take(&mut incoming.signalled) {
-                self.doorbell.ring();
+                self.connection.doorbell.ring();
             }
         }
         self.connection.end(ConnectionEnd::Gone(broken_by(&error)));
@@ -178,7 +214,7 @@ impl TcpLink {
 
     /// Receives from a connection, up to a message or until the budget is used up.
     fn receive_from(&self, number: usize, budget: &mut usize) -> Result<Intake, LinkError> {
-        let carrier = &self.carriers[number];
+        let carrier = &self.carriers()[number];
         let socket = &self.connection.sockets[number];
         let mut incoming = lock(&carrier.incoming);
         // Set when the budget is used up: data that was already read from the socket must still be
@@ -194,8 +230,13 @@ impl TcpLink {
                 self.connection.end_if_broken();
                 return self.connection.check().map(|()| Intake::Everything);
             }
+            // The first connection's messages were delivered.
+            if number == 0 && self.connection.has_left() {
+                self.connection.end_if_broken();
+                self.connection.end(ConnectionEnd::Left);
+            }
             self.connection.check()?;
-            if carrier.has_left() {
+            if carrier.has_left() || carrier.is_broken() {
                 return Ok(Intake::Everything);
             }
             let step = match over {
@@ -205,11 +246,9 @@ impl TcpLink {
                     None => return Ok(Intake::Everything),
                 },
             };
-            carrier
-                .arrived
-                .store(incoming.position(), Ordering::Release);
+            carrier.note_received(&incoming);
             if std::mem::take(&mut incoming.signalled) {
-                self.doorbell.ring();
+                self.connection.doorbell.ring();
             }
             match step {
                 Ok(ReceiveProgress::Message) => {}
@@ -223,26 +262,29 @@ impl TcpLink {
                     *budget = budget.saturating_sub(bytes);
                     over = *budget == 0;
                 }
-                Err(LinkError::Left) => {
-                    carrier.left.store(true, Ordering::Relaxed);
-                    if self.carriers.iter().all(Carrier::has_left) {
-                        self.connection.end_if_broken();
-                        self.connection.end(ConnectionEnd::Left);
-                    }
-                }
-                Err(LinkError::Gone(why)) if number > 0 => {
-                    // Data of the first connection must still be received.
-                    carrier.left.store(true, Ordering::Relaxed);
-                    self.connection.note_broken(why);
-                }
-                Err(error) => self.connection.end(error.into()),
+                Err(LinkError::Left) => carrier.left.store(true, Ordering::Relaxed),
+                Err(LinkError::Io(error))
+                    if self.connection.interrupt(number, broken_by(&error)) => {}
+                Err(error) => self.end_connection(number, error.into()),
             }
+        }
+    }
+
+    /// Ends the link after the failure of a connection.
+    fn end_connection(&self, number: usize, end: ConnectionEnd) {
+        match end {
+            ConnectionEnd::Gone(why) if number > 0 => {
+                // Data of the first connection must still be received.
+                self.carriers()[number].left.store(true, Ordering::Relaxed);
+                self.connection.note_broken(why);
+            }
+            end => self.connection.end(end),
         }
     }
 
     /// Whether the other connections have reached the positions of a message's fences.
     fn is_due(&self, behind: &[u64]) -> bool {
-        let others = self.carriers[1..].iter();
+        let others = self.carriers()[1..].iter();
         others
             .zip(behind)
             .all(|(carrier, position)| carrier.arrived.load(Ordering::Acquire) >= *position)
@@ -250,7 +292,7 @@ impl TcpLink {
 
     /// Queues fences for the queued data of the other connections.
     fn fence(&self) -> Result<(), LinkError> {
-        for (number, carrier) in self.carriers.iter().enumerate().skip(1) {
+        for (number, carrier) in self.carriers().iter().enumerate().skip(1) {
             let position = lock(&carrier.outgoing).position();
             if carrier.fenced.swap(position, Ordering::Relaxed) != position {
                 let fence = Frame::Fence {
@@ -268,7 +310,7 @@ impl TcpLink {
     /// Sends queued data of connections for which `due` holds.
     fn flush_all(&self, due: impl Fn(&TcpOutgoing) -> bool) -> Result<FlushState, LinkError> {
         let mut state = FlushState::Done;
-        for number in 0..self.carriers.len() {
+        for number in 0..self.carriers().len() {
             let flushed = self.sending(number, |outgoing, send| match due(outgoing) {
                 true => outgoing.flush(send),
                 false => Ok(FlushState::Done),
@@ -282,15 +324,12 @@ impl TcpLink {
     }
 
     fn watch_writability(&self, number: usize, flushed: FlushState) -> Result<(), LinkError> {
-        let Some(watched) = &self.watched else {
+        let Some(watched) = &self.connection.watched else {
             return Ok(());
         };
+        let carrier = &self.carriers()[number];
         let writing = flushed == FlushState::Pending;
-        if self.carriers[number]
-            .writing
-            .swap(writing, Ordering::Relaxed)
-            != writing
-        {
+        if !carrier.is_broken() && carrier.writing.swap(writing, Ordering::Relaxed) != writing {
             watched.set_writing(self.connection.sockets[number].descriptor(), writing)?;
         }
         Ok(())
@@ -313,7 +352,7 @@ impl TcpLink {
     ) -> Result<(), LinkError> {
         check_signal(signal)?;
         self.connection.check()?;
-        lock(&self.carriers[number].outgoing).late(class, &Frame::Signal(signal));
+        lock(&self.carriers()[number].outgoing).late(class, &Frame::Signal(signal));
         Ok(())
     }
 
@@ -413,18 +452,18 @@ impl Link for TcpLink {
     }
 
     fn emptiest_stream(&self) -> usize {
-        let count = self.carriers.len();
+        let count = self.carriers().len();
         if count == 1 {
             return 0;
         }
         let first = self.next_stream.fetch_add(1, Ordering::Relaxed);
         let numbers = (0..count).map(|step| first.wrapping_add(step) % count);
-        let waiting = |number: &usize| self.carriers[*number].waiting.load(Ordering::Relaxed);
+        let waiting = |number: &usize| self.carriers()[*number].waiting.load(Ordering::Relaxed);
         numbers.min_by_key(waiting).unwrap_or(0)
     }
 
     fn further_stream(&self, number: usize) -> Option<&dyn Stream> {
-        let stream = self.streams[..self.carriers.len() - 1].get(number.checked_sub(1)?)?;
+        let stream = self.streams[..self.carriers().len() - 1].get(number.checked_sub(1)?)?;
         Some(stream)
     }
 
@@ -445,9 +484,12 @@ impl Link for TcpLink {
     }
 
     fn completed(&self, ticket: Ticket) -> Result<bool, LinkError> {
-        let carrier = &self.carriers[outgoing::connection_of(ticket)];
-        let first = &carrier.first_under_way[Class::of(ticket) as usize];
-        if ticket.0 < first.load(Ordering::Acquire) {
+        let carrier = &self.carriers()[outgoing::connection_of(ticket)];
+        let class = Class::of(ticket) as usize;
+        if ticket.0 < carrier.first_under_way[class].load(Ordering::Acquire) {
+            if ticket.0 >= carrier.first_lent[class].load(Ordering::Acquire) {
+                self.give_back(carrier, ticket);
+            }
             return Ok(true);
         }
         self.connection.check().map(|()| false).inspect_err(|_| {
@@ -457,8 +499,10 @@ impl Link for TcpLink {
     }
 
     fn cancel(&self, ticket: Ticket) {
-        let carrier = &self.carriers[outgoing::connection_of(ticket)];
-        lock(&carrier.outgoing).cancel(ticket);
+        let carrier = &self.carriers()[outgoing::connection_of(ticket)];
+        let mut outgoing = lock(&carrier.outgoing);
+        outgoing.cancel(ticket);
+        carrier.publish(&outgoing);
     }
 
     fn message(&self, bytes: &[u8]) -> Result<(), LinkError> {
@@ -481,10 +525,14 @@ impl Link for TcpLink {
     }
 
     fn descriptor(&self) -> Option<RawFd> {
-        Some(match &self.watched {
+        Some(match &self.connection.watched {
             Some(watched) => watched.descriptor(),
             None => self.connection.sockets[0].descriptor(),
         })
+    }
+
+    fn take_change(&self) -> bool {
+        self.connection.changed.swap(false, Ordering::AcqRel)
     }
 
     fn receive(&self, inbox: &mut dyn Inbox) -> Result<(), LinkError> {
@@ -495,23 +543,24 @@ impl Link for TcpLink {
         };
         let mut budget = RECEIVED_BYTES_MAX;
         // The first connection's messages wait for the others' data.
-        for number in (0..self.carriers.len()).rev() {
+        for number in (0..self.carriers().len()).rev() {
             while let Intake::Message(message) = self.receive_from(number, &mut budget)? {
                 inbox.message(&message);
             }
+            self.confirm(number);
         }
         Ok(())
     }
 
     fn grant(&self, region: RegionKey, range: Range<u64>) -> Result<(), LinkError> {
-        for carrier in &self.carriers {
+        for carrier in self.carriers() {
             lock(&carrier.incoming).grant(region, range.clone());
         }
         Ok(())
     }
 
     fn revoke(&self, region: RegionKey, range: Range<u64>) {
-        for carrier in &self.carriers {
+        for carrier in self.carriers() {
             lock(&carrier.incoming).revoke(region, range.clone());
         }
     }
@@ -520,18 +569,10 @@ impl Link for TcpLink {
         if self.closed.swap(true, Ordering::SeqCst) {
             return;
         }
-        let outgoing: Vec<_> = self
-            .carriers
-            .iter()
-            .map(|carrier| lock(&carrier.outgoing))
-            .collect();
         let alive = self.connection.can_send_goodbye();
         self.connection.end(ConnectionEnd::Closed);
         if alive {
-            let taken = outgoing
-                .into_iter()
-                .map(|mut outgoing| std::mem::take(&mut *outgoing));
-            closing::say_goodbye(&self.connection, taken);
+            closing::say_goodbye(&self.connection);
         }
     }
 
@@ -551,6 +592,7 @@ impl LinkStatus for TcpLink {
         let silent = |silence| silence > closing::WATCH_PERIOD;
         match self.connection.check() {
             Err(_) => Standing::Ended,
+            Ok(()) if self.connection.is_interrupted() => Standing::Silent,
             Ok(()) if self.connection.silence().is_some_and(silent) => Standing::Silent,
             Ok(()) => Standing::Good,
         }
@@ -564,14 +606,14 @@ impl LinkStatus for TcpLink {
 impl Redirections for TcpLink {
     fn redirect(&self, region: RegionKey, offset: u64, into: IovecMut) -> Redirection {
         let redirection = Redirection(self.redirections.fetch_add(1, Ordering::Relaxed));
-        for carrier in &self.carriers {
+        for carrier in self.carriers() {
             lock(&carrier.incoming).redirect(redirection, (region, offset), into);
         }
         redirection
     }
 
     fn take_back(&self, redirection: Redirection) -> Vec<Range<u64>> {
-        let carriers = self.carriers.iter();
+        let carriers = self.carriers().iter();
         carriers
             .flat_map(|carrier| lock(&carrier.incoming).take_back(redirection))
             .collect()
@@ -582,6 +624,8 @@ impl Drop for TcpLink {
     /// Without a goodbye, the peer must see an abnormal end.
     fn drop(&mut self) {
         if !self.closed.load(Ordering::SeqCst) {
+            self.connection.end(ConnectionEnd::Closed);
+            self.connection.over.store(true, Ordering::Release);
             self.connection.shut_down();
         }
     }

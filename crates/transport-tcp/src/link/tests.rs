@@ -22,7 +22,15 @@ fn link(stream: TcpStream, [outgoing, incoming]: [&[u8; 32]; 2]) -> Arc<TcpLink>
         .seal(Some(records));
     let local = Local::create(1 << 20).unwrap();
     let regions = Regions::new(local.pool.clone());
-    TcpLink::new(&local, &regions, EndpointId(1), vec![socket], PATIENCE).unwrap()
+    TcpLink::new(
+        &local,
+        &regions,
+        EndpointId(1),
+        vec![socket],
+        PATIENCE,
+        (Resumption::Auto, None),
+    )
+    .unwrap()
 }
 
 /// Data that was read ahead makes no descriptor ready.

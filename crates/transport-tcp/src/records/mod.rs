@@ -16,7 +16,7 @@
 
 use std::io::{self, IoSlice, IoSliceMut, Read};
 use std::ops::Range;
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::encryption::Cipher;
 use crate::lock::lock;
@@ -43,6 +43,13 @@ impl Records {
             sealing: Mutex::new(Sealing::new(RecordKey::new(cipher, outgoing))),
             opening: Mutex::new(Opening::new(RecordKey::new(cipher, incoming))),
         }
+    }
+
+    /// Continues with the keys of another connection, whose first record is the next.
+    pub(crate) fn replace(&self, new: Records) {
+        let (sealing, opening) = (new.sealing.into_inner(), new.opening.into_inner());
+        *lock(&self.sealing) = sealing.unwrap_or_else(PoisonError::into_inner);
+        *lock(&self.opening) = opening.unwrap_or_else(PoisonError::into_inner);
     }
 
     /// See [`Sealing::send`].

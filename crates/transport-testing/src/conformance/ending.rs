@@ -227,6 +227,8 @@ pub fn closing_while_threads_put_ends_them(subject: &Subject) {
 /// Closing a transport, and dropping it, leaves its links as they are.
 pub fn links_outlive_their_transport(subject: &Subject) {
     let mut pair = LinkPair::new(subject);
+    // What no longer listens makes no connection anew.
+    super::disturb_with(|_| ());
     let memory = pair.a.memory(&[&pattern(1, 100_000)]);
     pair.a.transport.close();
     pair.b.transport.close();

@@ -18,7 +18,8 @@ pub mod waking;
 use std::sync::Arc;
 
 pub use pair::{
-    Events, LinkPair, LinkSide, Received, TestMemory, bytes_of, connect, deadline, listening,
+    Disturb, Events, LinkPair, LinkSide, Received, TestMemory, bytes_of, connect, deadline,
+    disturb_with, listening,
 };
 
 use weft_transport::{Local, Transport};
@@ -30,11 +31,15 @@ pub struct Subject {
 }
 
 /// Makes a test of every case of the suite. The argument is an expression of type
-/// [`Subject`](conformance::Subject).
+/// [`Subject`](conformance::Subject). A second one, of type [`Disturb`](conformance::Disturb), is
+/// called for the links again and again while the cases run.
 #[macro_export]
 macro_rules! conformance_tests {
     ($subject:expr) => {
-        $crate::conformance_tests! { @cases $subject;
+        $crate::conformance_tests!($subject, |_| ());
+    };
+    ($subject:expr, $disturb:expr) => {
+        $crate::conformance_tests! { @cases $subject, $disturb;
             memory: a_put_fills_exactly_its_range;
             memory: a_put_arrives_before_its_signal;
             memory: signals_take_effect_in_order;
@@ -106,10 +111,11 @@ macro_rules! conformance_tests {
             waking: ping_pong_never_misses_a_wake;
         }
     };
-    (@cases $subject:expr; $($module:ident: $case:ident;)*) => {
+    (@cases $subject:expr, $disturb:expr; $($module:ident: $case:ident;)*) => {
         $(
             #[test]
             fn $case() {
+                $crate::conformance::disturb_with($disturb);
                 $crate::conformance::$module::$case(&$subject);
             }
         )*

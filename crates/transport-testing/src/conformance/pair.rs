@@ -1,5 +1,6 @@
 //! Two endpoints and the link between them.
 
+use std::cell::Cell;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
@@ -13,6 +14,22 @@ use weft_transport::{
 
 /// The timeout of every wait in the suite.
 const PATIENCE: Duration = Duration::from_secs(20);
+
+/// The interval between two disturbances.
+const DISTURBED_EVERY: Duration = Duration::from_millis(3);
+
+/// Disturbs one end of a link in a way that it must survive.
+pub type Disturb = fn(&dyn Link);
+
+thread_local! {
+    /// How the cases of this thread disturb their links, and when they did last.
+    static DISTURBANCE: Cell<Option<(Disturb, Instant)>> = const { Cell::new(None) };
+}
+
+/// Disturbs the links of the cases that this thread runs.
+pub fn disturb_with(disturb: Disturb) {
+    DISTURBANCE.set(Some((disturb, Instant::now())));
+}
 
 /// The pools of the suite.
 const POOL_BYTES: u64 = 32 << 20;
@@ -242,6 +259,7 @@ impl LinkPair {
         loop {
             self.a.pump();
             self.b.pump();
+            self.disturb();
             if holds(self) {
                 return;
             }
@@ -252,6 +270,21 @@ impl LinkPair {
                 self.b.received.end
             );
             std::thread::yield_now();
+        }
+    }
+
+    /// Disturbs the link from time to time, at either end, if that was requested.
+    fn disturb(&self) {
+        if let Some((disturb, last)) = DISTURBANCE.get()
+            && last.elapsed() >= DISTURBED_EVERY
+        {
+            let end = if last.elapsed().as_nanos() % 2 == 0 {
+                &self.a
+            } else {
+                &self.b
+            };
+            disturb(&*end.link);
+            DISTURBANCE.set(Some((disturb, Instant::now())));
         }
     }
 

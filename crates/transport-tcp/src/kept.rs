@@ -1,0 +1,292 @@
+//! Sent bytes that the peer's program has not confirmed yet: they are sent again if the connection
+//! is made anew.
+//!
+//! [Note: Kept bytes] A byte counts as arrived when the peer's program has it: kernels and proxies
+//! lose what they have acknowledged. Frames that were copied to be sent are kept. Of a large put the
+//! caller's memory is named, and read again if it must be, until the caller asks whether the put is
+//! complete: then it takes the memory back, and what is not confirmed is copied. Where that would
+//! take too much time, it is let go, and the connection cannot be made anew until the peer has
+//! confirmed it.
+#![forbid(unsafe_code)]
+
+use std::collections::VecDeque;
+
+use weft_transport::Ticket;
+
+use crate::handshake::Position;
+use crate::outgoing::Class;
+use crate::put::Put;
+use crate::resumption::Resumption;
+use crate::slices::Slices;
+
+/// Copies whose memory is used again for the next ones, and the most bytes of one.
+const SPARE_MAX: usize = 4;
+const SPARE_BYTES_MAX: usize = 4 << 20;
+/// An empty queue of more bytes is freed.
+const IDLE_BYTES_MAX: usize = 256 << 10;
+
+/// Sent bytes of one kind, in the order in which they were sent.
+#[derive(Debug)]
+enum Part {
+    /// Of copied frames.
+    Copied(u64),
+    /// Of the frames of a put: the first of them, and how many.
+    Put {
+        ticket: Ticket,
+        start: u64,
+        bytes: u64,
+    },
+}
+
+/// A put all of whose frames are sent.
+#[derive(Debug)]
+struct SentPut {
+    put: Put,
+    /// The position behind its last frame.
+    end: u64,
+}
+
+/// The sent bytes of one connection. A position is a number of bytes since the link was made.
+///
+/// Invariants: `parts` are the bytes between `confirmed` and `sent`, and `copied` holds those of
+/// [`Part::Copied`], if anything is kept. `confirmed <= again <= sent`.
+#[derive(Default, Debug)]
+pub(crate) struct Kept {
+    resumption: Resumption,
+    parts: VecDeque<Part>,
+    copied: VecDeque<u8>,
+    /// Not entirely confirmed.
+    puts: VecDeque<SentPut>,
+    spare: Vec<Vec<u8>>,
+    /// The peer's program has everything up to here.
+    confirmed: u64,
+    /// Everything from here on is kept.
+    whole_from: u64,
+    /// The next byte to be sent again; `sent` if there is none.
+    again: u64,
+    /// The next byte to be sent for the first time.
+    sent: u64,
+    /// The connection is being made anew: everything is kept, at any cost.
+    pub(crate) interrupted: bool,
+}
+
+impl Kept {
+    pub(crate) fn new(resumption: Resumption) -> Self {
+        Self {
+            resumption,
+            ..Self::default()
+        }
+    }
+
+    pub(crate) fn sent(&self) -> u64 {
+        self.sent
+    }
+
+    pub(crate) fn confirmed(&self) -> u64 {
+        self.confirmed
+    }
+
+    /// The position from which on the connection can be made anew.
+    pub(crate) fn start(&self) -> u64 {
+        match self.resumption.keeps() {
+            true => self.whole_from.max(self.confirmed),
+            false => self.sent,
+        }
+    }
+
+    /// Bytes that are to be sent again.
+    pub(crate) fn left(&self) -> u64 {
+        self.sent - self.again
+    }
+
+    /// Keeps the first bytes of a queue, which are being sent.
+    pub(crate) fn keep(&mut self, queue: &VecDeque<u8>, bytes: usize) {
+        if bytes == 0 {
+            return;
+        }
+        self.advance(bytes as u64);
+        if !self.resumption.keeps() {
+            return;
+        }
+        let (front, back) = queue.as_slices();
+        let first = bytes.min(front.len());
+        self.copied.extend(&front[..first]);
+        self.copied.extend(&back[..bytes - first]);
+        match self.parts.back_mut() {
+            Some(Part::Copied(last)) => *last += bytes as u64,
+            _ => self.parts.push_back(Part::Copied(bytes as u64)),
+        }
+    }
+
+    /// Keeps the next bytes of a put's frames, which are being sent.
+    pub(crate) fn keep_frames(&mut self, put: &Put, bytes: u64) {
+        if bytes == 0 {
+            return;
+        }
+        self.advance(bytes);
+        if !self.resumption.keeps() {
+            return;
+        }
+        match self.parts.back_mut() {
+            Some(Part::Put {
+                ticket,
+                bytes: last,
+                ..
+            }) if *ticket == put.ticket => *last += bytes,
+            _ => self.parts.push_back(Part::Put {
+                ticket: put.ticket,
+                start: put.sent,
+                bytes,
+            }),
+        }
+    }
+
+    /// Keeps a put all of whose frames are sent.
+    pub(crate) fn keep_put(&mut self, put: Put) {
+        if self.resumption.keeps() {
+            let end = self.sent;
+            self.puts.push_back(SentPut { put, end });
+        }
+    }
+
+    fn advance(&mut self, bytes: u64) {
+        self.sent += bytes;
+        self.again = self.sent;
+    }
+
+    /// The lowest ticket of a class whose put still reads its caller's memory, of those that are
+    /// sent.
+    pub(crate) fn first_lent(&self, class: Class) -> Option<Ticket> {
+        let mut puts = self.puts.iter().map(|sent| &sent.put);
+        let lent = puts.find(|put| put.is_lent() && Class::of(put.ticket) == class);
+        lent.map(|put| put.ticket)
+    }
+
+    /// Ends the reading of a sent put's memory: copies what is not confirmed, or lets it go.
+    pub(crate) fn give_back(&mut self, ticket: Ticket) {
+        let mut puts = self.puts.iter();
+        if let Some(at) = puts.position(|sent| sent.put.ticket == ticket && sent.put.is_lent()) {
+            self.give_back_at(at);
+        }
+    }
+
+    pub(crate) fn give_back_all(&mut self) {
+        (0..self.puts.len()).for_each(|at| self.give_back_at(at));
+    }
+
+    fn give_back_at(&mut self, at: usize) {
+        let ticket = self.puts[at].put.ticket;
+        let range = self.parts.iter().filter_map(|part| match part {
+            Part::Put {
+                ticket: of,
+                start,
+                bytes,
+            } if *of == ticket => Some(*start..*start + bytes),
+            _ => None,
+        });
+        let range = range.reduce(|first, last| first.start..last.end);
+        let SentPut { put, end } = &mut self.puts[at];
+        match range {
+            Some(range)
+                if self.interrupted || self.resumption.allows_copy(range.end - range.start) =>
+            {
+                put.copy(range, self.spare.pop().unwrap_or_default());
+            }
+            _ => {
+                put.let_go();
+                self.whole_from = self.whole_from.max(*end);
+            }
+        }
+    }
+
+    /// Drops what the peer's program has.
+    pub(crate) fn confirm(&mut self, position: u64) -> Result<(), &'static str> {
+        if position > self.sent {
+            return Err("a confirmation of bytes that were not sent");
+        }
+        let mut left = position.saturating_sub(self.confirmed);
+        self.confirmed = self.confirmed.max(position);
+        self.again = self.again.max(position);
+        while left > 0
+            && let Some(part) = self.parts.front_mut()
+        {
+            let (Part::Copied(bytes) | Part::Put { bytes, .. }) = part;
+            let gone = left.min(*bytes);
+            *bytes -= gone;
+            left -= gone;
+            let over = *bytes == 0;
+            match part {
+                Part::Copied(_) => drop(self.copied.drain(..gone as usize)),
+                Part::Put { start, .. } => *start += gone,
+            }
+            if over {
+                self.parts.pop_front();
+            }
+        }
+        if self.copied.is_empty() && self.copied.capacity() > IDLE_BYTES_MAX {
+            self.copied = VecDeque::new();
+        }
+        while (self.puts.front()).is_some_and(|sent| sent.end <= self.confirmed) {
+            let copy = (self.puts.pop_front()).and_then(|sent| sent.put.into_copy());
+            let reusable =
+                |copy: &Vec<u8>| self.spare.len() < SPARE_MAX && copy.capacity() <= SPARE_BYTES_MAX;
+            if let Some(copy) = copy.filter(reusable) {
+                self.spare.push(copy);
+            }
+        }
+        Ok(())
+    }
+
+    /// Continues on a new connection: the peer's program has everything up to this position. False
+    /// if what follows is not kept any more.
+    pub(crate) fn resume(&mut self, position: u64) -> bool {
+        let position = match position {
+            Position::ALL => self.sent,
+            position => position,
+        };
+        let possible = (self.start()..=self.sent).contains(&position);
+        if possible {
+            // Cannot fail: see above.
+            let _ = self.confirm(position);
+            self.again = position;
+            self.interrupted = false;
+        }
+        possible
+    }
+
+    /// Adds the bytes that are to be sent again. `sending` finds a put that is not entirely sent.
+    pub(crate) fn collect<'a>(
+        &'a self,
+        slices: &mut Slices<'a>,
+        sending: impl Fn(Ticket) -> Option<&'a Put>,
+    ) {
+        let (mut position, mut copied) = (self.confirmed, 0);
+        for part in &self.parts {
+            if slices.full {
+                return;
+            }
+            let (Part::Copied(bytes) | Part::Put { bytes, .. }) = part;
+            let skipped = self.again.saturating_sub(position).min(*bytes);
+            match part {
+                Part::Copied(_) => {
+                    let range = copied + skipped as usize..copied + *bytes as usize;
+                    slices.add_part(&self.copied, range);
+                    copied += *bytes as usize;
+                }
+                Part::Put { ticket, start, .. } => {
+                    let mut sent = self.puts.iter().map(|sent| &sent.put);
+                    let put = sent.find(|put| put.ticket == *ticket);
+                    let put = put.or_else(|| sending(*ticket));
+                    let put = put.expect("a put is kept until it is confirmed");
+                    put.collect_range(slices, start + skipped..start + bytes);
+                }
+            }
+            position += bytes;
+        }
+    }
+
+    /// Records that this many of the bytes from [`Kept::collect`] were sent.
+    pub(crate) fn consume(&mut self, bytes: u64) {
+        self.again += bytes;
+    }
+}
