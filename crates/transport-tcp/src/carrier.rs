@@ -25,8 +25,6 @@ pub(crate) struct Carrier {
     pub(crate) incoming: Mutex<TcpIncoming>,
     /// The position up to which received bytes are parsed.
     pub(crate) arrived: AtomicU64,
-    /// The position up to which that was confirmed to the peer.
-    pub(crate) confirmed: AtomicU64,
     /// The position up to which the peer has confirmed what was sent.
     pub(crate) taken: AtomicU64,
     /// The peer has sent its goodbye on this connection.
@@ -92,7 +90,6 @@ impl Carrier {
             fenced: AtomicU64::new(0),
             incoming: Mutex::new(TcpIncoming::new(regions, others)),
             arrived: AtomicU64::new(0),
-            confirmed: AtomicU64::new(0),
             taken: AtomicU64::new(0),
             left: AtomicBool::new(false),
             writing: AtomicBool::new(false),

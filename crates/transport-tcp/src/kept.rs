@@ -10,6 +10,7 @@
 #![forbid(unsafe_code)]
 
 use std::collections::VecDeque;
+use std::ops::Range;
 
 use weft_transport::Ticket;
 
@@ -57,6 +58,8 @@ pub(crate) struct Kept {
     copied: VecDeque<u8>,
     /// Not entirely confirmed.
     puts: VecDeque<SentPut>,
+    /// How many of them still read their callers' memory.
+    lent: usize,
     spare: Vec<Vec<u8>>,
     /// The peer's program has everything up to here.
     confirmed: u64,
@@ -144,6 +147,7 @@ impl Kept {
     /// Keeps a put all of whose frames are sent.
     pub(crate) fn keep_put(&mut self, put: Put) {
         if self.resumption.keeps() {
+            self.lent += usize::from(put.is_lent());
             let end = self.sent;
             self.puts.push_back(SentPut { put, end });
         }
@@ -157,6 +161,9 @@ impl Kept {
     /// The lowest ticket of a class whose put still reads its caller's memory, of those that are
     /// sent.
     pub(crate) fn first_lent(&self, class: Class) -> Option<Ticket> {
+        if self.lent == 0 {
+            return None;
+        }
         let mut puts = self.puts.iter().map(|sent| &sent.put);
         let lent = puts.find(|put| put.is_lent() && Class::of(put.ticket) == class);
         lent.map(|put| put.ticket)
@@ -164,8 +171,9 @@ impl Kept {
 
     /// Ends the reading of a sent put's memory: copies what is not confirmed, or lets it go.
     pub(crate) fn give_back(&mut self, ticket: Ticket) {
+        // Mostly the last one.
         let mut puts = self.puts.iter();
-        if let Some(at) = puts.position(|sent| sent.put.ticket == ticket && sent.put.is_lent()) {
+        if let Some(at) = puts.rposition(|sent| sent.put.ticket == ticket) {
             self.give_back_at(at);
         }
     }
@@ -175,28 +183,38 @@ impl Kept {
     }
 
     fn give_back_at(&mut self, at: usize) {
-        let ticket = self.puts[at].put.ticket;
-        let range = self.parts.iter().filter_map(|part| match part {
-            Part::Put {
-                ticket: of,
-                start,
-                bytes,
-            } if *of == ticket => Some(*start..*start + bytes),
-            _ => None,
-        });
-        let range = range.reduce(|first, last| first.start..last.end);
-        let SentPut { put, end } = &mut self.puts[at];
-        match range {
-            Some(range)
-                if self.interrupted || self.resumption.allows_copy(range.end - range.start) =>
-            {
-                put.copy(range, self.spare.pop().unwrap_or_default());
+        let SentPut { put, end } = &self.puts[at];
+        if !put.is_lent() {
+            return;
+        }
+        self.lent -= 1;
+        let (range, end) = (self.unconfirmed(put), *end);
+        let put = &mut self.puts[at].put;
+        if self.interrupted || self.resumption.allows_copy(range.end - range.start) {
+            put.copy(range, self.spare.pop().unwrap_or_default());
+        } else {
+            put.let_go();
+            self.whole_from = self.whole_from.max(end);
+        }
+    }
+
+    /// The bytes of a put's frames that are not confirmed.
+    fn unconfirmed(&self, put: &Put) -> Range<u64> {
+        let mut start = put.sent;
+        for part in self.parts.iter().rev() {
+            if start == 0 {
+                break;
             }
-            _ => {
-                put.let_go();
-                self.whole_from = self.whole_from.max(*end);
+            match part {
+                Part::Put {
+                    ticket,
+                    start: first,
+                    ..
+                } if *ticket == put.ticket => start = *first,
+                _ => {}
             }
         }
+        start..put.sent
     }
 
     /// Drops what the peer's program has.
@@ -227,6 +245,7 @@ impl Kept {
             self.copied = VecDeque::new();
         }
         while (self.puts.front()).is_some_and(|sent| sent.end <= self.confirmed) {
+            self.lent -= usize::from(self.puts[0].put.is_lent());
             let copy = (self.puts.pop_front()).and_then(|sent| sent.put.into_copy());
             let reusable =
                 |copy: &Vec<u8>| self.spare.len() < SPARE_MAX && copy.capacity() <= SPARE_BYTES_MAX;

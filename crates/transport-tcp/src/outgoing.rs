@@ -3,6 +3,7 @@
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
+use std::time::{Duration, Instant};
 
 use weft_transport::{FlushState, Iovec, RegionKey, Signal, Submission, Ticket};
 
@@ -14,12 +15,17 @@ use crate::slices::Slices;
 
 /// Puts up to this size are copied.
 const COPIED_BYTES_MAX: u64 = 2 << 10;
+/// Sent puts up to this size are copied at once, if they are kept.
+const COPIED_SOON_BYTES_MAX: u64 = 64 << 10;
 /// The most puts under way. More have no benefit: one stream sends them one behind the other.
 const PUTS_MAX: usize = 16;
 /// Copied frames are sent immediately once there are this many bytes of them.
 const COALESCED_BYTES_MAX: usize = 64 << 10;
 /// One call sends at most about this many bytes, so that other links get their turn.
 const CALL_BYTES_MAX: usize = 1 << 20;
+/// At least so many bytes arrive, and so much time passes, between two confirmations.
+const CONFIRMED_BYTES: u64 = 256 << 10;
+const CONFIRMED_AFTER: Duration = Duration::from_millis(2);
 /// Tickets of urgent puts have this bit.
 const URGENT: u64 = 1 << 63;
 /// Above a put's number, its ticket has the number of the connection.
@@ -87,6 +93,9 @@ pub(crate) struct TcpOutgoing {
     queued: u64,
     /// What is sent and not confirmed.
     kept: Kept,
+    /// The position up to which the peer was told that its data have arrived, and when.
+    told: u64,
+    told_at: Option<Instant>,
     /// The connection has accepted bytes that are not sent yet.
     held: bool,
 }
@@ -125,7 +134,7 @@ impl TcpOutgoing {
         signal: Option<Signal>,
         send: Send<'_>,
     ) -> io::Result<Submission> {
-        let bytes = pieces.iter().map(|piece| piece.len() as u64).sum();
+        let bytes: u64 = pieces.iter().map(|piece| piece.len() as u64).sum();
         if bytes <= COPIED_BYTES_MAX {
             self.queue(class).push_copied(place, pieces, bytes, signal);
             self.queued += HEADER_BYTES as u64 + bytes;
@@ -140,6 +149,10 @@ impl TcpOutgoing {
         self.queued += queue.push_put(ticket, place, pieces, signal);
         if queue.puts.len() == 1 {
             self.advance(send)?;
+        }
+        if bytes <= COPIED_SOON_BYTES_MAX && ticket.0 < self.first_under_way(class).0 {
+            // Its caller will hardly ask for it later.
+            self.kept.give_back(ticket);
         }
         Ok(match ticket.0 >= self.first_lent(class).0 {
             true => Submission::UnderWay(ticket),
@@ -175,10 +188,20 @@ impl TcpOutgoing {
         self.kept.give_back_all();
     }
 
-    /// Queues a confirmation of what has arrived on this connection up to a position. It is sent
-    /// with the next frame, or when there is nothing else to do.
-    pub(crate) fn confirm(&mut self, position: u64) {
-        self.late(Class::Urgent, &Frame::Confirmation { position });
+    /// Queues a confirmation of what has arrived on this connection up to a position, if it is worth
+    /// a frame. It is sent with the next one, or when there is nothing else to do.
+    pub(crate) fn confirm(&mut self, arrived: u64) {
+        if arrived - self.told < CONFIRMED_BYTES {
+            return;
+        }
+        let now = Instant::now();
+        if self
+            .told_at
+            .is_none_or(|told| now - told >= CONFIRMED_AFTER)
+        {
+            (self.told, self.told_at) = (arrived, Some(now));
+            self.late(Class::Urgent, &Frame::Confirmation { position: arrived });
+        }
     }
 
     pub(crate) fn frame(

@@ -10,7 +10,7 @@ use std::time::Instant;
 /// core.
 const RATE: u64 = 128 << 20;
 /// Bytes that it may copy at once, after it has copied nothing for a while.
-const BURST: u64 = 16 << 20;
+const BURST: u64 = 8 << 20;
 
 /// Whether a connection that breaks while both processes live is made anew: what was sent and not
 /// confirmed is kept for that. The same on all ranks.
@@ -59,22 +59,36 @@ impl fmt::Display for Resumption {
     }
 }
 
-/// Takes the time for a copy from what this process may spend, if enough is left.
+/// Takes the time for a copy from what this process may spend. False if that is less than what its
+/// links ask for: then nothing is copied, as a link lacks something almost always.
 fn take_time_for(bytes: u64) -> bool {
     static START: OnceLock<Instant> = OnceLock::new();
-    /// When all time will be available again, in bytes at the rate since the start.
+    /// See [`Spent`].
     static SPENT_UNTIL: AtomicU64 = AtomicU64::new(0);
     let since = START.get_or_init(Instant::now).elapsed();
     let now = (since.as_micros() as u64).saturating_mul(RATE) / 1_000_000;
-    let spend = |until: u64| spent_after(until, now, bytes);
-    let spent = SPENT_UNTIL.fetch_update(Ordering::Relaxed, Ordering::Relaxed, spend);
-    spent.is_ok()
+    let ask = |until| Some(Spent { until }.ask(now, bytes).until);
+    let asked = SPENT_UNTIL.fetch_update(Ordering::Relaxed, Ordering::Relaxed, ask);
+    let until = asked.unwrap_or_else(|until| until);
+    Spent { until }.ask(now, bytes).until <= now + BURST
 }
 
-/// When all time will be available again after a copy now; None if too little is left for it.
-fn spent_after(until: u64, now: u64, bytes: u64) -> Option<u64> {
-    let after = until.max(now) + bytes;
-    (after <= now + BURST).then_some(after)
+/// When all time will be available again if nothing is asked for. Moments are numbers of bytes that
+/// may have been copied until then.
+#[derive(Clone, Copy)]
+struct Spent {
+    until: u64,
+}
+
+impl Spent {
+    /// After a copy that is asked for now. It is allowed if that is at most a burst away. What is
+    /// not allowed counts as well, up to a further burst.
+    fn ask(self, now: u64, bytes: u64) -> Spent {
+        let until = self.until.max(now) + bytes;
+        Spent {
+            until: until.min(now + 2 * BURST),
+        }
+    }
 }
 
 #[cfg(test)]
@@ -89,14 +103,37 @@ mod tests {
         assert_eq!(Resumption::parse("yes"), None);
     }
 
+    /// The bytes that are copied of those that are asked for, in a second.
+    fn copied(asked: u64) -> u64 {
+        const STEPS: u64 = 1000;
+        let (mut spent, mut copied) = (Spent { until: 0 }, 0);
+        for step in 0..10 * STEPS {
+            let now = RATE / STEPS * step;
+            spent = spent.ask(now, asked / STEPS);
+            if step >= 9 * STEPS && spent.until <= now + BURST {
+                copied += asked / STEPS;
+            }
+        }
+        copied
+    }
+
     #[test]
-    fn copies_take_no_more_than_the_rate() {
-        assert_eq!(spent_after(0, 5, BURST), Some(5 + BURST));
-        assert_eq!(spent_after(0, 5, BURST + 1), None);
-        // Of a burst, a quarter is available again when that time has passed.
-        let spent = spent_after(0, 0, BURST).unwrap();
-        let later = BURST / 4;
-        assert_eq!(spent_after(spent, later, BURST / 4 + 1), None);
-        assert_eq!(spent_after(spent, later, BURST / 4), Some(spent + later));
+    fn everything_is_copied_up_to_the_rate_and_nothing_beyond() {
+        for asked in [RATE / 10, RATE / 2, RATE - RATE / 100] {
+            assert_eq!(copied(asked), asked / 1000 * 1000);
+        }
+        for asked in [RATE + RATE / 10, 10 * RATE] {
+            assert_eq!(copied(asked), 0);
+        }
+    }
+
+    #[test]
+    fn copying_begins_again_when_less_is_asked_for() {
+        let mut spent = Spent { until: 0 };
+        for _ in 0..100 {
+            spent = spent.ask(0, BURST);
+        }
+        assert!(spent.ask(BURST - 1, 1).until > 2 * BURST - 1);
+        assert!(spent.ask(BURST + 1, 1).until <= 2 * BURST + 1);
     }
 }

@@ -41,9 +41,6 @@ pub(crate) const CAPABILITIES: Capabilities = Capabilities {
 /// A call to `receive` stops after about this many bytes, so that other links get their turn.
 const RECEIVED_BYTES_MAX: usize = 2 << 20;
 
-/// At least so many bytes arrive between two confirmations.
-const CONFIRMED_BYTES: u64 = 256 << 10;
-
 /// A stream: operations of one class over one connection of the link.
 pub(crate) struct NumberedStream {
     pub(crate) link: Weak<TcpLink>,
@@ -137,6 +134,9 @@ impl TcpLink {
         let mut outgoing = lock(&carrier.outgoing);
         self.connection.check()?;
         self.note_confirmed(carrier, &mut outgoing)?;
+        if self.resumption.keeps() {
+            outgoing.confirm(carrier.arrived.load(Ordering::Acquire));
+        }
         let mut send = |slices: &[io::IoSlice<'_>]| self.connection.send(number, slices);
         let result = action(&mut outgoing, &mut send);
         carrier.publish(&outgoing);
@@ -168,19 +168,6 @@ impl TcpLink {
         let _ = self.note_confirmed(carrier, &mut outgoing);
         outgoing.kept().give_back(ticket);
         carrier.publish(&outgoing);
-    }
-
-    /// Confirms what has arrived, if that is enough to be worth a frame.
-    fn confirm(&self, number: usize) {
-        let carrier = &self.carriers()[number];
-        let arrived = carrier.arrived.load(Ordering::Acquire);
-        let confirmed = carrier.confirmed.load(Ordering::Relaxed);
-        if self.resumption.keeps() && arrived - confirmed >= CONFIRMED_BYTES {
-            carrier.confirmed.store(arrived, Ordering::Relaxed);
-            let mut outgoing = lock(&carrier.outgoing);
-            outgoing.confirm(arrived);
-            carrier.publish(&outgoing);
-        }
     }
 
     /// Called after a failure of sending: received data may hold a goodbye, and then the peer left
@@ -547,7 +534,6 @@ impl Link for TcpLink {
             while let Intake::Message(message) = self.receive_from(number, &mut budget)? {
                 inbox.message(&message);
             }
-            self.confirm(number);
         }
         Ok(())
     }
