@@ -12,6 +12,8 @@ pub(crate) struct Arrivals {
     pub(super) redirected: Vec<RedirectedArrival>,
     /// The tile's next instruction at the last check for redirections.
     pub(super) checked_at: Option<usize>,
+    /// Puts still read a place to which an arrival could be redirected.
+    pub(super) occupied: bool,
 }
 
 #[derive(Debug)]

@@ -143,8 +143,8 @@ pub(crate) trait Driver {
 
     /// Returns what a step in mapped memory waits for.
     #[inline]
-    fn before_local(&self, _step: LocalStep) -> Option<Blocked> {
-        None
+    fn before_local(&mut self, _step: LocalStep) -> Advance {
+        Ok(None)
     }
 
     /// Records that a step in mapped memory begins.
@@ -180,14 +180,14 @@ pub(crate) fn run<D: Driver>(driver: &mut D, frame: ProgramFrame<'_>, next: &mut
             Instruction::Wait { from, id } => driver.wait(from, id)?,
             Instruction::Signal { to, id } => driver.signal(to, id)?,
             Instruction::Local(step) => {
-                let blocked = driver.before_local(step);
+                let blocked = driver.before_local(step)?;
                 if blocked.is_none() {
                     execute(driver, frame, step);
                 }
                 blocked
             }
             Instruction::Arrive { arrival, step } => {
-                let blocked = driver.before_local(step);
+                let blocked = driver.before_local(step)?;
                 if blocked.is_none() {
                     driver.arrive(arrival, step)?;
                 }

@@ -5,6 +5,10 @@
 //! can write there, before a signal to a rank other than the put's receiver, as that signal may
 //! allow another peer to write. Signals to the receiver need no wait, nor do those that the
 //! receiver then sends: they are ordered after the put.
+//!
+//! A link is asked whether a put is complete only where a step needs that. With the answer the link
+//! gives the source back, and one that keeps what it has sent copies then what the peer has not
+//! confirmed: the later, the less.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -15,7 +19,7 @@ use weft_memory::RegisteredMemory;
 use weft_schedule::Rank;
 use weft_transport::{Iovec, Link, Ticket};
 
-use super::interpret::{Blocked, GroupFailure};
+use super::interpret::{Advance, Blocked, GroupFailure};
 
 /// The puts of one tile that are not complete.
 #[derive(Default, Debug)]
@@ -61,22 +65,10 @@ impl Puts {
         });
     }
 
-    /// Removes completed puts. True if there was one.
-    pub(super) fn remove_completed(
-        &mut self,
-        connections: &Connections,
-    ) -> Result<bool, GroupFailure> {
-        let before = self.0.len();
-        let mut at = 0;
-        while let Some(put) = self.0.get(at) {
-            let link = connections.links[put.to as usize].as_ref();
-            let complete = link.map_or(Ok(true), |link| link.completed(put.ticket));
-            match complete.map_err(|error| GroupFailure::Link(put.to, error))? {
-                true => connections.stages.end(self.0.remove(at).stage),
-                false => at += 1,
-            }
-        }
-        Ok(self.0.len() < before)
+    /// Removes complete puts whose times are traced.
+    pub(super) fn end_traced(&mut self, connections: &Connections) -> Result<(), GroupFailure> {
+        let traced = |put: &PendingPut| put.stage.is_some();
+        self.first(traced, &mut ask(connections)).map(drop)
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -84,22 +76,22 @@ impl Puts {
     }
 
     /// Returns what the end of the tile waits for.
-    pub(super) fn before_end(&self) -> Option<Blocked> {
-        self.before(|_| true)
+    pub(super) fn before_end(&mut self, connections: &Connections) -> Advance {
+        self.first(|_| true, &mut ask(connections))
     }
 
     /// Returns what a signal to a rank waits for.
-    pub(super) fn before_signal(&self, to: Rank) -> Option<Blocked> {
-        self.before(|put| !put.private && put.to != to)
+    pub(super) fn before_signal(&mut self, connections: &Connections, to: Rank) -> Advance {
+        self.first(before_signal(to), &mut ask(connections))
     }
 
     /// Returns what a write to these addresses waits for.
-    pub(super) fn before_write(&self, addresses: &Range<usize>) -> Option<Blocked> {
-        let overlaps = |piece: &Iovec| {
-            let start = piece.start() as usize;
-            start < addresses.end && addresses.start < start + piece.len()
-        };
-        self.before(|put| put.source.iter().any(overlaps))
+    pub(super) fn before_write(
+        &mut self,
+        connections: &Connections,
+        addresses: &Range<usize>,
+    ) -> Advance {
+        self.first(before_write(addresses), &mut ask(connections))
     }
 
     /// Cancels all puts: their sources are not read any more.
@@ -111,9 +103,49 @@ impl Puts {
         }
     }
 
-    fn before(&self, such: impl Fn(&PendingPut) -> bool) -> Option<Blocked> {
-        let put = self.0.iter().find(|put| such(put))?;
-        Some(Blocked::Link { to: put.to })
+    /// Removes such puts while they are complete. Returns the first that is not.
+    fn first(
+        &mut self,
+        such: impl Fn(&PendingPut) -> bool,
+        is_complete: &mut dyn FnMut(&mut PendingPut) -> Result<bool, GroupFailure>,
+    ) -> Advance {
+        while let Some(at) = self.0.iter().position(&such) {
+            if !is_complete(&mut self.0[at])? {
+                return Ok(Some(Blocked::Link { to: self.0[at].to }));
+            }
+            self.0.remove(at);
+        }
+        Ok(None)
+    }
+}
+
+/// Asks links whether puts are complete, and ends their stages.
+fn ask(
+    connections: &Connections,
+) -> impl FnMut(&mut PendingPut) -> Result<bool, GroupFailure> + use<'_> {
+    |put| {
+        let link = connections.links[put.to as usize].as_ref();
+        let complete = link.map_or(Ok(true), |link| link.completed(put.ticket));
+        let complete = complete.map_err(|error| GroupFailure::Link(put.to, error))?;
+        if complete {
+            connections.stages.end(put.stage.take());
+        }
+        Ok(complete)
+    }
+}
+
+/// The puts that a signal to a rank waits for.
+fn before_signal(to: Rank) -> impl Fn(&PendingPut) -> bool {
+    move |put| !put.private && put.to != to
+}
+
+/// The puts that a write to these addresses waits for.
+fn before_write(addresses: &Range<usize>) -> impl Fn(&PendingPut) -> bool {
+    move |put| {
+        put.source.iter().any(|piece| {
+            let start = piece.start() as usize;
+            start < addresses.end && addresses.start < start + piece.len()
+        })
     }
 }
 
@@ -139,25 +171,43 @@ mod tests {
         puts
     }
 
+    /// What such puts block, of which those with a ticket in `complete` are complete.
+    fn blocked(
+        puts: &mut Puts,
+        such: impl Fn(&PendingPut) -> bool,
+        complete: &[u64],
+    ) -> Option<Blocked> {
+        let mut is_complete = |put: &mut PendingPut| Ok(complete.contains(&put.ticket.0));
+        puts.first(such, &mut is_complete).unwrap()
+    }
+
     #[test]
     fn only_steps_that_overwrite_a_source_wait() {
-        let puts = puts();
+        let mut puts = puts();
         for range in [0..100, 200..300, 400..500, 600..1000] {
-            assert_eq!(puts.before_write(&range), None, "{range:?}");
+            let blocked = blocked(&mut puts, before_write(&range), &[1, 2]);
+            assert_eq!(blocked, None, "{range:?}");
         }
         for range in [0..101, 150..160, 199..300, 350..351, 400..501, 0..1000] {
-            let blocked = puts.before_write(&range);
+            let blocked = blocked(&mut puts, before_write(&range), &[]);
             assert_eq!(blocked, Some(Blocked::Link { to: 1 }), "{range:?}");
         }
+        assert_eq!(blocked(&mut puts, before_write(&(150..160)), &[1]), None);
+        assert!(
+            !puts.is_empty(),
+            "only the one that was asked about is removed"
+        );
     }
 
     #[test]
     fn only_signals_that_let_others_overwrite_a_source_wait() {
         let mut puts = puts();
-        assert_eq!(puts.before_signal(1), None);
-        assert_eq!(puts.before_signal(2), Some(Blocked::Link { to: 1 }));
-        puts.0.pop();
-        assert_eq!(puts.before_signal(2), None);
-        assert_eq!(puts.before_end(), Some(Blocked::Link { to: 1 }));
+        assert_eq!(blocked(&mut puts, before_signal(1), &[]), None);
+        let waits = Some(Blocked::Link { to: 1 });
+        assert_eq!(blocked(&mut puts, before_signal(2), &[]), waits);
+        assert_eq!(blocked(&mut puts, before_signal(2), &[2]), None);
+        assert_eq!(blocked(&mut puts, |_| true, &[]), waits);
+        assert_eq!(blocked(&mut puts, |_| true, &[1]), None);
+        assert!(puts.is_empty());
     }
 }

@@ -16,45 +16,61 @@ const REDIRECTED_BYTES_MIN: u64 = 16 << 10;
 impl TileDriver<'_> {
     /// Redirects links to the output where the tile's progress, or completed puts, allow it now.
     /// Does not wait: data that arrives before its redirection is copied.
-    pub(super) fn redirect_arrivals(&mut self, puts_completed: bool) {
+    pub(super) fn redirect_arrivals(&mut self) -> Result<(), GroupFailure> {
         let (running, next) = (self.running, self.tile.next);
         let moved = self.tile.arrivals.checked_at.replace(next) != Some(next);
         let short = running.geometry.tile_bytes() < REDIRECTED_BYTES_MIN;
+        let occupied = std::mem::take(&mut self.tile.arrivals.occupied);
         // Other ranks may also write symmetric memory.
-        if !(moved || puts_completed) || short || running.bases.peers.is_some() {
-            return;
+        if !(moved || occupied) || short || running.bases.peers.is_some() {
+            return Ok(());
         }
         for (number, arrival) in (0..).zip(&running.plan.program.arrivals) {
             let may_come = (arrival.after..arrival.at).contains(&next);
             if may_come && !self.tile.arrivals.is_redirected(number) {
-                let redirected = self.redirect(number, arrival);
+                let redirected = self.redirect(number, arrival)?;
                 self.tile.arrivals.redirected.extend(redirected);
             }
         }
+        Ok(())
     }
 
-    fn redirect(&self, number: u32, arrival: &Arrival) -> Option<RedirectedArrival> {
-        let link = self.connections.links[arrival.from as usize].as_ref()?;
-        let redirections = link.redirections()?;
-        let pieces = self.pieces_of(arrival)?;
-        let occupied = |(_, into): &(u64, IovecMut)| {
+    /// Whether puts still read one of the places.
+    fn is_occupied(&mut self, pieces: &[(u64, IovecMut)]) -> Result<bool, GroupFailure> {
+        for (_, into) in pieces {
             let start = into.start() as usize;
             let range = start..start + into.len();
-            self.tile.puts.before_write(&range).is_some()
+            if (self.tile.puts.before_write(self.connections, &range)?).is_some() {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    fn redirect(
+        &mut self,
+        number: u32,
+        arrival: &Arrival,
+    ) -> Result<Option<RedirectedArrival>, GroupFailure> {
+        let link = self.connections.links[arrival.from as usize].as_ref();
+        let redirections = link.and_then(|link| link.redirections());
+        let (Some(redirections), Some(pieces)) = (redirections, self.pieces_of(arrival)) else {
+            return Ok(None);
         };
-        if pieces.iter().any(occupied) {
-            return None;
+        if self.is_occupied(&pieces)? {
+            self.tile.arrivals.occupied = true;
+            return Ok(None);
         }
         let redirected = pieces.into_iter().map(|(offset, into)| RedirectedPiece {
             redirection: redirections.redirect(RegionKey::POOL, offset, into),
             offset,
             into,
         });
-        Some(RedirectedArrival {
+        Ok(Some(RedirectedArrival {
             number,
             from: arrival.from,
             pieces: redirected.collect(),
-        })
+        }))
     }
 
     /// The pieces of an arrival: their offsets in the pool, and their places in the output.

@@ -69,7 +69,7 @@ impl TileDriver<'_> {
     pub(super) fn own(&mut self, id: u32, step: LocalStep) -> Advance {
         let (rank, g) = (self.connections.rank, self.tile.g);
         let word = self.pool.word(self.connections.scratch(self.claim(id)));
-        if let Some(blocked) = self.before_local(step) {
+        if let Some(blocked) = self.before_local(step)? {
             return Ok(Some(blocked));
         }
         if claim::take(word, g, rank) {
@@ -135,7 +135,7 @@ impl TileDriver<'_> {
             let Some((owner, claim, step)) = self.helpable(&frame.program.instructions[at]) else {
                 continue;
             };
-            if self.before_local(step).is_some() {
+            if self.before_local(step)?.is_some() {
                 continue;
             }
             let word = self.remote_claim(owner, claim);

@@ -64,7 +64,7 @@ impl<'a> TileDriver<'a> {
     pub(super) fn advance(&mut self) -> Result<bool, GroupFailure> {
         let instructions = self.running.plan.program.instructions.len();
         self.tile.blocked = None;
-        let puts_completed = self.tile.puts.remove_completed(self.connections)?;
+        self.tile.puts.end_traced(self.connections)?;
         if self.budget.bytes > 0 {
             let frame = self.frame();
             let mut next = self.next;
@@ -72,9 +72,9 @@ impl<'a> TileDriver<'a> {
             self.tile.next = next;
             self.tile.blocked = result?;
         }
-        self.redirect_arrivals(puts_completed);
+        self.redirect_arrivals()?;
         if self.tile.next == instructions {
-            self.tile.blocked = self.tile.puts.before_end();
+            self.tile.blocked = self.tile.puts.before_end(self.connections)?;
             self.tile.done = self.tile.blocked.is_none();
         }
         Ok(self.tile.next > self.next || self.tile.done)
@@ -122,7 +122,7 @@ impl Driver for TileDriver<'_> {
 
     fn signal(&mut self, to: Rank, id: SignalId) -> Advance {
         let (link, remote) = self.link(to)?;
-        if let Some(blocked) = self.tile.puts.before_signal(to) {
+        if let Some(blocked) = self.tile.puts.before_signal(self.connections, to)? {
             return Ok(Some(blocked));
         }
         let signal = self.flag_at(remote.words(), id);
@@ -149,19 +149,18 @@ impl Driver for TileDriver<'_> {
         let place = receive.plus(self.offset(dst, 0));
         let mut source = self.source(src);
         let bytes = source.pieces.iter().map(|piece| piece.len() as u64).sum();
-        let mut blocked = signal.and_then(|_| self.tile.puts.before_signal(to));
+        let mut blocked = match signal {
+            Some(_) => self.tile.puts.before_signal(self.connections, to)?,
+            None => None,
+        };
         let staging = match self.staging(to, place, &mut source) {
             Ok(staging) => staging,
             Err(waiting) => return Ok(Some(waiting)),
         };
-        if let Some(offset) = staging {
+        if let (Some(offset), None) = (staging, blocked) {
             let start = self.pool.base().as_ptr() as usize + offset as usize;
-            let occupied = || {
-                self.tile
-                    .puts
-                    .before_write(&(start..start + bytes as usize))
-            };
-            blocked = blocked.or_else(occupied);
+            let mirror = start..start + bytes as usize;
+            blocked = self.tile.puts.before_write(self.connections, &mirror)?;
         }
         if blocked.is_some() {
             return Ok(blocked);
@@ -196,22 +195,26 @@ impl Driver for TileDriver<'_> {
         Ok(None)
     }
 
-    fn before_local(&self, step: LocalStep) -> Option<Blocked> {
+    fn before_local(&mut self, step: LocalStep) -> Advance {
         if self.tile.puts.is_empty() {
-            return None;
+            return Ok(None);
         }
         let program = &self.running.plan.program;
         let (geometry, shape) = (&self.running.geometry, &program.shape);
         let measured = program.operand(step.measured);
         let destinations = &program.operands(step.operands)[..step.destinations as usize];
-        let mut ranges = (0..geometry.pieces(measured)).flat_map(|piece| {
+        for piece in 0..geometry.pieces(measured) {
             let elements = geometry.elements(shape, measured, piece, self.tile.index);
-            destinations.iter().map(move |dst| {
+            for dst in destinations {
                 let start = self.base(dst.location) as usize + self.offset(dst, piece) as usize;
-                start..start + geometry.bytes(dst.encoding, elements) as usize
-            })
-        });
-        ranges.find_map(|range| self.tile.puts.before_write(&range))
+                let range = start..start + geometry.bytes(dst.encoding, elements) as usize;
+                let blocked = self.tile.puts.before_write(self.connections, &range)?;
+                if blocked.is_some() {
+                    return Ok(blocked);
+                }
+            }
+        }
+        Ok(None)
     }
 
     fn arrive(&mut self, arrival: u32, step: LocalStep) -> Result<(), GroupFailure> {
