@@ -1,5 +1,5 @@
-//! Tests of connections that break between living ranks: groups that outlive them; where they are not
-//! made anew, error messages, later groups, and memory that must not be reused.
+//! Tests of connections that break between living ranks: groups that outlive them; where they are
+//! not made anew, error messages, later groups, and memory that must not be reused.
 
 mod ranks;
 

@@ -48,7 +48,8 @@ struct ClosingConnection {
 
 /// A connection that is being closed: first everything queued is sent, then received bytes are
 /// discarded until the peer closes too. Closing a socket with unread bytes would destroy bytes at
-/// the peer that it has not read yet. If the connection breaks meanwhile, the peer may make it anew.
+/// the peer that it has not read yet. If the connection breaks meanwhile, the peer may make it
+/// anew.
 struct Goodbye {
     connection: Arc<TcpConnection>,
     /// The number of the connection within the link.

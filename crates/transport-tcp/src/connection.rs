@@ -222,23 +222,15 @@ impl TcpConnection {
     }
 }
 
-/// Whether an error of a connection is the end of its link too: its host is silent, or what arrives
-/// is not the peer's. Otherwise the connection may be made anew.
+/// Whether an error of a connection is the end of its link too: its host was silent until TCP gave
+/// it up, or what arrives is not the peer's. Otherwise the connection may be made anew.
 pub(crate) fn is_final(error: &io::Error) -> bool {
     use io::ErrorKind::{
-        BrokenPipe, ConnectionAborted, ConnectionReset, HostUnreachable, NetworkDown,
-        NetworkUnreachable, NotConnected, UnexpectedEof,
+        BrokenPipe, ConnectionAborted, ConnectionReset, NotConnected, UnexpectedEof,
     };
     !matches!(
         error.kind(),
-        BrokenPipe
-            | ConnectionAborted
-            | ConnectionReset
-            | HostUnreachable
-            | NetworkDown
-            | NetworkUnreachable
-            | NotConnected
-            | UnexpectedEof
+        BrokenPipe | ConnectionAborted | ConnectionReset | NotConnected | UnexpectedEof
     )
 }
 

@@ -18,7 +18,7 @@ pub(crate) fn unconnected(family: i32) -> io::Result<Descriptor<TcpStream>> {
     })
 }
 
-/// Puts a file in the place of another: the second descriptor's file is closed, and its number
+/// Replaces a file by another: the second descriptor's file is closed, and its number
 /// stands for the first one's from now on. An epoll set that watched the closed file does not watch
 /// the new one.
 pub(crate) fn replace(file: BorrowedFd<'_>, place: BorrowedFd<'_>) -> io::Result<()> {

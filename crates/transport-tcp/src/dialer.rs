@@ -89,8 +89,8 @@ impl Dialer {
         Ok(Socket::new(stream, self.options)?)
     }
 
-    /// Calls the peer about a connection of a link that broke: tells it the position of this end,
-    /// and returns its answer, and the new connection. Tries each of the peer's addresses, first
+    /// Calls the peer about a connection of a link that broke: reports the position of this end,
+    /// and returns its answer and the new connection. Tries each of the peer's addresses, first
     /// that of the connection's own network.
     pub(crate) fn call_again(
         &self,
@@ -116,7 +116,7 @@ impl Dialer {
         }
         let socket = connected?;
         let mut session = self.prove(&socket, (peer, address), part, until)?;
-        say(&socket, &session.tell(position))?;
+        say(&socket, &session.report(position))?;
         let mut verdict = [0; RENEWAL_VERDICT_BYTES];
         socket.receive_exactly(&mut verdict, until.deadline, until.cancel)?;
         match session.read_renewal_verdict(&verdict) {

@@ -12,20 +12,20 @@
 //!    made for a new answer: the connection has no effect before it.
 //! 4. The *verdict*, on a link's first connection: whether the link is established.
 //!
-//! All have a fixed length for their purpose; a listener reads nothing more from a caller that has not reached that
-//! step.
+//! All have a fixed length for their purpose; a listener reads nothing more from a caller that has
+//! not reached that step.
 //!
 //! A link may have several connections. They are made by one call, whose hellos carry the same
 //! number; the confirmation of the first connection names the others, which have been confirmed
 //! before.
 //!
-//! [Note: Renewal] A connection of a link that broke is made anew by the end that made the link. Its
-//! hello names the link, by the number of the call that made it, the connection, and the number of
-//! the attempt, so that an attempt that comes late has no effect. The caller closes the former
-//! socket, and its confirmation tells how much it has received; the listener does the same, and its
-//! verdict tells how much it has received. Each end then continues to send at the other's position.
-//! The other end does not call for a connection; it *knocks*: a call that tells the maker of the
-//! link to call, and finds out whether its process is there.
+//! [Note: Renewal] A connection of a link that broke is made anew by the end that made the link.
+//! Its hello names the link, by the number of the call that made it, the connection, and the number
+//! of the attempt, so that an attempt that comes late has no effect. The caller closes the former
+//! socket, and its confirmation states how much it has received; the listener does the same in its
+//! verdict. Each end then continues to send at the other's position. The other end does not call
+//! for a connection; it *knocks*: a call that makes the maker of the link call, and finds out
+//! whether its process is there.
 //!
 //! Whether a link is encrypted, and with which cipher, is not negotiated here: both ends know it
 //! from each other's addresses ([`CipherOffer`](crate::encryption::CipherOffer)). The hello names
@@ -94,17 +94,17 @@ pub(crate) enum Purpose {
     Make,
     /// To take the place of a link's broken connection.
     Renew,
-    /// To tell the maker of a link that a connection broke.
+    /// To inform the maker of a link that a connection broke.
     Knock,
 }
 
 /// How much one end has received on a connection, and sent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Position {
-    /// Everything up to here has arrived. An end that closes and drops what arrives tells
+    /// Everything up to here has arrived. An end that closes and drops what arrives states
     /// [`Position::ALL`].
     pub(crate) received: u64,
-    /// What was sent is kept from here on.
+    /// Sent bytes are kept from here on.
     pub(crate) kept: u64,
 }
 
@@ -295,15 +295,15 @@ impl Session {
     }
 
     /// The caller's confirmation of a renewal.
-    pub(crate) fn tell(&mut self, position: Position) -> [u8; POSITION_BYTES] {
+    pub(crate) fn report(&mut self, position: Position) -> [u8; POSITION_BYTES] {
         let mut bytes = [0; 16];
         bytes[..8].copy_from_slice(&position.received.to_le_bytes());
         bytes[8..].copy_from_slice(&position.kept.to_le_bytes());
         self.seal(&bytes)
     }
 
-    /// The position that a confirmation tells; None if it is invalid.
-    pub(crate) fn told(&mut self, bytes: &[u8; POSITION_BYTES]) -> Option<Position> {
+    /// The position that a confirmation reports; None if it is invalid.
+    pub(crate) fn reported(&mut self, bytes: &[u8; POSITION_BYTES]) -> Option<Position> {
         let bytes = u128::from_le_bytes(self.open(bytes)?);
         Some(Position {
             received: bytes as u64,
@@ -482,7 +482,7 @@ mod tests {
     }
 
     #[test]
-    fn ends_tell_each_other_their_positions() {
+    fn ends_exchange_their_positions() {
         let [a, b] = [keys(), keys()];
         let (call, hello) = call(&a, &b.public);
         let received = Hello::read(&hello, &b, LISTENER).unwrap();
@@ -492,7 +492,7 @@ mod tests {
             received: 1 << 40,
             kept: u64::MAX,
         };
-        assert_eq!(there.told(&here.tell(position)), Some(position));
+        assert_eq!(there.reported(&here.report(position)), Some(position));
         for verdict in [
             RenewalVerdict::Resumed(1 << 50),
             RenewalVerdict::Known,

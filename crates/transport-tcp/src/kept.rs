@@ -2,12 +2,12 @@
 //! is made anew.
 //!
 //! [Note: Kept bytes] A byte counts as arrived when the peer's program has it: kernels and proxies
-//! lose what they have acknowledged. Frames that were copied to be sent are kept. Of a large put the
-//! caller's memory is named, and read again if it must be, until the caller asks whether the put is
-//! complete: then it takes the memory back, and what is not confirmed is copied. Where that would
-//! take too much time, it is let go, and the connection cannot be made anew until the peer has
-//! confirmed it.
-#![forbid(unsafe_code)]
+//! lose what they have acknowledged. Frames that were copied to be sent are kept. Of a large put
+//! the caller's memory is named, and read again if it must be, until the caller asks whether the
+//! put is complete: then it takes the memory back, and what is not confirmed is copied. Where that
+//! would take too much time, it is let go, and the connection cannot be made anew until the peer
+//! has confirmed it.
+#![cfg_attr(not(test), forbid(unsafe_code))]
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -307,5 +307,126 @@ impl Kept {
     /// Records that this many of the bytes from [`Kept::collect`] were sent.
     pub(crate) fn consume(&mut self, bytes: u64) {
         self.again += bytes;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use weft_transport::{Iovec, RegionKey};
+
+    use super::*;
+
+    const BYTES: usize = 100_000;
+
+    fn put(number: u64, memory: &[u8]) -> Put {
+        // SAFETY: the tests keep the memory.
+        let piece = unsafe { Iovec::new(memory.as_ptr(), memory.len()) };
+        let ticket = Class::Ordinary.ticket(0, number);
+        Put::new(
+            ticket,
+            (RegionKey::POOL, 0),
+            &[piece],
+            None,
+            VecDeque::new(),
+        )
+    }
+
+    /// Sends a whole put.
+    fn send(kept: &mut Kept, mut put: Put) -> Ticket {
+        let (ticket, bytes) = (put.ticket, put.left());
+        kept.keep_frames(&put, bytes);
+        put.sent += bytes;
+        kept.keep_put(put);
+        ticket
+    }
+
+    /// Everything that is sent again.
+    fn again(kept: &mut Kept) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        while kept.left() > 0 {
+            let mut slices = Slices::default();
+            kept.collect(&mut slices, |_| None);
+            let before = bytes.len();
+            (slices.filled().iter()).for_each(|slice| bytes.extend_from_slice(slice));
+            kept.consume((bytes.len() - before) as u64);
+        }
+        bytes
+    }
+
+    #[test]
+    fn put_is_sent_again_from_a_copy_of_what_is_not_confirmed() {
+        let mut kept = Kept::new(Resumption::On);
+        let mut memory: Vec<u8> = (0..BYTES).map(|at| (at % 251) as u8).collect();
+        let ticket = send(&mut kept, put(1, &memory));
+        assert!(kept.resume(0));
+        let all = again(&mut kept);
+        let confirmed = 70_000;
+        kept.confirm(confirmed).unwrap();
+        kept.give_back(ticket);
+        assert_eq!(kept.first_lent(Class::Ordinary), None);
+        memory.fill(0xEE);
+        for position in [confirmed, confirmed + 1, kept.sent() - 1, kept.sent()] {
+            assert!(kept.resume(position));
+            assert_eq!(again(&mut kept), all[position as usize..]);
+        }
+        assert!(!kept.resume(confirmed), "it was confirmed to the end");
+    }
+
+    #[test]
+    fn nothing_resumes_before_what_was_let_go() {
+        let mut kept = Kept::new(Resumption::On);
+        let memory = vec![7; BYTES];
+        let queue = VecDeque::from(vec![1; 100]);
+        kept.keep(&queue, 100);
+        let ticket = send(&mut kept, put(1, &memory));
+        let end = kept.sent();
+        // As if copying it took too long.
+        kept.resumption = Resumption::Off;
+        kept.give_back(ticket);
+        kept.resumption = Resumption::On;
+        kept.keep(&queue, 100);
+        assert_eq!(kept.start(), end);
+        assert!(!kept.resume(50));
+        assert!(!kept.resume(end - 1));
+        assert!(kept.resume(end));
+        assert_eq!(again(&mut kept), [1; 100]);
+    }
+
+    #[test]
+    fn nothing_is_let_go_while_a_connection_is_made_anew() {
+        let mut kept = Kept::new(Resumption::On);
+        let mut memory = vec![7; BYTES];
+        let ticket = send(&mut kept, put(1, &memory));
+        kept.interrupted = true;
+        kept.resumption = Resumption::Auto;
+        while kept.resumption.allows_copy(1 << 20) {}
+        kept.give_back(ticket);
+        memory.fill(0xEE);
+        assert!(kept.resume(0));
+        assert!(!again(&mut kept).contains(&0xEE));
+    }
+
+    #[test]
+    fn confirmed_bytes_are_dropped() {
+        let mut kept = Kept::new(Resumption::On);
+        let memory = vec![7; BYTES];
+        let queue = VecDeque::from(vec![1; 100]);
+        for number in 1..100 {
+            kept.keep(&queue, 100);
+            let ticket = send(&mut kept, put(number, &memory));
+            if number % 2 == 0 {
+                kept.give_back(ticket);
+            }
+            kept.confirm(kept.sent() - 50).unwrap();
+            assert!(kept.parts.len() <= 2 && kept.puts.len() <= 1 && kept.copied.len() <= 200);
+        }
+        let sent = kept.sent();
+        kept.confirm(sent).unwrap();
+        assert!(kept.parts.is_empty() && kept.puts.is_empty() && kept.copied.is_empty());
+        assert_eq!(kept.lent, 0);
+        assert!(kept.confirm(sent + 1).is_err());
+        // A confirmation that comes twice.
+        kept.confirm(sent - 1).unwrap();
+        assert_eq!(kept.confirmed(), sent);
     }
 }

@@ -305,7 +305,7 @@ impl Listener {
                         give_up,
                     });
                 }
-                HandshakeStep::Told(peer, part, session, position) => {
+                HandshakeStep::Reported(peer, part, session, position) => {
                     return self.known.answer(peer, part, position, *session, socket);
                 }
             }
@@ -462,8 +462,8 @@ enum HandshakeStep {
     Stay(HandshakeStage),
     Next(HandshakeStage),
     Proven(Proof),
-    /// It told its position on a connection of a link that exists, or existed.
-    Told(EndpointId, LinkPart, Box<Session>, Position),
+    /// It reported its position on a connection of a link that exists, or existed.
+    Reported(EndpointId, LinkPart, Box<Session>, Position),
 }
 
 struct Proof {
@@ -508,9 +508,9 @@ fn finish(
                 session,
             }))
         }),
-        Purpose::Renew | Purpose::Knock => confirmation.try_into().ok().and_then(|told| {
-            let position = session.told(told)?;
-            Some(HandshakeStep::Told(peer, part, session, position))
+        Purpose::Renew | Purpose::Knock => confirmation.try_into().ok().and_then(|report| {
+            let position = session.reported(report)?;
+            Some(HandshakeStep::Reported(peer, part, session, position))
         }),
     };
     proven.unwrap_or(HandshakeStep::Over)

@@ -23,7 +23,7 @@ const PUTS_MAX: usize = 16;
 const COALESCED_BYTES_MAX: usize = 64 << 10;
 /// One call sends at most about this many bytes, so that other links get their turn.
 const CALL_BYTES_MAX: usize = 1 << 20;
-/// At least so many bytes arrive, and so much time passes, between two confirmations.
+/// The least bytes that arrive, and the least time that passes, between two confirmations.
 const CONFIRMED_BYTES: u64 = 256 << 10;
 const CONFIRMED_AFTER: Duration = Duration::from_millis(2);
 /// Tickets of urgent puts have this bit.
@@ -91,11 +91,11 @@ pub(crate) struct TcpOutgoing {
     queues: [FrameQueue; CLASSES.len()],
     /// Bytes that were queued since the beginning: the position of the next frame.
     queued: u64,
-    /// What is sent and not confirmed.
+    /// The bytes that are sent and not confirmed.
     kept: Kept,
-    /// The position up to which the peer was told that its data have arrived, and when.
-    told: u64,
-    told_at: Option<Instant>,
+    /// The position up to which arrivals were confirmed to the peer, and when.
+    reported: u64,
+    reported_at: Option<Instant>,
     /// The connection has accepted bytes that are not sent yet.
     held: bool,
 }
@@ -120,7 +120,7 @@ impl TcpOutgoing {
         self.queued - self.kept.sent() + self.kept.left()
     }
 
-    /// What is sent and not confirmed.
+    /// The bytes that are sent and not confirmed.
     pub(crate) fn kept(&mut self) -> &mut Kept {
         &mut self.kept
     }
@@ -188,18 +188,18 @@ impl TcpOutgoing {
         self.kept.give_back_all();
     }
 
-    /// Queues a confirmation of what has arrived on this connection up to a position, if it is worth
-    /// a frame. It is sent with the next one, or when there is nothing else to do.
+    /// Queues a confirmation of what has arrived on this connection up to a position, if it is
+    /// worth a frame. It is sent with the next one, or when there is nothing else to do.
     pub(crate) fn confirm(&mut self, arrived: u64) {
-        if arrived - self.told < CONFIRMED_BYTES {
+        if arrived - self.reported < CONFIRMED_BYTES {
             return;
         }
         let now = Instant::now();
         if self
-            .told_at
-            .is_none_or(|told| now - told >= CONFIRMED_AFTER)
+            .reported_at
+            .is_none_or(|reported| now - reported >= CONFIRMED_AFTER)
         {
-            (self.told, self.told_at) = (arrived, Some(now));
+            (self.reported, self.reported_at) = (arrived, Some(now));
             self.late(Class::Urgent, &Frame::Confirmation { position: arrived });
         }
     }

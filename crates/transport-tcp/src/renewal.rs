@@ -1,11 +1,11 @@
 //! Connections that are made anew: a link outlives a connection that breaks while both processes
 //! live. See [Note: Renewal] for the calls, and [Note: Kept bytes] for what is sent again.
 //!
-//! A thread of its own makes a broken connection anew, and ends with that, or ends the link: at once
-//! when the peer's process has ended (nothing listens at its address) or has given up the link,
-//! otherwise when the peer timeout has passed. The end that called for the link calls again; the
-//! other one waits for that, and knocks in the meantime. Once a link is closed, only the peer makes
-//! its connections anew, to get the goodbye.
+//! A thread of its own makes a broken connection anew, and ends with that, or ends the link: at
+//! once when the peer's process has ended (nothing listens at its address) or has given up the
+//! link, otherwise when the peer timeout has passed. The end that called for the link calls again;
+//! the other one waits for that, and knocks in the meantime. Once a link is closed, only the peer
+//! makes its connections anew, to get the goodbye.
 
 use std::io;
 use std::sync::atomic::Ordering;
@@ -31,9 +31,9 @@ use crate::socket::Socket;
 const KNOCK_AFTER: Duration = Duration::from_millis(30);
 /// The pause between two attempts.
 const PAUSE: Duration = Duration::from_millis(80);
-/// The pause after a knock that was heard.
+/// The pause after a knock that was answered.
 const KNOCKED_PAUSE: Duration = Duration::from_millis(300);
-/// So many times in succession nothing listens at the peer's address when its process has ended. A
+/// The process at an address has ended when nothing listens there this many times in succession. A
 /// middle box that restarts may refuse once.
 const REFUSALS: u32 = 2;
 
@@ -140,7 +140,8 @@ impl TcpConnection {
             self.take_rest(number, incoming);
         }
         line.count(socket.traffic());
-        // Without a descriptor left, the broken socket stays until it is replaced. Nothing reads it.
+        // Without a descriptor left, the broken socket stays until it is replaced. Nothing reads
+        // it.
         let _ = socket.set_aside();
     }
 
@@ -196,7 +197,7 @@ impl TcpConnection {
             pause = PAUSE;
             match self.attempt(renewal, number, deadline) {
                 Ok(Attempt::Over) => return Ok(()),
-                Ok(Attempt::Heard) => (refusals, pause) = (0, KNOCKED_PAUSE),
+                Ok(Attempt::Known) => (refusals, pause) = (0, KNOCKED_PAUSE),
                 Ok(Attempt::Unknown) => return Err(format!("{why}, and it has given up the link")),
                 Ok(Attempt::Lost) => {
                     return Err(format!("{why}, and what was sent last is not kept"));
@@ -257,7 +258,7 @@ impl TcpConnection {
         let to = (renewal.peer, &renewal.address);
         let (verdict, socket) = renewal.dialer.call_again(to, part, position, patience)?;
         match verdict {
-            RenewalVerdict::Known => Ok(Attempt::Heard),
+            RenewalVerdict::Known => Ok(Attempt::Known),
             RenewalVerdict::Unknown => Ok(Attempt::Unknown),
             RenewalVerdict::Resumed(received) if renewal.calls => {
                 self.install(number, epoch, received, socket)
@@ -266,7 +267,7 @@ impl TcpConnection {
         }
     }
 
-    /// What this end tells of a connection that is set aside.
+    /// This end's position on a connection that is set aside.
     fn position(&self, number: usize) -> Position {
         let carrier = &self.carriers[number];
         let mut outgoing = lock(&carrier.outgoing);
@@ -417,7 +418,7 @@ enum Attempt {
     /// The connection is whole, or the link over.
     Over,
     /// The peer will call.
-    Heard,
+    Known,
     /// The peer has no such link any more.
     Unknown,
     /// Something that the peer lacks is not kept.

@@ -10,7 +10,9 @@ use std::time::Instant;
 /// core.
 const RATE: u64 = 128 << 20;
 /// Bytes that it may copy at once, after it has copied nothing for a while.
-const BURST: u64 = 8 << 20;
+const BURST: u64 = 16 << 20;
+/// The most bytes that count beyond that although they were not copied.
+const REFUSED: u64 = 4 << 20;
 
 /// Whether a connection that breaks while both processes live is made anew: what was sent and not
 /// confirmed is kept for that. The same on all ranks.
@@ -82,11 +84,11 @@ struct Spent {
 
 impl Spent {
     /// After a copy that is asked for now. It is allowed if that is at most a burst away. What is
-    /// not allowed counts as well, up to a further burst.
+    /// not allowed counts as well, up to a limit.
     fn ask(self, now: u64, bytes: u64) -> Spent {
         let until = self.until.max(now) + bytes;
         Spent {
-            until: until.min(now + 2 * BURST),
+            until: until.min(now + BURST + REFUSED),
         }
     }
 }
@@ -133,7 +135,8 @@ mod tests {
         for _ in 0..100 {
             spent = spent.ask(0, BURST);
         }
-        assert!(spent.ask(BURST - 1, 1).until > 2 * BURST - 1);
-        assert!(spent.ask(BURST + 1, 1).until <= 2 * BURST + 1);
+        let is_allowed = |now| spent.ask(now, 1).until <= now + BURST;
+        assert!(!is_allowed(REFUSED));
+        assert!(is_allowed(REFUSED + 1));
     }
 }

@@ -82,7 +82,7 @@ impl Socket {
         Self { records, ..self }
     }
 
-    /// Puts another connection in the place of this one, which is closed. It must be encrypted if
+    /// Replaces the connection by another; this one is closed. It must be encrypted if
     /// this one is. Nothing may be sent or received meanwhile.
     pub(crate) fn replace(&self, new: Socket) -> io::Result<()> {
         if let (Some(records), Some(new)) = (&self.records, new.records) {

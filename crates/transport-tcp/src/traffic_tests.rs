@@ -1,5 +1,5 @@
-//! Tests of both halves of a link: random traffic, split anywhere, over connections that are lost at
-//! any byte, against an oracle, and hostile bytes.
+//! Tests of both halves of a link: random traffic, split anywhere, over connections that are lost
+//! at any byte, against an oracle, and hostile bytes.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice, Read};

@@ -1,5 +1,5 @@
-//! The conformance suite over TCP: links of one connection, of several, and encrypted ones; the same
-//! while their connections are reset again and again.
+//! The conformance suite over TCP: links of one connection, of several, and encrypted ones; the
+//! same while their connections are reset again and again.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ fn transport(local: Local, connections: usize, encryption: Encryption) -> Arc<dy
         interface: Interface::Named("127.0.0.1".into()),
         connections: Some(connections),
         encryption,
-        // Whatever else this process sends.
+        // Regardless of what other tests send.
         resumption: Resumption::On,
         ..TcpOptions::default()
     };

@@ -9,7 +9,7 @@ use std::{io, thread};
 use weft_transport::{LinkError, POOL_HEADER, RegionKey, Standing};
 use weft_transport_tcp::{Interface, TcpOptions, TcpTransport};
 use weft_transport_testing::conformance::{LinkPair, Subject, connect, listening};
-use weft_transport_testing::{enter_network, set_loopback};
+use weft_transport_testing::{enter_network, reset, set_loopback};
 
 const PEER_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -125,4 +125,43 @@ fn shorter_cut_does_no_harm() {
     pair.until("its acknowledgement", |pair| {
         pair.a.link.standing() == Standing::Good
     });
+}
+
+#[test]
+fn link_is_resumed_once_its_line_is_repaired() {
+    if !enter_network() {
+        return;
+    }
+    let mut pair = LinkPair::new(&SUBJECT);
+    assert!(set_loopback("down"));
+    reset(&*pair.a.link);
+    let cut = Instant::now();
+    pair.a
+        .link
+        .message(b"through")
+        .expect("the link is still good");
+    pair.until("half the timeout", |_| cut.elapsed() > PEER_TIMEOUT / 2);
+    assert_eq!(pair.a.link.standing(), Standing::Silent);
+    assert!(set_loopback("up"));
+    pair.until("the message", |pair| !pair.b.received.messages.is_empty());
+    let renewals = |link: &dyn weft_transport::Link| link.traffic().map(|traffic| traffic.renewals);
+    assert_eq!(renewals(&*pair.a.link), Some(1));
+}
+
+/// The reset is seen at one end only, and nothing can be called.
+#[test]
+fn broken_link_to_a_vanished_host_ends_after_the_peer_timeout() {
+    if !enter_network() {
+        return;
+    }
+    for first in [false, true] {
+        let mut pair = LinkPair::new(&SUBJECT);
+        assert!(set_loopback("down"));
+        let end = if first { &pair.a } else { &pair.b };
+        reset(&*end.link);
+        let since = Instant::now();
+        check_gone(&mut pair);
+        assert!(since.elapsed() > PEER_TIMEOUT / 2, "{:?}", since.elapsed());
+        assert!(set_loopback("up"));
+    }
 }

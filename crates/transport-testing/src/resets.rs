@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use weft_transport::Link;
 
-/// Resets one of the connections of a link over TCP, each in its turn. What this end has not sent or
-/// not read is lost, and the other end gets a reset.
+/// Resets one of the connections of a link over TCP, each in its turn. What this end has not sent
+/// or not read is lost, and the other end gets a reset.
 pub fn reset(link: &dyn Link) {
     static TURN: AtomicUsize = AtomicUsize::new(0);
     let Some(descriptor) = link.descriptor() else {

@@ -452,8 +452,8 @@ pub trait Link: Stream + LinkStatus {
     fn descriptor(&self) -> Option<RawFd>;
 
     /// Whether, since the last call, the descriptor's file was replaced, or something happened that
-    /// the descriptor does not show: watch it anew, and call [`Link::receive`]. A link [notifies its
-    /// doorbell](crate::Doorbell::notify) of it. The descriptor keeps its number.
+    /// the descriptor does not show: watch it anew, and call [`Link::receive`]. A link [notifies
+    /// its doorbell](crate::Doorbell::notify) of it. The descriptor keeps its number.
     fn take_change(&self) -> bool {
         false
     }

@@ -11,7 +11,7 @@ use weft_transport::EndpointId;
 
 use super::{EndpointAddress, lock};
 
-/// So many are printed each; of later ones, those whose number is a power of two.
+/// This many are printed each; of later ones, those whose number is a power of two.
 const PRINTED_MAX: u64 = 4;
 
 /// The renewals of an endpoint's connections.
@@ -48,7 +48,7 @@ impl Renewals {
         self.flight.note_renewal(&text);
         let number = self.count.fetch_add(1, Ordering::Relaxed) + 1;
         if number <= PRINTED_MAX || number.is_power_of_two() {
-            // Nobody can be told that standard error is closed.
+            // Nobody can be notified that standard error is closed.
             let _ = writeln!(io::stderr(), "weft: {text} (renewal {number})");
         }
     }

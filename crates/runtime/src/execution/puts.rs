@@ -171,7 +171,7 @@ mod tests {
         puts
     }
 
-    /// What such puts block, of which those with a ticket in `complete` are complete.
+    /// The blocking of such puts, of which those with a ticket in `complete` are complete.
     fn blocked(
         puts: &mut Puts,
         such: impl Fn(&PendingPut) -> bool,

@@ -11,8 +11,8 @@ use super::received::ReceivedMessage;
 use super::state::{ProgressState, WatchedLink};
 
 impl ProgressState {
-    /// Reads the links that are ready and, after a notification, those without descriptors and those
-    /// whose descriptors have changed.
+    /// Reads the links that are ready and, after a notification, those without descriptors and
+    /// those whose descriptors have changed.
     pub(crate) fn receive(&mut self, notified: bool, finished: &mut Finished) -> bool {
         let mut keys = self.poller.ready();
         if notified {
