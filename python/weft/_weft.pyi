@@ -240,6 +240,7 @@ class Endpoint:
         interface: str | None = None,
         tcp_congestion: str = "auto",
         tcp_connections: int | None = None,
+        tcp_resume: str = "auto",
         rdma_devices: str | None = None,
         rdma_gid_index: int | None = None,
         rdma_traffic_class: int | None = None,
@@ -521,10 +522,11 @@ class Group:
         """Calls `callback` with the exception when the group breaks, on any thread."""
     def counters(self) -> Counters:
         """The group's counters, which count from the first call of this method on."""
-    def traffic(self) -> list[tuple[int, str, str, int, int, int]]:
+    def traffic(self) -> list[tuple[int, str, str, int, int, int, int]]:
         """The traffic over the links to other ranks, for all groups, where the network counts it.
 
-        Rows of (endpoint, host, transport, bytes sent, bytes received, packets retransmitted).
+        Rows of (endpoint, host, transport, bytes sent, bytes received, packets retransmitted,
+        connections made anew).
         """
     def add_schedule(self, name: str, text: str) -> None:
         """Adds schedules in text form, which calls can then name as their algorithm."""

@@ -32,6 +32,7 @@ __all__ = [
 
 TRANSPORTS = ("auto", "shm", "rdma", "tcp", "loopback")
 REGISTRATIONS = ("pool", "pipelined")
+RESUMPTIONS = ("auto", "always", "never")
 CIPHERS = tuple(sorted(_weft.ciphers()))
 WIRE_FORMATS = tuple(_weft.wire_formats())
 LOG_LEVELS = ("debug", "info", "warning", "error", "critical")
@@ -146,6 +147,22 @@ class EndpointOptions(TypedDict, total=False):
             check=lambda value: value is None or parsing.is_number(value, 1, 16),
             default_text="one; with several interfaces one over each; four over each where a round trip takes "
             "more than 2 ms",
+        ),
+    ]
+    tcp_resume: Annotated[
+        str | None,
+        Setting(
+            default="auto",
+            allowed="one of " + ", ".join(RESUMPTIONS),
+            doc="Whether a TCP connection that breaks while both ranks live is made anew, with nothing lost, for up to "
+            "`WEFT_PEER_TIMEOUT`. What was sent is kept for that until the other rank has it. `auto`: as far as this "
+            "takes no more than 2 % of a core, which is at any rate on lines of up to 1 Gbit/s; on faster ones a "
+            "connection that breaks while much is sent may still end its groups. `always`: everything, which takes up "
+            "to a third more processor time at full speed. `never`: nothing; a connection that breaks "
+            "ends the groups over it. See docs/how-to/operations.md. The same on every rank.",
+            compared="meeting",
+            parse=str,
+            check=lambda value: value in RESUMPTIONS,
         ),
     ]
     rdma_devices: Annotated[

@@ -41,6 +41,7 @@ except weft.Error as error:
 DIFFERENT = {
     "transport": ("tcp", "loopback"),
     "encrypt": (True, False),
+    "tcp_resume": ("never", "always"),
     "algorithm": ({"all-reduce": "ring"}, {}),
     "reproducible": (True, False),
     "wire": ("bf16", "full"),

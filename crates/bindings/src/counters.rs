@@ -5,8 +5,9 @@ use std::sync::Arc;
 use pyo3::prelude::*;
 use weft_runtime::LinkTraffic;
 
-/// (endpoint, host, transport, bytes sent, bytes received, packets sent again).
-pub(crate) type TrafficRow = (u128, String, String, u64, u64, u64);
+/// (endpoint, host, transport, bytes sent, bytes received, packets sent again, connections made
+/// anew).
+pub(crate) type TrafficRow = (u128, String, String, u64, u64, u64, u64);
 
 /// The counters of a group, which stay valid after it is closed.
 #[pyclass(name = "Counters", frozen, module = "weft._weft")]
@@ -46,5 +47,6 @@ pub(crate) fn traffic_row(link: LinkTraffic) -> TrafficRow {
         traffic.sent_bytes,
         traffic.received_bytes,
         traffic.retransmissions,
+        traffic.renewals,
     )
 }

@@ -4,7 +4,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use pyo3::prelude::*;
-use weft_runtime::{Cipher, Encryption, EndpointOptions, TransportChoice, Unregistered};
+use weft_runtime::{
+    Cipher, Encryption, EndpointOptions, Resumption, TransportChoice, Unregistered,
+};
 
 use crate::error::{argument_error, checked};
 use crate::interrupt::{duration, wait_interruptibly};
@@ -18,7 +20,7 @@ pub(crate) struct PyEndpoint {
 #[pymethods]
 impl PyEndpoint {
     #[new]
-    #[pyo3(signature = (*, transport, pool_bytes, peer_timeout, interface=None, tcp_congestion="auto", tcp_connections=None, rdma_devices=None, rdma_gid_index=None, rdma_traffic_class=None, registration="pool", encrypt="0", require_shared_memory=false, route_to=None, flight_dir=None, flight_signal=None))]
+    #[pyo3(signature = (*, transport, pool_bytes, peer_timeout, interface=None, tcp_congestion="auto", tcp_connections=None, tcp_resume="auto", rdma_devices=None, rdma_gid_index=None, rdma_traffic_class=None, registration="pool", encrypt="0", require_shared_memory=false, route_to=None, flight_dir=None, flight_signal=None))]
     #[expect(clippy::too_many_arguments, reason = "keywords of a Python call")]
     fn new(
         py: Python<'_>,
@@ -28,6 +30,7 @@ impl PyEndpoint {
         interface: Option<String>,
         tcp_congestion: &str,
         tcp_connections: Option<usize>,
+        tcp_resume: &str,
         rdma_devices: Option<String>,
         rdma_gid_index: Option<u8>,
         rdma_traffic_class: Option<u8>,
@@ -43,6 +46,7 @@ impl PyEndpoint {
             interface,
             tcp_congestion: tcp_congestion.into(),
             tcp_connections,
+            tcp_resumption: resumption(py, tcp_resume)?,
             rdma_devices,
             rdma_gid_index,
             rdma_traffic_class,
@@ -111,6 +115,13 @@ fn encryption(py: Python<'_>, name: &str) -> PyResult<Encryption> {
     Encryption::parse(name).ok_or_else(|| {
         let text =
             format!("encrypt={name:?} is not allowed: expected 0, 1, aes-gcm or chacha20-poly1305");
+        argument_error(py, text)
+    })
+}
+
+fn resumption(py: Python<'_>, name: &str) -> PyResult<Resumption> {
+    Resumption::parse(name).ok_or_else(|| {
+        let text = format!("tcp_resume={name:?} is not allowed: expected auto, always or never");
         argument_error(py, text)
     })
 }

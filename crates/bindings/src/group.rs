@@ -436,7 +436,8 @@ impl PyGroup {
     }
 
     /// The traffic over the links to other ranks, for all groups, where the network counts it:
-    /// (endpoint, host, transport, bytes sent, bytes received, packets retransmitted).
+    /// (endpoint, host, transport, bytes sent, bytes received, packets retransmitted, connections
+    /// made anew).
     fn traffic(&self, py: Python<'_>) -> PyResult<Vec<TrafficRow>> {
         let links = checked(py, py.detach(|| self.inner.traffic()))?;
         Ok(links.into_iter().map(counters::traffic_row).collect())

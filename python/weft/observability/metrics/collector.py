@@ -49,7 +49,7 @@ class Collector:
         self._past: dict[tuple[str, str], _Totals] = {}
         self._failures: Counter[tuple[str, str]] = Counter()
         # The last values of each connection, also of those that are closed.
-        self._traffic: dict[tuple[int, str], tuple[str, tuple[int, int, int]]] = {}
+        self._traffic: dict[tuple[int, str], tuple[str, tuple[int, int, int, int]]] = {}
 
     def watch(self, native: _weft.Group) -> None:
         """Counts the operations of a group from now on."""
@@ -102,7 +102,12 @@ class Collector:
             yield self._sample(exposition.FAILURES, count, group=group, kind=kind)
 
     def _network(self) -> Iterator[Sample]:
-        metrics = (exposition.SENT_BYTES, exposition.RECEIVED_BYTES, exposition.RETRANSMISSIONS)
+        metrics = (
+            exposition.SENT_BYTES,
+            exposition.RECEIVED_BYTES,
+            exposition.RETRANSMISSIONS,
+            exposition.RENEWALS,
+        )
         sums: Counter[tuple[Metric, str, str]] = Counter()
         for (_, transport), (host, counts) in self._traffic.items():
             for metric, count in zip(metrics, counts, strict=True):
@@ -120,15 +125,15 @@ class Collector:
                 alive.append(one)
         self._watched = alive
 
-    def _ask_for_traffic(self) -> dict[tuple[int, str], tuple[str, tuple[int, int, int]]]:
+    def _ask_for_traffic(self) -> dict[tuple[int, str], tuple[str, tuple[int, int, int, int]]]:
         """The kernel's counters of the present connections, by endpoint and transport."""
         with self._lock:
             groups = [one.group() for one in self._watched]
-        found: dict[tuple[int, str], tuple[str, tuple[int, int, int]]] = {}
+        found: dict[tuple[int, str], tuple[str, tuple[int, int, int, int]]] = {}
         for native in filter(None, groups):
             with contextlib.suppress(Error):  # of a closed group
-                for endpoint, host, transport, sent, received, retransmissions in native.traffic():
-                    found[endpoint, transport] = host, (sent, received, retransmissions)
+                for endpoint, host, transport, sent, received, retransmissions, renewals in native.traffic():
+                    found[endpoint, transport] = host, (sent, received, retransmissions, renewals)
         return found
 
 

@@ -46,6 +46,7 @@ FAILURES = _counter("failures", "Groups that broke or could not be made, by the 
 SENT_BYTES = _counter("network_sent_bytes", "Bytes that the hosts of peers have acknowledged, as the kernel counts.")
 RECEIVED_BYTES = _counter("network_received_bytes", "Bytes that have come from the hosts of peers.")
 RETRANSMISSIONS = _counter("network_retransmissions", "Packets that were sent once more.")
+RENEWALS = _counter("network_renewals", "TCP connections that broke and were made anew, with nothing lost.")
 POOL_BYTES = _gauge("pool_bytes", "Bytes of the memory pool that are in use.")
 POOL_BYTES_QUARANTINED = _gauge(
     "pool_bytes_quarantined", "Those of them that ranks may still write which have not left a closed group."
@@ -62,6 +63,7 @@ METRICS = (
     SENT_BYTES,
     RECEIVED_BYTES,
     RETRANSMISSIONS,
+    RENEWALS,
     POOL_BYTES,
     POOL_BYTES_QUARANTINED,
     POOL_BYTES_MAX,
