@@ -1,7 +1,7 @@
 """One rank of a trial: groups that are met, worked in until they end, and left, one after another.
 
-The trial sends it orders (`meet`, `finish`, `cut`, `limit`, `close`); the rank reports the outcome,
-with the number of the phase of the order.
+The trial sends it orders (`meet`, `finish`, `cut`, `reset`, `limit`, `close`); the rank reports the
+outcome, with the number of the phase of the order.
 """
 
 import gc
@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 from chaos_member import ChaosMember, Orders, fork_sleeper, say, say_failure
 from chaos_work import CheckedWork
+from reset_sockets import reset
 
 import weft
 from weft import _weft, config
@@ -44,7 +45,8 @@ class RankLife:
         self._finish = threading.Event()
         self._store_port = 0
         self._endpoint: endpoints.Endpoint | None = None
-        self._orders = Orders(orders, {"finish": lambda _: self._finish.set(), "cut": self._cut})
+        at_once = {"finish": lambda _: self._finish.set(), "cut": self._cut, "reset": self._reset}
+        self._orders = Orders(orders, at_once)
         if member.forks:
             say(report, event="forked", child=fork_sleeper())
 
@@ -117,6 +119,12 @@ class RankLife:
             with suppress(OSError), socket.socket(fileno=os.dup(number)) as connection:
                 connection.shutdown(socket.SHUT_RDWR)
         say(self._report, event="cut", count=len(chosen), at=time.monotonic(), which=[peer for _, peer in chosen])
+
+    def _reset(self, order: dict) -> None:
+        """Resets one of this process's TCP connections to other ranks."""
+        found = [one for one in _connections() if self._store_port not in one[1].values() and "port" in one[1]]
+        if found:
+            reset(random.Random(order["seed"]).choice(found)[0])
 
 
 class _OfAnotherVersion:

@@ -49,6 +49,10 @@ def test_ranks_meet_again_after_a_connection_broke(trials) -> None:
     assert trials(["cut"], 3) == []
 
 
+def test_no_group_ends_by_resets(trials) -> None:
+    assert trials(["reset"], 4) == []
+
+
 def test_death_during_rendezvous_fails_all_ranks(trials) -> None:
     assert trials(["start-up"], 4) == []
 

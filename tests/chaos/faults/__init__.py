@@ -7,6 +7,7 @@ from faults.fault import Fault
 from faults.half_open import HalfOpen
 from faults.kill import Kill
 from faults.limits import DescriptorLimit, MemoryLimit
+from faults.reset import Reset
 from faults.settings import OtherSettings
 from faults.slow import SlowLine
 from faults.startup import StartUp
@@ -24,6 +25,7 @@ FAULTS: dict[str, Fault] = {
         Stop(),
         Zombie(),
         Cut(),
+        Reset(),
         StartUp(),
         Vanish(),
         LongCut(),

@@ -16,7 +16,8 @@ class Cut(Fault):
 
     def carry_out(self, trial: Trial) -> None:
         """Shuts a connection down from one of its ends."""
-        if not trial.begin():
+        resume = {"tcp_resume": trial.draw.choice(("auto", "never"))}
+        if not trial.begin(options=dict.fromkeys(range(trial.plan.ranks), resume)):
             return
         one = trial.draw.choice(trial.processes)
         one.order("cut", seed=trial.plan.seed)
