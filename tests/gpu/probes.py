@@ -307,6 +307,7 @@ def exits(rank: int, size: int) -> None:
     del rank, size
     dist.all_reduce(_full(16 * _MIB, 1.0))
     torch.cuda.synchronize()
+    print(f"ENDS {time.time()}", flush=True)
     sys.exit(0)
 
 
@@ -324,6 +325,7 @@ def exits_under_way(rank: int, size: int) -> None:
         work.wait()
     else:
         time.sleep(0.5)
+    print(f"ENDS {time.time()}", flush=True)
     sys.exit(0)
 
 

@@ -59,6 +59,13 @@ def test_outcomes(program: str, verdict: str) -> None:
     assert run_ranks([program], 2, {}, 30).verdict == verdict
 
 
+def test_the_time_of_ending_is_noted() -> None:
+    program = "import time; print('ENDS', time.time(), flush=True); time.sleep(0.3)"
+    notes = run_ranks([sys.executable, "-c", program], 2, {}, 30).notes
+    assert [note.partition(":")[0] for note in notes] == ["rank 0", "rank 1"]
+    assert all(0.2 < float(note.split()[5]) < 10 for note in notes), notes
+
+
 def test_the_output_of_ranks_that_hang_is_kept(tmp_path: Path) -> None:
     results = Results(tmp_path, 60)
     outcome = results.step("hangs", [sys.executable, "-c", HANGS], 2, {}, 2.0)

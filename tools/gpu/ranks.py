@@ -28,6 +28,8 @@ class Outcome:
     """Exit codes; None for a rank that had not ended."""
     seconds: float
     outputs: Sequence[str]
+    ended: Mapping[int, float]
+    """The times at which ranks had ended."""
 
     @property
     def passed(self) -> bool:
@@ -44,8 +46,13 @@ class Outcome:
 
     @property
     def notes(self) -> list[str]:
-        """The lines for the summary, and the last call of ranks that did not end well."""
+        """The lines for the summary: those that ranks print, and what happened at their ends."""
         notes = self._lines("NOTE ")
+        for rank, output in enumerate(self.outputs):
+            for line in output.splitlines():
+                if line.startswith("ENDS ") and rank in self.ended:
+                    took = self.ended[rank] - float(line.removeprefix("ENDS "))
+                    notes.append(f"rank {rank}: its process ended {took:.2f} s after its program")
         for rank, output in enumerate(self.outputs):
             calls = [line for line in output.splitlines() if line.startswith("calling: ")]
             if not self.passed and calls:
@@ -79,7 +86,11 @@ def run_ranks(command: Sequence[str], ranks: int, variables: Mapping[str, str], 
         files = [stack.enter_context(tempfile.TemporaryFile()) for _ in range(ranks)]
         outputs = [file.fileno() for file in files]
         processes = stack.enter_context(started(command, limited, outputs, subprocess.STDOUT))
-        while any(one.poll() is None for one in processes) and time.monotonic() - began < limit_s:
+        ended: dict[int, float] = {}
+        while len(ended) < ranks and time.monotonic() - began < limit_s:
+            for rank, process in enumerate(processes):
+                if rank not in ended and process.poll() is not None:
+                    ended[rank] = time.time()
             time.sleep(_POLL_S)
         codes = [one.poll() for one in processes]
         for process in processes:
@@ -89,4 +100,4 @@ def run_ranks(command: Sequence[str], ranks: int, variables: Mapping[str, str], 
         for file in files:
             file.seek(0)
             texts.append(file.read().decode(errors="replace"))
-    return Outcome(codes, time.monotonic() - began, texts)
+    return Outcome(codes, time.monotonic() - began, texts, ended)
