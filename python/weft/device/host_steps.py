@@ -15,6 +15,7 @@ device, and to drop the last references to its memory.
 from __future__ import annotations
 
 import collections
+import contextlib
 import functools
 import logging
 import queue
@@ -147,9 +148,11 @@ class HostSteps:
                 aside(functools.partial(self._end_step, step, error))
             else:
                 self._end_step(step, error)
-            self._used_up.append([step])
-            del step  # it is the list's alone now
-            if len(self._used_up) == 1:
+            owns_memory = step.owns_memory
+            if owns_memory:
+                self._used_up.append([step])
+            del step  # it is the list's alone now; its references would live until the next one
+            if owns_memory:
                 aside(self._drop_used_up)
 
     def _end_step(self, step: Step, error: BaseException | None) -> None:
@@ -158,9 +161,9 @@ class HostSteps:
 
     def _drop_used_up(self) -> None:
         """Drops steps with their references: see [Note: No driver between arrival and release]."""
-        while self._used_up:
-            self._used_up[0].clear()
-            self._used_up.popleft()
+        with contextlib.suppress(IndexError):  # another thread may drop some
+            while True:
+                self._used_up.popleft().clear()
 
     def _ended(self, work: Waitable) -> BaseException | None:
         try:

@@ -301,7 +301,7 @@ class Pipeline(HostSteps):
                 number, slot = self._take_number(), tiles.next_slot()
                 tiles.wait_until_empty(slot, queues)
                 driver.copy_to_host(tiles.address(slot), part.address, part.nbytes, queues.to_host)
-                self._put_on_host(operation, number, begin(slot, part.nbytes))
+                self._put_on_host(operation, number, begin(slot, part.nbytes), owns_memory=False)
                 batch.append((number, slot, part))
             for number, slot, part in batch:
                 tiles.wait_for_release(number, queues)
@@ -323,7 +323,7 @@ class Pipeline(HostSteps):
             if memory.nbytes:
                 driver.copy_to_host(address_of(places[memory]), memory.address, memory.nbytes, queues.to_host)
         sources, targets = ([places[memory] for memory in some] for some in (reads, writes))
-        self._put_on_host(operation, number, lambda: begin(sources, targets))
+        self._put_on_host(operation, number, lambda: begin(sources, targets), owns_memory=True)
         self._tiles.wait_for_release(number, queues)
         for memory in writes:
             if memory.nbytes:
@@ -347,7 +347,9 @@ class Pipeline(HostSteps):
         if stream is not None:
             refuse_capture(self._driver, device, stream, name)
 
-    def _put_on_host(self, operation: DeviceOperation, number: int, begin: Callable[[], Waitable]) -> None:
+    def _put_on_host(
+        self, operation: DeviceOperation, number: int, begin: Callable[[], Waitable], *, owns_memory: bool
+    ) -> None:
         """Adds the host's part of an operation, and the release of the device after it."""
 
         def end(error: BaseException | None) -> None:
@@ -355,7 +357,7 @@ class Pipeline(HostSteps):
             operation.end_step(error)
             self._tiles.release(number)
 
-        self.put_step(Step(self._queues.arrival(operation.queues), begin, end))
+        self.put_step(Step(self._queues.arrival(operation.queues), begin, end, owns_memory=owns_memory))
 
     def _put_late(
         self,

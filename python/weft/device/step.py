@@ -47,4 +47,6 @@ class Step:
     """Releases the device after that operation has ended or failed."""
     calls_driver: bool = False
     """Whether `end` does."""
+    owns_memory: bool = True
+    """Whether its functions may own memory of a device, so that dropping them may free that."""
     work: Waitable | None = None
