@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 import warnings
+import weakref
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +19,7 @@ from tools.emulated_cuda import Emulated, EmulatedArray
 from weft.api.group import Group
 from weft.datatypes.dtypes import of_numpy
 from weft.device.driver import driver
-from weft.device.memory import DeviceMemory
+from weft.device.memory import DeviceMemory, address_of
 from weft.device.pipeline import Pipeline
 from weft.device.readers import ReaderStreams
 from weft.device.streams import KeptStreams
@@ -530,6 +531,51 @@ def pinned_memory_that_is_used_up(group):
     assert (array.view == sum(range(group.size))).all()
     pipeline.close()
     emulated().allow_everything()
+    return emulated().registered_bytes
+
+
+class ReadsInPlace:
+    """A native group over an adapter that reads a device's memory, which is the host's here."""
+
+    def __init__(self, native, registered):
+        self._native = native
+        self._registered = registered
+
+    def __getattr__(self, name):
+        return getattr(self._native, name)
+
+    def reads_device(self, *_):
+        return True
+
+    def send_from_device(self, to, tag, address, nbytes, timeout):
+        return self._native.send(to, tag, address, nbytes, timeout, None) if self._registered else None
+
+
+def sends_in_place(group, registered):
+    """An adapter reads an array when a kernel has filled it; its registration may have ended."""
+    pipeline = pipeline_of(group)
+    pipeline.group = ReadsInPlace(pipeline.group, registered)
+    (stream,) = streams_of(0, 1)
+    array, into = EmulatedArray(driver(), 300_000), np.zeros(300_000, np.int32)
+    after, before = (group.rank + 1) % group.size, (group.rank - 1) % group.size
+    for number in range(3):
+        with driver().on(0):
+            emulated().delay(stream, 0.02)
+            emulated().fill(stream, array, 10 * number + group.rank)
+        owner = Allocated(threading.Lock())
+        held = weakref.ref(owner)
+        operation = pipeline.send(memory_of(array), after, 5, device=0, stream=stream)
+        operation.keep(owner)
+        del owner
+        assert held() is not None, "its memory must not be used again before it has been read"
+        pipeline.group.receive(before, 5, address_of(into), into.nbytes, None, into).wait()
+        with driver().on(0):
+            operation.wait_on(stream)
+        assert operation.wait(10) and operation.is_done()
+        assert (into == 10 * number + before).all()
+        while held() is not None:
+            time.sleep(1e-3)
+    pipeline.close()
     return emulated().registered_bytes
 
 

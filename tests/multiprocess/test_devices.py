@@ -175,6 +175,11 @@ def test_pinned_memory_that_is_used_up(devices: list[Team]) -> None:
     assert team_of(devices, 3).run(tasks_devices.pinned_memory_that_is_used_up, deadline=40) == [0, 0, 0]
 
 
+@pytest.mark.parametrize("registered", [True, False])
+def test_memory_that_adapters_read(devices: list[Team], registered: bool) -> None:
+    assert team_of(devices, 3).run(tasks_devices.sends_in_place, registered) == [0, 0, 0]
+
+
 def test_memory_of_past_sizes_is_given_back(devices: list[Team]) -> None:
     for before, after, left, closed in team_of(devices, 3).run(tasks_devices.memory_of_past_sizes):
         assert after > before + 30_000_000

@@ -52,6 +52,15 @@ def test_memory_is_kept_for_both_streams(streams: list[object]) -> None:
     assert not streams
 
 
+def test_memory_is_kept_until_a_late_operation_ends(streams: list[object]) -> None:
+    owners: list[object] = []
+    tensor, late = SimpleNamespace(record_stream=lambda _: None), operation(keep=owners.append)
+    late.late = True
+    CudaAccelerator().keep(tensor, late)
+    assert owners == [tensor]
+    assert not streams
+
+
 def test_a_future_records_a_stream_of_readers(streams: list[object]) -> None:
     assert CudaAccelerator().future("result", operation(), in_python=False).value() == "result"
     assert streams == [(77, 1)]

@@ -51,6 +51,8 @@ class DeviceOperation:
         self.steps = steps
         self.late = late
         self.error: BaseException | None = None
+        self.kept: list[object] = []
+        """Owners of memory that a late operation uses after all work in streams is complete."""
         self.host_part = threading.Event()
         """Set when the host has completed its part or failed."""
         self._pipeline = pipeline
@@ -69,6 +71,13 @@ class DeviceOperation:
             self.host_part.set()
         for callback in self._callbacks:
             callback()
+        self.kept.clear()
+
+    def keep(self, owner: object) -> None:
+        """Keeps the owner of its memory until the host has completed its part."""
+        with self._lock:
+            if not self.host_part.is_set():
+                self.kept.append(owner)
 
     def wait_on(self, stream: int) -> None:
         """Makes later work in a stream of this device see the result.

@@ -153,8 +153,7 @@ class Pipeline(HostSteps):
             work = self.group.send_from_device(to, tag, *memory, self._timeout)
             if work is not None:
                 return work
-            copy = np.empty(memory.nbytes, np.uint8)  # its registration has ended since
-            self._driver.read(address_of(copy), *memory, device)
+            copy = self._read(memory, device)  # its registration has ended since
             return self.group.send(to, tag, address_of(copy), memory.nbytes, self._timeout, copy)
 
         operation = self._message(device, stream, "send", late=True)
@@ -328,6 +327,20 @@ class Pipeline(HostSteps):
         for memory in writes:
             if memory.nbytes:
                 driver.copy_to_device(memory.address, address_of(places[memory]), memory.nbytes, queues.to_device)
+
+    def _read(self, memory: DeviceMemory, device: int) -> np.ndarray:
+        """A copy of memory that is complete, by a stream that waits for nothing else."""
+        streams = OwnStreams()
+        with self._driver.on(device):
+            block, places = self._blocks.take_for([memory])
+            stream = streams.take(self._driver, device)
+            self._driver.copy_to_host(address_of(places[memory]), *memory, stream)
+            copied = self._message_queues.of(device).record(stream)
+            self._driver.synchronize_stream(stream)
+            streams.give_back(self._driver, device, stream)
+            copy = places[memory].copy()
+            block.free_after = copied
+        return copy
 
     def _take_number(self) -> int:
         """The number of the next step, once it may be added."""

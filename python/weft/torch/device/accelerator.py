@@ -108,6 +108,8 @@ class CudaAccelerator(_TorchDevices):
         """See `Accelerator`."""
         for handle in (operation.queues.to_host, operation.queues.to_device):
             tensor.record_stream(_as_torch_has_it(handle, operation.device))
+        if operation.late:  # its copies are not in the streams yet
+            operation.keep(tensor)
 
     def future(self, result: Any, operation: DeviceOperation, *, in_python: bool) -> torch.futures.Future[Any]:
         """See `Accelerator`. It is complete, unless the operation is late."""
