@@ -4,7 +4,7 @@ import pytest
 import tasks_resets as tasks
 from team import Team
 
-CALLS = 150
+CALLS = 40
 
 
 @pytest.mark.parametrize(

@@ -234,11 +234,14 @@ pub(crate) fn is_final(error: &io::Error) -> bool {
     )
 }
 
+/// The reason for the end of a connection that the peer's system has closed.
+pub(crate) const CLOSED: &str = "the connection to it ended without a goodbye";
+
 /// The reason for a connection's end by this error.
 pub(crate) fn broken_by(error: &io::Error) -> String {
     match error.kind() {
         io::ErrorKind::TimedOut => format!("its host was silent for too long: {error}"),
-        io::ErrorKind::UnexpectedEof => "the connection to it ended without a goodbye".into(),
+        io::ErrorKind::UnexpectedEof => CLOSED.into(),
         _ => format!("the connection to it broke: {error}"),
     }
 }

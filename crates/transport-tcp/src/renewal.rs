@@ -17,7 +17,7 @@ use weft_transport::{EndpointId, LinkError, LinkEvents};
 
 use crate::address::TcpAddress;
 use crate::carrier::{Break, Line};
-use crate::connection::{ConnectionEnd, TcpConnection};
+use crate::connection::{CLOSED, ConnectionEnd, TcpConnection};
 use crate::dialer::{Dialer, Patience};
 use crate::encryption::Cipher;
 use crate::handshake::{LinkPart, Position, Purpose, RenewalVerdict, Session};
@@ -36,6 +36,10 @@ const KNOCKED_PAUSE: Duration = Duration::from_millis(300);
 /// The process at an address has ended when nothing listens there this many times in succession. A
 /// middle box that restarts may refuse once.
 const REFUSALS: u32 = 2;
+
+/// How long a peer may not answer whose system has closed the connection: mostly its process has
+/// ended, and its host or container with it.
+const CLOSED_PATIENCE: Duration = Duration::from_millis(600);
 
 /// How the connections of a link are made anew.
 pub(crate) struct Renewal {
@@ -176,7 +180,11 @@ impl TcpConnection {
         let Some(Break { why, since }) = lock(&carrier.line).broken.clone() else {
             return Ok(());
         };
-        let patience = renewal.dialer.options.peer_timeout;
+        let peer_timeout = renewal.dialer.options.peer_timeout;
+        let patience = match why == CLOSED {
+            true => peer_timeout.min(CLOSED_PATIENCE),
+            false => peer_timeout,
+        };
         let deadline = since + patience;
         let (mut refusals, mut last) = (0, String::from("the peer did not call"));
         let mut pause = if renewal.calls {
