@@ -6,8 +6,9 @@ use std::time::Instant;
 
 use weft_transport::{Regions, TrafficCounts};
 
+use crate::class::CLASSES;
 use crate::incoming::TcpIncoming;
-use crate::outgoing::{CLASSES, TcpOutgoing};
+use crate::outgoing::TcpOutgoing;
 use crate::resumption::Resumption;
 
 /// One connection of a link, over all sockets that it has had.

@@ -15,10 +15,11 @@ use std::time::{Duration, Instant};
 
 use weft_transport::{FlushState, PerProcess};
 
-use crate::connection::{ConnectionEnd, TcpConnection, broken_by, is_final};
+use crate::broken::{broken_by, is_final};
+use crate::class::Class;
+use crate::connection::{ConnectionEnd, TcpConnection};
 use crate::frame::Frame;
 use crate::lock::lock;
-use crate::outgoing::Class;
 use crate::socket::IDLE;
 
 /// The interval at which goodbyes under way are advanced.

@@ -1,16 +1,22 @@
 //! The connections of a link, and how it ended.
 
+use std::collections::HashMap;
 use std::io;
 use std::net::Shutdown;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Duration;
 
-use weft_transport::{Doorbell, LinkError, TrafficCounts, WatchedDescriptors};
+use weft_transport::{
+    Doorbell, EndpointId, LinkError, LinkEvents, TrafficCounts, WatchedDescriptors,
+};
 
+use crate::address::TcpAddress;
+use crate::broken::{broken_by, is_final};
 use crate::carrier::Carrier;
+use crate::dialer::Dialer;
+use crate::encryption::Cipher;
 use crate::lock::lock;
-use crate::renewal::Renewal;
 use crate::socket::Socket;
 
 /// How a connection ended.
@@ -222,26 +228,36 @@ impl TcpConnection {
     }
 }
 
-/// Whether an error of a connection is the end of its link too: its host was silent until TCP gave
-/// it up, or what arrives is not the peer's. Otherwise the connection may be made anew.
-pub(crate) fn is_final(error: &io::Error) -> bool {
-    use io::ErrorKind::{
-        BrokenPipe, ConnectionAborted, ConnectionReset, NotConnected, UnexpectedEof,
-    };
-    !matches!(
-        error.kind(),
-        BrokenPipe | ConnectionAborted | ConnectionReset | NotConnected | UnexpectedEof
-    )
+/// How the connections of a link are made anew.
+pub(crate) struct Renewal {
+    pub(crate) peer: EndpointId,
+    pub(crate) address: TcpAddress,
+    pub(crate) dialer: Arc<Dialer>,
+    pub(crate) known: Arc<KnownLinks>,
+    pub(crate) events: Option<Weak<dyn LinkEvents>>,
+    pub(crate) cipher: Option<Cipher>,
+    /// The number of the call that made the link.
+    pub(crate) call: u64,
+    /// Whether this end made it.
+    pub(crate) calls: bool,
 }
 
-/// The reason for the end of a connection that the peer's system has closed.
-pub(crate) const CLOSED: &str = "the connection to it ended without a goodbye";
+/// A link's peer, and the number of the call that made it.
+type LinkName = (EndpointId, u64);
 
-/// The reason for a connection's end by this error.
-pub(crate) fn broken_by(error: &io::Error) -> String {
-    match error.kind() {
-        io::ErrorKind::TimedOut => format!("its host was silent for too long: {error}"),
-        io::ErrorKind::UnexpectedEof => CLOSED.into(),
-        _ => format!("the connection to it broke: {error}"),
+/// The links that a listener knows.
+#[derive(Default)]
+pub(crate) struct KnownLinks(pub(crate) Mutex<HashMap<LinkName, Weak<TcpConnection>>>);
+
+impl KnownLinks {
+    /// Adds a link, and forgets those that exist no more.
+    pub(crate) fn add(&self, name: LinkName, connection: &Arc<TcpConnection>) {
+        let mut links = lock(&self.0);
+        links.retain(|_, link| link.strong_count() > 0);
+        links.insert(name, Arc::downgrade(connection));
+    }
+
+    pub(crate) fn find(&self, name: LinkName) -> Option<Arc<TcpConnection>> {
+        lock(&self.0).get(&name)?.upgrade()
     }
 }

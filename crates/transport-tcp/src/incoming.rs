@@ -11,7 +11,7 @@ use weft_transport::{
     Grants, IovecMut, LinkError, Redirection, RegionKey, Regions, Signal, failed,
 };
 
-use crate::connection::{broken_by, is_final};
+use crate::broken::{broken_by, is_final};
 use crate::frame::{Frame, HEADER_BYTES};
 use crate::places::PeerPlaces;
 

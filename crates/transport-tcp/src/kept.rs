@@ -14,8 +14,8 @@ use std::ops::Range;
 
 use weft_transport::Ticket;
 
+use crate::class::Class;
 use crate::handshake::Position;
-use crate::outgoing::Class;
 use crate::put::Put;
 use crate::resumption::Resumption;
 use crate::slices::Slices;

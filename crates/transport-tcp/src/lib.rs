@@ -7,7 +7,9 @@
 #![warn(clippy::missing_errors_doc)]
 
 mod address;
+mod broken;
 mod carrier;
+mod class;
 mod closing;
 mod congestion;
 mod connection;
@@ -21,7 +23,6 @@ mod handshake;
 mod incoming;
 mod interface;
 mod kept;
-mod known_links;
 mod link;
 mod listener;
 mod lock;

@@ -12,14 +12,14 @@ use weft_transport::fork::Descriptor;
 use weft_transport::{EndpointId, LinkEvents, Local, Regions, Shortage, is_own_limit};
 
 use crate::address::TcpAddress;
+use crate::connection::KnownLinks;
+use crate::connection::Renewal;
 use crate::dialer::Dialer;
 use crate::handshake::{
     CONNECTIONS_MAX, HELLO_BYTES, HandshakeVerdict, Hello, LinkPart, Position, Purpose, Session,
     others,
 };
-use crate::known_links::KnownLinks;
 use crate::link::TcpLink;
-use crate::renewal::Renewal;
 use crate::resumption::Resumption;
 use crate::socket::{Socket, has_waiting_caller, poll, poll_entry};
 

@@ -9,20 +9,18 @@
 
 use std::io;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, PoisonError, Weak};
+use std::sync::{Arc, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use weft_transport::{EndpointId, LinkError, LinkEvents};
+use weft_transport::{EndpointId, LinkError};
 
-use crate::address::TcpAddress;
+use crate::broken::CLOSED;
 use crate::carrier::{Break, Line};
-use crate::connection::{CLOSED, ConnectionEnd, TcpConnection};
-use crate::dialer::{Dialer, Patience};
-use crate::encryption::Cipher;
+use crate::connection::{ConnectionEnd, KnownLinks, Renewal, TcpConnection};
+use crate::dialer::Patience;
 use crate::handshake::{LinkPart, Position, Purpose, RenewalVerdict, Session};
 use crate::incoming::{ReceiveProgress, TcpIncoming};
-use crate::known_links::KnownLinks;
 use crate::lock::lock;
 use crate::outgoing::TcpOutgoing;
 use crate::socket::Socket;
@@ -40,20 +38,6 @@ const REFUSALS: u32 = 2;
 /// How long a peer may not answer whose system has closed the connection: mostly its process has
 /// ended, and its host or container with it.
 const CLOSED_PATIENCE: Duration = Duration::from_millis(600);
-
-/// How the connections of a link are made anew.
-pub(crate) struct Renewal {
-    pub(crate) peer: EndpointId,
-    pub(crate) address: TcpAddress,
-    pub(crate) dialer: Arc<Dialer>,
-    pub(crate) known: Arc<KnownLinks>,
-    pub(crate) events: Option<Weak<dyn LinkEvents>>,
-    pub(crate) cipher: Option<Cipher>,
-    /// The number of the call that made the link.
-    pub(crate) call: u64,
-    /// Whether this end made it.
-    pub(crate) calls: bool,
-}
 
 impl TcpConnection {
     /// Records that one of the connections broke, and starts to make it anew. False if it cannot

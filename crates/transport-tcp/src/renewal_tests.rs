@@ -229,7 +229,7 @@ fn impossible_position_ends_the_link() {
     assert!(end.to_string().contains("not kept"), "{end}");
 }
 
-impl crate::known_links::KnownLinks {
+impl crate::connection::KnownLinks {
     fn names(&self) -> Vec<(EndpointId, u64)> {
         lock(&self.0).keys().copied().collect()
     }

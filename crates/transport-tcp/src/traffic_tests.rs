@@ -12,10 +12,11 @@ use weft_transport::{
     FlushState, Iovec, LinkError, RegionKey, Regions, Segment, Signal, Submission, Ticket,
 };
 
+use crate::class::{CLASSES, Class};
 use crate::encryption::Cipher;
 use crate::frame::{Frame, HEADER_BYTES};
 use crate::incoming::{ReceiveProgress, TcpIncoming};
-use crate::outgoing::{CLASSES, Class, TcpOutgoing};
+use crate::outgoing::TcpOutgoing;
 use crate::record_key::RecordKey;
 use crate::records::{Opening, Sealing};
 use crate::resumption::Resumption;

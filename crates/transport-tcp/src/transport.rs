@@ -17,16 +17,16 @@ use weft_transport::{
 use crate::address::TcpAddress;
 use crate::closing;
 use crate::congestion::CongestionChoice;
+use crate::connection::KnownLinks;
+use crate::connection::Renewal;
 use crate::dialer::{ADDRESS_TIMEOUT, Dialer, Patience, say};
 use crate::encryption::Encryption;
 use crate::handshake::{
     CONNECTIONS_MAX, HandshakeVerdict, KeyPair, LinkPart, Purpose, VERDICT_BYTES,
 };
 use crate::interface::Interface;
-use crate::known_links::KnownLinks;
 use crate::link::{self, TcpLink};
 use crate::listener::{self, Listener, Members};
-use crate::renewal::Renewal;
 use crate::resumption::Resumption;
 use crate::socket::{self, Socket, SocketOptions};
 

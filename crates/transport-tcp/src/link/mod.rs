@@ -20,14 +20,16 @@ use weft_transport::{
     TransportKind,
 };
 
+use crate::broken::broken_by;
 use crate::carrier::Carrier;
+use crate::class::{self, Class};
 use crate::closing;
-use crate::connection::{ConnectionEnd, TcpConnection, broken_by};
+use crate::connection::Renewal;
+use crate::connection::{ConnectionEnd, TcpConnection};
 use crate::frame::{self, Frame};
 use crate::incoming::ReceiveProgress;
 use crate::lock::lock;
-use crate::outgoing::{self, Class, TcpOutgoing};
-use crate::renewal::Renewal;
+use crate::outgoing::TcpOutgoing;
 use crate::resumption::Resumption;
 use crate::socket::Socket;
 
@@ -471,7 +473,7 @@ impl Link for TcpLink {
     }
 
     fn completed(&self, ticket: Ticket) -> Result<bool, LinkError> {
-        let carrier = &self.carriers()[outgoing::connection_of(ticket)];
+        let carrier = &self.carriers()[class::connection_of(ticket)];
         let class = Class::of(ticket) as usize;
         if ticket.0 < carrier.first_under_way[class].load(Ordering::Acquire) {
             if ticket.0 >= carrier.first_lent[class].load(Ordering::Acquire) {
@@ -486,7 +488,7 @@ impl Link for TcpLink {
     }
 
     fn cancel(&self, ticket: Ticket) {
-        let carrier = &self.carriers()[outgoing::connection_of(ticket)];
+        let carrier = &self.carriers()[class::connection_of(ticket)];
         let mut outgoing = lock(&carrier.outgoing);
         outgoing.cancel(ticket);
         carrier.publish(&outgoing);

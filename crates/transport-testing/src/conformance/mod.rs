@@ -15,20 +15,10 @@ pub mod regions;
 pub mod registrations;
 pub mod waking;
 
-use std::sync::Arc;
-
 pub use pair::{
-    Disturb, Events, LinkPair, LinkSide, Received, TestMemory, bytes_of, connect, deadline,
-    disturb_with, listening,
+    Disturb, Events, LinkPair, LinkSide, Received, Subject, TestMemory, bytes_of, connect,
+    deadline, disturb_with, listening,
 };
-
-use weft_transport::{Local, Transport};
-
-/// A transport under test.
-pub struct Subject {
-    /// Makes the transport for an endpoint.
-    pub make: fn(Local) -> Arc<dyn Transport>,
-}
 
 /// Makes a test of every case of the suite. The argument is an expression of type
 /// [`Subject`](conformance::Subject). A second one, of type [`Disturb`](conformance::Disturb), is

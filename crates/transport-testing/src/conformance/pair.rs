@@ -6,11 +6,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
-use super::Subject;
 use weft_transport::{
     EndpointId, Inbox, Iovec, IovecMut, Link, LinkError, LinkEvents, Local, POOL_HEADER,
     PolledMessages, RegionKey, Segment, Signal, Submission, Transport,
 };
+
+/// A transport under test.
+pub struct Subject {
+    /// Makes the transport for an endpoint.
+    pub make: fn(Local) -> Arc<dyn Transport>,
+}
 
 /// The timeout of every wait in the suite.
 const PATIENCE: Duration = Duration::from_secs(20);
