@@ -151,6 +151,15 @@ class GenericEmulatedAccelerator(EmulatedAccelerator):
         pass
 
 
+_plain_view_as_real = torch.view_as_real
+
+
+def _view_as_real(tensor):
+    """Stays on the device, also where torch.distributed calls it and leaves subclasses behind."""
+    numbers = _plain_view_as_real(tensor)
+    return numbers.as_subclass(EmulatedTensor) if isinstance(tensor, EmulatedTensor) else numbers
+
+
 @contextlib.contextmanager
 def emulated_accelerator(*, waits_for_results: bool = False, generic: bool = False) -> Iterator[EmulatedAccelerator]:
     """Lets weft's backend serve emulated tensors in the block.
@@ -160,8 +169,12 @@ def emulated_accelerator(*, waits_for_results: bool = False, generic: bool = Fal
     """
     os.environ["WEFT_CUDA_DRIVER"] = str(library())
     accelerator = (GenericEmulatedAccelerator if generic else EmulatedAccelerator)()
-    streams = mock.patch.object(host_queue, "CopyStreams", LateStreams)
-    streams.start()
+    patches = [
+        mock.patch.object(host_queue, "CopyStreams", LateStreams),
+        mock.patch.object(torch, "view_as_real", _view_as_real),
+    ]
+    for patch in patches:
+        patch.start()
     ACCELERATORS.append(accelerator)
     wait_on = DeviceOperation.wait_on
 
@@ -176,4 +189,5 @@ def emulated_accelerator(*, waits_for_results: bool = False, generic: bool = Fal
     finally:
         DeviceOperation.wait_on = wait_on
         ACCELERATORS.remove(accelerator)
-        streams.stop()
+        for patch in patches:
+            patch.stop()
