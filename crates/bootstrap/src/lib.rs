@@ -6,6 +6,7 @@ mod endpoint;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
 mod group_terms;
+mod lock;
 mod rendezvous;
 mod round_trip;
 mod secret;

@@ -8,7 +8,7 @@ mod table;
 use std::fs;
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use weft_call::OP_NAMES;
@@ -29,6 +29,8 @@ use renewals::Renewals;
 use table::{IncomingLinks, LinkTable};
 
 use weft_call::Error;
+
+use crate::lock::lock;
 
 /// The longest wait for a flight record that is being written.
 const RECORD_TIMEOUT: Duration = Duration::from_secs(5);
@@ -438,10 +440,6 @@ impl Drop for Endpoint {
     fn drop(&mut self) {
         self.close();
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The published addresses of an endpoint's transports. A transport that was not requested, but is

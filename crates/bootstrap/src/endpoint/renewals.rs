@@ -3,13 +3,14 @@
 use std::collections::HashMap;
 use std::io::{self, Write};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use weft_flight::FlightRecorder;
 use weft_transport::EndpointId;
 
 use super::address::EndpointAddress;
+use crate::lock::lock;
 
 /// This many are printed each; of later ones, those whose number is a power of two.
 const PRINTED_MAX: u64 = 4;
@@ -34,12 +35,12 @@ impl Renewals {
     /// Notes who a peer is.
     pub(super) fn name(&self, peer: &EndpointAddress) {
         let name = format!("process {} on {}", peer.pid, peer.host_name);
-        self.lock().insert(peer.id, name);
+        lock(&self.peers).insert(peer.id, name);
     }
 
     /// Reports a renewal: in the flight record, and on standard error.
     pub(super) fn report(&self, peer: EndpointId, after: Duration, why: &str) {
-        let name = self.lock().get(&peer).cloned();
+        let name = lock(&self.peers).get(&peer).cloned();
         let name = name.unwrap_or_else(|| "a peer".into());
         let took = after.as_secs_f64();
         let text = format!(
@@ -51,9 +52,5 @@ impl Renewals {
             // Nobody can be notified that standard error is closed.
             let _ = writeln!(io::stderr(), "weft: {text} (renewal {number})");
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<EndpointId, String>> {
-        self.peers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -3,7 +3,7 @@
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -21,6 +21,7 @@ use super::retry::{AttemptFailure, Retry};
 use super::server::Refusals;
 use super::status::StatusAnswers;
 use super::{TcpStoreServer, UserError, lookup_of};
+use crate::lock::lock;
 use crate::store::{CANCEL_POLL, StatusReport, Store, key_timeout};
 
 /// A server that has sent nothing for this long is lost.
@@ -475,10 +476,6 @@ fn millis_until(deadline: Instant) -> u32 {
 
 fn unexpected() -> Error {
     Error::Internal("the store's server sent an unexpected reply".into())
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A client's connection to the server.
