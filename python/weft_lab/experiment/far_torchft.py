@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
-import socket
 from datetime import timedelta
 from typing import Any
 
@@ -16,6 +15,7 @@ import torch.distributed as dist
 from torch import nn
 
 from weft import config
+from weft.processes.routes import own_address_towards
 from weft.torch.exchange import gather
 from weft_lab.demo.language import LanguageModel
 from weft_lab.experiment.far import FarStudy
@@ -39,7 +39,7 @@ class TorchftDiLoCo:
         from torchft.coordination import LighthouseServer
         from torchft.local_sgd import DiLoCo
 
-        rank, own = dist.get_rank(), _own_address()
+        rank, own = dist.get_rank(), own_address_towards(config.place().host)
         self._lighthouse: Any = None
         port = 0
         if rank == 0:
@@ -99,10 +99,3 @@ def _fragments(net: LanguageModel, count: int) -> list[nn.Module]:
         found[min(count - 1, count * (before + size // 2) // total)].append(layer)
         before += size
     return [nn.ModuleList(layers) for layers in found if layers]
-
-
-def _own_address() -> str:
-    """The address of this host from which the first site is reached."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        probe.connect((config.place().host, 1))
-        return str(probe.getsockname()[0])

@@ -12,6 +12,7 @@ from torch.distributed import ProcessGroup
 from weft import config
 from weft._weft import AboveStandardStreams
 from weft.errors import ConfigError
+from weft.processes.routes import own_address_towards
 from weft.settings import Options
 from weft.torch.exchange import gather
 from weft.torch.parameter_server.journal import Journal
@@ -62,13 +63,10 @@ def local_server(
 
 def _own_host() -> str:
     """This host's address on the route to the rendezvous."""
-    master = config.rendezvous_host()
-    with AboveStandardStreams(), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        try:
-            probe.connect((master, 9))  # sends nothing
-        except OSError:
-            return "127.0.0.1"
-        return str(probe.getsockname()[0])
+    try:
+        return own_address_towards(config.rendezvous_host(), family=socket.AF_INET)
+    except OSError:
+        return "127.0.0.1"
 
 
 def _free_port() -> int:

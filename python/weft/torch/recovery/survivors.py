@@ -12,6 +12,7 @@ from torch.distributed import Store, TCPStore  # type: ignore[attr-defined]
 from weft._weft import AboveStandardStreams
 from weft.api.group import Group
 from weft.bootstrap.stores import rendezvous
+from weft.processes.routes import own_address_towards
 from weft.torch.groups import already_made
 
 __all__ = ["meeting_of", "replace_default_group"]
@@ -80,8 +81,4 @@ def _own_address() -> str:
     if met is None:
         return socket.gethostbyname(socket.gethostname())
     host, _, port = met.rpartition(":")
-    family, _, _, _, place = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]
-    with AboveStandardStreams(), socket.socket(family, socket.SOCK_DGRAM) as way:
-        way.connect(place)  # sends nothing
-        address: str = way.getsockname()[0]
-    return address
+    return own_address_towards(host, port)
