@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from weft.torch.modes.local_sgd import Averager, average_tensors
+from weft.torch.modes.local_sgd import Averager, average_tensors, carry_out_updates
 from weft.torch.modes.mode import Communication
 from weft.torch.patches.modes import outside_of_modes
 
@@ -63,7 +63,7 @@ class DiLoCo(Averager):
     @torch.no_grad()
     def synchronize(self) -> None:
         """Takes the outer step now. Every rank calls it, also after the last step of training."""
-        self._carry_out_updates()
+        carry_out_updates(self._parameters)
         moved = [start - now for start, now in zip(self._global, self._parameters, strict=True)]
         average_tensors(moved, self._communication)
         for start, gradient in zip(self._global, moved, strict=True):

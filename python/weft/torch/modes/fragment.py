@@ -15,6 +15,7 @@ from torch.distributed import ProcessGroup
 from weft.errors import Desync, UnsupportedError
 from weft.torch.lookup import backend_of
 from weft.torch.modes.block_encoding import decode, encode
+from weft.torch.modes.local_sgd import carry_out_updates
 
 __all__ = ["Clock", "Fragment", "Piece", "cut", "in_memory_order"]
 
@@ -71,8 +72,7 @@ class Fragment:
 
     def local(self) -> Tensor:
         """This rank's parameters, one after the other, in float32 at least."""
-        for piece in self._pieces:
-            _ = piece.parameter.grad  # `Overlapped` updates the parameter
+        carry_out_updates(parameter for parameter, _, _ in self._pieces)
         flat = [in_memory_order(parameter)[start:stop] for parameter, start, stop in self._pieces]
         wide = torch.float64 if any(one.dtype == torch.float64 for one in flat) else torch.float32
         return torch.cat([one.to(wide) for one in flat])

@@ -10,10 +10,10 @@ from torch import Tensor
 
 from weft.errors import ArgumentError
 from weft.torch.modes.bucket import Bucket
-from weft.torch.modes.mode import Communication, Mode, Stages
+from weft.torch.modes.mode import Communication, Mode, Stages, check_state
 from weft.torch.patches.modes import outside_of_modes
 
-__all__ = ["Averager", "LocalGradients", "LocalSGD", "average_tensors"]
+__all__ = ["Averager", "LocalGradients", "LocalSGD", "average_tensors", "carry_out_updates"]
 
 
 class LocalGradients(Mode):
@@ -62,19 +62,13 @@ class Averager:
         """The state with which this rank continues with the same bits."""
         return {"mode": type(self).__name__, "step": self._step}
 
-    def _carry_out_updates(self) -> None:
-        """Makes `weft.torch.Overlapped` update them, by reading `grad`."""
-        for parameter in self._parameters:
-            _ = parameter.grad
-
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continues from a state that `state_dict` of the same class returned on this rank.
 
         Raises:
             weft.ArgumentError: It is the state of another class.
         """
-        if state.get("mode") != type(self).__name__:
-            raise ArgumentError(f"the state is of mode {state.get('mode')!r}: expected {type(self).__name__!r}")
+        check_state(state, self)
         self._step = state["step"]
 
 
@@ -114,8 +108,14 @@ class LocalSGD(Averager):
     @torch.no_grad()
     def synchronize(self) -> None:
         """Averages now. Every rank calls it, also after the last step of training."""
-        self._carry_out_updates()
+        carry_out_updates(self._parameters)
         average_tensors(self._parameters, self._communication)
+
+
+def carry_out_updates(parameters: Iterable[Tensor]) -> None:
+    """Makes `weft.torch.Overlapped` update parameters, by reading `grad`."""
+    for parameter in parameters:
+        _ = parameter.grad
 
 
 def average_tensors(tensors: list[Tensor], communication: Communication) -> None:

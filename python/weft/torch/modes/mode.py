@@ -100,8 +100,7 @@ class Mode(abc.ABC):
         Raises:
             weft.ArgumentError: It is the state of another mode.
         """
-        if state.get("mode") != type(self).__name__:
-            raise ArgumentError(f"the state is of mode {state.get('mode')!r}: expected {type(self).__name__!r}")
+        check_state(state, self)
         self._step = state["step"]
         for name, memory in self._memories.items():
             memory.load_state_dict(state[name])
@@ -123,3 +122,9 @@ def run(stages: Stages) -> None:
     """Runs a mode's stages to their end on this thread."""
     for work in stages:
         work.wait()
+
+
+def check_state(state: Mapping[str, Any], owner: object) -> None:
+    """Raises `weft.ArgumentError` unless an object of the owner's class has returned the state."""
+    if state.get("mode") != type(owner).__name__:
+        raise ArgumentError(f"the state is of mode {state.get('mode')!r}: expected {type(owner).__name__!r}")

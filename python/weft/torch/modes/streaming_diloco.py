@@ -13,6 +13,8 @@ from weft.errors import ArgumentError, ConfigError
 from weft.torch.exchange import gather
 from weft.torch.modes.block_encoding import LEVELS
 from weft.torch.modes.fragment import Clock, Fragment, cut
+from weft.torch.modes.local_sgd import carry_out_updates
+from weft.torch.modes.mode import check_state
 from weft.torch.modes.sites import Sites
 from weft.torch.patches.modes import outside_of_modes
 
@@ -155,8 +157,7 @@ class StreamingDiLoCo:
         Raises:
             weft.ArgumentError: It is the state of another class, or of other fragments.
         """
-        if state.get("mode") != type(self).__name__:
-            raise ArgumentError(f"the state is of mode {state.get('mode')!r}: expected {type(self).__name__!r}")
+        check_state(state, self)
         sizes = [[part["outer"].numel() for part in state["fragments"]], [one.outer.numel() for one in self._fragments]]
         if sizes[0] != sizes[1]:
             raise ArgumentError(f"the state has fragments of {sizes[0]} elements: expected {sizes[1]}")
@@ -181,9 +182,8 @@ class StreamingDiLoCo:
         return (turn + 1) * self._period // turns - turn * self._period // turns
 
     def _pending(self) -> list[int]:
-        """The fragments under way, in the order in which they were started."""
-        started = [(self._started + turn) % len(self._fragments) for turn in range(len(self._fragments))]
-        return [number for number in started if self._fragments[number].started is not None]
+        """The fragments under way."""
+        return [number for number, fragment in enumerate(self._fragments) if fragment.started is not None]
 
     def _apply_due(self) -> list[int]:
         pending = self._pending()
@@ -274,6 +274,6 @@ def _check_same(options: str, parameters: list[Tensor]) -> None:
 
 def _broadcast(parameters: list[Tensor]) -> None:
     """Makes rank 0's values everybody's."""
+    carry_out_updates(parameters)
     for parameter in parameters:
-        _ = parameter.grad  # `Overlapped` updates it
         dist.broadcast(parameter.detach(), 0)
