@@ -40,9 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def check_other(arguments: argparse.Namespace) -> None:
     """Checks that another experiment has none of them."""
-    for name in _DEFAULTS:
-        if getattr(arguments, name) is not None:
-            raise UsageError(f"--{name.replace('_', '-')} is for the experiment far")
+    experiment_servers.check_absent(arguments, _DEFAULTS, "far")
 
 
 def check(arguments: argparse.Namespace) -> None:

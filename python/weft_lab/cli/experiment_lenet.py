@@ -33,8 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def check_other(arguments: argparse.Namespace) -> None:
     """Checks that another experiment has none of them."""
-    if arguments.shapes is not None:
-        raise UsageError("--shapes is for the experiment lenet")
+    experiment_servers.check_absent(arguments, ("shapes",), "lenet")
 
 
 def check(arguments: argparse.Namespace) -> None:

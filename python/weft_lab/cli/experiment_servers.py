@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from weft.cli import values
@@ -14,7 +14,7 @@ from weft_lab import console
 from weft_lab.emulation import require_root
 from weft_lab.experiment.server_contenders import SERVER_CONTENDERS
 
-__all__ = ["add_arguments", "check", "check_contenders", "check_other", "run"]
+__all__ = ["add_arguments", "check", "check_absent", "check_contenders", "check_other", "run"]
 
 _DEFAULTS = {"workers": [2], "servers": 1, "transport": "auto", "emulated": False}
 
@@ -34,9 +34,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def check_other(arguments: argparse.Namespace) -> None:
     """Checks that another experiment has none of them."""
-    for name in _DEFAULTS:
+    check_absent(arguments, _DEFAULTS, "parameter-server")
+
+
+def check_absent(arguments: argparse.Namespace, names: Iterable[str], experiment: str) -> None:
+    """Checks that no option is given that belongs to another experiment."""
+    for name in names:
         if getattr(arguments, name) is not None:
-            raise UsageError(f"--{name} is for the experiment parameter-server")
+            raise UsageError(f"--{name.replace('_', '-')} is for the experiment {experiment}")
 
 
 def check_contenders(arguments: argparse.Namespace, allowed: Sequence[str]) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -68,11 +67,6 @@ class Training:
         self._model, self._optimizer = self._trained_by(name)
         self._torchft = TorchftDiLoCo(study, self.net, self._optimizer) if name == "torchft" else None
         self._outer = self._outer_steps(name)
-        self._finish: Callable[[], object] = lambda: None
-        if self._outer is not None:
-            self._finish = self._outer.synchronize
-        elif isinstance(self._model, weft.torch.DataParallel):
-            self._finish = self._model.flush
 
     def run(self) -> Trained:
         """Trains; every site's time counts, but for looks at the loss."""
@@ -105,6 +99,13 @@ class Training:
             self._torchft.close()
         last = sum(one[1][-1] for one in every) / len(every)
         return Trained(slowest, [*losses[:-1], last])
+
+    def _finish(self) -> None:
+        """Makes all sites' parameters those of one model, if they train one."""
+        if self._outer is not None:
+            self._outer.synchronize()
+        elif isinstance(self._model, weft.torch.DataParallel):
+            self._model.flush()
 
     def _trained_by(self, name: str) -> tuple[nn.Module, torch.optim.Optimizer]:
         inner = torch.optim.AdamW(self.net.parameters(), _RATE)
