@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from chaos_member import ChaosMember, Orders, fork_sleeper, say, say_failure
 from chaos_work import CheckedWork
-from reset_sockets import reset
+from reset_sockets import reset, sockets
 
 import weft
 from weft import _weft, config
@@ -182,14 +182,7 @@ def _limit(order: dict) -> None:
 
 def _connections() -> list[tuple[int, dict]]:
     """Returns this process's connections to others: descriptor and peer."""
-    found = []
-    for entry in list(Path("/proc/self/fd").iterdir()):
-        with suppress(OSError):
-            if entry.readlink().name.startswith("socket:"):
-                with socket.socket(fileno=os.dup(int(entry.name))) as connection:
-                    if (peer := _peer(connection)) is not None:
-                        found.append((int(entry.name), peer))
-    return sorted(found, key=lambda one: one[0])
+    return sockets(_peer)
 
 
 def _peer(connection: socket.socket) -> dict | None:

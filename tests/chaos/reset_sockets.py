@@ -4,24 +4,31 @@ import ctypes
 import os
 import random
 import socket
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
 _NOWHERE = (ctypes.c_uint16 * 8)(socket.AF_UNSPEC)
 
 
-def connections() -> list[int]:
-    """The descriptors of this process's TCP connections."""
+def sockets(look: Callable[[socket.socket], Any]) -> list[tuple[int, Any]]:
+    """This process's sockets at which `look` finds something: their descriptors, and what it is."""
     found = []
     for entry in list(Path("/proc/self/fd").iterdir()):
         with suppress(OSError):
-            if not entry.readlink().name.startswith("socket:"):
-                continue
-            with socket.socket(fileno=os.dup(int(entry.name))) as one:
-                if one.family in (socket.AF_INET, socket.AF_INET6) and one.getpeername():
-                    found.append(int(entry.name))
-    return sorted(found)
+            if entry.readlink().name.startswith("socket:"):
+                with socket.socket(fileno=os.dup(int(entry.name))) as one:
+                    if (seen := look(one)) is not None:
+                        found.append((int(entry.name), seen))
+    return sorted(found, key=lambda one: one[0])
+
+
+def connections() -> list[int]:
+    """The descriptors of this process's TCP connections."""
+    families = socket.AF_INET, socket.AF_INET6
+    return [number for number, _ in sockets(lambda one: one.getpeername() if one.family in families else None)]
 
 
 def reset(descriptor: int) -> None:
