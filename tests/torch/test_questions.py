@@ -119,12 +119,10 @@ def functions_job(_rank: int, _size: int) -> None:
     backend = backend_of(None)
     answers = {name: getattr(backend, name) for name in dir(c10d.Backend) if name.lstrip("_").startswith("supports_")}
     del answers["supports_tensor_alloc"]
-    assert {name for name, answer in answers.items() if answer} == {"supports_splitting"}
+    assert {name for name, answer in answers.items() if answer} == {"supports_shrinking", "supports_splitting"}
     for name in ("_supports_reconfigure", "_supports_window"):
         if hasattr(distributed_c10d, name):
             assert getattr(distributed_c10d, name)() is False
-    with pytest.raises(TypeError, match="does not support shrinking"):
-        dist.shrink_group([1])
     if hasattr(distributed_c10d, "_time_estimator"):
         with pytest.raises(NotImplementedError, match="weft"):
             distributed_c10d._time_estimator(device=CPU).__enter__()

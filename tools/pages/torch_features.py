@@ -191,8 +191,17 @@ FEATURES = (
         "Tools",
         "survivors of a killed rank continue in a smaller group",
         ("shrink:training_continues_with_remaining_ranks", "shrink:a_group_of_some_ranks"),
-        note="`weft.torch.shrink(group)`, which finds out which ranks are left; `torch.distributed.shrink_group`, "
-        "which takes the ranks to remove and asks the store, is refused",
+        note="`weft.torch.shrink(group)`, which finds out which ranks are left",
+    ),
+    Feature(
+        "Tools",
+        "`torch.distributed.shrink_group`, which takes the ranks to remove",
+        (
+            "excluding:living_ranks_are_left_out",
+            "excluding:store_that_died_with_its_rank",
+            "excluding:lists_that_differ",
+        ),
+        note="from torch 2.14 on; the ranks that remain pass the same list; the new group is for CPU tensors",
     ),
     Feature("Tools", "torchrun restarts a job of which a rank was killed", ("ecosystem_elastic:elastic_restart",)),
     Feature(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,7 @@ from torch._C._distributed_c10d import Backend, Store
 from weft.observability import reports
 from weft.torch.arguments import seconds
 from weft.torch.collectives import TorchCollectives
+from weft.torch.excluding import SHRINK_ABORT, group_without, store_without
 from weft.torch.groups import open_group
 from weft.torch.monitoring import MonitoredBarrier
 from weft.torch.patches import extend_for_backends
@@ -38,6 +40,7 @@ class WeftBackend(TorchCollectives, Backend):
     # With coalescing, torch would bracket batches of operations by calls that weft does not need.
     supports_coalescing = False
     supports_splitting = True
+    supports_shrinking = True
 
     @classmethod
     def create(cls, options: Any) -> WeftBackend:
@@ -51,6 +54,7 @@ class WeftBackend(TorchCollectives, Backend):
         super().__init__(group.rank, group.size)
         self._begin(group, group.rank, group.size, timeout)
         self._options = Backend.Options("weft", timeout=timeout)
+        self._store = store
         self._monitored_barrier = MonitoredBarrier(store, group)
         self._store_end: StoreEnd | None = None
         self.symmetric_memory = SymmetricMemory(group)
@@ -73,6 +77,22 @@ class WeftBackend(TorchCollectives, Backend):
             return None
         reports.made(group)
         return WeftBackend(group, store, options._timeout)
+
+    def shrink(
+        self, ranks_to_exclude: Sequence[int], shrink_flags: int = 0, opts_override: Any | None = None
+    ) -> WeftBackend:
+        """A backend of the other ranks, all of which call this: see [Note: Named survivors]."""
+        timeout = self._options._timeout if opts_override is None else opts_override._timeout
+        if shrink_flags & SHRINK_ABORT:
+            self.abort_operations("shrink_group was called with SHRINK_ABORT")
+        group = group_without(self._group, ranks_to_exclude, timeout)
+        store = store_without(self, group, ranks_to_exclude, timeout)
+        backend = WeftBackend(group, self._store if store is None else store, timeout)
+        # torch ends this group now, where rank 0 may be missing. Its store serves the new one.
+        if 0 not in ranks_to_exclude:
+            backend._store_end = self._store_end
+        self._store_end = None
+        return backend
 
     def monitored_barrier(self, options: Any, _wait_all_ranks: bool) -> None:
         """Returns when every rank has called it, or raises `weft.Timeout` with the missing ones."""
