@@ -203,6 +203,12 @@ FEATURES = (
         ),
         note="from torch 2.14 on; the ranks that remain pass the same list; the new group is for CPU tensors",
     ),
+    Feature(
+        "Tools",
+        "abort hooks: `register_abort_hook` of a process group",
+        ("abort_hooks:hooks_of_a_dead_rank", "abort_hooks:hooks_of_an_abort"),
+        note="from torch 2.15 on; each runs once, before an abort or when the group has failed",
+    ),
     Feature("Tools", "torchrun restarts a job of which a rank was killed", ("ecosystem_elastic:elastic_restart",)),
     Feature(
         "Frameworks",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +11,7 @@ from torch import Tensor
 from torch._C._distributed_c10d import Backend, Store
 
 from weft.observability import reports
+from weft.torch.abort_hooks import AbortHooks
 from weft.torch.arguments import seconds
 from weft.torch.collectives import TorchCollectives
 from weft.torch.excluding import SHRINK_ABORT, group_without, store_without
@@ -41,6 +42,7 @@ class WeftBackend(TorchCollectives, Backend):
     supports_coalescing = False
     supports_splitting = True
     supports_shrinking = True
+    supports_abort_hooks = True
 
     @classmethod
     def create(cls, options: Any) -> WeftBackend:
@@ -60,6 +62,7 @@ class WeftBackend(TorchCollectives, Backend):
         self.symmetric_memory = SymmetricMemory(group)
         self.weft_group = group
         self._failure = FailureState(group)
+        self._abort_hooks = AbortHooks(group)
         _open_backends.add(self)
         extend_for_backends(self.getBackendName())
 
@@ -84,6 +87,7 @@ class WeftBackend(TorchCollectives, Backend):
         """A backend of the other ranks, all of which call this: see [Note: Named survivors]."""
         timeout = self._options._timeout if opts_override is None else opts_override._timeout
         if shrink_flags & SHRINK_ABORT:
+            self._abort_hooks.run()
             self.abort_operations("shrink_group was called with SHRINK_ABORT")
         group = group_without(self._group, ranks_to_exclude, timeout)
         store = store_without(self, group, ranks_to_exclude, timeout)
@@ -135,6 +139,14 @@ class WeftBackend(TorchCollectives, Backend):
         """The failure of the group as `ErrorType`; `SUCCESS` if it has not failed."""
         return self._failure.as_torch()
 
+    def registerAbortHook(self, hook_id: int, hook: Callable[[], None]) -> None:  # noqa: N802
+        """Adds a function to run before an abort, or when the group fails: see `AbortHooks`."""
+        self._abort_hooks.register(hook_id, hook)
+
+    def unregisterAbortHook(self, hook_id: int) -> None:  # noqa: N802
+        """Removes such a function."""
+        self._abort_hooks.unregister(hook_id)
+
     def shutdown(self) -> None:
         """Leaves the group in order: completes the issued operations first."""
         self.end_everything()
@@ -148,5 +160,6 @@ class WeftBackend(TorchCollectives, Backend):
 
     def abort(self) -> None:
         """Ends every operation under way, on this rank and on the others, with `weft.Aborted`."""
+        self._abort_hooks.run()
         self.abort_operations("the process group was aborted")
         _open_backends.discard(self)
