@@ -134,8 +134,7 @@ $ weft bench all-reduce --through torch --ranks 2 --sizes 4:64K:128 --peers gloo
 
 - Tensors of the CPU and of CUDA ([CUDA tensors](../how-to/cuda.md), not yet run on a GPU). From
   torch 2.14 on, those of any accelerator, which another backend of the group can handle as well.
-- `pg_options=` and `enable_reconfigure=True` are refused: configure weft by environment variables; for a group of
-  survivors, call `weft.torch.shrink`.
+- `enable_reconfigure=True` is refused: for a group of survivors, call `weft.torch.shrink`.
 - What torch may ask of a backend and weft has not is answered with "no" (`supports_window`) or
   refused by an error that names it (`new_window`, `merge_remote_group`, `gather_single`). After a failure, the
   backend's `get_error()` returns its kind.

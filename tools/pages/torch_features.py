@@ -204,6 +204,12 @@ FEATURES = (
         note="from torch 2.14 on; the ranks that remain pass the same list; the new group is for CPU tensors",
     ),
     Feature(
+        "Operations",
+        "settings of one group: `pg_options=weft.torch.Options(reproducible=True)`",
+        ("pg_options:settings_of_a_group", "pg_options:options_that_differ", "pg_options:wrong_options"),
+        note="those of `weft.Group.new_group`",
+    ),
+    Feature(
         "Tools",
         "abort hooks: `register_abort_hook` of a process group",
         ("abort_hooks:hooks_of_a_dead_rank", "abort_hooks:hooks_of_an_abort"),

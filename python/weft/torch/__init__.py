@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from weft.torch.batch_norm import SyncBatchNorm, convert_sync_batchnorm
     from weft.torch.debug_server import DebugPage
     from weft.torch.description import describe
+    from weft.torch.options import Options
     from weft.torch.parallel.data_parallel import DataParallel
     from weft.torch.parallel.overlapped import Overlapped
     from weft.torch.parallel.plan import BucketPlan
@@ -38,6 +39,7 @@ __all__ = [
     "BucketPlan",
     "DataParallel",
     "DebugPage",
+    "Options",
     "Overlapped",
     "Recovery",
     "SymmetricTensor",
@@ -67,6 +69,7 @@ _MODULES = {
     "BucketPlan": "weft.torch.parallel.plan",
     "DataParallel": "weft.torch.parallel.data_parallel",
     "DebugPage": "weft.torch.debug_server",
+    "Options": "weft.torch.options",
     "Overlapped": "weft.torch.parallel.overlapped",
     "Recovery": "weft.torch.recovery",
     "SymmetricTensor": "weft.torch.symmetric_tensor",

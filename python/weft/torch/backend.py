@@ -17,6 +17,7 @@ from weft.torch.collectives import TorchCollectives
 from weft.torch.excluding import SHRINK_ABORT, group_without, store_without
 from weft.torch.groups import open_group
 from weft.torch.monitoring import MonitoredBarrier
+from weft.torch.options import native_settings, settings_of
 from weft.torch.patches import extend_for_backends
 from weft.torch.patches.modes import outside_of_modes
 from weft.torch.questions import FailureState, answers_capabilities, check_not_reconfigured
@@ -45,9 +46,9 @@ class WeftBackend(TorchCollectives, Backend):
     supports_abort_hooks = True
 
     @classmethod
-    def create(cls, options: Any) -> WeftBackend:
+    def create(cls, options: Any, pg_options: object | None = None) -> WeftBackend:
         """Meets the other members of the new process group; called on every member."""
-        backend = cls(open_group(options), options.store, options.timeout)
+        backend = cls(open_group(options, settings_of(pg_options)), options.store, options.timeout)
         backend._store_end = StoreEnd(options)
         return backend
 
@@ -75,7 +76,8 @@ class WeftBackend(TorchCollectives, Backend):
         """A backend of some of the ranks, in this order; None on the others."""
         check_not_reconfigured(options)
         name = f"{self._group.name}/{options.group_name}"
-        group = self._group.split(ranks, name, timeout=seconds(options._timeout))
+        settings = native_settings(options, len(ranks))
+        group = self._group.split(ranks, name, timeout=seconds(options._timeout), **settings)
         if group is None:
             return None
         reports.made(group)
@@ -89,7 +91,8 @@ class WeftBackend(TorchCollectives, Backend):
         if shrink_flags & SHRINK_ABORT:
             self._abort_hooks.run()
             self.abort_operations("shrink_group was called with SHRINK_ABORT")
-        group = group_without(self._group, ranks_to_exclude, timeout)
+        settings = native_settings(opts_override, self._size - len(ranks_to_exclude))
+        group = group_without(self._group, ranks_to_exclude, timeout, settings)
         store = store_without(self, group, ranks_to_exclude, timeout)
         backend = WeftBackend(group, self._store if store is None else store, timeout)
         # torch ends this group now, where rank 0 may be missing. Its store serves the new one.

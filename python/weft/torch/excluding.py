@@ -7,7 +7,7 @@ over their links. `weft.torch.shrink` agrees on the members instead, and needs n
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -29,10 +29,12 @@ SHRINK_ABORT = 1
 """torch's flag: end the operations under way first."""
 
 
-def group_without(group: _weft.Group, excluded: Sequence[int], timeout: timedelta) -> _weft.Group:
+def group_without(
+    group: _weft.Group, excluded: Sequence[int], timeout: timedelta, settings: Mapping[str, Any]
+) -> _weft.Group:
     """The group of the other ranks, in their order: see [Note: Named survivors].
 
-    Every other rank calls this with the same list.
+    Every other rank calls this with the same list, and the same native `settings` of the new group.
 
     Raises:
         weft.ArgumentError: This rank is in the list, or the list has a number that is no rank.
@@ -48,7 +50,7 @@ def group_without(group: _weft.Group, excluded: Sequence[int], timeout: timedelt
         )
     members = [rank for rank in range(group.size) if rank not in excluded]
     name = f"{group.name} without {', '.join(map(str, sorted(excluded)))}"
-    made = group.split(members, name, waits=True, timeout=seconds(timeout))
+    made = group.split(members, name, waits=True, timeout=seconds(timeout), **settings)
     assert made is not None, "this rank is not excluded"
     reports.made(made)
     return made

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
@@ -46,15 +46,16 @@ def already_made(group: _weft.Group) -> Iterator[None]:
         _made.reset(token)
 
 
-def open_group(options: Any) -> _weft.Group:
+def open_group(options: Any, chosen: Mapping[str, Any] | None = None) -> _weft.Group:
     """A group of the members that torch names in its `_DistributedBackendOptions`.
 
-    Every member calls this.
+    Every member calls this, with the settings that the program has chosen for this group.
     """
+    chosen = chosen or {}
     made = _made.get()
     if made is not None:
         return made
-    split = _split_off(options)
+    split = _split_off(options, chosen)
     if split is not None:
         return split
     name = f"torch {options.group_id}.{_number(options)}"  # no other group has it
@@ -74,14 +75,14 @@ def open_group(options: Any) -> _weft.Group:
         name=name,
         global_ranks=options.global_ranks_in_group or None,
         endpoint=endpoint,
-        **some,
+        **{**some, **chosen},
     )
     if not options.global_ranks_in_group:
         _endpoint_options[group.native] = endpoints.options_of(settings)
     return group.native
 
 
-def _split_off(options: Any) -> _weft.Group | None:
+def _split_off(options: Any, chosen: Mapping[str, Any]) -> _weft.Group | None:
     """Splits off a group of some of the default group's ranks, when its neighbours have it too.
 
     None without such a default group, on all members: see [Note: Groups without a meeting]. Groups
@@ -100,7 +101,7 @@ def _split_off(options: Any) -> _weft.Group | None:
     some = selection.of_some_ranks(settings, options.group_size)
     name = f"{parent.name}/{options.group_id}"
     members = list(options.global_ranks_in_group)
-    asked = {"reproducible": settings.reproducible, "wire": settings.wire, **some}
+    asked = {"reproducible": settings.reproducible, "wire": settings.wire, **some, **chosen}
     try:
         group = parent.split(
             members,

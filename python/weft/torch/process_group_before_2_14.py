@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +25,7 @@ from weft.torch.collectives import TorchCollectives
 from weft.torch.device.work import DeviceWork
 from weft.torch.groups import open_group
 from weft.torch.monitoring import MonitoredBarrier
+from weft.torch.options import settings_of
 from weft.torch.patches import extend_for_process_groups
 from weft.torch.patches.autograd import called_by_python
 from weft.torch.patches.modes import outside_of_modes
@@ -86,14 +87,14 @@ class WeftProcessGroup(ProcessGroup):
     """Collective operations over weft."""
 
     @classmethod
-    def create(cls, options: Any) -> WeftProcessGroup:
+    def create(cls, options: Any, pg_options: object | None = None) -> WeftProcessGroup:
         """Meets the other members of the new process group; called on every member."""
-        return cls(options)
+        return cls(options, settings_of(pg_options))
 
-    def __init__(self, options: Any) -> None:
-        """`options` are torch's `_DistributedBackendOptions`."""
+    def __init__(self, options: Any, settings: Mapping[str, Any]) -> None:
+        """`options` are torch's `_DistributedBackendOptions`, `settings` the program's."""
         super().__init__(options.group_rank, options.group_size)
-        self._group = open_group(options)
+        self._group = open_group(options, settings)
         self.weft_operations = _Operations(self._group, options.timeout)
         self.symmetric_memory = SymmetricMemory(self._group)
         self.weft_group = self._group

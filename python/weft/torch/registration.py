@@ -28,21 +28,16 @@ def autoload() -> None:
 
 def create(options: Any, backend_options: object | None) -> WeftBackend | WeftProcessGroup:
     """Called by torch, on every member, for every new process group."""
-    if backend_options is not None:
-        raise UnsupportedError(
-            f"pg_options={backend_options!r} is not allowed: weft is set up by the environment "
-            "(see docs/reference/configuration.md)"
-        )
     if _accepts_python_backends():
         from weft.torch.backend import WeftBackend
         from weft.torch.questions import check_not_reconfigured
 
         check_not_reconfigured(options)
-        return WeftBackend.create(options)
+        return WeftBackend.create(options, backend_options)
     _check_accepts_python_groups()
     from weft.torch.process_group_before_2_14 import WeftProcessGroup
 
-    return WeftProcessGroup.create(options)
+    return WeftProcessGroup.create(options, backend_options)
 
 
 def _accepts_python_backends() -> bool:
