@@ -136,7 +136,7 @@ $ weft bench all-reduce --through torch --ranks 2 --sizes 4:64K:128 --peers gloo
   torch 2.14 on, those of any accelerator, which another backend of the group can handle as well.
 - `enable_reconfigure=True` is refused: for a group of survivors, call `weft.torch.shrink`.
 - What torch may ask of a backend and weft has not is answered with "no" (`supports_window`) or
-  refused by an error that names it (`new_window`, `merge_remote_group`, `gather_single`). After a failure, the
+  refused by an error that names it (`new_window`, `gather_single`). After a failure, the
   backend's `get_error()` returns its kind.
 - `torch.compile` is tested with the compilers "eager" and "aot_eager".
 """

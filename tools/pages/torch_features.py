@@ -205,6 +205,12 @@ FEATURES = (
     ),
     Feature(
         "Operations",
+        "`merge_remote_group` of a process group",
+        ("merging:groups_become_one", "merging:group_that_does_not_come"),
+        note="from torch 2.14 on, as with Gloo",
+    ),
+    Feature(
+        "Operations",
         "settings of one group: `pg_options=weft.torch.Options(reproducible=True)`",
         ("pg_options:settings_of_a_group", "pg_options:options_that_differ", "pg_options:wrong_options"),
         note="those of `weft.Group.new_group`",

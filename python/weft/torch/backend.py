@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import timedelta
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -82,6 +83,18 @@ class WeftBackend(TorchCollectives, Backend):
             return None
         reports.made(group)
         return WeftBackend(group, store, options._timeout)
+
+    def merge(self, store: Store, options: Any, rank: int, size: int) -> WeftBackend:
+        """A backend of this group's ranks and others that meet them at the store, from any job."""
+        meeting = SimpleNamespace(  # like torch's options of backends
+            store=store,
+            group_rank=rank,
+            group_size=size,
+            timeout=options._timeout,
+            group_id="merged",  # the members' groups have different names
+            global_ranks_in_group=[],
+        )
+        return WeftBackend(open_group(meeting, settings_of(options)), store, options._timeout)
 
     def shrink(
         self, ranks_to_exclude: Sequence[int], shrink_flags: int = 0, opts_override: Any | None = None

@@ -3,7 +3,7 @@
 | module | what it does | torch | why |
 |---|---|---|---|
 | `handles` | extends operations of `ProcessGroup` | 2.14 and newer | C++ hides Python's handles |
-| `capabilities` | extends properties of `ProcessGroup` | 2.15 and newer | C++ denies what Python has |
+| `capabilities` | extends properties of `ProcessGroup` | 2.15 and newer | C++ denies Python's |
 | `splitting` | extends `ProcessGroup.split_group` | 2.14 and newer | C++ crashes on some ranks |
 | `functions` | extends functions of `torch.distributed` | 2.11 to 2.13 | they refuse by name |
 | `lifetimes` | extends `Reducer` | 2.11 and newer | C++ drops the Python half of a handle |
