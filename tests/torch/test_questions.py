@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import os
 import time
 from collections.abc import Callable
@@ -70,13 +69,6 @@ def test_functions_that_ask(workers) -> None:
 
 def test_error_after_a_death(workers) -> None:
     workers.run(2, death_job, dying=(1,))
-
-
-@pytest.mark.skipif(
-    "enable_reconfigure" not in inspect.signature(dist.init_process_group).parameters, reason="torch 2.15"
-)
-def test_groups_that_are_reconfigured(workers) -> None:
-    workers.run(1, reconfigure_job)
 
 
 def _device(one: Any) -> tuple[torch.device, ...]:
@@ -150,12 +142,3 @@ def death_job(rank: int, _size: int) -> None:
         dist.all_reduce(torch.ones(3))
     # The error may reach this thread before the group's end has been recorded.
     until(lambda: backend_of(None).get_error() == c10d.ErrorType.REMOTE_ERROR)
-
-
-def reconfigure_job(rank: int, size: int) -> None:
-    dist.destroy_process_group()
-    store = dist.HashStore()
-    with pytest.raises(weft.UnsupportedError, match="enable_reconfigure=True is not supported"):
-        dist.init_process_group("weft", store=store, rank=rank, world_size=size, enable_reconfigure=True)
-    # torch counts the group that failed in the names of later ones until the default group ends.
-    dist.init_process_group("weft", store=dist.HashStore(), rank=rank, world_size=size)

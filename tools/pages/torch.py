@@ -134,7 +134,8 @@ $ weft bench all-reduce --through torch --ranks 2 --sizes 4:64K:128 --peers gloo
 
 - Tensors of the CPU and of CUDA ([CUDA tensors](../how-to/cuda.md), not yet run on a GPU). From
   torch 2.14 on, those of any accelerator, which another backend of the group can handle as well.
-- `enable_reconfigure=True` is refused: for a group of survivors, call `weft.torch.shrink`.
+- A group with `enable_reconfigure=True` has one backend for all devices, and torch's flight recorder does not record
+  it.
 - What torch may ask of a backend and weft has not is answered with "no" (`supports_window`) or
   refused by an error that names it (`new_window`, `gather_single`). After a failure, the
   backend's `get_error()` returns its kind.

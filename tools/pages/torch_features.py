@@ -221,6 +221,12 @@ FEATURES = (
         ("abort_hooks:hooks_of_a_dead_rank", "abort_hooks:hooks_of_an_abort"),
         note="from torch 2.15 on; each runs once, before an abort or when the group has failed",
     ),
+    Feature(
+        "Tools",
+        '`init_process_group("weft", enable_reconfigure=True)` and `reconfigure`',
+        ("reconfiguration:members_come_and_go", "reconfiguration:survivors", "reconfiguration:wrong_calls"),
+        note="from torch 2.15 on, as with Gloo; members meet at the group's store, which must outlive them",
+    ),
     Feature("Tools", "torchrun restarts a job of which a rank was killed", ("ecosystem_elastic:elastic_restart",)),
     Feature(
         "Frameworks",

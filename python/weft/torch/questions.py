@@ -34,8 +34,7 @@ def check_not_reconfigured(options: Any) -> None:
     """Raises `weft.UnsupportedError` for a group whose members are named later."""
     if getattr(options, "enable_reconfigure", False):
         raise UnsupportedError(
-            "enable_reconfigure=True is not supported: weft's groups keep their members. For a group of the surviving "
-            "ranks after a failure, call weft.torch.shrink(group), or use weft.torch.Recovery"
+            "enable_reconfigure=True is for the default group of weft: a group that is split off keeps its members"
         )
 
 

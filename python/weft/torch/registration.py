@@ -10,6 +10,7 @@ from weft.torch.backend_name import BACKEND_NAME
 if TYPE_CHECKING:
     from weft.torch.backend import WeftBackend
     from weft.torch.process_group_before_2_14 import WeftProcessGroup
+    from weft.torch.reconfiguration import ReconfigurableGroup
 
 __all__ = ["autoload", "create"]
 
@@ -26,13 +27,15 @@ def autoload() -> None:
     dist.Backend.register_backend(BACKEND_NAME, create, extended_api=True, devices=["cpu", "cuda"])
 
 
-def create(options: Any, backend_options: object | None) -> WeftBackend | WeftProcessGroup:
+def create(options: Any, backend_options: object | None) -> WeftBackend | WeftProcessGroup | ReconfigurableGroup:
     """Called by torch, on every member, for every new process group."""
     if _accepts_python_backends():
-        from weft.torch.backend import WeftBackend
-        from weft.torch.questions import check_not_reconfigured
+        if getattr(options, "enable_reconfigure", False):
+            from weft.torch.reconfiguration import ReconfigurableGroup
 
-        check_not_reconfigured(options)
+            return ReconfigurableGroup(options, backend_options)
+        from weft.torch.backend import WeftBackend
+
         return WeftBackend.create(options, backend_options)
     _check_accepts_python_groups()
     from weft.torch.process_group_before_2_14 import WeftProcessGroup
