@@ -119,13 +119,13 @@ def lost_store_job(rank: int, size: int) -> None:
 
 
 def part_job(rank: int, _size: int) -> None:
-    part = dist.new_group([1, 3, 2])
+    part = dist.new_group([1, 2, 3])
     let_others_come(rank, 3, [0, 1, 2])
     if rank == 3:
         os._exit(1)
     if rank == 0:
         return
-    left = dist.shrink_group([1], part)
+    left = dist.shrink_group([2], part)
     assert dist.get_process_group_ranks(left) == [1, 2]
     assert dist.get_rank() == rank
     tensor = torch.full((3,), float(rank))
@@ -172,9 +172,11 @@ def unlisted_death_job(rank: int, _size: int) -> None:
     if rank == 3:
         os._exit(1)
     if rank == 2:
+        let_others_come(2, 2, range(2), "seen")
         return
     with pytest.raises(weft.PeerLost, match="rank 3"):
         while True:
             dist.all_reduce(torch.ones(1000))
-    with pytest.raises(weft.Error):
+    let_others_come(rank, 2, range(2), "seen")
+    with pytest.raises(weft.PeerLost, match="rank 3"):
         dist.shrink_group([2])

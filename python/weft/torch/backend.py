@@ -15,7 +15,7 @@ from weft.observability import reports
 from weft.torch.abort_hooks import AbortHooks
 from weft.torch.arguments import seconds
 from weft.torch.collectives import TorchCollectives
-from weft.torch.excluding import SHRINK_ABORT, group_without, store_without
+from weft.torch.excluding import SHRINK_ABORT, group_without, ranks_without, store_without
 from weft.torch.groups import open_group
 from weft.torch.monitoring import MonitoredBarrier
 from weft.torch.options import native_settings, settings_of
@@ -61,12 +61,13 @@ class WeftBackend(TorchCollectives, Backend):
         self._store = store
         self._monitored_barrier = MonitoredBarrier(store, group)
         self._store_end: StoreEnd | None = None
+        self.remaining_ranks: list[int] | None = None  # see [Note: Ranks of a shrunk group]
         self.symmetric_memory = SymmetricMemory(group)
         self.weft_group = group
         self._failure = FailureState(group)
         self._abort_hooks = AbortHooks(group)
         _open_backends.add(self)
-        extend_for_backends(self.getBackendName())
+        extend_for_backends(self.getBackendName(), WeftBackend)
 
     @property
     def weft_operations(self) -> WeftBackend:
@@ -103,11 +104,13 @@ class WeftBackend(TorchCollectives, Backend):
         timeout = self._options._timeout if opts_override is None else opts_override._timeout
         if shrink_flags & SHRINK_ABORT:
             self._abort_hooks.run()
-            self.abort_operations("shrink_group was called with SHRINK_ABORT")
         settings = native_settings(opts_override, self._size - len(ranks_to_exclude))
         group = group_without(self._group, ranks_to_exclude, timeout, settings)
+        if shrink_flags & SHRINK_ABORT:  # only now, as no group can be split off an aborted one
+            self.abort_operations("shrink_group was called with SHRINK_ABORT")
         store = store_without(self, group, ranks_to_exclude, timeout)
         backend = WeftBackend(group, self._store if store is None else store, timeout)
+        backend.remaining_ranks = ranks_without(self, ranks_to_exclude)
         # torch ends this group now, where rank 0 may be missing. Its store serves the new one.
         if 0 not in ranks_to_exclude:
             backend._store_end = self._store_end

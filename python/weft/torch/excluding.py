@@ -12,7 +12,8 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import torch.distributed as dist
-from torch.distributed import ProcessGroup, Store, distributed_c10d
+from torch._C._distributed_c10d import Store
+from torch.distributed import ProcessGroup, distributed_c10d
 
 from weft.api.group import Group
 from weft.errors import ArgumentError
@@ -23,7 +24,7 @@ from weft.torch.lookup import backend_of
 if TYPE_CHECKING:
     from weft import _weft
 
-__all__ = ["SHRINK_ABORT", "group_without", "store_without"]
+__all__ = ["SHRINK_ABORT", "group_without", "ranks_without", "store_without"]
 
 SHRINK_ABORT = 1
 """torch's flag: end the operations under way first."""
@@ -74,6 +75,15 @@ def store_without(backend: Any, made: _weft.Group, excluded: Sequence[int], time
         store = meeting_of(Group(made), timeout)
         distributed_c10d._world.pg_map[process_group] = name, store
     return store
+
+
+def ranks_without(backend: Any, excluded: Sequence[int]) -> list[int] | None:
+    """The other ranks by their numbers in the world; None as for `store_without`."""
+    process_group = _process_group_of(backend)
+    if process_group is None:
+        return None
+    global_ranks = dist.get_process_group_ranks(process_group)
+    return [global_ranks[rank] for rank in range(len(global_ranks)) if rank not in excluded]
 
 
 def _process_group_of(backend: Any) -> ProcessGroup | None:

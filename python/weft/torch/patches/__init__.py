@@ -4,6 +4,7 @@
 |---|---|---|---|
 | `handles` | extends operations of `ProcessGroup` | 2.14 and newer | C++ hides Python's handles |
 | `capabilities` | extends properties of `ProcessGroup` | 2.15 and newer | C++ denies Python's |
+| `shrinking` | extends a private function | 2.15 and newer | torch mistakes kinds and ranks |
 | `splitting` | extends `ProcessGroup.split_group` | 2.14 and newer | C++ crashes on some ranks |
 | `functions` | extends functions of `torch.distributed` | 2.11 to 2.13 | they refuse by name |
 | `lifetimes` | extends `Reducer` | 2.11 and newer | C++ drops the Python half of a handle |
@@ -23,17 +24,19 @@ from __future__ import annotations
 __all__ = ["extend_for_backends", "extend_for_process_groups"]
 
 
-def extend_for_backends(name: str) -> None:
-    """Extends torch for backends of this name: torch 2.14 and newer."""
+def extend_for_backends(name: str, backend_class: type) -> None:
+    """Extends torch for backends of this name and class: torch 2.14 and newer."""
     from weft.torch.patches.capabilities import show_capabilities
     from weft.torch.patches.handles import reveal_handles
     from weft.torch.patches.lifetimes import keep_handles_of_reducers
+    from weft.torch.patches.shrinking import mend_shrunk_groups
     from weft.torch.patches.splitting import spare_ranks_in_no_part
 
     reveal_handles()
     keep_handles_of_reducers()
     spare_ranks_in_no_part(name)
     show_capabilities()
+    mend_shrunk_groups(backend_class)
 
 
 def extend_for_process_groups() -> None:
