@@ -38,9 +38,11 @@ class GroupCommunication:
         """Starts an exchange: `outputs[i]` becomes rank i's tensor."""
         return _started(dist.all_gather(list(outputs), tensor, group=self._group, async_op=True))
 
-    def all_to_all(self, output: Tensor, source: Tensor) -> Work:
+    def all_to_all(
+        self, output: Tensor, source: Tensor, *, received: list[int] | None = None, sent: list[int] | None = None
+    ) -> Work:
         """Starts an exchange: block i of `output` becomes rank i's block for this rank."""
-        return _started(dist.all_to_all_single(output, source, group=self._group, async_op=True))
+        return _started(dist.all_to_all_single(output, source, received, sent, group=self._group, async_op=True))
 
 
 def _started(work: dist.Work | None) -> Work:

@@ -48,8 +48,14 @@ class Communication(Protocol):
     def all_gather(self, outputs: Sequence[Tensor], tensor: Tensor) -> Work:
         """Starts an exchange: `outputs[i]` becomes rank i's tensor. Lengths may differ."""
 
-    def all_to_all(self, output: Tensor, source: Tensor) -> Work:
-        """Starts an exchange: block i of `output` becomes rank i's block for this rank."""
+    def all_to_all(
+        self, output: Tensor, source: Tensor, *, received: list[int] | None = None, sent: list[int] | None = None
+    ) -> Work:
+        """Starts an exchange: block i of `output` becomes rank i's block for this rank.
+
+        Blocks have as many elements as `received` from each rank and `sent` to each say; else all
+        have the same.
+        """
 
 
 class Mode(abc.ABC):

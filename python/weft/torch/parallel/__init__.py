@@ -7,7 +7,8 @@ optimizer update each bucket when it is first used again. See docs/how-to/traini
 `plan`, `costs`, `fusion` and `urgency` are pure functions of the measurements of `windows`, after
 `agreement` has compared the ranks; `planner` joins them. `buckets` hold gradients, `reducer` starts
 averages by one attribute (`averaging`, `rows` or `mode_averaging`), and `overlapped` updates a
-bucket when `first_use` finds that forward needs it.
+bucket when `first_use` finds that forward needs it. `divided` has the shares of updates, `virtual`
+the sums over virtual ranks.
 """
 
 from __future__ import annotations

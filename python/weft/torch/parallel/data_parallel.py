@@ -7,15 +7,15 @@ import copy
 import dataclasses
 import warnings
 import weakref
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, Literal, Unpack, cast
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack, cast
 
 import torch
 from torch import Tensor, nn
 from torch.distributed import ProcessGroup
 from torch.distributed.algorithms.join import Join, Joinable, JoinHook
 
-from weft.errors import ArgumentError, Error, UnsupportedError
+from weft.errors import ArgumentError, ConfigError, Error, UnsupportedError
 from weft.torch.modes import Mode
 from weft.torch.modes.wire import Wire
 from weft.torch.parallel import agreement
@@ -38,6 +38,8 @@ from weft.torch.parallel.planner import Planner
 from weft.torch.parallel.reducer import Reducer
 from weft.torch.parallel.rows import EmbeddingPolicy, RowAveraging, Rows, bytes_of_rows, check_rows, exchanged_by_rows
 from weft.torch.parallel.trained import TrainedParameters
+from weft.torch.parallel.virtual.parts import Parts, checked_virtual_ranks
+from weft.torch.parallel.virtual.sums import PartAveraging
 from weft.torch.parallel.weight_gradients import compute_in_bucket
 from weft.torch.patches.autograd import in_backward
 from weft.torch.patches.modes import outside_of_modes
@@ -47,6 +49,7 @@ if TYPE_CHECKING:
 
 __all__ = ["DataParallel", "living_models"]
 
+_Batch = TypeVar("_Batch")
 _models: weakref.WeakSet[DataParallel] = weakref.WeakSet()
 
 
@@ -83,6 +86,7 @@ class DataParallel(nn.Module, Joinable):
         replan_after: int = 10,
         replan_every: int | None = None,
         init_sync: bool = True,
+        virtual_ranks: int | None = None,
         **ddp: Unpack[DDPKeywords],
     ) -> None:
         """Wraps a model. Every rank calls it with the same model and options.
@@ -116,6 +120,9 @@ class DataParallel(nn.Module, Joinable):
             replan_after: After this many steps the plan is made again, by measurement.
             init_sync: False: parameters and buffers are the same on all ranks already, and are not
                 sent.
+            virtual_ranks: Gradients, buffers and random numbers are those of this number of parts,
+                with the same bits for any number of ranks up to it: see `parts`. Not on a GPU, and
+                without `mode`, `shard`, `parameters`, `algorithm`, `buffers` and views.
             replan_every: And again each time this many steps have passed. Never, if not given.
             ddp: Keywords of `DistributedDataParallel`, such as `device_ids`: accepted where they
                 make no difference here, else refused with what to drop.
@@ -137,6 +144,8 @@ class DataParallel(nn.Module, Joinable):
             fusion, embeddings = for_device(fusion, mode, embeddings)
         self._one_copy = parameters == "host"
         self._shard = checked_shard(shard, parameters, mode, on_device=self._on_device)
+        if virtual_ranks is not None:
+            embeddings = "dense"
         options = PlanOptions(fusion, algorithm)
         check_mode(mode, trained)
         rows = exchanged_by_rows(module, trained, embeddings, mode)
@@ -155,9 +164,27 @@ class DataParallel(nn.Module, Joinable):
                 "parameters": parameters,
                 "replan_after": replan_after,
                 "replan_every": replan_every,
+                "virtual_ranks": virtual_ranks,
             },
             self._communication,
         )
+        self._parts: Parts | None = None
+        if virtual_ranks is not None:
+            checked_virtual_ranks(
+                virtual_ranks,
+                self._communication,
+                module,
+                mode=mode is not None,
+                shard=shard != "none",
+                parameters=parameters != "own",
+                algorithm=algorithm != "automatic",
+                buffers=buffers != "broadcast",
+                gradients=gradients != "copy",
+                process_group=self._on_device,
+            )
+            self._parts = Parts(virtual_ranks, self._communication)
+            mode, buffers = self._parts.sums, "leave"
+            check_mode(mode, trained)
         self.module = module
         self._trained = found
         self._embeddings = embeddings
@@ -218,6 +245,49 @@ class DataParallel(nn.Module, Joinable):
             yield
         finally:
             self.require_backward_grad_sync = before
+
+    @property
+    def virtual_ranks(self) -> range:
+        """The virtual ranks of this rank, which give a batch its parts; empty without any."""
+        return range(0) if self._parts is None else self._parts.own
+
+    def parts(self, batch: Sequence[_Batch | None]) -> Iterator[_Batch]:
+        """Iterates over the parts of a step, which are those of this rank's `virtual_ranks`.
+
+        Call the model once for each, and backward. Each part has random numbers of its own (of
+        torch, on the CPU), the step's first buffers, and no gradients. The backward of the last one
+        starts the averages over the parts of all ranks.
+
+        Args:
+            batch: The samples of each of `virtual_ranks`; None for one that has none this time.
+
+        Raises:
+            weft.ArgumentError: The batch has another number of parts, or no samples.
+            weft.ConfigError: The model has no virtual ranks.
+
+        Examples:
+            >>> model = weft.torch.DataParallel(net, virtual_ranks=8)
+            >>> for batch in loader:  # a list of as many micro-batches as model.virtual_ranks
+            ...     for part in model.parts(batch):
+            ...         loss(model(part)).backward()
+            ...     optimizer.step()
+        """
+        return self._with_parts().iterate(self, self._reducer, batch)
+
+    def mean_over_parts(self, values: Sequence[float | Tensor | None]) -> float:
+        """The mean of a number over the parts of all ranks, such as a loss; None is left out.
+
+        Its bits do not depend on the number of ranks. Every rank calls it.
+
+        Raises:
+            weft.ConfigError: The model has no virtual ranks.
+        """
+        return self._with_parts().mean(values)
+
+    def _with_parts(self) -> Parts:
+        if self._parts is None:
+            raise ConfigError("the model has no virtual ranks: make the DataParallel with virtual_ranks=")
+        return self._parts
 
     def flush(self) -> None:
         """Carries out all updates of `Overlapped` optimizers.
@@ -396,6 +466,10 @@ class DataParallel(nn.Module, Joinable):
 
     def join_hook(self, **keywords: Any) -> JoinHook:
         """The hook that `Join` calls on ranks without further inputs."""
+        if self._parts is not None:
+            raise UnsupportedError(
+                "join() with virtual_ranks: a virtual rank without samples has None in the batch of model.parts"
+            )
         if self.shard_bytes_min is not None:
             raise UnsupportedError(
                 f"join() with shard={self._shard!r}: a rank without inputs would not update its share. Give all ranks "
@@ -418,6 +492,8 @@ class DataParallel(nn.Module, Joinable):
     # Implementation of the above.
 
     def _averaging(self) -> Averaging:
+        if self._parts is not None:
+            return PartAveraging(self._parts.sums, self._communication, self._observer)
         if self._mode is not None:
             averaging = ModeAveraging(self._mode, self._communication, self._observer)
             if isinstance(self._mode, Wire) and self.shard_bytes_min is not None:
@@ -436,6 +512,8 @@ class DataParallel(nn.Module, Joinable):
         synchronizes = torch.is_grad_enabled() and self.require_backward_grad_sync and not self.is_alone
         if torch.is_grad_enabled():
             self._reducer.synchronizes = synchronizes
+            if self._parts is not None and self.training:
+                self._parts.check()
         if not synchronizes:
             return
         work = Join.notify_join_context(self)

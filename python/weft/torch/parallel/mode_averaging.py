@@ -170,10 +170,12 @@ class _BucketOperations(modes.GroupCommunication):
         self._count(tensor)
         return super().all_gather(outputs, tensor)
 
-    def all_to_all(self, output: Tensor, source: Tensor) -> modes.Work:
+    def all_to_all(
+        self, output: Tensor, source: Tensor, *, received: list[int] | None = None, sent: list[int] | None = None
+    ) -> modes.Work:
         """See `weft.torch.modes.Communication`."""
         self._count(source)
-        return super().all_to_all(output, source)
+        return super().all_to_all(output, source, received=received, sent=sent)
 
     def average_flags(self) -> modes.Work:
         """Starts the exact average of the bucket's flags."""

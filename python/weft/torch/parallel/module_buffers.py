@@ -13,7 +13,7 @@ from weft.torch.parallel.communication import Communication
 from weft.torch.parallel.urgency import LEVELS
 from weft.torch.priorities import priority
 
-__all__ = ["BufferPolicy", "ModuleBuffers"]
+__all__ = ["BufferPolicy", "ModuleBuffers", "flat", "unflat"]
 
 BufferPolicy = Literal["broadcast", "average", "leave"]
 
@@ -51,16 +51,16 @@ class ModuleBuffers:
         """Sends the buffers of `root` to every rank, one message for each element type."""
         source = dist.get_global_rank(self._communication.process_group, root)
         for same in _by_dtype(buffers):
-            flat = _flat(same)
+            vector = flat(same)
             with priority(_URGENT):  # not behind gradients that are under way
-                dist.broadcast(flat, source, group=self._communication.process_group)
-            _unflat(flat, same)
+                dist.broadcast(vector, source, group=self._communication.process_group)
+            unflat(vector, same)
 
     def _average(self, buffers: list[Tensor]) -> None:
         for same in _by_dtype(buffers):
-            flat = _flat(same)
-            self._communication.all_reduce(flat, "avg", priority=_URGENT).wait()
-            _unflat(flat, same)
+            vector = flat(same)
+            self._communication.all_reduce(vector, "avg", priority=_URGENT).wait()
+            unflat(vector, same)
 
 
 def _by_dtype(tensors: list[Tensor]) -> list[list[Tensor]]:
@@ -70,12 +70,14 @@ def _by_dtype(tensors: list[Tensor]) -> list[list[Tensor]]:
     return list(groups.values())
 
 
-def _flat(tensors: list[Tensor]) -> Tensor:
+def flat(tensors: list[Tensor]) -> Tensor:
+    """All elements, tensor by tensor."""
     return torch.cat([tensor.reshape(-1) for tensor in tensors])
 
 
-def _unflat(flat: Tensor, tensors: list[Tensor]) -> None:
+def unflat(vector: Tensor, tensors: list[Tensor]) -> None:
+    """Copies elements back, as `flat` has ordered them."""
     start = 0
     for tensor in tensors:
-        tensor.copy_(flat[start : start + tensor.numel()].view(tensor.shape))
+        tensor.copy_(vector[start : start + tensor.numel()].view(tensor.shape))
         start += tensor.numel()

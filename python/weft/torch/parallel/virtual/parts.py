@@ -1,0 +1,168 @@
+"""One step's parts on a rank: which model state each begins with, and what is kept of it."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from weft.errors import ArgumentError, Error, UnsupportedError
+from weft.torch import modes
+from weft.torch.parallel.communication import Communication
+from weft.torch.parallel.module_buffers import flat, unflat
+from weft.torch.parallel.virtual.sums import PartSums, averaged
+from weft.torch.parallel.virtual.tree import TreeSum, parts_of
+
+if TYPE_CHECKING:
+    from weft.torch.parallel.reducer import Reducer
+
+__all__ = ["Parts", "checked_virtual_ranks"]
+
+_Batch = TypeVar("_Batch")
+
+
+class Model(Protocol):
+    """The part of `DataParallel` that steps in parts use."""
+
+    module: nn.Module
+    require_backward_grad_sync: bool
+
+    def zero_grad(self) -> None:
+        """Drops the gradients."""
+
+
+class Parts:
+    """This rank's parts of each step, which begin with the same model on all ranks."""
+
+    def __init__(self, virtual_ranks: int, communication: Communication) -> None:
+        """Every rank calls it; random numbers follow from rank 0's seed."""
+        self.own = parts_of(communication.rank, communication.size, virtual_ranks)
+        seed: int = communication.gather(torch.initial_seed(), int)[0]
+        self.sums = PartSums(virtual_ranks, self.own, seed)
+        self._virtual_ranks = virtual_ranks
+        self._communication = communication
+        self._active = False
+
+    def check(self) -> None:
+        """Raises unless a step is under way."""
+        if not self._active:
+            raise Error(
+                "the model has virtual ranks, so its gradients are those of parts: call it within "
+                "`for part in model.parts(batch)`"
+            )
+
+    def iterate(self, model: Model, reducer: Reducer, batch: Sequence[_Batch | None]) -> Iterator[_Batch]:
+        """See `DataParallel.parts`."""
+        present = [number for number, one in enumerate(batch) if one is not None]
+        if len(batch) != len(self.own):
+            raise ArgumentError(
+                f"the batch has {len(batch)} parts: expected {len(self.own)}, one for each of the virtual ranks "
+                f"{self.own.start} to {self.own.stop - 1} of rank {self._communication.rank}"
+            )
+        if not present:
+            raise ArgumentError(
+                f"no part of rank {self._communication.rank}'s batch has samples: expected one at least on every rank"
+            )
+        reducer.flush()
+        model.zero_grad()
+        self.sums.begin(self.own[present[-1]])
+        buffers = _Buffers(model.module)
+        state = torch.get_rng_state()
+        synchronizes = model.require_backward_grad_sync
+        self._active = True
+        try:
+            for number, part in enumerate(self.own):
+                one = batch[number]
+                if one is not None:
+                    buffers.restore()
+                    torch.default_generator.manual_seed(self._seed(part))
+                    model.require_backward_grad_sync = number == present[-1]
+                    yield one
+                buffers.keep(part)
+                if number < present[-1]:
+                    self.sums.keep(part, reducer.slots)
+        finally:
+            torch.set_rng_state(state)
+            model.require_backward_grad_sync = synchronizes
+            self._active = False
+        buffers.average(self._virtual_ranks, self._communication)
+
+    def mean(self, values: Sequence[float | Tensor | None]) -> float:
+        """See `DataParallel.mean_over_parts`."""
+        own = [None if value is None else float(value) for value in values]
+        everyone: list[list[float | None]] = self._communication.gather(own, list[float | None])
+        found = [value for theirs in everyone for value in theirs if value is not None]
+        return sum(found) / len(found)
+
+    def _seed(self, part: int) -> int:
+        text = f"{self.sums.seed} {self.sums.step} {part}"
+        return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=7).digest(), "little")
+
+
+class _Buffers:
+    """Buffers of modules: every part begins with the step's first ones.
+
+    Afterwards those of floating point are the averages over the parts, in the order of their sums,
+    and others, such as counters, the largest.
+    """
+
+    def __init__(self, module: nn.Module) -> None:
+        buffers = [buffer.detach() for buffer in module.buffers() if buffer.numel()]
+        self._averaged = [buffer for buffer in buffers if buffer.is_floating_point()]
+        self._others = [buffer for buffer in buffers if not buffer.is_floating_point()]
+        self._dtypes = sorted({buffer.dtype for buffer in self._averaged}, key=str)
+        self._first = [buffer.clone() for buffer in buffers]
+        self._all = buffers
+        self._sums = {dtype: TreeSum[Tensor](lambda left, right: left.add_(right)) for dtype in self._dtypes}
+        self._largest = [buffer.clone() for buffer in self._others]
+
+    def restore(self) -> None:
+        for buffer, first in zip(self._all, self._first, strict=True):
+            buffer.copy_(first)
+
+    def keep(self, part: int) -> None:
+        for dtype, sums in self._sums.items():
+            sums.push((0, part), flat(self._of(dtype)))
+        for largest, buffer in zip(self._largest, self._others, strict=True):
+            torch.maximum(largest, buffer, out=largest)
+
+    def average(self, virtual_ranks: int, communication: Communication) -> None:
+        operations = modes.GroupCommunication(communication.process_group)
+        for dtype, sums in self._sums.items():
+            buffers = self._of(dtype)
+            average = torch.empty_like(sums.values[0])
+            modes.run(averaged(average, sums.nodes, sums.values, virtual_ranks, operations))
+            unflat(average, buffers)
+        for largest, buffer in zip(self._largest, self._others, strict=True):
+            buffer.copy_(largest)
+            if communication.size > 1:
+                communication.all_reduce(buffer, "max").wait()
+
+    def _of(self, dtype: torch.dtype) -> list[Tensor]:
+        return [buffer for buffer in self._averaged if buffer.dtype == dtype]
+
+
+def checked_virtual_ranks(virtual_ranks: int, communication: Communication, module: nn.Module, **options: bool) -> None:
+    """Checks the number of virtual ranks; `options` are others that are not supported with it.
+
+    Raises:
+        weft.ArgumentError: It is less than the number of ranks.
+        weft.UnsupportedError: One of the options is given, or the model has a SyncBatchNorm.
+    """
+    if virtual_ranks < communication.size:
+        raise ArgumentError(
+            f"virtual_ranks={virtual_ranks}: expected at least {communication.size}, the number of ranks, and the "
+            "same for the whole life of a training"
+        )
+    for name, given in options.items():
+        if given:
+            raise UnsupportedError(f"virtual_ranks={virtual_ranks} with {name} is not supported: leave {name} out")
+    for name, one in module.named_modules():
+        if isinstance(one, nn.SyncBatchNorm):
+            raise UnsupportedError(
+                f"virtual_ranks={virtual_ranks}: {name} is a SyncBatchNorm, whose statistics depend on the number of "
+                "ranks; use BatchNorm, whose running statistics are averaged over the parts"
+            )

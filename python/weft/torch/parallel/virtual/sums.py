@@ -1,0 +1,180 @@
+"""Averages over virtual ranks.
+
+[Note: Sums by owners] Each rank sends the sums of its nodes, cut into a block for each rank, to the
+blocks' owners. An owner adds its block in the order of [Note: One tree], and sends the average to
+all. No operation adds on the way, so the bits depend neither on transports nor on algorithms. With
+as many parts on every rank, and a power of two, a rank sends as much as in a ring.
+
+A sum of zeros has a sign that depends on how many were added. So the total is added to zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from weft.errors import ArgumentError
+from weft.torch import modes
+from weft.torch.modes.mode import Stages
+from weft.torch.parallel.buckets import Bucket, Handle, Slot, shaped
+from weft.torch.parallel.gradient import raw_gradient, set_raw_gradient
+from weft.torch.parallel.gradient_state import Brings
+from weft.torch.parallel.mode_averaging import ModeAveraging
+from weft.torch.parallel.virtual.tree import Node, TreeSum, nodes_of, parts_of
+
+__all__ = ["PartAveraging", "PartSums", "averaged"]
+
+
+class PartSums(modes.Mode):
+    """The averages of gradients over all parts of a step, in one order: see [Note: One tree].
+
+    The gradients of a rank's parts are kept here, but for those of its last one, which are in the
+    bucket. None stands for zeros.
+    """
+
+    def __init__(self, virtual_ranks: int, own: range, seed: int) -> None:
+        """`own` are this rank's parts; `seed` is the same on all ranks."""
+        super().__init__()
+        self._virtual_ranks = virtual_ranks
+        self._parts = own
+        self.seed = seed
+        self._kept: dict[str, TreeSum[Tensor | None]] = {}
+        self._last = -1
+
+    @property
+    def step(self) -> int:
+        """The number of the next step."""
+        return self._step
+
+    def begin(self, last: int) -> None:
+        """Begins a step; `last` is the part whose backward starts the averages."""
+        self._kept.clear()
+        self._last = last
+
+    def keep(self, part: int, slots: Sequence[Slot]) -> None:
+        """Takes the gradients of a part from their parameters."""
+        for slot in slots:
+            gradient = raw_gradient(slot.parameter)
+            set_raw_gradient(slot.parameter, None)
+            slot.brings = Brings.NOTHING
+            self._kept.setdefault(slot.name, TreeSum(_sum)).push((0, part), gradient)
+
+    def has(self, name: str) -> bool:
+        """Whether a part has given the parameter a gradient."""
+        kept = self._kept.get(name)
+        return kept is not None and any(value is not None for value in kept.values)
+
+    def average(self, bucket: modes.Bucket, communication: modes.Communication) -> Stages:
+        """See `weft.torch.modes.Mode.average`."""
+        self._begin(bucket)
+        nodes, sums = self._sums(bucket)
+        yield from averaged(bucket.buffer, nodes, sums, self._virtual_ranks, communication)
+
+    def _sums(self, bucket: modes.Bucket) -> tuple[list[Node], list[Tensor]]:
+        """The sums of this rank's nodes; the bucket's memory is the one with its last part."""
+        found: list[list[Tensor | None]] = []
+        nodes: list[Node] = []
+        for name, own, parameter in zip(bucket.names, bucket.parts(bucket.buffer), bucket.parameters(), strict=True):
+            kept = self._kept.pop(name, None) or TreeSum(_sum)
+            view: Tensor = shaped(own, parameter)
+            kept.push((0, self._last), view)
+            for empty in range(self._last + 1, self._parts.stop):
+                kept.push((0, empty), None)
+            nodes = kept.nodes
+            found.append(kept.values)
+        return nodes, [self._flat(bucket, values) for values in zip(*found, strict=True)]
+
+    def _flat(self, bucket: modes.Bucket, values: Sequence[Tensor | None]) -> Tensor:
+        if all(value is None for value in values):
+            return torch.zeros_like(bucket.buffer)
+        flat = torch.empty_like(bucket.buffer)
+        for place, parameter, value in zip(bucket.parts(flat), bucket.parameters(), values, strict=True):
+            if value is None:
+                place.zero_()
+            else:
+                shaped(place, parameter).copy_(value)
+        return flat
+
+    def state_dict(self) -> dict[str, Any]:
+        """See `weft.torch.modes.Mode.state_dict`. It is the same on all ranks."""
+        return {**super().state_dict(), "seed": self.seed, "virtual_ranks": self._virtual_ranks}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """See `weft.torch.modes.Mode.load_state_dict`; it may be another rank's.
+
+        Raises:
+            weft.ArgumentError: It is the state of a training with another number of virtual ranks.
+        """
+        if state.get("virtual_ranks", self._virtual_ranks) != self._virtual_ranks:
+            raise ArgumentError(
+                f"the state is of {state['virtual_ranks']} virtual ranks: expected {self._virtual_ranks}, as a "
+                "training keeps its number"
+            )
+        super().load_state_dict(state)
+        self.seed = state["seed"]
+
+
+class PartAveraging(ModeAveraging):
+    """Averages of buckets by `PartSums`."""
+
+    _mode: PartSums
+
+    def __call__(self, bucket: Bucket) -> Handle:
+        """See `Averaging`. A parameter is used if any part has used it."""
+        for number, slot in enumerate(bucket.slots):
+            if self._mode.has(slot.name):
+                bucket.flags[number] = 1
+        return super().__call__(bucket)
+
+
+def averaged(
+    buffer: Tensor,
+    nodes: list[Node],
+    sums: Sequence[Tensor],
+    virtual_ranks: int,
+    communication: modes.Communication,
+) -> Iterator[modes.Work]:
+    """Averages over all parts into `buffer`, by stages: see [Note: Sums by owners].
+
+    `sums` are those of this rank's nodes, each as long as the buffer.
+    """
+    ranks = communication.size
+    if ranks == 1:
+        buffer.copy_(_average(nodes, sums, virtual_ranks))
+        return
+    block = -(-buffer.numel() // ranks)
+    source = buffer.new_zeros(ranks * block * len(sums))
+    blocks = source.view(ranks, len(sums), block)
+    for number, one in enumerate(sums):
+        _cut(one, blocks[:, number])
+    all_nodes = [nodes_of(parts_of(rank, ranks, virtual_ranks)) for rank in range(ranks)]
+    received = [block * len(theirs) for theirs in all_nodes]
+    output = buffer.new_empty(sum(received))
+    yield communication.all_to_all(output, source, received=received, sent=[block * len(sums)] * ranks)
+    own = _average([node for theirs in all_nodes for node in theirs], list(torch.split(output, block)), virtual_ranks)
+    gathered = buffer.new_empty(ranks * block)
+    yield communication.all_gather(list(torch.split(gathered, block)), own)
+    buffer.copy_(gathered[: buffer.numel()])
+
+
+def _average(nodes: Sequence[Node], sums: Sequence[Tensor], virtual_ranks: int) -> Tensor:
+    tree: TreeSum[Tensor] = TreeSum(lambda left, right: left.add_(right))
+    for node, value in zip(nodes, sums, strict=True):
+        tree.push(node, value)
+    return tree.total().add_(0.0).div_(virtual_ranks)
+
+
+def _cut(vector: Tensor, blocks: Tensor) -> None:
+    """Copies a vector into rows, of which the last ones may stay zero."""
+    length = blocks.shape[1]
+    for row, piece in zip(blocks, torch.split(vector, max(length, 1)), strict=False):
+        row[: piece.numel()].copy_(piece)
+
+
+def _sum(left: Tensor | None, right: Tensor | None) -> Tensor | None:
+    if left is None or right is None:
+        return right if left is None else left
+    return left.add_(right)

@@ -1,0 +1,203 @@
+"""Tests of virtual ranks: the same bits for any number of ranks."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+import weft
+import weft.torch
+from weft.torch.parallel.virtual.tree import TreeSum, nodes_of, parts_of
+
+STEPS = 4
+SAMPLES = 3
+
+
+def network() -> nn.Module:
+    torch.manual_seed(5)
+    return nn.Sequential(
+        nn.Conv2d(1, 3, 3),
+        nn.BatchNorm2d(3),
+        nn.Flatten(),
+        nn.Dropout(0.4),
+        nn.Linear(108, 301),
+        nn.ReLU(),
+        Sometimes(),
+    )
+
+
+class Sometimes(nn.Module):
+    """A layer that only inputs with a positive sum use, and one that none does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.always, self.sometimes, self.never = nn.Linear(301, 5), nn.Linear(5, 5), nn.Linear(5, 5)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        outputs = self.always(inputs)
+        return self.sometimes(outputs) if inputs[0, 0] > 0 else outputs
+
+
+def samples(step: int, part: int) -> tuple[Tensor, Tensor]:
+    draws = torch.Generator().manual_seed(1000 * step + part)
+    return torch.randn(SAMPLES, 1, 8, 8, generator=draws), torch.randint(5, (SAMPLES,), generator=draws)
+
+
+def trained(virtual_ranks: int, kind: str, steps: range, state: bytes = b"") -> tuple[str, list[float], bytes]:
+    """A hash of everything after some steps, the losses, and a checkpoint."""
+    net = network()
+    torch.manual_seed(100 + dist.get_rank())  # rank 0's counts
+    model = weft.torch.DataParallel(net, virtual_ranks=virtual_ranks, fusion=40_000 if "small" in kind else "automatic")
+    optimizer = torch.optim.AdamW(net.parameters(), lr=1e-2)
+    if "overlapped" in kind:
+        optimizer = weft.torch.Overlapped(optimizer, model)
+    if state:
+        checkpoint = torch.load(io.BytesIO(state))
+        model.load_state_dict(checkpoint["model"])
+        optimizer.load_state_dict(checkpoint["optimizer"])
+        model.mode.load_state_dict(checkpoint["parts"])
+    losses = []
+    for step in steps:
+        missing = virtual_ranks - 1 if step == 2 and len(model.virtual_ranks) > 1 else None
+        batch = [None if part == missing else samples(step, part) for part in model.virtual_ranks]
+        found = []
+        for inputs, labels in model.parts(batch):
+            loss = nn.functional.cross_entropy(model(inputs), labels)
+            loss.backward()
+            found.append(loss.detach())
+        optimizer.step()
+        losses.append(model.mean_over_parts(found))
+    model.flush()
+    digest = hashlib.sha256()
+    for tensor in [*net.state_dict().values(), *_states(optimizer, net)]:
+        digest.update(tensor.contiguous().numpy().tobytes())
+    checkpoint = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "parts": model.mode.state_dict()}
+    torch.save(checkpoint, saved := io.BytesIO())
+    return digest.hexdigest(), losses, saved.getvalue()
+
+
+def _states(optimizer, net: nn.Module) -> list[Tensor]:
+    inner = getattr(optimizer, "optimizer", optimizer)
+    return [inner.state[parameter][name] for parameter in net.parameters() for name in sorted(inner.state[parameter])]
+
+
+def job(_rank: int, _size: int, *arguments) -> tuple[str, list[float], bytes]:
+    torch.set_num_threads(1)
+    return trained(*arguments)
+
+
+@pytest.mark.parametrize("virtual_ranks", (6, 4))
+def test_bits_do_not_depend_on_the_number_of_ranks(workers, virtual_ranks: int) -> None:
+    results = {}
+    for size in (1, 2, 3, 4):
+        for kind in ("plain", "overlapped", "overlapped, small buckets"):
+            if size == virtual_ranks:
+                continue  # no rank has a part to leave out
+            for found in workers.run(size, job, virtual_ranks, kind, range(STEPS)):
+                results[size, kind] = found[:2]
+    assert len({str(found) for found in results.values()}) == 1, results
+
+
+def test_checkpoint_is_continued_by_another_number_of_ranks(workers) -> None:
+    whole = workers.run(2, job, 5, "plain", range(STEPS))[0]
+    *_, state = workers.run(3, job, 5, "overlapped", range(2))[0]
+    digest, losses, _ = workers.run(1, job, 5, "plain", range(2, STEPS), state)[0]
+    assert (digest, losses) == (whole[0], whole[1][2:])
+
+
+def test_averages_are_right(workers) -> None:
+    workers.run(3, averages_job)
+
+
+def averages_job(rank: int, _size: int) -> None:
+    model = weft.torch.DataParallel(nn.Linear(70, 3), virtual_ranks=7)
+    weights = model.module.weight.detach().double()
+    inputs = [torch.randn(4, 70, generator=torch.Generator().manual_seed(part)) for part in range(7)]
+    for part in model.parts([inputs[number] for number in model.virtual_ranks]):
+        model(part).square().sum().backward()
+    expected = sum(2 * (one.double() @ weights.T + model.module.bias.detach()).T @ one.double() for one in inputs) / 7
+    torch.testing.assert_close(model.module.weight.grad.double(), expected, rtol=1e-5, atol=1e-4)
+    assert model.mean_over_parts([float(part) for part in model.virtual_ranks]) == 3.0
+    assert [list(range(2)), list(range(2, 4)), list(range(4, 7))][rank] == list(model.virtual_ranks)
+
+
+def test_zero_has_one_sign(workers) -> None:
+    for size in (1, 2):
+        assert not any(workers.run(size, zero_job))
+
+
+def zero_job(_rank: int, _size: int) -> bool:
+    """Whether the gradient is a negative zero; one part has one, and the others have none."""
+
+    class Scaled(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.used, self.factor = nn.Parameter(torch.ones(1)), nn.Parameter(torch.ones(1))
+
+        def forward(self, is_last: bool) -> Tensor:
+            return self.used - (self.factor * 0.0 if is_last else 0.0)
+
+    model = weft.torch.DataParallel(Scaled(), virtual_ranks=2)
+    for is_last in model.parts([part == 1 for part in model.virtual_ranks]):
+        model(is_last).backward()
+    return bool(torch.signbit(model.module.factor.grad))
+
+
+def test_wrong_calls(workers) -> None:
+    workers.run(2, wrong_job)
+
+
+def wrong_job(_rank: int, _size: int) -> None:
+    net = nn.Sequential(nn.Linear(2, 2))
+    for wrong, error, text in (
+        ({"virtual_ranks": 1}, weft.ArgumentError, "expected at least 2"),
+        ({"virtual_ranks": 4, "shard": "automatic"}, weft.UnsupportedError, "with shard"),
+        ({"virtual_ranks": 4, "algorithm": "ring"}, weft.UnsupportedError, "with algorithm"),
+        ({"virtual_ranks": 4, "gradients": "view"}, weft.UnsupportedError, "with gradients"),
+        ({"virtual_ranks": 4, "mode": weft.torch.modes.Wire("bf16")}, weft.UnsupportedError, "with mode"),
+    ):
+        with pytest.raises(error, match=text):
+            weft.torch.DataParallel(net, **wrong)
+    with pytest.raises(weft.UnsupportedError, match="SyncBatchNorm"):
+        weft.torch.DataParallel(nn.Sequential(nn.Linear(2, 2), nn.SyncBatchNorm(2)), virtual_ranks=4)
+    with pytest.raises(weft.ConfigError, match="no virtual ranks"):
+        weft.torch.DataParallel(nn.Linear(2, 2)).parts([])
+    model = weft.torch.DataParallel(net, virtual_ranks=4)
+    with pytest.raises(weft.Error, match=r"model\.parts"):
+        model(torch.ones(1, 2))
+    with pytest.raises(weft.ArgumentError, match="expected 2, one for each"):
+        next(model.parts([torch.ones(1, 2)]))
+    with pytest.raises(weft.ArgumentError, match="expected one at least"):
+        next(model.parts([None, None]))
+    with pytest.raises(weft.UnsupportedError, match="None in the batch"), model.join():
+        pass
+    with pytest.raises(weft.ArgumentError, match="of 8 virtual ranks: expected 4"):
+        model.mode.load_state_dict({**model.mode.state_dict(), "virtual_ranks": 8})
+    before = torch.get_rng_state()
+    for part in model.parts([torch.ones(1, 2)] * 2):
+        model(part).sum().backward()
+    assert torch.equal(before, torch.get_rng_state())
+    model.eval()
+    model(torch.ones(1, 2))  # evaluation needs no parts
+
+
+@pytest.mark.parametrize("parts", range(1, 20))
+def test_one_tree(parts: int) -> None:
+    def text(ranks: int) -> str:
+        whole: TreeSum[str] = TreeSum(lambda left, right: f"({left}{right})")
+        for rank in range(ranks):
+            own: TreeSum[str] = TreeSum(lambda left, right: f"({left}{right})")
+            for part in parts_of(rank, ranks, parts):
+                own.push((0, part), f"<{part}>")
+            assert own.nodes == nodes_of(parts_of(rank, ranks, parts))
+            for node, value in zip(own.nodes, own.values, strict=True):
+                whole.push(node, value)
+        return whole.total()
+
+    assert len({text(ranks) for ranks in range(1, parts + 1)}) == 1
+    assert all(f"<{part}>" in text(1) for part in range(parts))
