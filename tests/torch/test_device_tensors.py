@@ -283,6 +283,8 @@ def trains(rank, _, overlapped, gradients, generic):
             model.report()
         with pytest.raises(weft.UnsupportedError, match="is not supported for a model on a GPU"):
             DataParallel(on_device(accelerator, network()), embeddings="rows")
+        with pytest.raises(weft.UnsupportedError, match="is not supported for a model on a GPU"):
+            DataParallel(on_device(accelerator, network()), virtual_ranks=4)
         assert len(DataParallel(on_device(accelerator, network())).plan.buckets) == 1
         close_devices()
 

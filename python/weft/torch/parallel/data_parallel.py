@@ -174,13 +174,13 @@ class DataParallel(nn.Module, Joinable):
                 virtual_ranks,
                 self._communication,
                 module,
+                on_device=self._on_device,
                 mode=mode is not None,
                 shard=shard != "none",
                 parameters=parameters != "own",
                 algorithm=algorithm != "automatic",
                 buffers=buffers != "broadcast",
                 gradients=gradients != "copy",
-                process_group=self._on_device,
             )
             self._parts = Parts(virtual_ranks, self._communication)
             mode, buffers = self._parts.sums, "leave"

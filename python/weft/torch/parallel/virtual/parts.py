@@ -145,13 +145,18 @@ class _Buffers:
         return [buffer for buffer in self._averaged if buffer.dtype == dtype]
 
 
-def checked_virtual_ranks(virtual_ranks: int, communication: Communication, module: nn.Module, **options: bool) -> None:
+def checked_virtual_ranks(
+    virtual_ranks: int, communication: Communication, module: nn.Module, *, on_device: bool, **options: bool
+) -> None:
     """Checks the number of virtual ranks; `options` are others that are not supported with it.
 
     Raises:
         weft.ArgumentError: It is less than the number of ranks.
-        weft.UnsupportedError: One of the options is given, or the model has a SyncBatchNorm.
+        weft.UnsupportedError: The model is on a GPU or has a SyncBatchNorm, or one of the options
+            is given.
     """
+    if on_device:
+        raise UnsupportedError(f"virtual_ranks={virtual_ranks} is not supported for a model on a GPU: expected None")
     if virtual_ranks < communication.size:
         raise ArgumentError(
             f"virtual_ranks={virtual_ranks}: expected at least {communication.size}, the number of ranks, and the "
