@@ -10,6 +10,7 @@ A sum of zeros has a sign that depends on how many were added. So the total is a
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -76,6 +77,7 @@ class PartSums(modes.Mode):
     def _sums(self, bucket: modes.Bucket) -> tuple[list[Node], list[Tensor]]:
         """The sums of this rank's nodes; the bucket's memory is the one with its last part."""
         found: list[list[Tensor | None]] = []
+        views: list[Tensor] = []
         nodes: list[Node] = []
         for name, own, parameter in zip(bucket.names, bucket.parts(bucket.buffer), bucket.parameters(), strict=True):
             kept = self._kept.pop(name, None) or TreeSum(_sum)
@@ -84,8 +86,13 @@ class PartSums(modes.Mode):
             for empty in range(self._last + 1, self._parts.stop):
                 kept.push((0, empty), None)
             nodes = kept.nodes
+            views.append(view)
             found.append(kept.values)
-        return nodes, [self._flat(bucket, values) for values in zip(*found, strict=True)]
+        # A node of which only the last part is here is in the bucket's memory already.
+        return nodes, [
+            bucket.buffer if all(map(operator.is_, values, views)) else self._flat(bucket, values)
+            for values in zip(*found, strict=True)
+        ]
 
     def _flat(self, bucket: modes.Bucket, values: Sequence[Tensor | None]) -> Tensor:
         if all(value is None for value in values):
