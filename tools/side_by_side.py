@@ -2,7 +2,8 @@
 
 `python -m tools.side_by_side "fmt-check lint" test-torch` runs two series: `lint` behind
 `fmt-check`, and `test-torch` meanwhile. The first target that fails ends the others, and its output
-is printed last. The extension must be there: no target builds it again while others use it.
+is printed last. One that hangs is interrupted, and has failed. The extension must be there: no
+target builds it again while others use it.
 """
 
 from __future__ import annotations
@@ -24,6 +25,9 @@ __all__ = ["EndedTarget", "run"]
 
 _ENDING_S = 20.0
 """The time for a target to end after an interrupt, at which pytest stops its processes."""
+
+_LIMIT_S = 2400.0
+"""The time of a target, of which the longest takes 1400 s: one that hangs ends before CI does."""
 
 
 @dataclass(frozen=True)
@@ -49,18 +53,23 @@ def _make(target: str) -> list[str]:
     return ["make", "--no-print-directory", "--old-file=extension", target]
 
 
-def run(series: Sequence[Sequence[str]], command: Callable[[str], Sequence[str]]) -> list[EndedTarget]:
+def run(
+    series: Sequence[Sequence[str]], command: Callable[[str], Sequence[str]], limit_s: float = _LIMIT_S
+) -> list[EndedTarget]:
     """Runs `command(target)` for the targets of each series in turn, and all series side by side.
 
-    Prints the output of every target when it has ended, but none of those that are stopped because
-    another has failed. Returns those that were printed, in the order in which they ended.
+    A target that still runs after `limit_s` seconds is interrupted, and has failed. Prints the
+    output of every target when it has ended, but none of those that are stopped because another has
+    failed. Returns those that were printed, in the order in which they ended.
     """
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         # A job in the background of a shell ignores interrupts, and so would all that it starts.
         signal.signal(signal.SIGINT, signal.default_int_handler)
     running = _RunningTargets()
     results: queue.Queue[EndedTarget | None] = queue.Queue()
-    threads = [threading.Thread(target=_run_one_series, args=(one, command, running, results)) for one in series]
+    threads = [
+        threading.Thread(target=_run_one_series, args=(one, command, limit_s, running, results)) for one in series
+    ]
     for thread in threads:
         thread.start()
     ended: list[EndedTarget] = []
@@ -97,6 +106,7 @@ def _without_signals() -> Iterator[None]:
 def _run_one_series(
     series: Sequence[str],
     command: Callable[[str], Sequence[str]],
+    limit_s: float,
     running: _RunningTargets,
     results: queue.Queue[EndedTarget | None],
 ) -> None:
@@ -107,7 +117,12 @@ def _run_one_series(
             if process is None:
                 return
             print(f"==== {name}: begins", flush=True)
-            status = process.wait()
+            try:
+                status = process.wait(limit_s)
+            except subprocess.TimeoutExpired:
+                _end([process])
+                print(f"==== {name}: interrupted after {limit_s:.0f} s", flush=True)
+                status = process.returncode or 1
             seconds = time.monotonic() - began
             output.seek(0)
             results.put(EndedTarget(name, status, seconds, output.read().decode(errors="replace")))
@@ -148,14 +163,19 @@ class _RunningTargets:
         with self._lock:
             self._stopped = True
             at_work = [process for process in self._processes if process.poll() is None]
-        for number, seconds in ((signal.SIGINT, _ENDING_S), (signal.SIGKILL, None)):
-            ends = None if seconds is None else time.monotonic() + seconds
-            for process in at_work:
-                with contextlib.suppress(ProcessLookupError):
-                    os.killpg(process.pid, number)
-            for process in at_work:
-                with contextlib.suppress(subprocess.TimeoutExpired):
-                    process.wait(None if ends is None else max(0.0, ends - time.monotonic()))
+        _end(at_work)
+
+
+def _end(processes: Sequence[subprocess.Popen[bytes]]) -> None:
+    """Interrupts the groups of these processes, and kills those that do not end in time."""
+    for number, seconds in ((signal.SIGINT, _ENDING_S), (signal.SIGKILL, None)):
+        ends = None if seconds is None else time.monotonic() + seconds
+        for process in processes:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, number)
+        for process in processes:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(None if ends is None else max(0.0, ends - time.monotonic()))
 
 
 if __name__ == "__main__":

@@ -69,6 +69,17 @@ def test_first_failure_ends_all_and_is_last(tmp_path: Path, capfd: pytest.Captur
     assert capfd.readouterr().out.endswith("a reason\n")
 
 
+def test_hanging_target_is_interrupted_and_fails(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    later = tmp_path / "later"
+    hangs = (
+        f"import time\ntry:\n time.sleep({DEADLINE_S})\nexcept KeyboardInterrupt:\n print('where it hung', flush=True)"
+    )
+    ended = side_by_side.run([[hangs, touch(later)]], python, limit_s=2.0)
+    assert [(target.name, target.status) for target in ended] == [(hangs, 1)]
+    assert not later.exists()
+    assert capfd.readouterr().out.endswith("where it hung\n")
+
+
 def test_command_runs_make_targets_and_reports_failure(tmp_path: Path) -> None:
     (tmp_path / "Makefile").write_text(MAKEFILE)
 
