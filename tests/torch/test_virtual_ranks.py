@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import io
+import os
 
 import pytest
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from worker_pool import WorkerPool
 
 import weft
 import weft.torch
+from weft.torch.lookup import backend_of
 from weft.torch.parallel.virtual.tree import TreeSum, nodes_of, parts_of
 
 STEPS = 4
@@ -52,7 +55,9 @@ def trained(virtual_ranks: int, kind: str, steps: range, state: bytes = b"") -> 
     """A hash of everything after some steps, the losses, and a checkpoint."""
     net = network()
     torch.manual_seed(100 + dist.get_rank())  # rank 0's counts
-    model = weft.torch.DataParallel(net, virtual_ranks=virtual_ranks, fusion=40_000 if "small" in kind else "automatic")
+    canonical = dist.new_group(pg_options=weft.torch.Options(reproducible=True)) if "canonical" in kind else None
+    fusion = 40_000 if "small" in kind else "automatic"
+    model = weft.torch.DataParallel(net, virtual_ranks=virtual_ranks, fusion=fusion, process_group=canonical)
     optimizer = torch.optim.AdamW(net.parameters(), lr=1e-2)
     if "overlapped" in kind:
         optimizer = weft.torch.Overlapped(optimizer, model)
@@ -63,7 +68,7 @@ def trained(virtual_ranks: int, kind: str, steps: range, state: bytes = b"") -> 
         model.mode.load_state_dict(checkpoint["parts"])
     losses = []
     for step in steps:
-        missing = virtual_ranks - 1 if step == 2 and len(model.virtual_ranks) > 1 else None
+        missing = virtual_ranks - 1 if step == 2 and "complete" not in kind else None
         batch = [None if part == missing else samples(step, part) for part in model.virtual_ranks]
         found = []
         for inputs, labels in model.parts(batch):
@@ -91,16 +96,36 @@ def job(_rank: int, _size: int, *arguments) -> tuple[str, list[float], bytes]:
     return trained(*arguments)
 
 
-@pytest.mark.parametrize("virtual_ranks", (6, 4))
-def test_bits_do_not_depend_on_the_number_of_ranks(workers, virtual_ranks: int) -> None:
+@pytest.mark.parametrize(
+    ("virtual_ranks", "sizes", "parts"),
+    [(6, (1, 2, 3, 4), ""), (4, (1, 2, 3), ""), (8, (1, 3, 4), ""), (8, (1, 2, 4, 8), "complete")],
+)
+def test_bits_do_not_depend_on_the_number_of_ranks(workers, virtual_ranks: int, sizes: tuple[int], parts: str) -> None:
     results = {}
-    for size in (1, 2, 3, 4):
-        for kind in ("plain", "overlapped", "overlapped, small buckets"):
-            if size == virtual_ranks:
-                continue  # no rank has a part to leave out
-            for found in workers.run(size, job, virtual_ranks, kind, range(STEPS)):
+    for size in sizes:
+        for kind in ("plain", "overlapped", "overlapped, small buckets", "canonical sums"):
+            for found in workers.run(size, job, virtual_ranks, f"{kind} {parts}", range(STEPS)):
                 results[size, kind] = found[:2]
     assert len({str(found) for found in results.values()}) == 1, results
+
+
+def test_bits_do_not_depend_on_the_transport(workers) -> None:
+    over_tcp = WorkerPool()
+    try:
+        over_tcp.run(4, use_tcp)
+        found = over_tcp.run(4, job, 8, "overlapped", range(STEPS)) + workers.run(1, job, 8, "plain", range(STEPS))
+        assert over_tcp.run(4, pairs) == [{"tcp": 6}] * 4
+    finally:
+        over_tcp.close()
+    assert len({str(one[:2]) for one in found}) == 1
+
+
+def use_tcp(_rank: int, _size: int) -> None:
+    os.environ["WEFT_TRANSPORT"] = "tcp"
+
+
+def pairs(_rank: int, _size: int) -> dict[str, int]:
+    return backend_of(None).weft_operations._group.pairs()
 
 
 def test_checkpoint_is_continued_by_another_number_of_ranks(workers) -> None:
@@ -110,41 +135,48 @@ def test_checkpoint_is_continued_by_another_number_of_ranks(workers) -> None:
     assert (digest, losses) == (whole[0], whole[1][2:])
 
 
-def test_averages_are_right(workers) -> None:
-    workers.run(3, averages_job)
+@pytest.mark.parametrize(
+    ("virtual_ranks", "ranges"),
+    [(7, [(0, 2), (2, 4), (4, 7)]), (2, [(0, 1), (1, 2)]), (8, [(0, 2), (2, 4), (4, 6), (6, 8)])],
+)
+def test_averages_are_right(workers, virtual_ranks: int, ranges: list[tuple[int, int]]) -> None:
+    workers.run(len(ranges), averages_job, virtual_ranks, ranges)
 
 
-def averages_job(rank: int, _size: int) -> None:
-    model = weft.torch.DataParallel(nn.Linear(70, 3), virtual_ranks=7)
+def averages_job(rank: int, _size: int, virtual_ranks: int, ranges: list[tuple[int, int]]) -> None:
+    model = weft.torch.DataParallel(nn.Linear(70, 3), virtual_ranks=virtual_ranks)
     weights = model.module.weight.detach().double()
-    inputs = [torch.randn(4, 70, generator=torch.Generator().manual_seed(part)) for part in range(7)]
+    parts = range(virtual_ranks)
+    inputs = [torch.randn(4, 70, generator=torch.Generator().manual_seed(part)) for part in parts]
     for part in model.parts([inputs[number] for number in model.virtual_ranks]):
         model(part).square().sum().backward()
-    expected = sum(2 * (one.double() @ weights.T + model.module.bias.detach()).T @ one.double() for one in inputs) / 7
+    sums = (2 * (one.double() @ weights.T + model.module.bias.detach()).T @ one.double() for one in inputs)
+    expected = sum(sums) / virtual_ranks
     torch.testing.assert_close(model.module.weight.grad.double(), expected, rtol=1e-5, atol=1e-4)
-    assert model.mean_over_parts([float(part) for part in model.virtual_ranks]) == 3.0
-    assert [list(range(2)), list(range(2, 4)), list(range(4, 7))][rank] == list(model.virtual_ranks)
+    assert model.mean_over_parts([float(part) for part in model.virtual_ranks]) == sum(parts) / virtual_ranks
+    assert range(*ranges[rank]) == model.virtual_ranks
 
 
 def test_zero_has_one_sign(workers) -> None:
     for size in (1, 2):
-        assert not any(workers.run(size, zero_job))
+        for parts in ((1,), (0, 1)):
+            assert not any(workers.run(size, zero_job, parts))
 
 
-def zero_job(_rank: int, _size: int) -> bool:
-    """Whether the gradient is a negative zero; one part has one, and the others have none."""
+def zero_job(_rank: int, _size: int, parts: tuple[int]) -> bool:
+    """Whether the gradient is a negative zero; these parts have one, and the others have none."""
 
     class Scaled(nn.Module):
         def __init__(self) -> None:
             super().__init__()
             self.used, self.factor = nn.Parameter(torch.ones(1)), nn.Parameter(torch.ones(1))
 
-        def forward(self, is_last: bool) -> Tensor:
-            return self.used - (self.factor * 0.0 if is_last else 0.0)
+        def forward(self, has_one: bool) -> Tensor:
+            return self.used - (self.factor * 0.0 if has_one else 0.0)
 
     model = weft.torch.DataParallel(Scaled(), virtual_ranks=2)
-    for is_last in model.parts([part == 1 for part in model.virtual_ranks]):
-        model(is_last).backward()
+    for has_one in model.parts([part in parts for part in model.virtual_ranks]):
+        model(has_one).backward()
     return bool(torch.signbit(model.module.factor.grad))
 
 

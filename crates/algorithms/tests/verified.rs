@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use weft_algorithms::{
     Algorithm, Cost, MemoryClass, ScheduleRequest, Sizes, Textbook, Topology, Volume,
 };
-use weft_schedule::{Grid, Report, Schedule, Traffic, verify};
+use weft_schedule::{Collective, Grid, Report, Schedule, Traffic, verify};
 
 /// The canonical tree: all contributions in one reduction, in the order of ranks.
 fn canonical_tree(ranks: u32) -> String {
@@ -185,6 +185,54 @@ fn verified_from_ten_to_thirty_three_ranks() {
 #[test]
 fn verified_from_thirty_four_to_sixty_four_ranks() {
     check_all(34..=64, 1);
+}
+
+/// Virtual ranks of the Python package need this order of sums.
+#[test]
+fn halving_doubling_adds_in_a_binary_tree_on_powers_of_two() {
+    let is_halving = |one: &&Algorithm| one.name == "halving-doubling";
+    let algorithm = flat().find(is_halving).expect("it is registered");
+    for ranks in [2, 4, 8, 16, 32] {
+        let topology = hosts(ranks);
+        let request = request(Collective::AllReduce, MemoryClass::Ordinary, &topology);
+        let report = verify(&programs(algorithm, request), &options(algorithm, request))
+            .expect("it is verified above");
+        assert!(!report.trees.is_empty());
+        for tree in &report.trees {
+            let mut sums = sums(tree);
+            sums.iter_mut().for_each(|of| of.sort_unstable());
+            assert_eq!(sums.len() as u32, ranks - 1, "{tree}");
+            for of in sums {
+                let (first, size) = (of[0], of.len() as u32);
+                let is_node = size.is_power_of_two() && first % size == 0;
+                assert!(
+                    is_node && of == (first..first + size).collect::<Vec<_>>(),
+                    "{tree}"
+                );
+            }
+        }
+    }
+}
+
+/// The ranks whose contributions each sum of a tree has.
+fn sums(tree: &str) -> Vec<Vec<u32>> {
+    let (mut open, mut sums) = (Vec::<Vec<u32>>::new(), Vec::new());
+    let spaced = tree
+        .replace("final", "")
+        .replace('(', "( ")
+        .replace(')', " )");
+    for word in spaced.split_whitespace() {
+        match word {
+            "(" => open.push(Vec::new()),
+            ")" => sums.extend(open.pop()),
+            "+" => {}
+            rank => {
+                let rank = rank.parse().expect("a rank");
+                open.iter_mut().for_each(|sum| sum.push(rank));
+            }
+        }
+    }
+    sums
 }
 
 /// Takes half an hour, at most 20 s per schedule, and 6 GiB: `make verify-large`.

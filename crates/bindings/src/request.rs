@@ -152,11 +152,14 @@ fn operation(py: Python<'_>, op: Option<&Bound<'_, PyAny>>, dtype: DType) -> PyR
     };
     let found = match op.extract::<&str>() {
         Ok(name) => call::op(name),
-        Err(_) => op
-            .getattr("factor")
-            .and_then(|factor| factor.extract())
-            .ok()
-            .map(Op::PremulSum),
+        Err(_) => {
+            let contributions = op.getattr("contributions").and_then(|n| n.extract());
+            let factor = op.getattr("factor").and_then(|factor| factor.extract());
+            contributions
+                .map(Op::AverageOf)
+                .or_else(|_| factor.map(Op::PremulSum))
+                .ok()
+        }
     };
     let found = found.ok_or_else(|| {
         let shown = op

@@ -16,6 +16,8 @@ pub enum Op {
     Sum,
     /// The sum divided by the number of ranks.
     Average,
+    /// The sum divided by this number: an average where ranks contribute sums of their own.
+    AverageOf(u32),
     /// The product.
     Product,
     /// The smallest.
@@ -37,7 +39,7 @@ impl Op {
     #[inline]
     pub fn kernel(self) -> ReduceOp {
         match self {
-            Op::Sum | Op::Average | Op::PremulSum(_) => ReduceOp::Sum,
+            Op::Sum | Op::Average | Op::AverageOf(_) | Op::PremulSum(_) => ReduceOp::Sum,
             Op::Product => ReduceOp::Product,
             Op::Min => ReduceOp::Min,
             Op::Max => ReduceOp::Max,
@@ -50,14 +52,14 @@ impl Op {
     /// Returns why elements of this type cannot be combined by this operation; `None` if they can.
     pub fn refusal(self, dtype: DType) -> Option<String> {
         let supported = match self {
-            Op::Average => weft_kernels::supports_average(dtype),
+            Op::Average | Op::AverageOf(_) => weft_kernels::supports_average(dtype),
             _ => weft_kernels::supports(dtype, self.kernel()),
         };
         if supported {
             return None;
         }
         let expected = match self {
-            Op::Average => "numbers",
+            Op::Average | Op::AverageOf(_) => "numbers",
             _ => "integers and bool",
         };
         let name = self.name();
@@ -68,13 +70,14 @@ impl Op {
     pub fn finish(self, last: bool, ranks: u32) -> Finish {
         match self {
             Op::Average if last => Finish::Average(ranks),
+            Op::AverageOf(contributions) if last => Finish::Average(contributions),
             _ => Finish::Keep,
         }
     }
 
     /// Whether contributions are added.
     pub fn sums(self) -> bool {
-        matches!(self, Op::Sum | Op::Average | Op::PremulSum(_))
+        self.kernel() == ReduceOp::Sum
     }
 
     /// The name in the public interface.
@@ -85,7 +88,7 @@ impl Op {
     pub(super) fn index(self) -> u8 {
         match self {
             Op::Sum => 0,
-            Op::Average => 1,
+            Op::Average | Op::AverageOf(_) => 1,
             Op::Product => 2,
             Op::Min => 3,
             Op::Max => 4,

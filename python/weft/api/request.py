@@ -12,7 +12,7 @@ from typing import Any
 from weft import _weft
 from weft.api.staging import Array, Staged
 from weft.datatypes.operations import native_operation
-from weft.datatypes.ops import Op, PremulSum
+from weft.datatypes.ops import AverageOf, Op, PremulSum
 
 __all__ = ["Counts", "PreparedCall", "call"]
 
@@ -41,7 +41,7 @@ def call(
     source: Array | None,
     target: Staged | None,
     *,
-    op: Op | PremulSum | None = None,
+    op: Op | PremulSum | AverageOf | None = None,
     root: int = 0,
     result: Any = None,
 ) -> PreparedCall:

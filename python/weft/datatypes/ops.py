@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Literal
 
-__all__ = ["Op", "PremulSum"]
+__all__ = ["AverageOf", "Op", "PremulSum"]
 
 Op = Literal["sum", "avg", "product", "min", "max", "band", "bor", "bxor"]
 """The operations without a factor: those of `_weft.operations`."""
@@ -35,3 +35,13 @@ class PremulSum:
     """
 
     factor: float
+
+
+@dataclasses.dataclass(frozen=True)
+class AverageOf:
+    """The sum divided by a number, for ranks whose contributions are sums themselves.
+
+    The number is the same on all ranks. For `float32` and `float64`.
+    """
+
+    contributions: int

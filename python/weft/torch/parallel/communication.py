@@ -19,7 +19,7 @@ from weft.api.calls import barrier
 from weft.api.group import Group
 from weft.api.request import PreparedCall, call
 from weft.api.staging import Array, Staged
-from weft.datatypes.ops import Op
+from weft.datatypes.ops import AverageOf, Op
 from weft.errors import ArgumentError, ConfigError, Desync
 from weft.output.logs import LOGGER
 from weft.torch.arguments import element_type, real
@@ -234,9 +234,9 @@ class Communication:
         return gather(value, kind, self.process_group)
 
 
-def prepared_all_reduce(tensor: Tensor, op: Op) -> PreparedCall:
+def prepared_all_reduce(tensor: Tensor, op: Op | AverageOf) -> PreparedCall:
     """An all-reduce of a contiguous tensor in place, which can be issued repeatedly."""
-    numbers = real(tensor, op)
+    numbers = tensor if isinstance(op, AverageOf) else real(tensor, op)
     if not numbers.is_contiguous():
         raise ArgumentError(f"a tensor with strides {tensor.stride()} cannot be averaged: expected a contiguous one")
     place = Array(numbers.data_ptr(), element_type(numbers.dtype), numbers.shape, None, True, tensor)

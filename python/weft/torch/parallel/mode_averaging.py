@@ -34,7 +34,7 @@ from weft.torch.parallel.observer import Observer
 from weft.torch.parallel.plan import BucketPlan
 from weft.torch.priorities import priority
 
-__all__ = ["ModeAveraging", "check_algorithms_of_mode", "check_mode"]
+__all__ = ["ModeAveraging", "check_algorithms_of_mode", "check_mode", "for_mode"]
 
 
 class ModeAveraging:
@@ -49,10 +49,8 @@ class ModeAveraging:
         """See `Averaging`."""
         begun_ns = time.monotonic_ns()
         operations = _BucketOperations(self._communication, bucket)
-        parameters: dict[str, Tensor] = {slot.name: slot.parameter for slot in bucket.slots}
-        gradients = modes.Bucket(bucket.number, bucket.buffer, parameters, is_last=bucket.is_last)
         with self._in_stage(bucket):
-            stages = iter(self._mode.average(gradients, operations))
+            stages = iter(self._mode.average(for_mode(bucket), operations))
             first = next(stages, None)
         flags = operations.average_flags() if operations.started else None
 
@@ -96,6 +94,12 @@ class ModeAveraging:
             what = f"{self._mode!r} failed on rank {self._communication.rank} in bucket {bucket.number}: {error!r}"
             self._communication.abort(what)
             raise Error(what) from error
+
+
+def for_mode(bucket: Bucket) -> modes.Bucket:
+    """The bucket's gradients in the form that modes take."""
+    parameters: dict[str, Tensor] = {slot.name: slot.parameter for slot in bucket.slots}
+    return modes.Bucket(bucket.number, bucket.buffer, parameters, is_last=bucket.is_last)
 
 
 def check_mode(mode: object, parameters: Iterable[tuple[str, Tensor]]) -> None:

@@ -2,31 +2,43 @@
 
 [Note: Sums by owners] Each rank sends the sums of its nodes, cut into a block for each rank, to the
 blocks' owners. An owner adds its block in the order of [Note: One tree], and sends the average to
-all. No operation adds on the way, so the bits depend neither on transports nor on algorithms. With
-as many parts on every rank, and a power of two, a rank sends as much as in a ring.
+all. No operation adds on the way, so the bits depend neither on transports nor on algorithms.
 
-A sum of zeros has a sign that depends on how many were added. So the total is added to zero.
+[Note: Sums by halving] With a power of two of parts, and of ranks, the order is that of one of
+weft's algorithms, which adds on the way and ends before forward as any exact average does. With two
+ranks every algorithm has it.
+
+A sum of zeros has a sign that depends on how many were added. So zero is added: to the total, or to
+one of the summands.
 """
 
 from __future__ import annotations
 
 import operator
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 import torch
 from torch import Tensor
 
-from weft.errors import ArgumentError
+from weft.datatypes.ops import AverageOf, Op
+from weft.errors import ArgumentError, ConfigError
 from weft.torch import modes
 from weft.torch.modes.mode import Stages
 from weft.torch.parallel.buckets import Bucket, Handle, Slot, shaped
+from weft.torch.parallel.communication import Communication, prepared_all_reduce
 from weft.torch.parallel.gradient import raw_gradient, set_raw_gradient
 from weft.torch.parallel.gradient_state import Brings
-from weft.torch.parallel.mode_averaging import ModeAveraging
-from weft.torch.parallel.virtual.tree import Node, TreeSum, nodes_of, parts_of
+from weft.torch.parallel.mode_averaging import ModeAveraging, for_mode
+from weft.torch.parallel.observer import Observer
+from weft.torch.parallel.virtual.tree import Node, TreeSum, is_halving, nodes_of, parts_of
 
 __all__ = ["PartAveraging", "PartSums", "averaged"]
+
+
+_HALVING: Final = "halving-doubling"
+_PRECISE = (torch.float32, torch.float64)
+"""The types that weft and torch add with the same bits on the way; shorter ones are rounded."""
 
 
 class PartSums(modes.Mode):
@@ -73,6 +85,19 @@ class PartSums(modes.Mode):
         self._begin(bucket)
         nodes, sums = self._sums(bucket)
         yield from averaged(bucket.buffer, nodes, sums, self._virtual_ranks, communication)
+
+    def add_parts(self, bucket: modes.Bucket, zeros: slice) -> None:
+        """Makes the buffer the sum of this rank's parts, one node; its `zeros` become positive."""
+        self._begin(bucket)
+        _, (total,) = self._sums(bucket)
+        if total is not bucket.buffer:
+            bucket.buffer.copy_(total)
+        bucket.buffer[zeros].add_(0.0)
+
+    @property
+    def divisor(self) -> AverageOf:
+        """The average over all parts, as an operation on sums."""
+        return AverageOf(self._virtual_ranks)
 
     def _sums(self, bucket: modes.Bucket) -> tuple[list[Node], list[Tensor]]:
         """The sums of this rank's nodes; the bucket's memory is the one with its last part."""
@@ -129,12 +154,43 @@ class PartAveraging(ModeAveraging):
 
     _mode: PartSums
 
+    def __init__(self, mode: PartSums, communication: Communication, observer: Observer) -> None:
+        """Every rank calls it."""
+        super().__init__(mode, communication, observer)
+        self._algorithm = None if communication.size == 2 else _HALVING
+        self._halving = (
+            communication.size > 1 and is_halving(communication.size, mode.divisor.contributions) and self._can_halve()
+        )
+
+    def _can_halve(self) -> bool:
+        """Whether settings allow the algorithm: all ranks have the same."""
+        try:
+            self._communication.all_reduce(torch.zeros(1), "sum", algorithm=self._algorithm, wire="full").wait()
+        except ConfigError:
+            return False
+        return True
+
     def __call__(self, bucket: Bucket) -> Handle:
         """See `Averaging`. A parameter is used if any part has used it."""
         for number, slot in enumerate(bucket.slots):
             if self._mode.has(slot.name):
                 bucket.flags[number] = 1
-        return super().__call__(bucket)
+        if not self._is_halved(bucket):
+            return super().__call__(bucket)
+        block = -(-bucket.buffer.numel() // self._communication.size)
+        first = block * self._communication.rank
+        self._mode.add_parts(for_mode(bucket), slice(first, first + block))
+        bucket.sent_bytes = bucket.memory.nbytes
+        prepared = prepared_all_reduce(bucket.memory, self._mode.divisor)
+        how = bucket.planned.priority
+        return self._communication.issue(prepared, priority=how, algorithm=self._algorithm, wire="full")
+
+    def operation(self, bucket: Bucket) -> tuple[Op, int]:
+        """See `Averaging`."""
+        return ("avg", bucket.memory.numel()) if self._is_halved(bucket) else super().operation(bucket)
+
+    def _is_halved(self, bucket: Bucket) -> bool:
+        return self._halving and bucket.buffer.dtype in _PRECISE
 
 
 def averaged(
@@ -182,6 +238,7 @@ def _cut(vector: Tensor, blocks: Tensor) -> None:
 
 
 def _sum(left: Tensor | None, right: Tensor | None) -> Tensor | None:
+    # Into the right one, which may be a bucket's memory: the rightmost part is the last.
     if left is None or right is None:
         return right if left is None else left
-    return left.add_(right)
+    return right.add_(left)

@@ -3,7 +3,9 @@
 [Note: One tree] The parts of a step, one for each virtual rank, are the leaves of a binary tree: a
 node of level k has 2^k leaves, fewer at the right end. Every sum is that of its two halves, so its
 bits follow from the number of parts alone. A rank has a contiguous range of the parts. It adds what
-is complete within its range, and sends the sums of these nodes; one rank adds the rest.
+is complete within its range, and sends the sums of these nodes; one rank adds the rest. If every
+rank has one node, and their number is a power of two, the rest are the sums of halving-doubling:
+neighbours first, then neighbouring pairs.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Generic, TypeVar
 
-__all__ = ["Node", "TreeSum", "nodes_of", "parts_of"]
+__all__ = ["Node", "TreeSum", "is_halving", "nodes_of", "parts_of"]
 
 Node = tuple[int, int]
 """A level and a number within it, from left to right."""
@@ -58,6 +60,12 @@ def nodes_of(parts: Iterable[int]) -> list[Node]:
     for part in parts:
         sums.push((0, part), None)
     return sums.nodes
+
+
+def is_halving(ranks: int, parts: int) -> bool:
+    """Whether the sums between the ranks are those of halving-doubling."""
+    one = all(len(nodes_of(parts_of(rank, ranks, parts))) == 1 for rank in range(ranks))
+    return one and ranks.bit_count() == 1
 
 
 def _are_halves(left: Node, right: Node) -> bool:
