@@ -15,6 +15,7 @@ from worker_pool import WorkerPool
 import weft
 import weft.torch
 from weft.torch.lookup import backend_of
+from weft.torch.parallel.virtual.probe import probed
 from weft.torch.parallel.virtual.tree import TreeSum, nodes_of, parts_of
 
 STEPS = 4
@@ -216,6 +217,35 @@ def wrong_job(_rank: int, _size: int) -> None:
     assert torch.equal(before, torch.get_rng_state())
     model.eval()
     model(torch.ones(1, 2))  # evaluation needs no parts
+
+
+def test_ranks_that_compute_other_bits_are_named(workers) -> None:
+    workers.run(3, probe_job)
+
+
+def probe_job(rank: int, _size: int) -> None:
+    with torch.backends.mkldnn.flags(enabled=rank != 1, allow_tf32=None):
+        with pytest.raises(
+            weft.ConfigError, match=r"rank 1 computes other bits than rank 0.* convolution.*oneDNN: off"
+        ):
+            weft.torch.DataParallel(nn.Linear(2, 2), virtual_ranks=4)
+        with pytest.warns(RuntimeWarning, match="rank 1 computes other bits than rank 0"):
+            weft.torch.DataParallel(nn.Linear(2, 2), virtual_ranks=4, strict=False)
+
+
+def test_checkpoints_of_a_process_that_computes_other_bits_are_named(workers) -> None:
+    workers.run(1, probed_checkpoint_job)
+
+
+def probed_checkpoint_job(_rank: int, _size: int) -> None:
+    with torch.backends.mkldnn.flags(enabled=False, allow_tf32=None):
+        state = weft.torch.DataParallel(nn.Linear(2, 2), virtual_ranks=4).mode.state_dict()
+    with pytest.raises(weft.ConfigError, match="this process computes other bits than the saved one"):
+        weft.torch.DataParallel(nn.Linear(2, 2), virtual_ranks=4).mode.load_state_dict(state)
+    with pytest.warns(RuntimeWarning, match="this process computes other bits"):
+        weft.torch.DataParallel(nn.Linear(2, 2), virtual_ranks=4, strict=False).mode.load_state_dict(state)
+    dtypes = [torch.float64, torch.bfloat16, torch.float16]
+    assert len({str(probed(dtypes)) for _ in range(5)}) == 1
 
 
 @pytest.mark.parametrize("parts", range(1, 20))

@@ -87,6 +87,7 @@ class DataParallel(nn.Module, Joinable):
         replan_every: int | None = None,
         init_sync: bool = True,
         virtual_ranks: int | None = None,
+        strict: bool = True,
         **ddp: Unpack[DDPKeywords],
     ) -> None:
         """Wraps a model. Every rank calls it with the same model and options.
@@ -123,12 +124,15 @@ class DataParallel(nn.Module, Joinable):
             virtual_ranks: Gradients, buffers and random numbers are those of this number of parts,
                 with the same bits for any number of ranks up to it: see `parts`. Not on a GPU, and
                 without `mode`, `shard`, `parameters`, `algorithm`, `buffers` and views.
+            strict: With virtual ranks: refuse ranks and checkpoints of processes that compute other
+                bits, such as on other processors or with other numbers of threads. False: warn.
             replan_every: And again each time this many steps have passed. Never, if not given.
             ddp: Keywords of `DistributedDataParallel`, such as `device_ids`: accepted where they
                 make no difference here, else refused with what to drop.
 
         Raises:
-            weft.ConfigError: There is no process group, or ranks differ in their models or options.
+            weft.ConfigError: There is no process group, or ranks differ in their models or options,
+                or, with virtual ranks, in the bits that they compute.
             weft.ArgumentError: An option is not allowed, or the group's backend is not weft.
             weft.UnsupportedError: A parameter is not initialized, or the model is not on the CPU or
                 on one GPU; or, on a GPU, `mode` or embeddings by rows are asked for.
@@ -165,6 +169,7 @@ class DataParallel(nn.Module, Joinable):
                 "replan_after": replan_after,
                 "replan_every": replan_every,
                 "virtual_ranks": virtual_ranks,
+                "strict": str(strict),
             },
             self._communication,
         )
@@ -182,7 +187,8 @@ class DataParallel(nn.Module, Joinable):
                 buffers=buffers != "broadcast",
                 gradients=gradients != "copy",
             )
-            self._parts = Parts(virtual_ranks, self._communication)
+            dtypes = [parameter.dtype for _, parameter in trained if parameter.is_floating_point()]
+            self._parts = Parts(virtual_ranks, self._communication, dtypes, strict=strict)
             mode, buffers = self._parts.sums, "leave"
             check_mode(mode, trained)
         self.module = module

@@ -31,6 +31,7 @@ from weft.torch.parallel.gradient import raw_gradient, set_raw_gradient
 from weft.torch.parallel.gradient_state import Brings
 from weft.torch.parallel.mode_averaging import ModeAveraging, for_mode
 from weft.torch.parallel.observer import Observer
+from weft.torch.parallel.virtual.probe import Probe, check_probes
 from weft.torch.parallel.virtual.tree import Node, TreeSum, is_halving, nodes_of, parts_of
 
 __all__ = ["PartAveraging", "PartSums", "averaged"]
@@ -48,9 +49,11 @@ class PartSums(modes.Mode):
     bucket. None stands for zeros.
     """
 
-    def __init__(self, virtual_ranks: int, own: range, seed: int) -> None:
-        """`own` are this rank's parts; `seed` is the same on all ranks."""
+    def __init__(self, virtual_ranks: int, own: range, seed: int, probe: Probe, *, strict: bool) -> None:
+        """`own` are this rank's parts; `seed` and `probe` are the same on all ranks."""
         super().__init__()
+        self._probe = probe
+        self._strict = strict
         self._virtual_ranks = virtual_ranks
         self._parts = own
         self.seed = seed
@@ -132,19 +135,22 @@ class PartSums(modes.Mode):
 
     def state_dict(self) -> dict[str, Any]:
         """See `weft.torch.modes.Mode.state_dict`. It is the same on all ranks."""
-        return {**super().state_dict(), "seed": self.seed, "virtual_ranks": self._virtual_ranks}
+        own = {"seed": self.seed, "virtual_ranks": self._virtual_ranks, "probe": self._probe}
+        return {**super().state_dict(), **own}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """See `weft.torch.modes.Mode.load_state_dict`; it may be another rank's.
 
         Raises:
             weft.ArgumentError: It is the state of a training with another number of virtual ranks.
+            weft.ConfigError: This process computes other bits than the one that saved it.
         """
         if state.get("virtual_ranks", self._virtual_ranks) != self._virtual_ranks:
             raise ArgumentError(
                 f"the state is of {state['virtual_ranks']} virtual ranks: expected {self._virtual_ranks}, as a "
                 "training keeps its number"
             )
+        check_probes({"this process": self._probe}, "the saved one", state.get("probe", {}), strict=self._strict)
         super().load_state_dict(state)
         self.seed = state["seed"]
 
