@@ -17,6 +17,7 @@ pub(crate) fn ops(dtype: DType) -> Vec<Op> {
     let all = [
         Op::Sum,
         Op::Average,
+        Op::AverageOf(6),
         Op::Product,
         Op::Min,
         Op::Max,
@@ -25,11 +26,17 @@ pub(crate) fn ops(dtype: DType) -> Vec<Op> {
         Op::BitXor,
         Op::PremulSum(1.0),
     ];
-    let defined = |op: &Op| {
-        weft_kernels::supports(dtype, op.kernel())
-            && (*op != Op::Average || weft_kernels::supports_average(dtype))
-    };
+    let defined = |op: &Op| op.refusal(dtype).is_none();
     all.into_iter().filter(defined).collect()
+}
+
+/// What the sum of these many contributions is divided by.
+fn divisor(op: Op, ranks: usize) -> u32 {
+    match op {
+        Op::Average => ranks as u32,
+        Op::AverageOf(contributions) => contributions,
+        _ => 1,
+    }
 }
 
 /// Elements to reduce. Sums and products of a few floats stay in range; some are special values.
@@ -125,10 +132,8 @@ fn check_integers(dtype: DType, op: Op, contributions: &[Vec<u8>], found: &[i128
             *a = fit(dtype, combined(dtype, op, *a, b));
         }
     }
-    if op == Op::Average {
-        let ranks = contributions.len() as i128;
-        expected.iter_mut().for_each(|x| *x /= ranks);
-    }
+    let divisor = i128::from(divisor(op, contributions.len()));
+    expected.iter_mut().for_each(|x| *x /= divisor);
     assert_eq!(found.len(), expected.len());
     if let Some(i) = (0..found.len()).find(|i| found[*i] != expected[*i]) {
         panic!("element {i} is {} instead of {}", found[i], expected[i]);
@@ -138,7 +143,7 @@ fn check_integers(dtype: DType, op: Op, contributions: &[Vec<u8>], found: &[i128
 fn combined(dtype: DType, op: Op, a: i128, b: i128) -> i128 {
     match op {
         Op::Sum | Op::PremulSum(_) if dtype == DType::Bool => a | b,
-        Op::Sum | Op::Average | Op::PremulSum(_) => a + b,
+        Op::Sum | Op::Average | Op::AverageOf(_) | Op::PremulSum(_) => a + b,
         // Modulo 2^128 suffices for at most 64 bits.
         Op::Product => a.wrapping_mul(b),
         Op::Min => a.min(b),
@@ -184,11 +189,7 @@ fn check_floats(dtype: DType, op: Op, contributions: &[Vec<u8>], found: &[f64]) 
             Op::Min => (smallest(column()), 0.0),
             Op::Max => (-smallest(column().map(|x| -x)), 0.0),
             _ => {
-                let share = if op == Op::Average {
-                    1.0 / ranks as f64
-                } else {
-                    1.0
-                };
+                let share = 1.0 / f64::from(divisor(op, ranks));
                 let magnitudes: f64 = column().map(f64::abs).sum();
                 (column().sum::<f64>() * share, magnitudes * share)
             }
