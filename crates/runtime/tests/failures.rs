@@ -338,6 +338,54 @@ fn wrong_message_length_fails_on_both_sides() {
     }
 }
 
+/// See [Note: Interrupts without the right].
+#[test]
+fn check_for_interrupts_holds_up_no_other_operation() {
+    Ranks::run(TransportChoice::Shm, 2, |group| {
+        let (mut message, mut buffer) = (0_u8, vec![1.0; 10]);
+        let (start, c) = (
+            &raw mut message,
+            call(Collective::AllReduce, &mut buffer, 10),
+        );
+        if group.rank() == 1 {
+            run(group, c).unwrap();
+            // SAFETY: the byte lives until the wait is over.
+            let sent = unsafe { group.send(0, 0, start, 1, None, false) }.unwrap();
+            assert_eq!(sent.wait(None, &mut || false).unwrap(), Waited::Done);
+            return;
+        }
+        // SAFETY: the byte lives until the wait is over.
+        let received = unsafe { group.receive(Some(1), 0, start, 1, None, false) }.unwrap();
+        let (checking, ended) = (&Barrier::new(2), &AtomicU32::new(0));
+        std::thread::scope(|scope| {
+            let mut checks = 0;
+            let mut check = move || {
+                checks += 1;
+                if checks == 1 {
+                    checking.wait();
+                    let until = Instant::now() + Duration::from_secs(20);
+                    while ended.load(Ordering::Acquire) == 0 && Instant::now() < until {
+                        std::thread::sleep(Duration::from_millis(1));
+                    }
+                }
+                false
+            };
+            let waits = scope.spawn(move || received.wait(None, &mut check).unwrap());
+            checking.wait();
+            // SAFETY: the buffer lives until the operation has ended.
+            let work = unsafe { group.issue(c, true) }.unwrap();
+            let until = Instant::now() + Duration::from_secs(10);
+            while !work.is_done() && Instant::now() < until {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            let in_time = work.is_done();
+            ended.store(1, Ordering::Release);
+            assert!(in_time, "it waits for the check of another thread");
+            assert_eq!(waits.join().unwrap(), Waited::Done);
+        });
+    });
+}
+
 #[test]
 fn wait_can_be_interrupted_and_resumed() {
     Ranks::run(TransportChoice::Shm, 2, |group| {

@@ -8,6 +8,10 @@
 //! thread drives. Between operations it sleeps on the links' descriptors, so that idle ranks pass
 //! on reports of failures too. A thread that finds the right taken parks on its operation's
 //! completion. See [Note: Handing over].
+//!
+//! [Note: Interrupts without the right] A check for interrupts may wait for a lock, such as an
+//! interpreter's, whose holder may wait for an operation of this endpoint. So a driver gives the
+//! right back before each check, and takes it again after it if it is still free.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -158,29 +162,32 @@ impl Engine {
         }
         let mut watch = WaitConditions::new(deadline, interrupted).counted_in(&self.wait_time);
         while !completion.is_over() {
-            let waited = self.hand_over.drive_or_park(
+            let due = self.hand_over.drive_or_park(
                 self,
                 &mut watch,
                 |watch| self.drive(self.spin(), &|| completion.is_over(), watch),
                 |watch, free| {
                     completion.park(watch.sleep_max(), free);
-                    watch.check()
+                    watch.due()
                 },
             );
-            if let Some(waited) = waited {
-                return waited;
+            match due {
+                Some(Due::TimedOut) => return Waited::NotYet,
+                // See [Note: Interrupts without the right].
+                Some(Due::Check) if watch.check() => return Waited::Interrupted,
+                _ => {}
             }
         }
         Waited::Done
     }
 
-    /// Runs passes until `over`, or until `watch` returns a reason to stop.
+    /// Runs passes until `over`, or until something is due.
     fn drive(
         &self,
         spin: SpinPolicy,
         over: &dyn Fn() -> bool,
         watch: &mut WaitConditions<'_>,
-    ) -> Option<Waited> {
+    ) -> Option<Due> {
         let presence = self.endpoint.doorbell().enter();
         let (mut spin, mut passes) = (spin.begin(1, &presence), 0_u32);
         loop {
@@ -190,9 +197,9 @@ impl Engine {
             }
             passes = passes.wrapping_add(1);
             if passes.is_multiple_of(PASSES_PER_CHECK)
-                && let Some(waited) = watch.check()
+                && let Some(due) = watch.due()
             {
-                return Some(waited);
+                return Some(due);
             }
             if progressed {
                 spin.restart();
@@ -201,8 +208,8 @@ impl Engine {
             if spin.pause(|| self.lock().awaited_peer()) {
                 continue;
             }
-            if let Some(waited) = watch.check() {
-                return Some(waited);
+            if let Some(due) = watch.due() {
+                return Some(due);
             }
             if self.sleep(watch.sleep_max(), over) {
                 spin.restart();
@@ -278,11 +285,10 @@ impl Engine {
             // The callers compute meanwhile, which doubles the number of threads.
             let threads = 2 * self.local_ranks.load(Ordering::Relaxed);
             let spin = SpinPolicy::new(threads, self.cores);
-            let mut never = || false;
             self.drive(
                 spin,
                 &|| !self.hand_over.has_work(),
-                &mut WaitConditions::new(None, &mut never),
+                &mut WaitConditions::never(),
             );
         };
         self.hand_over.turn(drive, || self.idle(), IDLE);
@@ -342,10 +348,19 @@ impl Drop for Engine {
     }
 }
 
+/// What a waiting thread has to do before its operation has ended.
+enum Due {
+    /// To stop: the wait timed out.
+    TimedOut,
+    /// To check for interrupts.
+    Check,
+}
+
 /// Reasons for a thread to stop waiting before its operation has ended.
 struct WaitConditions<'a> {
     deadline: Option<Instant>,
-    interrupted: &'a mut dyn FnMut() -> bool,
+    /// None for a thread that nothing interrupts.
+    interrupted: Option<&'a mut dyn FnMut() -> bool>,
     checked: Instant,
     wait_time: Option<&'a WaitTime>,
     counted: Option<WaitingThread<'a>>,
@@ -355,7 +370,16 @@ impl<'a> WaitConditions<'a> {
     fn new(deadline: Option<Instant>, interrupted: &'a mut dyn FnMut() -> bool) -> Self {
         WaitConditions {
             deadline,
-            interrupted,
+            interrupted: Some(interrupted),
+            ..Self::never()
+        }
+    }
+
+    /// There is no reason.
+    fn never() -> Self {
+        WaitConditions {
+            deadline: None,
+            interrupted: None,
             checked: Instant::now(),
             wait_time: None,
             counted: None,
@@ -371,7 +395,7 @@ impl<'a> WaitConditions<'a> {
         }
     }
 
-    /// The longest sleep until the next check.
+    /// The longest sleep until something may be due.
     fn sleep_max(&self) -> Duration {
         let left = self
             .deadline
@@ -379,21 +403,21 @@ impl<'a> WaitConditions<'a> {
         left.map_or(INTERRUPT_POLL, |left| left.min(INTERRUPT_POLL))
     }
 
-    fn check(&mut self) -> Option<Waited> {
+    fn due(&self) -> Option<Due> {
         let now = Instant::now();
         if self.deadline.is_some_and(|deadline| now >= deadline) {
-            return Some(Waited::NotYet);
+            return Some(Due::TimedOut);
         }
-        if now - self.checked >= INTERRUPT_POLL {
-            self.checked = now;
-            if self.counted.is_none() {
-                self.counted = self.wait_time.and_then(WaitTime::enter);
-            }
-            if (self.interrupted)() {
-                return Some(Waited::Interrupted);
-            }
+        (self.interrupted.is_some() && now - self.checked >= INTERRUPT_POLL).then_some(Due::Check)
+    }
+
+    /// Whether the thread was interrupted. Called without the right to drive.
+    fn check(&mut self) -> bool {
+        self.checked = Instant::now();
+        if self.counted.is_none() {
+            self.counted = self.wait_time.and_then(WaitTime::enter);
         }
-        None
+        (self.interrupted.as_mut()).is_some_and(|interrupted| interrupted())
     }
 }
 
