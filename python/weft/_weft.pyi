@@ -14,6 +14,7 @@ __all__ = [
     "DlpackTensor",
     "Endpoint",
     "Explanation",
+    "Failure",
     "Group",
     "HostDomains",
     "MemoryStore",
@@ -393,6 +394,13 @@ class Request:
         """Its fields by name; `counts` are elements of `dtype`."""
 
 @final
+class Failure:
+    """The failure of a group, once it breaks."""
+
+    def error(self) -> BaseException | None:
+        """The exception; None while the group works."""
+
+@final
 class Group:
     """Ranks that communicate with each other."""
 
@@ -519,7 +527,9 @@ class Group:
     def pairs(self) -> dict[str, int]:
         """The number of pairs of ranks that each transport connects."""
     def on_failure(self, callback: Callable[[BaseException], object]) -> None:
-        """Calls `callback` with the exception when the group breaks, on any thread."""
+        """Calls `callback` with the exception when the group breaks, on a thread of its own."""
+    def failure(self) -> Failure:
+        """The group's failure from now on."""
     def counters(self) -> Counters:
         """The group's counters, which count from the first call of this method on."""
     def traffic(self) -> list[tuple[int, str, str, int, int, int, int]]:

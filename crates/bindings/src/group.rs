@@ -15,6 +15,7 @@ use crate::call::{self, check_address, collective, dtype};
 use crate::counters::{self, PyCounters, TrafficRow};
 use crate::endpoint::PyEndpoint;
 use crate::error::{checked, exception};
+use crate::failure::{self, Failure};
 use crate::interrupt::{
     Cancellation, call_interruptibly, interruptible, optional_duration, wait_interruptibly,
 };
@@ -417,17 +418,18 @@ impl PyGroup {
             .collect()
     }
 
-    /// Calls `callback` with the exception when the group breaks, on any thread.
+    /// Calls `callback` with the exception when the group breaks, on a thread of its own.
     fn on_failure(&self, callback: Py<PyAny>) {
         self.inner.on_end(Box::new(move |end| {
-            let Err(error) = end else { return };
-            // Not while the interpreter ends.
-            Python::try_attach(|py| {
-                if let Err(raised) = callback.call1(py, (exception(py, &error),)) {
-                    raised.write_unraisable(py, None);
-                }
-            });
+            if let Err(error) = end {
+                failure::call_back(callback, error);
+            }
         }));
+    }
+
+    /// The group's failure from now on.
+    fn failure(&self) -> Failure {
+        Failure::of(&self.inner)
     }
 
     /// The group's counters, which count from the first call on.

@@ -11,6 +11,7 @@ mod dlpack;
 mod domains;
 mod endpoint;
 mod error;
+mod failure;
 mod group;
 mod interrupt;
 mod options;
@@ -45,6 +46,7 @@ fn _weft(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(domains::domains, module)?)?;
     module.add_class::<endpoint::PyEndpoint>()?;
     module.add_function(wrap_pyfunction!(endpoint::flight_records, module)?)?;
+    module.add_class::<failure::Failure>()?;
     module.add_class::<group::PyGroup>()?;
     module.add_class::<interrupt::Cancellation>()?;
     module.add_class::<registration::PyRegistration>()?;

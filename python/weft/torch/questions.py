@@ -42,16 +42,13 @@ class FailureState:
     """The failure of a group, as `ErrorType` of torch."""
 
     def __init__(self, group: _weft.Group) -> None:
-        self._error: BaseException | None = None
-        group.on_failure(self._note)
-
-    def _note(self, error: BaseException) -> None:
-        self._error = self._error or error
+        self._failure = group.failure()
 
     def as_torch(self) -> Any:
         """The error type: `REMOTE_ERROR` for a lost rank, `COMM_ERROR` for other failures."""
-        if self._error is None:
+        error = self._failure.error()
+        if error is None:
             return ErrorType.SUCCESS
-        if isinstance(self._error, Timeout):
+        if isinstance(error, Timeout):
             return ErrorType.TIMEOUT
-        return ErrorType.REMOTE_ERROR if isinstance(self._error, PeerLost) else ErrorType.COMM_ERROR
+        return ErrorType.REMOTE_ERROR if isinstance(error, PeerLost) else ErrorType.COMM_ERROR
