@@ -17,11 +17,13 @@ __all__ = [
     "Failure",
     "Group",
     "HostDomains",
+    "HostPart",
     "MemoryStore",
     "UserSchedule",
     "Registration",
     "Operation",
     "Request",
+    "Steps",
     "Symmetric",
     "SymmetricPart",
     "TcpStore",
@@ -622,6 +624,69 @@ class Work:
         """The previous value of the cell, for an atomic operation that has ended."""
     def source(self) -> int:
         """The sender, for a receive that has ended."""
+
+@final
+class HostPart:
+    """The collectives of an operation on memory of a device, and whether they have ended."""
+
+    def __new__(cls, collectives: int) -> HostPart: ...
+    def wait(self, timeout: float | None = None) -> bool:
+        """Waits until all have ended. Returns False if they have not after `timeout` seconds."""
+    def is_set(self) -> bool:
+        """Whether all have ended."""
+    def error(self) -> BaseException | None:
+        """The first error of a collective."""
+    @property
+    def skipped(self) -> bool:
+        """Whether one was not begun, because the steps were stopped before."""
+
+@final
+class Steps:
+    """The steps of a group on memory of devices, in one order: collectives, and steps of Python."""
+
+    def __new__(cls, most: int) -> Steps:
+        """At most `most` are under way."""
+    def take_room(self) -> None:
+        """Waits until one more step may be under way."""
+    def give_room(self) -> None:
+        """Gives back the room of a step of Python, or of one that is not added."""
+    def put_collective(
+        self,
+        group: Group,
+        request: Request,
+        device: int,
+        arrival: tuple[int, int],
+        release: tuple[int, int],
+        part: HostPart,
+        timeout: float | None = None,
+        **keywords: Any,
+    ) -> None:
+        """Adds a collective, for which there is room, and which gives that back.
+
+        It begins when the word `arrival`, an address and a value, has reached that; at its end the
+        word `release` is set. The caller keeps all memory until then.
+        """
+    def put(self, step: object) -> None:
+        """Adds a step of Python."""
+    def next(self) -> Any:
+        """Begins collectives in their order, without the interpreter lock.
+
+        Returns the next step of Python; None at the end of the steps, once they are closed.
+        """
+    def close(self) -> None:
+        """Lets `next` return None after the steps that have been added."""
+    def stop(self) -> None:
+        """Begins no further collective."""
+    def failure(self) -> BaseException | None:
+        """The first failure of a collective."""
+    def report(self) -> int | BaseException | None:
+        """Waits for something to do.
+
+        Returns the number of a device that makes the host wait, at which somebody should look, or
+        the first failure; None after `close_reports`.
+        """
+    def close_reports(self) -> None:
+        """Lets `report` return None after the last report."""
 
 @final
 class Symmetric:

@@ -1,7 +1,9 @@
 """Tasks of the tests on emulated devices."""
 
 import contextlib
+import ctypes
 import functools
+import gc
 import os
 import random
 import sys
@@ -183,17 +185,9 @@ def _order(stream, before):
 
 def never_waits(group):
     """The caller returns while the device is busy, which it is until all calls have returned; the
-    result arrives in the stream's order, and then the handle says so, however slow the thread is
-    that resumes the device.
+    result arrives in the stream's order, and then the handle says so.
     """
     pipeline = pipeline_of(group)
-    release = pipeline._tiles.release
-
-    def release_and_rest(number):
-        release(number)
-        time.sleep(0.2)
-
-    pipeline._tiles.release = release_and_rest
     (stream,) = streams_of(0, 1)
     array = EmulatedArray(driver(), 1000)
     with driver().on(0), emulated().held_up(stream) as let_go_on:
@@ -354,6 +348,109 @@ def frees_by_an_allocator(group):
     assert operation.wait(10)
     pipeline.close()
     emulated().allow_everything()
+
+
+def keeping_the_interpreter(name, kind):
+    """A function of the driver that keeps the interpreter lock, as an extension module may."""
+    function = getattr(ctypes.PyDLL(driver().path), name)
+    function.argtypes = [kind]
+    return function
+
+
+def the_interpreter_is_held(group):
+    """A thread waits for the device with the interpreter lock held; another waits for a message of
+    the host.
+    """
+    pipeline, synchronize = pipeline_of(group), keeping_the_interpreter("cuStreamSynchronize", ctypes.c_void_p)
+    (stream,) = streams_of(0, 1)
+    array = EmulatedArray(driver(), SLOTS * TILE)  # several times all slots
+    after, before = (group.rank + 1) % group.size, (group.rank - 1) % group.size
+    for number in range(3):
+        receiving = threading.Thread(target=group.recv, args=(np.zeros(1), before))
+        receiving.start()
+        with driver().on(0):
+            emulated().delay(stream, 0.3)
+            emulated().fill(stream, array, group.rank + number)
+            operation = pipeline.all_reduce(memory_of(array), INT32, "sum", device=0, stream=stream)
+            operation.wait_on(stream)
+            assert synchronize(stream) == 0
+        assert (array.view == sum(range(number, number + group.size))).all()
+        assert operation.is_done()
+        group.send(np.zeros(1), after)
+        receiving.join()
+    pipeline.close()
+
+
+def random_programs_beside_frees_that_keep_the_interpreter(group, first, count):
+    """As `random_programs_beside_frees`, with the interpreter lock held during each free."""
+    pipeline, free = pipeline_of(group), keeping_the_interpreter("cuMemFree_v2", ctypes.c_uint64)
+    emulated().lock_calls()
+    with _again_and_again(lambda: free(EmulatedArray(driver(), 1000).address)) as times:
+        _random_programs(group, pipeline, first, count)
+    pipeline.close()
+    emulated().allow_everything()
+    return times[0]
+
+
+class Garbage:
+    """An array that only the garbage collector frees."""
+
+    def __init__(self):
+        self.array = EmulatedArray(driver(), 1000)
+        self.itself = self
+
+    def __del__(self):
+        self.array.free()
+
+
+def collects_garbage(group):
+    """The garbage collector frees an array, in the thread that makes the next object, while the
+    device waits for the ranks.
+    """
+    pipeline = pipeline_of(group)
+    emulated().lock_calls()
+    (stream,) = streams_of(0, 1)
+    array = EmulatedArray(driver(), SLOTS * TILE)
+    gc.collect()
+    gc.disable()
+    thresholds = gc.get_threshold()
+    Garbage()
+    with driver().on(0):
+        emulated().delay(stream, 0.3)
+        operation = pipeline.all_reduce(memory_of(array), INT32, "sum", device=0, stream=stream)
+    gc.set_threshold(1)
+    gc.enable()
+    time.sleep(0.6)  # this thread makes no object meanwhile
+    gc.set_threshold(*thresholds)
+    assert operation.wait(10)
+    pipeline.close()
+    emulated().allow_everything()
+
+
+def copy_is_refused(group):
+    """A copy of the second tile is refused: the first one is reduced, and the pipeline can be
+    closed.
+    """
+    pipeline, driver_of_pipeline = pipeline_of(group), driver()
+    copy, copies = driver_of_pipeline.copy_to_host, []
+
+    def second_refused(*arguments):
+        copies.append(arguments)
+        if len(copies) == 2:
+            emulated().refuse("cuMemcpyDtoHAsync_v2", 1)
+        copy(*arguments)
+
+    driver_of_pipeline.copy_to_host = second_refused
+    array = EmulatedArray(driver(), TILE)
+    error = ""
+    try:
+        pipeline.all_reduce(memory_of(array), INT32, "sum", device=0, stream=0)
+    except Exception as refused:
+        error = f"{type(refused).__name__}: {refused}"
+    del driver_of_pipeline.copy_to_host
+    emulated().allow_everything()
+    pipeline.close()
+    return error, emulated().registered_bytes
 
 
 def other_orders(group):
@@ -610,6 +707,32 @@ def peer_dies(group):
     took = time.monotonic() - began
     pipeline.close()
     return errors, took, emulated().registered_bytes
+
+
+def peer_dies_while_the_interpreter_is_held(group):
+    """The same, while each survivor waits for its device with the interpreter lock held."""
+    pipeline, synchronize = pipeline_of(group), keeping_the_interpreter("cuStreamSynchronize", ctypes.c_void_p)
+    array, reported = EmulatedArray(driver(), 1_000_000), threading.Event()
+    (stream,) = streams_of(0, 1)
+    for native in (pipeline.group, group.native):
+        native.on_failure(lambda _: reported.set())
+    _let_others_come(group, group.size - 1)
+    error, began = "", time.monotonic()
+    try:
+        for number in range(1000):
+            operation = pipeline.all_reduce(memory_of(array), INT32, "sum", device=0, stream=stream)
+            if group.rank == group.size - 1 and number == 3:
+                os._exit(0)
+            with driver().on(0):
+                operation.wait_on(stream)
+                assert synchronize(stream) == 0
+            assert operation.wait(20)
+    except Exception as lost:
+        error = f"{type(lost).__name__}: {lost}"
+    took = time.monotonic() - began
+    assert reported.wait(10)
+    pipeline.close()
+    return error, took, emulated().registered_bytes
 
 
 def _let_others_come(group, rank):

@@ -1,7 +1,7 @@
 """Tests of operations on device memory, with the driver emulated by threads."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 import tasks_devices
@@ -68,6 +68,27 @@ def test_random_programs_beside_frees(devices: list[Team]) -> None:
         tasks_devices.random_programs_beside_frees, 0, PROGRAMS // 2, deadline=60 + PROGRAMS
     )
     assert min(frees) > 0
+
+
+def test_an_interpreter_that_is_held(devices: list[Team]) -> None:
+    team_of(devices, 3).run(tasks_devices.the_interpreter_is_held, deadline=30)
+
+
+def test_random_programs_beside_frees_that_keep_the_interpreter(devices: list[Team]) -> None:
+    frees = team_of(devices, 3).run(
+        tasks_devices.random_programs_beside_frees_that_keep_the_interpreter, 0, PROGRAMS // 4, deadline=60 + PROGRAMS
+    )
+    assert min(frees) > 0
+
+
+def test_garbage_that_is_collected_meanwhile(devices: list[Team]) -> None:
+    team_of(devices, 3).run(tasks_devices.collects_garbage, deadline=30)
+
+
+def test_a_copy_that_is_refused(devices: list[Team]) -> None:
+    for error, registered in team_of(devices, 3).run(tasks_devices.copy_is_refused, deadline=30):
+        assert error.startswith("DeviceError: cuMemcpyDtoHAsync_v2"), error
+        assert registered == 0
 
 
 def test_other_collectives(devices: list[Team]) -> None:
@@ -187,9 +208,10 @@ def test_memory_of_past_sizes_is_given_back(devices: list[Team]) -> None:
         assert closed == 0
 
 
-def test_a_process_that_dies(devices: list[Team]) -> None:
+@pytest.mark.parametrize("task", [tasks_devices.peer_dies, tasks_devices.peer_dies_while_the_interpreter_is_held])
+def test_a_process_that_dies(devices: list[Team], task: Callable[..., object]) -> None:
     team = team_of(devices, 3)
-    team.start(tasks_devices.peer_dies)
+    team.start(task)
     outcomes = team.collect([0, 1])
     team.kill()
     for text, took, registered in outcomes:

@@ -20,6 +20,7 @@ mod planner;
 mod registration;
 mod request;
 mod selection;
+mod steps;
 mod store;
 mod symmetric;
 mod word;
@@ -55,6 +56,8 @@ fn _weft(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(store::fail_meeting, module)?)?;
     module.add_class::<store::PyMemoryStore>()?;
     module.add_class::<store::PyTcpStore>()?;
+    module.add_class::<steps::PyHostPart>()?;
+    module.add_class::<steps::PySteps>()?;
     module.add_class::<symmetric::PySymmetric>()?;
     module.add_class::<symmetric::SymmetricPart>()?;
     module.add_class::<work::PyWork>()?;

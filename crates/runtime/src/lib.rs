@@ -16,9 +16,10 @@ mod selection;
 mod sync;
 
 pub use group::{
-    Counters, Fetched, Group, GroupOptions, LinkTraffic, MappedPart, OneSidedOptions,
-    OperationTotals, Registration, SignalUpdate, SplitOptions, Symmetric, Waited, Work,
-    close_endpoint, finish_all, interruptible, meet,
+    Counters, DeviceCollective, DeviceSteps, DeviceWord, Fetched, Group, GroupOptions, HostPart,
+    LinkTraffic, MappedPart, OneSidedOptions, OperationTotals, Registration,
+    Report as DeviceReport, SignalUpdate, SplitOptions, Symmetric, Waited, Work, close_endpoint,
+    finish_all, interruptible, meet,
 };
 pub use one_sided::Compare;
 pub use selection::{Choice, Explanation, Origin, UserScheduleText, untuned_preferences};

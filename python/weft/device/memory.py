@@ -79,6 +79,10 @@ class Flags:
         """Releases the streams that wait for this step."""
         self._words[number % _FLAGS] = number % 2**32
 
+    def word(self, number: int) -> tuple[int, int]:
+        """The address of a step's word on the host, and its value when the step is complete."""
+        return self._registered.address + number % _FLAGS * 4, number % 2**32
+
     def close(self) -> None:
         """Frees the memory."""
         self._registered.close()
@@ -90,14 +94,15 @@ class Word:
     def __init__(self, registered: Registered, index: int) -> None:
         self.device_address = registered.device_address + 4 * index
         """Its address for devices."""
-        self._address = registered.address + 4 * index
+        self.address = registered.address + 4 * index
+        """Its address on the host."""
 
     def wait(self, number: int, timeout: float) -> bool:
         """Waits until it has reached a number; False if it has not after `timeout` seconds.
 
         Calls no driver.
         """
-        return _weft.wait_for_word(self._address, number % 2**32, timeout)
+        return _weft.wait_for_word(self.address, number % 2**32, timeout)
 
 
 class Words:

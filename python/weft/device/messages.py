@@ -42,7 +42,7 @@ class Messages:
 
             def end(error: BaseException | None) -> None:
                 copied.block.free_after = copied.before
-                operation.end_step(error)
+                operation.end(error)
 
             sources = [copied.places[memory] for memory in reads]
             self._order.send(Step(copied.arrive, lambda: begin(sources, []), end))
@@ -53,7 +53,7 @@ class Messages:
             queues = operation.queues
             if stream is not None:
                 self._driver.wait_for_event(queues.to_host, queues.record(stream).handle)
-            self._order.send(Step(self._queues.arrival(queues), lambda: begin([], []), operation.end_step))
+            self._order.send(Step(self._queues.arrival(queues), lambda: begin([], []), operation.end))
 
     def receive(
         self, writes: Sequence[DeviceMemory], begin: Begin, operation: DeviceOperation, stream: int | None
@@ -63,7 +63,7 @@ class Messages:
             copied = self._copies.to_host(operation, [], writes, stream)
 
             def end(error: BaseException | None) -> None:
-                operation.end_step(error or self._copies.back(operation, copied, writes))
+                operation.end(error or self._copies.back(operation, copied, writes))
 
             targets = [copied.places[memory] for memory in writes]
             self._order.receive(Step(copied.arrive, lambda: begin([], targets), end))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from weft import _weft
     from weft.device.event import Event
     from weft.device.queues import CopyQueues
 
@@ -17,8 +18,9 @@ __all__ = ["DeviceOperation", "Progress"]
 class Progress(Protocol):
     """The executor of operations: the pipeline of a group."""
 
-    failure: BaseException | None
-    """Why no operation can be carried out, if so."""
+    @property
+    def failure(self) -> BaseException | None:
+        """Why no operation can be carried out, if so."""
 
     def check_wait(self, stream: int, operation: DeviceOperation) -> None:
         """Raises if a stream cannot wait for operations."""
@@ -34,7 +36,7 @@ class Progress(Protocol):
 
 
 class DeviceOperation:
-    """An operation on device memory. `steps` counts the remaining steps of the host.
+    """An operation on device memory.
 
     All its device work is in streams at the call, unless it is `late`: see [Note: Late copies].
     """
@@ -45,28 +47,34 @@ class DeviceOperation:
     number = 0
     """Of its last step among those of its queues."""
 
-    def __init__(self, pipeline: Progress, queues: CopyQueues, steps: int, *, late: bool = False) -> None:
+    def __init__(
+        self, pipeline: Progress, queues: CopyQueues, collectives: _weft.HostPart | None = None, *, late: bool = False
+    ) -> None:
+        """`collectives` are its host's part; None: that is one step of Python."""
         self.queues = queues
         self.device = queues.device
-        self.steps = steps
         self.late = late
-        self.error: BaseException | None = None
         self.kept: list[object] = []
         """Owners of memory that a late operation uses after all work in streams is complete."""
-        self.host_part = threading.Event()
+        self.collectives = collectives
+        self.host_part: _weft.HostPart | threading.Event = collectives or threading.Event()
         """Set when the host has completed its part or failed."""
+        self._error: BaseException | None = None
         self._pipeline = pipeline
         self._lock = threading.Lock()
         self._callbacks: list[Callable[[], object]] = []
-        if not steps:
-            self.host_part.set()
 
-    def end_step(self, error: BaseException | None) -> None:
-        """Notes that the host has completed a step; called by one thread."""
-        self.error = self.error or error
-        self.steps -= 1
-        if self.steps:
-            return
+    @property
+    def error(self) -> BaseException | None:
+        """The error, if the host's part has failed."""
+        if self.collectives is None:
+            return self._error
+        return self._pipeline.failure if self.collectives.skipped else self.collectives.error()
+
+    def end(self, error: BaseException | None) -> None:
+        """Notes that the host has completed its part, which is a step of Python, or failed."""
+        assert isinstance(self.host_part, threading.Event)
+        self._error = error
         with self._lock:
             self.host_part.set()
         for callback in self._callbacks:
@@ -99,7 +107,11 @@ class DeviceOperation:
         self._pipeline.let_wait(stream, self)
 
     def when_ended(self, callback: Callable[[], object]) -> None:
-        """Calls a function when the host has completed its part, or immediately if it has."""
+        """Calls a function when the host has completed its part, or immediately if it has.
+
+        The host's part is a step of Python.
+        """
+        assert self.collectives is None
         with self._lock:
             if not self.host_part.is_set():
                 self._callbacks.append(callback)

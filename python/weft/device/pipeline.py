@@ -19,7 +19,8 @@ from __future__ import annotations
 
 import collections
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -79,13 +80,15 @@ class Pipeline(HostSteps):
         self._queues, self._late_queues, self._message_queues = self._all_queues = [
             QueuesOfDevices(driver, makers, self._words, self, self._uses) for _ in range(3)
         ]
-        self._steps = 1  # which was a trial of the words: see `Tiles`
+        self._number = 1  # of the last step, which was a trial of the words: see `Tiles`
         self._held: collections.deque[tuple[DeviceOperation, object]] = collections.deque()
         self._blocks = Blocks(driver, device)
         self._late = LateCopies(self, driver, self._late_queues, self._blocks)
         copies = LateCopies(self, driver, self._message_queues, self._blocks)
         self._messages = Messages(self.messages_in_order, driver, self._message_queues, copies)
         self._tiles = Tiles(group, driver, self._queues, device, tile_bytes)
+        self._reports = threading.Thread(target=self._heed_reports, name="weft-device-reports", daemon=True)
+        self._reports.start()
         self.start()
 
     # Operations.
@@ -123,9 +126,12 @@ class Pipeline(HostSteps):
         keywords = dict(how or {})
         limit = self._timeout if timeout is None else timeout
 
-        def begin(slot: int, nbytes: int) -> Callable[[], _weft.Work]:
+        def add(operation: DeviceOperation, number: int, slot: int, nbytes: int) -> None:
             request = _weft.Request(kind, nbytes // dtype.itemsize, None, self._tiles.address(slot))
-            return lambda: self.group.issue(request, self._tiles.memory, True, limit, **keywords)
+            words = operation.queues.arrival_word(), self._tiles.release_word(number)
+            part = operation.collectives
+            assert part is not None, "it has tiles"
+            self.steps.put_collective(self.group, request, operation.device, *words, part, limit, **keywords)
 
         def begin_whole(_: list[np.ndarray], targets: list[np.ndarray]) -> _weft.Work:
             count, (target,) = memory.nbytes // dtype.itemsize, targets
@@ -133,7 +139,8 @@ class Pipeline(HostSteps):
 
         if self._tiles.nbytes:
             parts = self._parts(memory, dtype.itemsize)
-            operation = self._put(device, stream, len(parts), lambda one: self._put_tiles(one, parts, begin))
+            tiles = _weft.HostPart(len(parts))
+            operation = self._put(device, stream, tiles, lambda one: self._put_tiles(one, parts, add))
         else:
             operation = self._put_late([memory], [memory], begin_whole, device, stream)
         self._keep(operation, hold)
@@ -213,7 +220,7 @@ class Pipeline(HostSteps):
             self._put_step(operation, reads, writes, places, begin)
             return [block]
 
-        return self._put(device, stream, 1, put)
+        return self._put(device, stream, None, put)
 
     def queues_of(self, device: int) -> CopyQueues:
         """The copy queues of a device."""
@@ -242,7 +249,17 @@ class Pipeline(HostSteps):
         with self._uses.one() as usable, self._driver.on(operation.device):
             return not usable or operation.done is None or self._driver.has_happened(operation.done.handle)
 
+    def _heed_reports(self) -> None:
+        """Looks at devices that make the host wait, and reports the first failure of a tile."""
+        while (report := self.steps.report()) is not None:
+            if isinstance(report, int):
+                self._queues.look(self._queues.of(report))
+            else:
+                self.announce(report)
+
     def _end_copies(self) -> None:
+        self.steps.close_reports()
+        self._reports.join()
         for queues in self._all_queues:
             queues.synchronize()
         self._uses.end()
@@ -264,21 +281,25 @@ class Pipeline(HostSteps):
     def _message(self, device: int, stream: int | None, name: str, *, late: bool) -> DeviceOperation:
         self._check(device, stream, name)
         self._blocks.begin_operation()
-        return DeviceOperation(self, self._message_queues.of(device), 1, late=late)
+        return DeviceOperation(self, self._message_queues.of(device), late=late)
 
     def _put(
-        self, device: int, stream: int | None, steps: int, put: Callable[[DeviceOperation], list[Block]]
+        self,
+        device: int,
+        stream: int | None,
+        collectives: _weft.HostPart | None,
+        put: Callable[[DeviceOperation], list[Block]],
     ) -> DeviceOperation:
         with self._lock, self._driver.on(device):
             self.check()
             self._blocks.begin_operation()
             queues = self._queues.of(device)
-            operation = DeviceOperation(self, queues, steps)
+            operation = DeviceOperation(self, queues, collectives)
             try:
                 if stream is not None:
                     queues.begin_after(stream)
                 blocks = put(operation)
-                operation.done, operation.number = queues.record(queues.to_device), self._steps
+                operation.done, operation.number = queues.record(queues.to_device), self._number
             except BaseException as error:  # an interrupt, too, leaves tiles without their copies back
                 self.fail_in_order(error)
                 raise
@@ -290,17 +311,18 @@ class Pipeline(HostSteps):
         self,
         operation: DeviceOperation,
         parts: list[DeviceMemory],
-        begin: Callable[[int, int], Callable[[], Waitable]],
+        add: Callable[[DeviceOperation, int, int, int], None],
     ) -> list[Block]:
         """See [Note: Everything is put into streams at the call]."""
         queues, driver, tiles = operation.queues, self._driver, self._tiles
         for first in range(0, len(parts), SLOTS):
             batch = []
             for part in parts[first : first + SLOTS]:
-                number, slot = self._take_number(), tiles.next_slot()
-                tiles.wait_until_empty(slot, queues)
-                driver.copy_to_host(tiles.address(slot), part.address, part.nbytes, queues.to_host)
-                self._put_on_host(operation, number, begin(slot, part.nbytes), owns_memory=False)
+                with self._next_step() as number:
+                    slot = tiles.next_slot()
+                    tiles.wait_until_empty(slot, queues)
+                    driver.copy_to_host(tiles.address(slot), part.address, part.nbytes, queues.to_host)
+                    add(operation, number, slot, part.nbytes)
                 batch.append((number, slot, part))
             for number, slot, part in batch:
                 tiles.wait_for_release(number, queues)
@@ -317,12 +339,12 @@ class Pipeline(HostSteps):
         begin: Begin,
     ) -> None:
         queues, driver = operation.queues, self._driver
-        number = self._take_number()
-        for memory in reads:
-            if memory.nbytes:
-                driver.copy_to_host(address_of(places[memory]), memory.address, memory.nbytes, queues.to_host)
-        sources, targets = ([places[memory] for memory in some] for some in (reads, writes))
-        self._put_on_host(operation, number, lambda: begin(sources, targets), owns_memory=True)
+        with self._next_step() as number:
+            for memory in reads:
+                if memory.nbytes:
+                    driver.copy_to_host(address_of(places[memory]), memory.address, memory.nbytes, queues.to_host)
+            sources, targets = ([places[memory] for memory in some] for some in (reads, writes))
+            self._put_on_host(operation, number, lambda: begin(sources, targets))
         self._tiles.wait_for_release(number, queues)
         for memory in writes:
             if memory.nbytes:
@@ -342,11 +364,16 @@ class Pipeline(HostSteps):
             block.free_after = copied
         return copy
 
-    def _take_number(self) -> int:
-        """The number of the next step, once it may be added."""
-        self.take_room()
-        self._steps += 1
-        return self._steps
+    @contextlib.contextmanager
+    def _next_step(self) -> Iterator[int]:
+        """Yields the number of the next step, once it may be added, which the block does."""
+        self.steps.take_room()
+        self._number += 1
+        try:
+            yield self._number
+        except BaseException:
+            self.steps.give_room()
+            raise
 
     def _parts(self, memory: DeviceMemory, itemsize: int) -> list[DeviceMemory]:
         tile = max(self._tiles.nbytes // itemsize // _ELEMENTS, 1) * _ELEMENTS * itemsize
@@ -360,17 +387,15 @@ class Pipeline(HostSteps):
         if stream is not None:
             refuse_capture(self._driver, device, stream, name)
 
-    def _put_on_host(
-        self, operation: DeviceOperation, number: int, begin: Callable[[], Waitable], *, owns_memory: bool
-    ) -> None:
+    def _put_on_host(self, operation: DeviceOperation, number: int, begin: Callable[[], Waitable]) -> None:
         """Adds the host's part of an operation, and the release of the device after it."""
 
         def end(error: BaseException | None) -> None:
             # Before the device is released: when the result is complete, the handle must know.
-            operation.end_step(error)
+            operation.end(error)
             self._tiles.release(number)
 
-        self.put_step(Step(self._queues.arrival(operation.queues), begin, end, owns_memory=owns_memory))
+        self.steps.put(Step(self._queues.arrival(operation.queues), begin, end))
 
     def _put_late(
         self,
@@ -384,18 +409,18 @@ class Pipeline(HostSteps):
         with self._lock, self._driver.on(device):
             self.check()
             self._blocks.begin_operation()
-            operation = DeviceOperation(self, self._late_queues.of(device), 1, late=True)
-            self.take_room()
+            operation = DeviceOperation(self, self._late_queues.of(device), late=True)
+            self.steps.take_room()
             try:
                 copied = self._late.to_host(operation, reads, writes, stream)
             except BaseException as error:
-                self.give_room()
+                self.steps.give_room()
                 self.fail_in_order(error)
                 raise
 
             def end(error: BaseException | None) -> None:
-                operation.end_step(error or self._late.back(operation, copied, writes))
+                operation.end(error or self._late.back(operation, copied, writes))
 
             sources, targets = ([copied.places[memory] for memory in some] for some in (reads, writes))
-            self.put_step(Step(copied.arrive, lambda: begin(sources, targets), end, calls_driver=True))
+            self.steps.put(Step(copied.arrive, lambda: begin(sources, targets), end, calls_driver=True))
         return operation

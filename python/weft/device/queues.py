@@ -67,9 +67,21 @@ class CopyQueues:
         """
         if self._word is None:
             return functools.partial(self._wait_for, self.record(self.to_host))
-        self._arrived += 1
-        self._driver.write_value(self.to_host, self._word.device_address, self._arrived % 2**32)
+        self._report(self._word)
         return functools.partial(self._word.wait, self._arrived)
+
+    def arrival_word(self) -> tuple[int, int]:
+        """The address and the value of a word that the stream sets when `arrival` would return.
+
+        The memory of words could be registered: see `reports`.
+        """
+        assert self._word is not None
+        self._report(self._word)
+        return self._word.address, self._arrived % 2**32
+
+    def _report(self, word: Word) -> None:
+        self._arrived += 1
+        self._driver.write_value(self.to_host, word.device_address, self._arrived % 2**32)
 
     def _wait_for(self, event: Event, _: float) -> bool:
         with self._driver.on(self.device):
@@ -127,9 +139,10 @@ class QueuesOfDevices:
 
         def arrive() -> None:
             while not arrival(_LOOKS_S):
-                if self._group.failure is not None:
-                    raise self._group.failure
-                self._look(queues)
+                failure = self._group.failure
+                if failure is not None:
+                    raise failure
+                self.look(queues)
 
         return arrive
 
@@ -146,7 +159,7 @@ class QueuesOfDevices:
                 queues.close()
         self._queues.clear()
 
-    def _look(self, queues: CopyQueues) -> None:
+    def look(self, queues: CopyQueues) -> None:
         """Lets another thread ask whether the device still works; if not, everything fails."""
 
         def ask() -> None:

@@ -21,8 +21,9 @@ def aside(task: Callable[[], None]) -> None:
 class Failing(Protocol):
     """The operations of a group, which fail as a whole."""
 
-    failure: BaseException | None
-    """Why no operation can be started, if so."""
+    @property
+    def failure(self) -> BaseException | None:
+        """Why no operation can be started, if so."""
 
     def fail(self, error: BaseException) -> None:
         """Makes all steps that have not begun fail, here and on the other ranks."""
@@ -37,7 +38,10 @@ class Waitable(Protocol):
 
 @dataclasses.dataclass(slots=True)
 class Step:
-    """The host's work between a copy to it and one back."""
+    """The host's work between a copy to it and one back, in Python.
+
+    Its functions may own memory of a device, so dropping them may free that.
+    """
 
     arrive: Callable[[], object]
     """Returns when its input has arrived."""
@@ -47,6 +51,4 @@ class Step:
     """Releases the device after that operation has ended or failed."""
     calls_driver: bool = False
     """Whether `end` does."""
-    owns_memory: bool = True
-    """Whether its functions may own memory of a device, so that dropping them may free that."""
     work: Waitable | None = None

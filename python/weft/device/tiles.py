@@ -80,11 +80,6 @@ class Tiles:
         """The address of a slot on the host."""
         return self._tiles.address + slot * self.nbytes
 
-    @property
-    def memory(self) -> Registered:
-        """The memory of all slots."""
-        return self._tiles
-
     def wait_until_empty(self, slot: int, queues: CopyQueues) -> None:
         """Makes copies to the host wait until the tile before has left a slot."""
         emptied = self._emptied[slot]
@@ -102,6 +97,10 @@ class Tiles:
     def release(self, number: int) -> None:
         """Releases the streams that wait for a step."""
         self._flags.raise_(number)
+
+    def release_word(self, number: int) -> tuple[int, int]:
+        """The address and the value of the word whose change releases a step."""
+        return self._flags.word(number)
 
     def close(self) -> None:
         """Frees all memory."""

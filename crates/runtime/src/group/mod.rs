@@ -2,6 +2,9 @@
 //! user schedules, explanations and counters.
 
 mod counters;
+mod device_steps;
+#[cfg(test)]
+mod device_steps_tests;
 mod explain;
 #[cfg(test)]
 mod failure_order_tests;
@@ -32,6 +35,7 @@ mod work;
 
 pub use crate::progress::Waited;
 pub use counters::{Counters, OperationTotals};
+pub use device_steps::{DeviceCollective, DeviceSteps, DeviceWord, HostPart, Report};
 pub use finish::{close_endpoint, finish_all};
 pub use group::{Group, GroupOptions, SplitOptions, meet};
 pub use interruption::interruptible;

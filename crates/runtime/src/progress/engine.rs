@@ -348,7 +348,7 @@ impl Drop for Engine {
     }
 }
 
-/// What a waiting thread has to do before its operation has ended.
+/// The next thing for a waiting thread to do before its operation has ended.
 enum Due {
     /// To stop: the wait timed out.
     TimedOut,

@@ -30,7 +30,7 @@ pub(crate) fn ops(dtype: DType) -> Vec<Op> {
     all.into_iter().filter(defined).collect()
 }
 
-/// What the sum of these many contributions is divided by.
+/// The divisor of the sum of this many contributions.
 fn divisor(op: Op, ranks: usize) -> u32 {
     match op {
         Op::Average => ranks as u32,

@@ -174,14 +174,14 @@ class HostQueue(HostSteps):
         """
         with self._lock:
             self.check()
-            self.take_room()
+            self.steps.take_room()
             try:
                 operation, step = self._copied(reads, writes, begin, device, stream)
             except BaseException as error:  # also an interrupt: the other ranks continue without this one
-                self.give_room()
+                self.steps.give_room()
                 self.fail_in_order(error)
                 raise
-            self.put_step(step)
+            self.steps.put(step)
         return operation
 
     def message(

@@ -20,7 +20,7 @@ from weft.errors import ConfigError
 __all__ = ["Probe", "check_probes", "probed"]
 
 Probe = dict[str, str]
-"""What was computed, by its name, as a hash; and what it may depend on, behind a space."""
+"""Hashes of results by name; and their possible causes, whose names begin with a space."""
 
 
 def probed(dtypes: Sequence[torch.dtype]) -> Probe:
