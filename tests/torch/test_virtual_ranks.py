@@ -110,6 +110,34 @@ def test_bits_do_not_depend_on_the_number_of_ranks(workers, virtual_ranks: int, 
     assert len({str(found) for found in results.values()}) == 1, results
 
 
+def test_bits_with_clipping_and_mixed_precision(workers) -> None:
+    results = [found for size in (1, 2, 3, 4) for found in workers.run(size, mixed_precision_job)]
+    assert len(set(results)) == 1, results
+
+
+def mixed_precision_job(_rank: int, _size: int) -> str:
+    torch.set_num_threads(1)
+    net = network()
+    model = weft.torch.DataParallel(net, virtual_ranks=4)
+    optimizer, scaler = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9), torch.amp.GradScaler("cpu")
+    schedule = torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.9)
+    for step in range(STEPS):
+        batch = [samples(step, part) for part in model.virtual_ranks]
+        for inputs, labels in model.parts(batch):
+            with torch.autocast("cpu", torch.bfloat16):
+                loss = nn.functional.cross_entropy(model(inputs), labels)
+            scaler.scale(loss).backward()
+        scaler.unscale_(optimizer)
+        torch.nn.utils.clip_grad_norm_(net.parameters(), 0.5)
+        scaler.step(optimizer)
+        scaler.update()
+        schedule.step()
+    digest = hashlib.sha256()
+    for tensor in net.state_dict().values():
+        digest.update(tensor.contiguous().numpy().tobytes())
+    return digest.hexdigest()
+
+
 def test_bits_do_not_depend_on_the_transport(workers) -> None:
     over_tcp = WorkerPool()
     try:
@@ -209,6 +237,8 @@ def wrong_job(_rank: int, _size: int) -> None:
         next(model.parts([None, None]))
     with pytest.raises(weft.UnsupportedError, match="None in the batch"), model.join():
         pass
+    with pytest.raises(weft.UnsupportedError, match="use more virtual ranks"), model.no_sync():
+        next(model.parts([torch.ones(1, 2)] * 2))
     with pytest.raises(weft.ArgumentError, match="of 8 virtual ranks: expected 4"):
         model.mode.load_state_dict({**model.mode.state_dict(), "virtual_ranks": 8})
     before = torch.get_rng_state()

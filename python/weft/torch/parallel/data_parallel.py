@@ -270,6 +270,7 @@ class DataParallel(nn.Module, Joinable):
         Raises:
             weft.ArgumentError: The batch has another number of parts, or no samples.
             weft.ConfigError: The model has no virtual ranks.
+            weft.UnsupportedError: It is within `no_sync`: parts are accumulated anyway.
 
         Examples:
             >>> model = weft.torch.DataParallel(net, virtual_ranks=8)

@@ -75,12 +75,15 @@ class Parts:
             raise ArgumentError(
                 f"no part of rank {self._communication.rank}'s batch has samples: expected one at least on every rank"
             )
+        if not model.require_backward_grad_sync:
+            raise UnsupportedError(
+                "model.parts() within no_sync(): a step's parts are its accumulation; use more virtual ranks instead"
+            )
         reducer.flush()
         model.zero_grad()
         self.sums.begin(self.own[present[-1]])
         buffers = _Buffers(model.module)
         state = torch.get_rng_state()
-        synchronizes = model.require_backward_grad_sync
         self._active = True
         try:
             for number, part in enumerate(self.own):
@@ -95,7 +98,7 @@ class Parts:
                     self.sums.keep(part, reducer.slots)
         finally:
             torch.set_rng_state(state)
-            model.require_backward_grad_sync = synchronizes
+            model.require_backward_grad_sync = True
             self._active = False
         buffers.average(self._virtual_ranks, self._communication)
 
