@@ -57,7 +57,6 @@ def death_job(rank: int, _size: int) -> None:
 
 def abort_job(rank: int, _size: int) -> None:
     group = dist.group.WORLD
-    dist.barrier()
     seen = []
     done = threading.Event()
     work = dist.irecv(torch.ones(1), 1 - rank)
@@ -68,6 +67,7 @@ def abort_job(rank: int, _size: int) -> None:
     group.register_abort_hook(0, wrong)
     group.register_abort_hook(1, lambda: seen.append(work.is_completed()))
     group.register_abort_hook(2, done.set)
+    dist.barrier()  # both have begun the operation
     if rank == 0:
         group.abort()
         assert seen == [False]  # the operation was still under way
