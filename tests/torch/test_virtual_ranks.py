@@ -16,7 +16,7 @@ import weft
 import weft.torch
 from weft.torch.lookup import backend_of
 from weft.torch.parallel.virtual.probe import probed
-from weft.torch.parallel.virtual.tree import TreeSum, nodes_of, parts_of
+from weft.torch.parallel.virtual.tree import TreeSum, is_tree_of_ranks, nodes_of, parts_of
 
 STEPS = 4
 SAMPLES = 3
@@ -99,7 +99,14 @@ def job(_rank: int, _size: int, *arguments) -> tuple[str, list[float], bytes]:
 
 @pytest.mark.parametrize(
     ("virtual_ranks", "sizes", "parts"),
-    [(6, (1, 2, 3, 4), ""), (4, (1, 2, 3), ""), (8, (1, 3, 4), ""), (8, (1, 2, 4, 8), "complete")],
+    [
+        (6, (1, 2, 3, 4), ""),
+        (4, (1, 2, 3), ""),
+        (8, (1, 3, 4), ""),
+        (8, (1, 2, 4, 8), "complete"),
+        (3, (1, 2, 3), "complete"),
+        (7, (1, 4, 7), "complete"),
+    ],
 )
 def test_bits_do_not_depend_on_the_number_of_ranks(workers, virtual_ranks: int, sizes: tuple[int], parts: str) -> None:
     results = {}
@@ -292,4 +299,6 @@ def test_one_tree(parts: int) -> None:
         return whole.total()
 
     assert len({text(ranks) for ranks in range(1, parts + 1)}) == 1
+    assert is_tree_of_ranks(parts, parts) and is_tree_of_ranks(4, 4 * parts) == (parts.bit_count() == 1)
+    assert not is_tree_of_ranks(2, 2 * parts + 1)
     assert all(f"<{part}>" in text(1) for part in range(parts))

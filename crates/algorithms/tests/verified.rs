@@ -3,10 +3,12 @@
 
 mod family;
 
+use std::collections::BTreeSet;
+
 use family::{RankWork, collectives, flat, options, programs, request, share, work};
 use proptest::prelude::*;
 use weft_algorithms::{
-    Algorithm, Cost, MemoryClass, ScheduleRequest, Sizes, Textbook, Topology, Volume,
+    Algorithm, Cost, MemoryClass, ScheduleRequest, Sizes, Textbook, Topology, Volume, find,
 };
 use weft_schedule::{Collective, Grid, Report, Schedule, Traffic, verify};
 
@@ -189,42 +191,52 @@ fn verified_from_thirty_four_to_sixty_four_ranks() {
 
 /// Virtual ranks of the Python package need this order of sums.
 #[test]
-fn halving_doubling_adds_in_a_binary_tree_on_powers_of_two() {
-    let is_halving = |one: &&Algorithm| one.name == "halving-doubling";
-    let algorithm = flat().find(is_halving).expect("it is registered");
-    for ranks in [2, 4, 8, 16, 32] {
-        let topology = hosts(ranks);
-        let request = request(Collective::AllReduce, MemoryClass::Ordinary, &topology);
-        let report = verify(&programs(algorithm, request), &options(algorithm, request))
-            .expect("it is verified above");
-        assert!(!report.trees.is_empty());
-        for tree in &report.trees {
-            let mut sums = sums(tree);
-            sums.iter_mut().for_each(|of| of.sort_unstable());
-            assert_eq!(sums.len() as u32, ranks - 1, "{tree}");
-            for of in sums {
-                let (first, size) = (of[0], of.len() as u32);
-                let is_node = size.is_power_of_two() && first % size == 0;
-                assert!(
-                    is_node && of == (first..first + size).collect::<Vec<_>>(),
-                    "{tree}"
-                );
+fn sums_are_those_of_a_binary_tree() {
+    for (name, ranks) in [
+        ("halving-doubling", &[2, 4, 8, 16, 32][..]),
+        ("slice-tree", &[2, 3, 4, 5, 6, 7, 8, 9, 16, 21]),
+    ] {
+        let algorithm = find("all-reduce", name).expect("it is registered");
+        for &ranks in ranks {
+            for memory in [MemoryClass::Ordinary, MemoryClass::Symmetric] {
+                let topology = hosts(ranks);
+                let request = request(Collective::AllReduce, memory, &topology);
+                let report = verify(&programs(algorithm, request), &options(algorithm, request));
+                let trees = report.expect("it is verified above").trees;
+                assert!(!trees.is_empty());
+                for tree in &trees {
+                    assert_eq!(sums(tree), binary_sums(ranks), "{name}: {tree}");
+                }
             }
         }
     }
 }
 
+/// The ranks whose contributions each sum of a binary tree has: neighbours, neighbouring pairs ...
+fn binary_sums(ranks: u32) -> BTreeSet<Vec<u32>> {
+    let ranks: Vec<u32> = (0..ranks).collect();
+    let levels = (0..ranks.len().next_power_of_two().ilog2()).map(|level| 1 << level);
+    let nodes = levels.flat_map(|half| {
+        let nodes = ranks.chunks(2 * half);
+        nodes.filter(move |node| node.len() > half)
+    });
+    nodes.map(<[u32]>::to_vec).collect()
+}
+
 /// The ranks whose contributions each sum of a tree has.
-fn sums(tree: &str) -> Vec<Vec<u32>> {
-    let (mut open, mut sums) = (Vec::<Vec<u32>>::new(), Vec::new());
-    let spaced = tree
-        .replace("final", "")
+fn sums(tree: &str) -> BTreeSet<Vec<u32>> {
+    let (mut open, mut sums) = (Vec::<Vec<u32>>::new(), BTreeSet::new());
+    let spaced = (tree.replace("final", ""))
         .replace('(', "( ")
         .replace(')', " )");
     for word in spaced.split_whitespace() {
         match word {
             "(" => open.push(Vec::new()),
-            ")" => sums.extend(open.pop()),
+            ")" => {
+                let mut sum = open.pop().expect("parentheses match");
+                sum.sort_unstable();
+                sums.insert(sum);
+            }
             "+" => {}
             rank => {
                 let rank = rank.parse().expect("a rank");

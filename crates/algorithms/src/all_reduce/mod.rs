@@ -5,6 +5,7 @@ crate::registry::algorithms! {
     direct,
     two_shot,
     slice_reduce,
+    slice_tree,
     recursive_doubling,
     halving_doubling,
     double_tree,

@@ -9,9 +9,9 @@
 //! written there. A result replaces its contribution, in cache lines that the reducing rank has
 //! just fetched: cheaper than memory of its own, which all would have to fetch.
 
-use weft_schedule::{Grid, Schedule};
+use weft_schedule::{Grid, Schedule, Slice};
 
-use crate::cost::expression::{BLOCK, OTHER_BLOCKS, OTHERS};
+use crate::cost::expression::{BLOCK, Expr, OTHER_BLOCKS, OTHERS};
 use crate::cost::formula::Rounds;
 use crate::patterns::builder::{ProgramBuilder, block};
 use crate::patterns::crossing;
@@ -37,40 +37,51 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
 };
 
 fn formula(request: &ScheduleRequest) -> Formula {
+    reducing(request, 1)
+}
+
+/// The formula where this share is combined.
+pub(super) fn reducing(request: &ScheduleRequest, reduced: impl Into<Expr>) -> Formula {
     let staged = request.staged(OTHER_BLOCKS);
     let show = Rounds::signals(1).copying(staged);
     let pass = Rounds::exchange(1, OTHERS, BLOCK)
         .crossing(2.0 * crossing::all_pairs(request) * request.block_share())
         .reading(OTHER_BLOCKS)
-        .reducing(1)
+        .reducing(reduced)
         .copying(staged);
     Formula::of([show, pass])
 }
 
 fn build(request: &ScheduleRequest) -> Schedule {
     let mut b = ProgramBuilder::new(request, Grid::Equal(request.ranks));
-    if request.ranks == 1 {
-        return b.build();
-    }
-    if b.symmetric() {
-        in_place(&mut b);
-    } else {
-        staged(&mut b);
+    if request.ranks > 1 {
+        exchange(&mut b, ProgramBuilder::reduce_final);
     }
     b.build()
 }
 
-fn in_place(b: &mut ProgramBuilder) {
+/// Combines the slices of all ranks, the second argument in their order, into the first.
+pub(super) type Combine = fn(&mut ProgramBuilder, Vec<Slice>, Vec<Slice>);
+
+/// Lets each rank combine its slice of all ranks.
+pub(super) fn exchange(b: &mut ProgramBuilder, combine: Combine) {
+    match b.symmetric() {
+        true => in_place(b, combine),
+        false => staged(b, combine),
+    }
+}
+
+fn in_place(b: &mut ProgramBuilder, combine: Combine) {
     let slices = || (0..b.ranks()).map(|rank| b.output_of(rank, block(b.rank())));
     let (dsts, srcs) = (slices().collect(), slices().collect());
     b.signal_all();
     b.wait_all();
-    b.reduce_final(dsts, srcs);
+    combine(b, dsts, srcs);
     b.signal_all();
     b.wait_all();
 }
 
-fn staged(b: &mut ProgramBuilder) {
+fn staged(b: &mut ProgramBuilder, combine: Combine) {
     let scratch = b.add_scratch(b.ranks());
     let own = block(b.rank());
     for others in b.all_but(b.rank()) {
@@ -84,7 +95,7 @@ fn staged(b: &mut ProgramBuilder) {
         })
     };
     let (dsts, srcs) = (slices(), slices());
-    b.reduce_final(dsts, srcs);
+    combine(b, dsts, srcs);
     b.signal_all();
     b.wait_all();
     for others in b.all_but(b.rank()) {

@@ -4,9 +4,9 @@
 blocks' owners. An owner adds its block in the order of [Note: One tree], and sends the average to
 all. No operation adds on the way, so the bits depend neither on transports nor on algorithms.
 
-[Note: Sums by halving] With a power of two of parts, and of ranks, the order is that of one of
-weft's algorithms, which adds on the way and ends before forward as any exact average does. With two
-ranks every algorithm has it.
+[Note: Sums on the way] Where the rest is a tree of the ranks, a bucket is one all-reduce, as exact
+averages are: by slice-tree on one host, by halving-doubling on a power of two of ranks, and by any
+algorithm on two.
 
 A sum of zeros has a sign that depends on how many were added. So zero is added: to the total, or to
 one of the summands.
@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -32,12 +32,11 @@ from weft.torch.parallel.gradient_state import Brings
 from weft.torch.parallel.mode_averaging import ModeAveraging, for_mode
 from weft.torch.parallel.observer import Observer
 from weft.torch.parallel.virtual.probe import Probe, check_probes
-from weft.torch.parallel.virtual.tree import Node, TreeSum, is_halving, nodes_of, parts_of
+from weft.torch.parallel.virtual.tree import Node, TreeSum, is_tree_of_ranks, nodes_of, parts_of
 
 __all__ = ["PartAveraging", "PartSums", "averaged"]
 
 
-_HALVING: Final = "halving-doubling"
 _PRECISE = (torch.float32, torch.float64)
 """The types that weft and torch add with the same bits on the way; shorter ones are rounded."""
 
@@ -163,15 +162,15 @@ class PartAveraging(ModeAveraging):
     def __init__(self, mode: PartSums, communication: Communication, observer: Observer) -> None:
         """Every rank calls it."""
         super().__init__(mode, communication, observer)
-        self._algorithm = None if communication.size == 2 else _HALVING
-        self._halving = (
-            communication.size > 1 and is_halving(communication.size, mode.divisor.contributions) and self._can_halve()
-        )
+        ranks, parts = communication.size, mode.divisor.contributions
+        self._algorithms = _algorithms(ranks) if ranks > 1 and is_tree_of_ranks(ranks, parts) else []
+        while self._algorithms and not self._is_possible(self._algorithms[0]):
+            self._algorithms.pop(0)
 
-    def _can_halve(self) -> bool:
-        """Whether settings allow the algorithm: all ranks have the same."""
+    def _is_possible(self, algorithm: str | None) -> bool:
+        """Whether placement and settings allow it: all ranks have the same."""
         try:
-            self._communication.all_reduce(torch.zeros(1), "sum", algorithm=self._algorithm, wire="full").wait()
+            self._communication.all_reduce(torch.zeros(1), "sum", algorithm=algorithm, wire="full").wait()
         except ConfigError:
             return False
         return True
@@ -181,7 +180,7 @@ class PartAveraging(ModeAveraging):
         for number, slot in enumerate(bucket.slots):
             if self._mode.has(slot.name):
                 bucket.flags[number] = 1
-        if not self._is_halved(bucket):
+        if not self._is_summed_on_the_way(bucket):
             return super().__call__(bucket)
         block = -(-bucket.buffer.numel() // self._communication.size)
         first = block * self._communication.rank
@@ -189,14 +188,22 @@ class PartAveraging(ModeAveraging):
         bucket.sent_bytes = bucket.memory.nbytes
         prepared = prepared_all_reduce(bucket.memory, self._mode.divisor)
         how = bucket.planned.priority
-        return self._communication.issue(prepared, priority=how, algorithm=self._algorithm, wire="full")
+        return self._communication.issue(prepared, priority=how, algorithm=self._algorithms[0], wire="full")
 
     def operation(self, bucket: Bucket) -> tuple[Op, int]:
         """See `Averaging`."""
-        return ("avg", bucket.memory.numel()) if self._is_halved(bucket) else super().operation(bucket)
+        return ("avg", bucket.memory.numel()) if self._is_summed_on_the_way(bucket) else super().operation(bucket)
 
-    def _is_halved(self, bucket: Bucket) -> bool:
-        return self._halving and bucket.buffer.dtype in _PRECISE
+    def _is_summed_on_the_way(self, bucket: Bucket) -> bool:
+        """See [Note: Sums on the way]."""
+        return bool(self._algorithms) and bucket.buffer.dtype in _PRECISE
+
+
+def _algorithms(ranks: int) -> list[str | None]:
+    """The algorithms whose sums are a tree of the ranks, best first; None is any."""
+    if ranks == 2:
+        return [None]
+    return ["slice-tree", "halving-doubling"] if ranks.bit_count() == 1 else ["slice-tree"]
 
 
 def averaged(
@@ -233,7 +240,9 @@ def _average(nodes: Sequence[Node], sums: Sequence[Tensor], virtual_ranks: int) 
     tree: TreeSum[Tensor] = TreeSum(lambda left, right: left.add_(right))
     for node, value in zip(nodes, sums, strict=True):
         tree.push(node, value)
-    return tree.total().add_(0.0).div_(virtual_ranks)
+    total = tree.total()
+    # As weft's own averages, which are products.
+    return total.add_(0.0).mul_(1 / virtual_ranks)
 
 
 def _cut(vector: Tensor, blocks: Tensor) -> None:

@@ -4,8 +4,7 @@
 node of level k has 2^k leaves, fewer at the right end. Every sum is that of its two halves, so its
 bits follow from the number of parts alone. A rank has a contiguous range of the parts. It adds what
 is complete within its range, and sends the sums of these nodes; one rank adds the rest. If every
-rank has one node, and their number is a power of two, the rest are the sums of halving-doubling:
-neighbours first, then neighbouring pairs.
+rank has one node, the rest is often the same tree over the ranks, which algorithms of weft have.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Generic, TypeVar
 
-__all__ = ["Node", "TreeSum", "is_halving", "nodes_of", "parts_of"]
+__all__ = ["Node", "TreeSum", "is_tree_of_ranks", "nodes_of", "parts_of"]
 
 Node = tuple[int, int]
 """A level and a number within it, from left to right."""
@@ -62,10 +61,20 @@ def nodes_of(parts: Iterable[int]) -> list[Node]:
     return sums.nodes
 
 
-def is_halving(ranks: int, parts: int) -> bool:
-    """Whether the sums between the ranks are those of halving-doubling."""
-    one = all(len(nodes_of(parts_of(rank, ranks, parts))) == 1 for rank in range(ranks))
-    return one and ranks.bit_count() == 1
+def is_tree_of_ranks(ranks: int, parts: int) -> bool:
+    """Whether every rank has one node, and the sums of these are a tree of the ranks as leaves."""
+    nodes = [nodes_of(parts_of(rank, ranks, parts)) for rank in range(ranks)]
+    if any(len(theirs) > 1 for theirs in nodes):
+        return False
+    return _tree(theirs[0] for theirs in nodes) == _tree((0, rank) for rank in range(ranks))
+
+
+def _tree(nodes: Iterable[Node]) -> object:
+    """The sums of nodes as pairs, with the nodes' numbers as leaves."""
+    sums: TreeSum[object] = TreeSum(lambda left, right: (left, right))
+    for number, node in enumerate(nodes):
+        sums.push(node, number)
+    return sums.total()
 
 
 def _are_halves(left: Node, right: Node) -> bool:
