@@ -23,6 +23,7 @@ CONTENDERS: dict[str, str] = {
     "butterfly": "Overlapped, a bucket per tensor, halving-doubling everywhere",
     "hybrid": "Overlapped, a bucket per tensor, by hand as published: small ones halving-doubling, large ones ring",
     "automatic": "Overlapped, with its defaults",
+    "virtual": "Overlapped, a virtual rank on each rank: bits that any number of ranks could have",
     "shard": "Overlapped, each rank updates its share",
     "host": "the same, on one host whose ranks have one copy of the parameters",
     "ddp-gloo-bf16": "DistributedDataParallel over Gloo, with torch's hook that sends bf16",

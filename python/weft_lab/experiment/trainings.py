@@ -32,7 +32,7 @@ _OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
 _FUSED_BYTES = 25 << 20
 """The bytes that DDP also averages together."""
 
-PLANNED = ("backward", "automatic", "automatic-bf16", "shard", "host")
+PLANNED = ("backward", "automatic", "automatic-bf16", "virtual", "shard", "host")
 """Contenders that learn their plan from steps, and keep it."""
 
 
@@ -58,6 +58,18 @@ class Training:
         """Ends everything that is under way."""
         if isinstance(self.model, DataParallel):
             self.model.flush()
+
+
+class _InParts(Training):
+    """A step of one part."""
+
+    model: DataParallel
+
+    def step(self, inputs: Tensor, labels: Tensor) -> None:
+        for part in self.model.parts([inputs]):
+            loss = F.cross_entropy(self.model(part), labels)
+            loss.backward()  # type: ignore[no-untyped-call]
+        self.optimizer.step()
 
 
 class _AfterBackward(Training):
@@ -87,7 +99,8 @@ def begin(contender: str, network: nn.Module, gloo: dist.ProcessGroup, optimizer
     if contender == "after":
         return _AfterBackward(wrapped, make(wrapped.parameters()))
     if isinstance(wrapped, DataParallel) and contender != "backward":
-        return Training(wrapped, Overlapped(make(wrapped.parameters()), wrapped))
+        training = _InParts if contender == "virtual" else Training
+        return training(wrapped, Overlapped(make(wrapped.parameters()), wrapped))
     return Training(wrapped, make(wrapped.parameters()))
 
 
@@ -119,6 +132,8 @@ def _wrapped(contender: str, model: nn.Module, gloo: dist.ProcessGroup, plan: An
             return DataParallel(model, **learned)
         case "automatic-bf16":
             return DataParallel(model, mode=Wire("bf16"), **learned)
+        case "virtual":
+            return DataParallel(model, virtual_ranks=dist.get_world_size(), **learned)
         case "shard":
             return DataParallel(model, shard="automatic", **learned)
         case "host":
