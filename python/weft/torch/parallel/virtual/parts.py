@@ -79,7 +79,6 @@ class Parts:
             raise UnsupportedError(
                 "model.parts() within no_sync(): a step's parts are its accumulation; use more virtual ranks instead"
             )
-        reducer.flush()
         model.zero_grad()
         self.sums.begin(self.own[present[-1]])
         buffers = _Buffers(model.module)
