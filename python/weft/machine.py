@@ -1,4 +1,4 @@
-"""Cores, memory and TCP of this machine, as limits, control groups and the kernel allow."""
+"""Cores, memory, interfaces and TCP of this machine, as limits and the kernel allow."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ __all__ = [
     "affinity_cores",
     "control_group_cores",
     "control_group_memory_bytes",
+    "interface_rates",
     "limit",
     "memory_bytes",
     "tcp_setting",
@@ -81,6 +82,12 @@ def limit(number: int) -> int | None:
 def tcp_setting(name: str, root: Path = Path("/")) -> list[str]:
     """The words of a setting of the kernel's TCP, such as `tcp_congestion_control`."""
     return _words(root / "proc/sys/net/ipv4" / name)
+
+
+def interface_rates(root: Path = Path("/")) -> dict[str, int]:
+    """The line rates of network interfaces in Mbit/s; virtual interfaces have none."""
+    found = {path.parent.name: _words(path) for path in sorted((root / "sys/class/net").glob("*/speed"))}
+    return {name: int(words[0]) for name, words in found.items() if words and int(words[0]) > 0}
 
 
 def _control_groups(root: Path, controller: str) -> list[Path]:

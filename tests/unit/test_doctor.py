@@ -196,3 +196,18 @@ def test_the_other_end_answers(monkeypatch: pytest.MonkeyPatch, capsys: pytest.C
     asking.join(10)
     assert found[0].good
     assert f"port {port} was called by 127.0.0.1" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("asked", "rates", "expected"),
+    [
+        ("auto", {"eth0": 25000, "eth1": 1000}, "survive resets, but over eth0 (25 Gbit/s) not while much"),
+        ("auto", {}, "survive resets, but on lines faster than 1 Gbit/s not while much"),
+        ("always", {"eth0": 25000}, "WEFT_TCP_RESUME=always: connections survive resets"),
+        ("never", {"eth0": 25000}, "a reset ends the groups"),
+    ],
+)
+def test_broken_connections(monkeypatch: pytest.MonkeyPatch, asked: str, rates: dict[str, int], expected: str) -> None:
+    monkeypatch.setenv("WEFT_TCP_RESUME", asked)
+    monkeypatch.setattr("weft.machine.interface_rates", lambda: rates)
+    assert expected in findings._broken_connections().text

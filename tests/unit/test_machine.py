@@ -4,6 +4,8 @@ from pathlib import Path
 
 from weft import machine
 
+RATES = {"eth0": 1000, "eth1": 25000, "down": -1}
+
 
 def tree(root: Path, files: dict[str, str]) -> Path:
     for name, text in files.items():
@@ -61,6 +63,12 @@ def test_settings_of_tcp(tmp_path: Path) -> None:
     root = tree(tmp_path, {"proc/sys/net/ipv4/tcp_available_congestion_control": "reno bbr cubic\n"})
     assert machine.tcp_setting("tcp_available_congestion_control", root) == ["reno", "bbr", "cubic"]
     assert machine.tcp_setting("tcp_congestion_control", root) == []
+
+
+def test_rates_of_interfaces(tmp_path: Path) -> None:
+    root = tree(tmp_path, {f"sys/class/net/{name}/speed": f"{rate}\n" for name, rate in RATES.items()})
+    assert machine.interface_rates(root) == {"eth0": 1000, "eth1": 25000}
+    assert machine.interface_rates(tmp_path / "none") == {}
 
 
 def test_this_machine() -> None:

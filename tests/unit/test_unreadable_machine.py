@@ -78,7 +78,15 @@ def test_flight_records_need_a_directory(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_doctor_names_unreadable_files(monkeypatch: pytest.MonkeyPatch) -> None:
-    for look in ("_cores", "_memory", "_profiles", "_torch", "_congestion_control", "graphics_processors"):
+    for look in (
+        "_cores",
+        "_memory",
+        "_profiles",
+        "_torch",
+        "_congestion_control",
+        "_broken_connections",
+        "graphics_processors",
+    ):
         monkeypatch.setattr(diagnosis, look, refuse)
     monkeypatch.setattr(diagnosis, "_probed", lambda _: (True, ""))
     found = {finding.subject: finding.text for finding in diagnosis.findings()}

@@ -21,6 +21,8 @@ __all__ = ["Finding", "emulated_hosts", "findings", "graphics_processors", "rdma
 
 _PROBED_TRANSPORTS = ("shm", "tcp")
 _PROBE_DEADLINE_S = 60.0
+_KEPT_MBPS = 1000
+"""The rate up to which `tcp_resume="auto"` keeps everything that was sent."""
 _OPTIONAL = "not available, not needed"
 """The verdict on what a job can do without."""
 _REMEDIES = {
@@ -49,6 +51,7 @@ def findings() -> Iterator[Finding]:
         yield _transport(transport)
     yield from rdma()
     yield from _looked_at("congestion control", _congestion_control)
+    yield from _looked_at("broken connections", _broken_connections)
     yield from _looked_at("encryption", _encryption)
     yield from _looked_at("torch", _torch)
     yield from _looked_at("GPUs", graphics_processors)
@@ -128,6 +131,18 @@ def _congestion_control() -> Finding:
     if default in (["bbr"], ["cubic"]):
         words += "; weft takes reno if a round trip takes less than 1 ms"
     return Finding("congestion control", None, words)
+
+
+def _broken_connections() -> Finding:
+    """Whether TCP connections survive a reset while both ranks live, on the lines of this host."""
+    asked = str(config.load().tcp_resume)
+    rates = machine.interface_rates()
+    fast = ", ".join(f"{name} ({rate / 1000:g} Gbit/s)" for name, rate in rates.items() if rate > _KEPT_MBPS)
+    kept = "connections survive resets" if asked != "never" else "a reset ends the groups over a connection"
+    if asked == "auto":
+        kept += f", but over {fast}" if fast else ", but on lines faster than 1 Gbit/s"
+        kept += " not while much is under way; WEFT_TCP_RESUME=always: always, for up to a third more processor time"
+    return Finding("broken connections", None, f"WEFT_TCP_RESUME={asked}: {kept}")
 
 
 def _encryption() -> Finding:
