@@ -100,15 +100,19 @@ fn difference_in_ended_operation_is_detected_by_the_next() {
 }
 
 /// Broadcasts, in which ranks receive from few others, except for an exchange once in a few calls.
-fn broadcasts(group: &Group, calls: usize, root: impl Fn(usize) -> u32) -> Result<(), Error> {
+fn broadcasts(
+    group: &Group,
+    calls: usize,
+    timeout: Duration,
+    root: impl Fn(usize) -> u32,
+) -> Result<(), Error> {
     let mut buffer = vec![1.0; 100];
     (0..calls).try_for_each(|index| {
         let collective = Collective::Broadcast { root: root(index) };
-        let timeout = Some(Duration::from_millis(500));
         run(
             group,
             Call {
-                timeout,
+                timeout: Some(timeout),
                 ..call(collective, &mut buffer, 100)
             },
         )
@@ -121,7 +125,8 @@ fn different_root_among_many_broadcasts_is_a_desync() {
         let errors = Ranks::run(transport, 3, |group| {
             let other = group.rank() == 1;
             // Many more calls than a root's puts may be ahead of its receivers.
-            broadcasts(group, 200, |index| u32::from(other && index == 20)).unwrap_err()
+            let root = |index| u32::from(other && index == 20);
+            broadcasts(group, 200, Duration::from_secs(20), root).unwrap_err()
         });
         assert!(errors.iter().all(is_desync), "{errors:?}");
         let text = errors[0].to_string();
@@ -133,7 +138,7 @@ fn different_root_among_many_broadcasts_is_a_desync() {
 fn root_detects_that_no_rank_receives() {
     let errors = Ranks::run(TransportChoice::Shm, 3, |group| {
         let calls = if group.rank() == 2 { 20 } else { 50 };
-        let result = broadcasts(group, calls, |_| 0);
+        let result = broadcasts(group, calls, Duration::from_millis(500), |_| 0);
         let since = Instant::now();
         while group.broken().is_none() && since.elapsed() < Duration::from_secs(20) {
             std::thread::sleep(Duration::from_millis(10));
