@@ -16,7 +16,8 @@ pub enum Op {
     Sum,
     /// The sum divided by the number of ranks.
     Average,
-    /// The sum divided by this number: an average where ranks contribute sums of their own.
+    /// The sum divided by this number, of single and double precision on two ranks or more: an
+    /// average where ranks contribute sums of their own.
     AverageOf(u32),
     /// The product.
     Product,
@@ -52,14 +53,16 @@ impl Op {
     /// Returns why elements of this type cannot be combined by this operation; `None` if they can.
     pub fn refusal(self, dtype: DType) -> Option<String> {
         let supported = match self {
-            Op::Average | Op::AverageOf(_) => weft_kernels::supports_average(dtype),
+            Op::Average => weft_kernels::supports_average(dtype),
+            Op::AverageOf(_) => matches!(dtype, DType::F32 | DType::F64),
             _ => weft_kernels::supports(dtype, self.kernel()),
         };
         if supported {
             return None;
         }
         let expected = match self {
-            Op::Average | Op::AverageOf(_) => "numbers",
+            Op::Average => "numbers",
+            Op::AverageOf(_) => "float32 and float64",
             _ => "integers and bool",
         };
         let name = self.name();
@@ -180,6 +183,10 @@ impl Call {
             && let Some(why) = self.op.refusal(self.dtype)
         {
             return Err(Error::Config(why));
+        }
+        if matches!(self.op, Op::AverageOf(_)) && ranks == 1 {
+            let why = "an average of a given number is for two ranks or more: one has no sum";
+            return Err(Error::Config(why.into()));
         }
         self.check_wire()?;
         self.check_counts(ranks)?;

@@ -146,7 +146,7 @@ impl Cases {
                 let reduces =
                     ["all-reduce", "reduce", "reduce-scatter"].contains(&algorithm.collective);
                 let ops = if reduces {
-                    numbers::ops(dtype)
+                    numbers::ops(dtype, self.ranks)
                 } else {
                     vec![Op::Sum]
                 };

@@ -33,7 +33,7 @@ fn random_case(rng: &mut Rng, ranks: u32, choices: &[ForcedChoice]) -> Case {
         ("barrier", Collective::Barrier),
     ]);
     let dtype = *rng.one_of(&DType::ALL);
-    let op = *rng.one_of(&numbers::ops(dtype));
+    let op = *rng.one_of(&numbers::ops(dtype, ranks));
     let (blocks, per_rank) = random_blocks(rng, collective, ranks as usize);
     let legal: Vec<&ForcedChoice> = choices
         .iter()

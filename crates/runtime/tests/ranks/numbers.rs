@@ -12,8 +12,8 @@ pub(crate) fn factor(rank: usize) -> f64 {
     FACTORS[rank % FACTORS.len()]
 }
 
-/// The operations that are defined for elements of a type.
-pub(crate) fn ops(dtype: DType) -> Vec<Op> {
+/// The operations that are defined for elements of a type on this many ranks.
+pub(crate) fn ops(dtype: DType, ranks: u32) -> Vec<Op> {
     let all = [
         Op::Sum,
         Op::Average,
@@ -26,7 +26,8 @@ pub(crate) fn ops(dtype: DType) -> Vec<Op> {
         Op::BitXor,
         Op::PremulSum(1.0),
     ];
-    let defined = |op: &Op| op.refusal(dtype).is_none();
+    let defined =
+        |op: &Op| op.refusal(dtype).is_none() && (ranks > 1 || !matches!(op, Op::AverageOf(_)));
     all.into_iter().filter(defined).collect()
 }
 
