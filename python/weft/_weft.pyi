@@ -259,7 +259,7 @@ class Endpoint:
     def finish(self) -> None:
         """Waits until all operations in its groups have ended, as `Group.finish` does."""
     def close(self) -> None:
-        """Closes every connection."""
+        """Closes every connection, and waits for calls about failures."""
 
 def flight_records() -> list[str]:
     """The flight records of this process's endpoints, as JSON in the layout of the files."""

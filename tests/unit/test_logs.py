@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -118,6 +119,9 @@ def test_failure_is_logged_once_per_rank(caplog):
         with pytest.raises(weft.Aborted):
             group.barrier()
         group.close()
+    until = time.monotonic() + 10
+    while len(caplog.records) < 2 and time.monotonic() < until:
+        time.sleep(0.01)  # a thread of its own reports
     failures = sorted(record.getMessage() for record in caplog.records)
     assert len(failures) == 2
     assert all("group world: Aborted: aborted: " in failure for failure in failures)

@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 import urllib.error
 import urllib.request
 from pathlib import Path
@@ -133,8 +134,10 @@ def test_failures_are_counted_by_kind(monkeypatch, tmp_path):
     with weft.init(0, 1, transport="loopback", name="one") as group:
         before = collected(publisher.collector)
         group.abort("enough")
-        after = collected(publisher.collector)
-    labels = {"rank": "0", "group": "one", "kind": "Aborted"}
+        labels = {"rank": "0", "group": "one", "kind": "Aborted"}
+        until = time.monotonic() + 10
+        while not value(after := collected(publisher.collector), "weft_failures_total", **labels):
+            assert time.monotonic() < until  # a thread of its own counts
     assert value(before, "weft_failures_total", **labels) == 0
     assert value(after, "weft_failures_total", **labels) == 1
 

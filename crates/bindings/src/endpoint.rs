@@ -9,6 +9,7 @@ use weft_runtime::{
 };
 
 use crate::error::{argument_error, checked};
+use crate::failure;
 use crate::interrupt::{duration, wait_interruptibly};
 
 /// A participant: a pool of memory and the connections to other participants.
@@ -80,9 +81,12 @@ impl PyEndpoint {
         .map(drop)
     }
 
-    /// Closes every connection.
+    /// Closes every connection, and waits for calls about failures.
     fn close(&self, py: Python<'_>) {
-        py.detach(|| weft_runtime::close_endpoint(&self.inner));
+        py.detach(|| {
+            weft_runtime::close_endpoint(&self.inner);
+            failure::wait_for_calls();
+        });
     }
 }
 

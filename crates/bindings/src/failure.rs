@@ -1,7 +1,8 @@
 //! The failure of a group: the class `Failure`, and calls back to Python.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
 use std::thread;
+use std::time::Duration;
 
 use pyo3::prelude::*;
 use weft_runtime::{Error, Group};
@@ -37,7 +38,9 @@ impl Failure {
 /// Calls a function of Python with an exception, on a new thread: this one may be needed by
 /// operations that the holder of the interpreter lock waits for.
 pub(crate) fn call_back(callback: Py<PyAny>, error: Error) {
+    let running = Running::begin();
     let call = move || {
+        let _running = running;
         // Not while the interpreter ends.
         Python::try_attach(|py| {
             if let Err(raised) = callback.call1(py, (exception(py, &error),)) {
@@ -46,7 +49,36 @@ pub(crate) fn call_back(callback: Py<PyAny>, error: Error) {
         });
     };
     // Without a thread, nobody is called.
-    let _ = thread::Builder::new()
-        .name("weft-failure".into())
-        .spawn(call);
+    let _ = thread::Builder::new().name(THREAD.into()).spawn(call);
+}
+
+/// Waits for the calls that are under way, but at most some seconds: they end with the process.
+pub(crate) fn wait_for_calls() {
+    if thread::current().name() == Some(THREAD) {
+        return;
+    }
+    let running = RUNNING.lock().unwrap_or_else(PoisonError::into_inner);
+    drop(ENDED.wait_timeout_while(running, LONGEST, |running| *running > 0));
+}
+
+const THREAD: &str = "weft-failure";
+const LONGEST: Duration = Duration::from_secs(5);
+static RUNNING: Mutex<usize> = Mutex::new(0);
+static ENDED: Condvar = Condvar::new();
+
+/// A call that is under way.
+struct Running;
+
+impl Running {
+    fn begin() -> Self {
+        *RUNNING.lock().unwrap_or_else(PoisonError::into_inner) += 1;
+        Running
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        *RUNNING.lock().unwrap_or_else(PoisonError::into_inner) -= 1;
+        ENDED.notify_all();
+    }
 }

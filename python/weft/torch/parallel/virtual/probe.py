@@ -19,6 +19,7 @@ from weft.errors import ConfigError
 
 __all__ = ["Probe", "check_probes", "probed"]
 
+_CPU = torch.device("cpu")
 Probe = dict[str, str]
 """Hashes of results by name; and their possible causes, whose names begin with a space."""
 
@@ -65,7 +66,7 @@ def _results(dtype: torch.dtype) -> Iterator[tuple[str, Tensor]]:
     draws = torch.Generator().manual_seed(17)
 
     def draw(*shape: int) -> Tensor:
-        return torch.randn(*shape, generator=draws).to(dtype)
+        return torch.randn(*shape, generator=draws, dtype=torch.float32, device=_CPU).to(dtype)
 
     for rows, columns, inner in ((3, 5, 7), (64, 64, 64), (33, 129, 1000)):
         yield f"a product of {rows} x {inner} and {inner} x {columns}", draw(rows, inner) @ draw(inner, columns)
@@ -75,7 +76,7 @@ def _results(dtype: torch.dtype) -> Iterator[tuple[str, Tensor]]:
     vector = draw(100_003)
     yield "a sum", vector.sum().reshape(1)
     yield "elementary functions", torch.cat([vector.exp(), vector.tanh(), nn.functional.gelu(vector)])
-    yield "numbers close to zero", torch.full((1,), torch.finfo(dtype).tiny, dtype=dtype) * 0.25
+    yield "numbers close to zero", torch.full((1,), torch.finfo(dtype).tiny, dtype=dtype, device=_CPU) * 0.25
 
 
 def _gradients(images: Tensor, filters: Tensor) -> list[Tensor]:

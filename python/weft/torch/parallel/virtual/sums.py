@@ -170,7 +170,8 @@ class PartAveraging(ModeAveraging):
     def _is_possible(self, algorithm: str | None) -> bool:
         """Whether placement and settings allow it: all ranks have the same."""
         try:
-            self._communication.all_reduce(torch.zeros(1), "sum", algorithm=algorithm, wire="full").wait()
+            one = torch.zeros(1, dtype=torch.float32, device=torch.device("cpu"))
+            self._communication.all_reduce(one, "sum", algorithm=algorithm, wire="full").wait()
         except ConfigError:
             return False
         return True
