@@ -9,6 +9,7 @@ mod execution;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
 mod group;
+mod lock;
 mod one_sided;
 mod point_to_point;
 mod progress;

@@ -8,12 +8,14 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use super::{Waited, Work};
 use crate::Error;
+use crate::lock::lock;
+use crate::progress::INTERRUPT_POLL;
 
 const SLEEP_MIN: Duration = Duration::from_micros(20);
 const SLEEP_MAX: Duration = Duration::from_micros(500);
@@ -21,8 +23,6 @@ const SLEEP_MAX: Duration = Duration::from_micros(500);
 const SLEEP_SHARE: u32 = 16;
 /// The time after which somebody is asked to look at a device that makes the host wait.
 const LOOK: Duration = Duration::from_millis(200);
-/// Interval in which a waiting thread checks for interrupts.
-const INTERRUPT_POLL: Duration = Duration::from_millis(50);
 
 /// A word of memory that a device and the host share, and a value of it, modulo 2**32.
 #[derive(Clone, Copy, Debug)]
@@ -104,7 +104,7 @@ impl HostPart {
             let waits = |progress: &mut PartProgress| progress.left > 0;
             let waited = self
                 .ended
-                .wait_timeout_while(locked(&self.progress), sleep, waits);
+                .wait_timeout_while(lock(&self.progress), sleep, waits);
             // The lock is not held during the check, which may wait: see [Note: From word to word].
             drop(waited);
             if self.is_over() {
@@ -121,21 +121,21 @@ impl HostPart {
 
     /// Whether all collectives have ended.
     pub fn is_over(&self) -> bool {
-        locked(&self.progress).left == 0
+        lock(&self.progress).left == 0
     }
 
     /// The first error of a collective.
     pub fn error(&self) -> Option<Error> {
-        locked(&self.progress).error.clone()
+        lock(&self.progress).error.clone()
     }
 
     /// Whether a collective was not begun, because the steps were stopped before.
     pub fn is_skipped(&self) -> bool {
-        locked(&self.progress).skipped
+        lock(&self.progress).skipped
     }
 
     fn end(&self, end: End) {
-        let mut progress = locked(&self.progress);
+        let mut progress = lock(&self.progress);
         progress.left -= 1;
         match end {
             End::Done => {}
@@ -236,7 +236,7 @@ impl<T> DeviceSteps<T> {
     /// Waits until one more step may be under way. `interrupted` is called about every 50 ms.
     pub fn take_room(&self, interrupted: &mut dyn FnMut() -> bool) -> Waited {
         loop {
-            let free = locked(&self.state.free);
+            let free = lock(&self.state.free);
             let full = |free: &mut usize| *free == 0;
             let waited = self
                 .state
@@ -270,7 +270,7 @@ impl<T> DeviceSteps<T> {
     }
 
     fn add(&self, step: Step<T>) {
-        locked(&self.queue).steps.push_back(step);
+        lock(&self.queue).steps.push_back(step);
         self.added.notify_one();
     }
 
@@ -287,7 +287,7 @@ impl<T> DeviceSteps<T> {
 
     fn taken(&self) -> Option<Step<T>> {
         let waits = |queue: &mut Queue<T>| queue.steps.is_empty() && !queue.closed;
-        let queue = self.added.wait_while(locked(&self.queue), waits);
+        let queue = self.added.wait_while(lock(&self.queue), waits);
         queue
             .unwrap_or_else(PoisonError::into_inner)
             .steps
@@ -296,7 +296,7 @@ impl<T> DeviceSteps<T> {
 
     /// Lets [`DeviceSteps::next`] return None after the steps that have been added.
     pub fn close(&self) {
-        locked(&self.queue).closed = true;
+        lock(&self.queue).closed = true;
         self.added.notify_all();
     }
 
@@ -307,7 +307,7 @@ impl<T> DeviceSteps<T> {
 
     /// The first failure of a collective.
     pub fn failure(&self) -> Option<Error> {
-        locked(&self.state.reports).failure.clone()
+        lock(&self.state.reports).failure.clone()
     }
 
     /// Waits for something to do; None after [`DeviceSteps::close_reports`].
@@ -319,7 +319,7 @@ impl<T> DeviceSteps<T> {
         let reports = self
             .state
             .reported
-            .wait_while(locked(&self.state.reports), waits);
+            .wait_while(lock(&self.state.reports), waits);
         let mut reports = reports.unwrap_or_else(PoisonError::into_inner);
         if let Some(error) = reports.failure.clone()
             && !std::mem::replace(&mut reports.is_reported, true)
@@ -331,7 +331,7 @@ impl<T> DeviceSteps<T> {
 
     /// Lets [`DeviceSteps::report`] return None after the last report.
     pub fn close_reports(&self) {
-        locked(&self.state.reports).closed = true;
+        lock(&self.state.reports).closed = true;
         self.state.reported.notify_all();
     }
 }
@@ -364,7 +364,7 @@ impl State {
         let arrived = arrival.wait(|waited| {
             if waited >= look {
                 look = waited + LOOK;
-                locked(&self.reports).look = Some(device);
+                lock(&self.reports).look = Some(device);
                 self.reported.notify_one();
             }
             stopped()
@@ -384,7 +384,7 @@ impl State {
 
     fn fail(&self, error: &Error) {
         // Later steps must not begin: they would end with errors of their own.
-        locked(&self.reports)
+        lock(&self.reports)
             .failure
             .get_or_insert_with(|| error.clone());
         self.stopped.store(true, Ordering::Release);
@@ -392,11 +392,7 @@ impl State {
     }
 
     fn give_room(&self) {
-        *locked(&self.free) += 1;
+        *lock(&self.free) += 1;
         self.room.notify_one();
     }
-}
-
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread::{self, Scope};
 use std::time::{Duration, Instant};
 
@@ -14,6 +14,7 @@ use weft_transport::{EndpointId, LinkError};
 use super::interruption::Interruption;
 use super::{Group, GroupOptions, closed};
 use crate::Error;
+use crate::lock::lock;
 use crate::progress::{DialOutcome, ShrinkStage, Waited};
 use crate::selection::inherited;
 
@@ -228,10 +229,6 @@ impl Dialler<'_, '_> {
             }
         }
     }
-}
-
-fn lock(ranks: &Mutex<HashSet<u32>>) -> MutexGuard<'_, HashSet<u32>> {
-    ranks.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn dial(group: &Group, rank: u32, until: Instant, stop: &AtomicBool) -> DialOutcome {

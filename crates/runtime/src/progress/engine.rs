@@ -40,7 +40,7 @@ pub enum Waited {
 }
 
 /// Interval in which a waiting thread checks for interrupts.
-const INTERRUPT_POLL: Duration = Duration::from_millis(50);
+pub(crate) const INTERRUPT_POLL: Duration = Duration::from_millis(50);
 /// Passes between two checks of the clock of a driver that makes progress.
 const PASSES_PER_CHECK: u32 = 64;
 /// Times that a driver yields to threads that want the state before it continues.

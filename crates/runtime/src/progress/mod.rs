@@ -29,7 +29,7 @@ pub use engine::Waited;
 pub(crate) use received::ReceivedMessage;
 
 pub(crate) use breaking::NO_OPERATION;
-pub(crate) use engine::Engine;
+pub(crate) use engine::{Engine, INTERRUPT_POLL};
 pub(crate) use group_name::GroupName;
 pub(crate) use group_state::{GroupState, Issued};
 pub(crate) use shrink_state::{DialOutcome, ShrinkStage};
