@@ -152,14 +152,10 @@ fn operation(py: Python<'_>, op: Option<&Bound<'_, PyAny>>, dtype: DType) -> PyR
     };
     let found = match op.extract::<&str>() {
         Ok(name) => call::op(name),
-        Err(_) => {
-            let contributions = op.getattr("contributions").and_then(|n| n.extract());
-            let factor = op.getattr("factor").and_then(|factor| factor.extract());
-            contributions
-                .map(Op::AverageOf)
-                .or_else(|_| factor.map(Op::PremulSum))
-                .ok()
-        }
+        Err(_) => (op.getattr("factor"))
+            .and_then(|factor| Ok(Op::PremulSum(factor.extract()?)))
+            .or_else(|_| Ok::<_, PyErr>(Op::AverageOf(op.getattr("contributions")?.extract()?)))
+            .ok(),
     };
     let found = found.ok_or_else(|| {
         let shown = op
