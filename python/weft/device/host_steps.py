@@ -25,6 +25,7 @@ import logging
 import queue
 import threading
 from abc import abstractmethod
+from collections.abc import Iterator
 
 from weft import _weft
 from weft.device.message_order import MessageOrder
@@ -76,6 +77,19 @@ class HostSteps:
         """Starts the threads."""
         for thread in self._threads:
             thread.start()
+
+    @contextlib.contextmanager
+    def room(self) -> Iterator[None]:
+        """Takes room for a step that is to be added, once there is some.
+
+        Gives it back if the block fails.
+        """
+        self.steps.take_room()
+        try:
+            yield
+        except BaseException:  # also an interrupt
+            self.steps.give_room()
+            raise
 
     def fail_in_order(self, error: BaseException) -> None:
         """Makes everything fail after the steps that were added before, which continue."""

@@ -367,13 +367,9 @@ class Pipeline(HostSteps):
     @contextlib.contextmanager
     def _next_step(self) -> Iterator[int]:
         """Yields the number of the next step, once it may be added, which the block does."""
-        self.steps.take_room()
-        self._number += 1
-        try:
+        with self.room():
+            self._number += 1
             yield self._number
-        except BaseException:
-            self.steps.give_room()
-            raise
 
     def _parts(self, memory: DeviceMemory, itemsize: int) -> list[DeviceMemory]:
         tile = max(self._tiles.nbytes // itemsize // _ELEMENTS, 1) * _ELEMENTS * itemsize
@@ -410,11 +406,10 @@ class Pipeline(HostSteps):
             self.check()
             self._blocks.begin_operation()
             operation = DeviceOperation(self, self._late_queues.of(device), late=True)
-            self.steps.take_room()
             try:
-                copied = self._late.to_host(operation, reads, writes, stream)
+                with self.room():
+                    copied = self._late.to_host(operation, reads, writes, stream)
             except BaseException as error:
-                self.steps.give_room()
                 self.fail_in_order(error)
                 raise
 

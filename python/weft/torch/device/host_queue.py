@@ -174,11 +174,10 @@ class HostQueue(HostSteps):
         """
         with self._lock:
             self.check()
-            self.steps.take_room()
             try:
-                operation, step = self._copied(reads, writes, begin, device, stream)
+                with self.room():
+                    operation, step = self._copied(reads, writes, begin, device, stream)
             except BaseException as error:  # also an interrupt: the other ranks continue without this one
-                self.steps.give_room()
                 self.fail_in_order(error)
                 raise
             self.steps.put(step)
