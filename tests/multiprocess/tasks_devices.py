@@ -83,9 +83,14 @@ def random_programs_beside_frees(group, first, count):
     """The same, while another thread frees memory, by a driver that waits for the device meanwhile,
     and holds a lock that all its calls take.
     """
+    return _programs_beside(lambda: EmulatedArray(driver(), 1000).free(), group, first, count)
+
+
+def _programs_beside(call, group, first, count):
+    """Random programs while another thread makes a call; returns how often it has."""
     pipeline = pipeline_of(group)
     emulated().lock_calls()
-    with _again_and_again(lambda: EmulatedArray(driver(), 1000).free()) as times:
+    with _again_and_again(call) as times:
         _random_programs(group, pipeline, first, count)
     pipeline.close()
     emulated().allow_everything()
@@ -383,13 +388,8 @@ def the_interpreter_is_held(group):
 
 def random_programs_beside_frees_that_keep_the_interpreter(group, first, count):
     """As `random_programs_beside_frees`, with the interpreter lock held during each free."""
-    pipeline, free = pipeline_of(group), keeping_the_interpreter("cuMemFree_v2", ctypes.c_uint64)
-    emulated().lock_calls()
-    with _again_and_again(lambda: free(EmulatedArray(driver(), 1000).address)) as times:
-        _random_programs(group, pipeline, first, count)
-    pipeline.close()
-    emulated().allow_everything()
-    return times[0]
+    free = keeping_the_interpreter("cuMemFree_v2", ctypes.c_uint64)
+    return _programs_beside(lambda: free(EmulatedArray(driver(), 1000).address), group, first, count)
 
 
 class Garbage:

@@ -63,22 +63,20 @@ def test_memory_that_an_allocator_frees_meanwhile(devices: list[Team]) -> None:
     team_of(devices, 3).run(tasks_devices.frees_by_an_allocator, deadline=30)
 
 
-def test_random_programs_beside_frees(devices: list[Team]) -> None:
-    frees = team_of(devices, 3).run(
-        tasks_devices.random_programs_beside_frees, 0, PROGRAMS // 2, deadline=60 + PROGRAMS
-    )
+@pytest.mark.parametrize(
+    ("task", "programs"),
+    [
+        (tasks_devices.random_programs_beside_frees, PROGRAMS // 2),
+        (tasks_devices.random_programs_beside_frees_that_keep_the_interpreter, PROGRAMS // 4),
+    ],
+)
+def test_random_programs_beside_frees(devices: list[Team], task: Callable[..., int], programs: int) -> None:
+    frees = team_of(devices, 3).run(task, 0, programs, deadline=60 + PROGRAMS)
     assert min(frees) > 0
 
 
 def test_an_interpreter_that_is_held(devices: list[Team]) -> None:
     team_of(devices, 3).run(tasks_devices.the_interpreter_is_held, deadline=30)
-
-
-def test_random_programs_beside_frees_that_keep_the_interpreter(devices: list[Team]) -> None:
-    frees = team_of(devices, 3).run(
-        tasks_devices.random_programs_beside_frees_that_keep_the_interpreter, 0, PROGRAMS // 4, deadline=60 + PROGRAMS
-    )
-    assert min(frees) > 0
 
 
 def test_garbage_that_is_collected_meanwhile(devices: list[Team]) -> None:
