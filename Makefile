@@ -76,7 +76,7 @@ fmt-check: $(VENV)/.dependencies
 	$(CARGO) fmt --all --check -- $(ALGORITHM_SOURCES)
 	$(BIN)/ruff format --check $(PYTHON_SOURCES)
 
-lint: extension ## clippy, ruff, mypy, the stubs, layers of Python packages, the messages of commits, the width and the words of prose
+lint: extension ## clippy, ruff, mypy, the stubs, layers of Python packages, the messages of commits, the width and the words of prose, generated pages
 	tools/make/lint.sh $(PYTHON_SOURCES)
 
 test: ## everything that CI checks, some of it side by side; without system packages some tests are skipped, and counted

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# All checks that run nothing: clippy, ruff, mypy, the stubs, layers of Python packages, messages of commits, width and words of prose.
+# All checks that run nothing: clippy, ruff, mypy, the stubs, layers of Python packages, messages of commits, width and words of prose,
+# and whether generated pages are current.
 #   tools/make/lint.sh SOURCE ...
 set -euo pipefail
 bin=.venv/bin
@@ -11,3 +12,5 @@ $bin/lint-imports --no-cache --no-logo
 for check in commits prose words; do
   $bin/python -m "tools.check_$check"
 done
+# In seconds here, not after an hour of tests.
+$bin/pytest --quiet tests/documentation tests/unit/test_config.py tests/torch/test_ecosystem_page.py -k current
