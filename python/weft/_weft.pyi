@@ -520,6 +520,8 @@ class Group:
         """
     def shrink(self, name: str, timeout: float | None = None) -> Group:
         """A group of the surviving ranks. Every one of them calls it."""
+    def shrink_with_vote(self, name: str, vote: bool, timeout: float) -> tuple[Group, bool]:
+        """A group of the surviving ranks, and whether all of them have voted yes."""
     def ranks_of(self, other: Group) -> list[int]:
         """The ranks in this group of another group's members."""
     def explain(self, collective: str, nbytes: int, dtype: str, symmetric: bool) -> Explanation:

@@ -7,4 +7,4 @@ mod agreement;
 mod messages;
 
 pub use agreement::{Agreement, Outbox};
-pub use messages::{Ranks, ShrinkMessage, ShrinkStep};
+pub use messages::{Ranks, ShrinkMessage, ShrinkStep, Survivors};

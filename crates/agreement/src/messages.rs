@@ -7,6 +7,15 @@ use serde::{Deserialize, Serialize};
 /// A set of ranks.
 pub type Ranks = BTreeSet<u32>;
 
+/// The value that the ranks decide.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+pub struct Survivors {
+    /// The ranks that form the next group.
+    pub members: Ranks,
+    /// Whether all of them have voted yes.
+    pub unanimous: bool,
+}
+
 /// A message from one rank to another.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub struct ShrinkMessage {
@@ -34,15 +43,17 @@ pub enum ShrinkStep {
     Promise {
         /// The ballot that it follows.
         ballot: u64,
-        /// The last earlier ballot that the sender accepted, with its members.
-        accepted: Option<(u64, Ranks)>,
+        /// The sender's vote.
+        vote: bool,
+        /// The last earlier ballot that the sender accepted, with its value.
+        accepted: Option<(u64, Survivors)>,
     },
-    /// A request to accept these ranks as the survivors.
+    /// A request to accept these survivors.
     Accept {
         /// The ballot.
         ballot: u64,
-        /// The ranks.
-        members: Ranks,
+        /// The value.
+        survivors: Survivors,
     },
     /// The sender has accepted the ballot's proposal.
     Accepted {
@@ -54,10 +65,10 @@ pub enum ShrinkStep {
         /// The higher ballot.
         ballot: u64,
     },
-    /// These ranks are decided to be the survivors.
+    /// These survivors are decided.
     Decided {
-        /// The ranks.
-        members: Ranks,
+        /// The value.
+        survivors: Survivors,
     },
 }
 
@@ -65,11 +76,14 @@ impl ShrinkMessage {
     /// Whether all ranks in the message belong to a group of this size.
     pub fn is_among(&self, size: u32) -> bool {
         let named = match &self.step {
-            ShrinkStep::Accept { members, .. } | ShrinkStep::Decided { members } => Some(members),
-            ShrinkStep::Promise { accepted, .. } => accepted.as_ref().map(|(_, members)| members),
+            ShrinkStep::Accept { survivors, .. } | ShrinkStep::Decided { survivors } => {
+                Some(survivors)
+            }
+            ShrinkStep::Promise { accepted, .. } => accepted.as_ref().map(|(_, value)| value),
             _ => None,
         };
-        let mut ranks = self.ended.iter().chain(named.into_iter().flatten());
+        let named = named.into_iter().flat_map(|survivors| &survivors.members);
+        let mut ranks = self.ended.iter().chain(named);
         ranks.all(|rank| *rank < size)
     }
 }

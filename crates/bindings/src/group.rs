@@ -374,6 +374,20 @@ impl PyGroup {
         Ok(Self { inner })
     }
 
+    /// A group of the surviving ranks, and whether all of them have voted yes.
+    fn shrink_with_vote(
+        &self,
+        py: Python<'_>,
+        name: &str,
+        vote: bool,
+        timeout: f64,
+    ) -> PyResult<(Self, bool)> {
+        let timeout = optional_duration(py, Some(timeout))?;
+        let shrunk = || self.inner.shrink_with_vote(name, vote, timeout);
+        let (inner, unanimous) = call_interruptibly(py, shrunk)?;
+        Ok((Self { inner }, unanimous))
+    }
+
     /// The ranks in this group of another group's members.
     fn ranks_of(&self, other: &Self) -> Vec<u32> {
         self.inner.ranks_of(&other.inner)

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use weft_agreement::{Ranks, ShrinkMessage, ShrinkStep};
+use weft_agreement::{Ranks, ShrinkMessage, ShrinkStep, Survivors};
 use weft_bootstrap::Formats;
 use weft_call::Error;
 use weft_call::{Fingerprint, mix};
@@ -142,6 +142,10 @@ fn samples() -> Vec<ControlMessage> {
 /// One message of each kind.
 fn shrink_samples(group: u64) -> impl Iterator<Item = ControlMessage> {
     let (ballot, members) = (15, Ranks::from([16]));
+    let survivors = Survivors {
+        members: members.clone(),
+        unanimous: true,
+    };
     let steps = [
         ShrinkStep::Join,
         ShrinkStep::Acknowledge,
@@ -149,17 +153,16 @@ fn shrink_samples(group: u64) -> impl Iterator<Item = ControlMessage> {
         ShrinkStep::Prepare { ballot },
         ShrinkStep::Promise {
             ballot,
-            accepted: Some((ballot, members.clone())),
+            vote: true,
+            accepted: Some((ballot, survivors.clone())),
         },
         ShrinkStep::Accept {
             ballot,
-            members: members.clone(),
+            survivors: survivors.clone(),
         },
         ShrinkStep::Accepted { ballot },
         ShrinkStep::Superseded { ballot },
-        ShrinkStep::Decided {
-            members: members.clone(),
-        },
+        ShrinkStep::Decided { survivors },
     ];
     steps.into_iter().map(move |step| ControlMessage::Shrink {
         group,

@@ -63,6 +63,20 @@ fn until_it_fails(group: &Group) {
 const LONG: Duration = Duration::from_secs(8);
 
 #[test]
+fn vote_counts_only_if_it_is_unanimous() {
+    for transport in TRANSPORTS {
+        for (noes, expected) in [(vec![], true), (vec![2], false), (vec![0, 1, 2], false)] {
+            run(transport, 3, LONG, |(_, group)| {
+                let vote = !noes.contains(&group.rank());
+                let (same, unanimous) = group.shrink_with_vote("voted", vote, None).unwrap();
+                assert_eq!((same.size(), unanimous), (3, expected));
+                all_reduce(&same).unwrap();
+            });
+        }
+    }
+}
+
+#[test]
 fn complete_group_shrinks_to_itself_once() {
     for transport in TRANSPORTS {
         run(transport, 3, LONG, |(_, group)| {

@@ -1,13 +1,14 @@
 //! One rank's part of the agreement on a group's survivors, without links and clocks.
 //!
 //! [Note: Agreement] The protocol is Paxos, run once for each group. Its value is the set of ranks
-//! that form the next group. The lowest rank that is not given up leads, and all others send it
-//! `Join`. Once each rank has joined, has ended or is given up, the leader asks all participants to
-//! follow a *ballot* (`Prepare`), and they return what they accepted before (`Promise`). The leader
-//! then proposes the ranks that answered, or the value that was accepted in the highest earlier
-//! ballot (`Accept`). When a quorum has accepted, the value is decided. A rank that knows the
-//! decision answers every message with it. A new leader takes a higher ballot, so that it finds a
-//! value that may have been decided before.
+//! that form the next group, and whether all of these have voted yes on what their callers asked.
+//! The lowest rank that is not given up leads, and all others send it `Join`. Once each rank has
+//! joined, has ended or is given up, the leader asks all participants to follow a *ballot*
+//! (`Prepare`), and they return what they accepted before (`Promise`). The leader then proposes the
+//! ranks that answered, or the value that was accepted in the highest earlier ballot (`Accept`).
+//! When a quorum has accepted, the value is decided. A rank that knows the decision answers every
+//! message with it. A new leader takes a higher ballot, so that it finds a value that may have been
+//! decided before.
 //!
 //! A *quorum* is more than half of the group's ranks (or half of them, with rank 0), or all ranks
 //! that have not ended. The end of a rank is certain: its kernel has reported it. That a rank is
@@ -23,7 +24,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::messages::{Ranks, ShrinkMessage, ShrinkStep};
+use crate::messages::{Ranks, ShrinkMessage, ShrinkStep, Survivors};
 
 /// A ballot's number is its round, shifted by this, and the rank that leads it.
 const ROUND_SHIFT: u32 = 32;
@@ -38,14 +39,15 @@ pub struct Agreement {
     size: u32,
     /// Whether this rank takes part. Otherwise it only receives.
     calling: bool,
+    vote: bool,
     ended: Ranks,
     given_up: Ranks,
     /// Other ranks that take part.
     participants: Ranks,
     /// The highest ballot that this rank follows.
     promised: u64,
-    accepted: Option<(u64, Ranks)>,
-    decided: Option<Ranks>,
+    accepted: Option<(u64, Survivors)>,
+    decided: Option<Survivors>,
     ballot: Option<Ballot>,
     /// This rank was superseded, and lets the other leader go first.
     yields: bool,
@@ -59,10 +61,12 @@ struct Ballot {
     number: u64,
     /// The ranks that follow it.
     promises: Ranks,
+    /// Those of them that have voted no.
+    noes: Ranks,
     /// The value that was accepted in the highest earlier ballot.
-    earlier: Option<(u64, Ranks)>,
+    earlier: Option<(u64, Survivors)>,
     /// The proposed value.
-    proposal: Option<Ranks>,
+    proposal: Option<Survivors>,
     /// The ranks that have accepted it, each with the ended ranks that it knew of.
     acceptances: BTreeMap<u32, Ranks>,
 }
@@ -74,6 +78,7 @@ impl Agreement {
             rank,
             size,
             calling: false,
+            vote: false,
             ended: Ranks::new(),
             given_up: Ranks::new(),
             participants: Ranks::new(),
@@ -86,9 +91,10 @@ impl Agreement {
         }
     }
 
-    /// Begins this rank's part.
-    pub fn begin(&mut self) {
+    /// Begins this rank's part, with its vote.
+    pub fn begin(&mut self, vote: bool) {
         self.calling = true;
+        self.vote = vote;
     }
 
     /// Ends this rank's part. Its acceptances stay valid.
@@ -103,7 +109,7 @@ impl Agreement {
     }
 
     /// The survivors, once they are decided.
-    pub fn decided(&self) -> Option<&Ranks> {
+    pub fn decided(&self) -> Option<&Survivors> {
         self.decided.as_ref()
     }
 
@@ -175,12 +181,12 @@ impl Agreement {
         }
         self.given_up.remove(&from);
         message.ended.iter().for_each(|rank| self.note_ended(*rank));
-        if let (Some(members), false) = (
+        if let (Some(survivors), false) = (
             &self.decided,
             matches!(message.step, ShrinkStep::Decided { .. }),
         ) {
-            let members = members.clone();
-            return vec![(from, self.message(ShrinkStep::Decided { members }))];
+            let survivors = survivors.clone();
+            return vec![(from, self.message(ShrinkStep::Decided { survivors }))];
         }
         let mut messages = Vec::new();
         if let Some(answer) = self.answer(from, message) {
@@ -208,22 +214,30 @@ impl Agreement {
                 self.participants.insert(from);
                 self.follow(*ballot, |this| ShrinkStep::Promise {
                     ballot: *ballot,
+                    vote: this.vote,
                     accepted: this.accepted.clone(),
                 })
             }
-            ShrinkStep::Accept { ballot, members } => {
+            ShrinkStep::Accept { ballot, survivors } => {
                 self.participants.insert(from);
                 self.follow(*ballot, |this| {
-                    this.accepted = Some((*ballot, members.clone()));
+                    this.accepted = Some((*ballot, survivors.clone()));
                     ShrinkStep::Accepted { ballot: *ballot }
                 })
             }
-            ShrinkStep::Promise { ballot, accepted } => {
+            ShrinkStep::Promise {
+                ballot,
+                vote,
+                accepted,
+            } => {
                 self.participants.insert(from);
                 if let Some(mine) = self.ballot_numbered(*ballot)
                     && mine.proposal.is_none()
                 {
                     mine.promises.insert(from);
+                    if !vote {
+                        mine.noes.insert(from);
+                    }
                     // Tuples compare by ballot first.
                     mine.earlier = mine.earlier.take().max(accepted.clone());
                 }
@@ -247,8 +261,8 @@ impl Agreement {
                 }
                 None
             }
-            ShrinkStep::Decided { members } => {
-                self.decide(members.clone());
+            ShrinkStep::Decided { survivors } => {
+                self.decide(survivors.clone());
                 None
             }
         }
@@ -325,6 +339,7 @@ impl Agreement {
         self.ballot = Some(Ballot {
             number,
             promises: Ranks::from([self.rank]),
+            noes: (!self.vote).then_some(self.rank).into_iter().collect(),
             earlier: self.accepted.clone(),
             proposal: None,
             acceptances: BTreeMap::new(),
@@ -343,15 +358,19 @@ impl Agreement {
         {
             return Vec::new();
         }
-        let living = ballot.promises.difference(&self.ended).copied().collect();
-        let members = ballot
-            .earlier
-            .clone()
-            .map_or(living, |(_, members)| members);
+        let survivors = match &ballot.earlier {
+            Some((_, accepted)) => accepted.clone(),
+            None => {
+                let living = ballot.promises.difference(&self.ended);
+                let members: Ranks = living.copied().collect();
+                let unanimous = members.is_disjoint(&ballot.noes);
+                Survivors { members, unanimous }
+            }
+        };
         let (number, ended) = (ballot.number, self.ended.clone());
-        self.accepted = Some((number, members.clone()));
+        self.accepted = Some((number, survivors.clone()));
         if let Some(ballot) = &mut self.ballot {
-            ballot.proposal = Some(members);
+            ballot.proposal = Some(survivors);
             ballot.acceptances.insert(self.rank, ended);
         }
         self.pending()
@@ -360,7 +379,7 @@ impl Agreement {
     /// Decides, once a quorum has accepted.
     fn conclude(&mut self) -> Outbox {
         let Some(Ballot {
-            proposal: Some(members),
+            proposal: Some(survivors),
             acceptances,
             ..
         }) = &mut self.ballot
@@ -376,24 +395,28 @@ impl Agreement {
                 ended.retain(|rank| known.contains(rank));
             }
         }
-        let members = members.clone();
+        let survivors = survivors.clone();
         if !self.is_quorum(&accepted, &ended) {
             return Vec::new();
         }
-        self.decide(members.clone());
-        let receivers: Ranks = self.participants.union(&members).copied().collect();
+        self.decide(survivors.clone());
+        let receivers: Ranks = self
+            .participants
+            .union(&survivors.members)
+            .copied()
+            .collect();
         let receivers = receivers.difference(&self.ended).copied();
         let receivers: Vec<u32> = receivers.filter(|rank| *rank != self.rank).collect();
-        let message = self.message(ShrinkStep::Decided { members });
+        let message = self.message(ShrinkStep::Decided { survivors });
         receivers
             .into_iter()
             .map(|to| (to, message.clone()))
             .collect()
     }
 
-    fn decide(&mut self, members: Ranks) {
+    fn decide(&mut self, survivors: Survivors) {
         if self.decided.is_none() {
-            self.decided = Some(members);
+            self.decided = Some(survivors);
             self.ballot = None;
         }
     }
@@ -430,12 +453,12 @@ impl Agreement {
             ..
         } = self.ballot.as_ref()?;
         let ballot = *ballot;
-        let Some(members) = proposal.clone() else {
+        let Some(survivors) = proposal.clone() else {
             return (!promises.contains(&rank)).then_some(ShrinkStep::Prepare { ballot });
         };
         let known = acceptances.get(&rank);
         let knows = known.is_some_and(|known| known.is_superset(&self.ended));
-        (!knows).then_some(ShrinkStep::Accept { ballot, members })
+        (!knows).then_some(ShrinkStep::Accept { ballot, survivors })
     }
 
     /// The other ranks that take part and are neither ended nor given up.

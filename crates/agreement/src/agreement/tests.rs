@@ -10,6 +10,8 @@ use super::*;
 struct World {
     ranks: Vec<Agreement>,
     alive: Vec<bool>,
+    /// The ranks that vote no.
+    noes: Ranks,
     in_transit: BTreeMap<(u32, u32), Vec<ShrinkMessage>>,
 }
 
@@ -18,6 +20,7 @@ impl World {
         World {
             ranks: (0..size).map(|rank| Agreement::new(rank, size)).collect(),
             alive: vec![true; size as usize],
+            noes: Ranks::new(),
             in_transit: BTreeMap::new(),
         }
     }
@@ -45,8 +48,9 @@ impl World {
     }
 
     fn begin(&mut self, rank: u32) {
+        let noes = self.noes.clone();
         self.act(rank, |agreement| {
-            agreement.begin();
+            agreement.begin(!noes.contains(&rank));
             agreement.repeat()
         });
     }
@@ -100,17 +104,23 @@ impl World {
             .collect()
     }
 
-    /// Checks that no two living ranks have decided differently.
+    /// Checks that no two living ranks have decided differently, and that a unanimous decision has
+    /// no member that voted no.
     fn check(&self) -> Result<(), String> {
         let living = (0..)
             .zip(&self.ranks)
             .filter(|(rank, _)| self.alive[*rank as usize]);
         let decided = living.filter_map(|(rank, agreement)| Some((rank, agreement.decided()?)));
-        let decided: Vec<(u32, &Ranks)> = decided.collect();
-        match decided.iter().find(|(_, members)| *members != decided[0].1) {
-            Some(other) => Err(format!("{:?} and {other:?}", decided[0])),
-            None => Ok(()),
+        let decided: Vec<(u32, &Survivors)> = decided.collect();
+        for other in &decided {
+            if other.1 != decided[0].1 {
+                return Err(format!("{:?} and {other:?}", decided[0]));
+            }
+            if other.1.unanimous != other.1.members.is_disjoint(&self.noes) {
+                return Err(format!("{other:?}, and no from {:?}", self.noes));
+            }
         }
+        Ok(())
     }
 
     /// Delivers all messages, and reports every end to all ranks.
@@ -132,7 +142,7 @@ impl World {
 
     fn decisions(&self) -> Vec<Option<Vec<u32>>> {
         let decided = self.ranks.iter().map(Agreement::decided);
-        let members = |members: &Ranks| members.iter().copied().collect();
+        let members = |survivors: &Survivors| survivors.members.iter().copied().collect();
         decided.map(|decided| decided.map(members)).collect()
     }
 }
@@ -210,6 +220,7 @@ fn random_faults_lead_to_one_decision() {
         let mut rng = Rng(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
         let size = 2 + rng.below(5);
         let mut world = World::new(size as u32);
+        world.noes = (0..size as u32).filter(|_| rng.below(6) == 0).collect();
         let (deaths, events) = (rng.below(size), rng.below(300));
         let sides = vec![0; size];
         let mut faults = RandomFaults { rng, deaths, sides };
@@ -327,7 +338,7 @@ fn decision_of_ended_ranks_is_ignored() {
 fn acceptance_counts_only_with_its_known_ends() {
     let [mut leader, mut other] = [3, 4].map(|rank| {
         let mut agreement = Agreement::new(rank, 7);
-        agreement.begin();
+        agreement.begin(true);
         agreement
     });
     let say = |step| ShrinkMessage {
@@ -341,8 +352,12 @@ fn acceptance_counts_only_with_its_known_ends() {
     let ballot = 1 << ROUND_SHIFT | 3;
     let promise = other.receive(3, &say(ShrinkStep::Prepare { ballot }));
     leader.receive(4, &promise[0].1);
-    let accepted = None;
-    leader.receive(5, &say(ShrinkStep::Promise { ballot, accepted }));
+    let promise = ShrinkStep::Promise {
+        ballot,
+        vote: true,
+        accepted: None,
+    };
+    leader.receive(5, &say(promise));
     [0, 1, 2, 6]
         .into_iter()
         .for_each(|rank| leader.note_ended(rank));
@@ -354,9 +369,13 @@ fn acceptance_counts_only_with_its_known_ends() {
     assert_eq!(leader.decided(), None);
     let answer = other.receive(3, &of_other(leader.repeat()));
     leader.receive(4, &answer[0].1);
-    assert_eq!(leader.decided(), Some(&Ranks::from([3, 4, 5])));
-    let members = Ranks::from([0, 1, 2, 6]);
-    other.receive(5, &say(ShrinkStep::Decided { members }));
+    let decided = leader.decided().map(|survivors| &survivors.members);
+    assert_eq!(decided, Some(&Ranks::from([3, 4, 5])));
+    let survivors = Survivors {
+        members: Ranks::from([0, 1, 2, 6]),
+        unanimous: true,
+    };
+    other.receive(5, &say(ShrinkStep::Decided { survivors }));
     assert_eq!(other.decided(), None);
 }
 
@@ -434,8 +453,15 @@ fn every_event_order_in_small_groups_decides_once() {
         suspicions: 2,
         retries: 0,
     };
-    for (size, budget) in [(2, pair), (3, death), (3, suspicions)] {
+    // Rank 1's vote decides: it may die, or be given up, before and after it.
+    for (size, budget, noes) in [
+        (2, pair, vec![1]),
+        (3, death, vec![]),
+        (3, death, vec![1]),
+        (3, suspicions, vec![1]),
+    ] {
         let mut world = World::new(size);
+        world.noes = noes.into_iter().collect();
         (0..size).for_each(|rank| world.begin(rank));
         let states = explore(world, budget);
         assert!(states > 500, "{states} states");

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::{self, Scope};
 use std::time::{Duration, Instant};
 
-use weft_agreement::Ranks;
+use weft_agreement::Survivors;
 use weft_bootstrap::GroupTerms;
 use weft_call::Completion;
 use weft_transport::{EndpointId, LinkError};
@@ -46,18 +46,35 @@ impl Group {
     /// - [`Error::Aborted`]: the others continue without this rank, or the call was interrupted.
     /// - [`Error::Config`]: it was called before.
     pub fn shrink(&self, name: &str, timeout: Option<Duration>) -> Result<Arc<Group>, Error> {
+        let (group, _) = self.shrink_with_vote(name, false, timeout)?;
+        Ok(group)
+    }
+
+    /// Like [`Group::shrink`], with a vote on a question that the callers have. The result is also
+    /// whether all ranks of the new group have voted yes: the same on all of them, whichever ranks
+    /// end at whichever moments. A rank that calls [`Group::shrink`] votes no.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Group::shrink`].
+    pub fn shrink_with_vote(
+        &self,
+        name: &str,
+        vote: bool,
+        timeout: Option<Duration>,
+    ) -> Result<(Arc<Group>, bool), Error> {
         self.check_usable()?;
         let deadline = Instant::now() + timeout.unwrap_or(self.options.timeout);
         let never = AtomicBool::new(false);
-        let mut group = self.survivors(name, deadline)?;
+        let (mut group, mut unanimous) = self.survivors(name, vote, deadline)?;
         loop {
             let linked = group.link_neighbours(deadline, &never);
             match linked.and_then(|()| group.wait_for_neighbours(deadline, &never)) {
-                Ok(()) => return Ok(group),
-                // Another rank has ended since.
+                Ok(()) => return Ok((group, unanimous)),
+                // Another rank has ended since. The decision that these ranks know stays.
                 Err(lost @ Error::PeerLost { .. }) => {
                     group.break_with(&lost);
-                    group = group.survivors(name, deadline)?;
+                    (group, unanimous) = group.survivors(name, unanimous, deadline)?;
                 }
                 Err(error) => {
                     group.report_setup_failure(&error);
@@ -81,10 +98,16 @@ impl Group {
             .collect()
     }
 
-    /// Agrees with the other ranks on the survivors, and makes their group.
-    fn survivors(&self, name: &str, deadline: Instant) -> Result<Arc<Group>, Error> {
-        let (id, members) = self.agree(deadline)?;
-        let ranks: Vec<u32> = members.into_iter().collect();
+    /// Agrees with the other ranks on the survivors, and makes their group. Returns it, and whether
+    /// all of them have voted yes.
+    fn survivors(
+        &self,
+        name: &str,
+        vote: bool,
+        deadline: Instant,
+    ) -> Result<(Arc<Group>, bool), Error> {
+        let (id, survivors) = self.agree(vote, deadline)?;
+        let ranks: Vec<u32> = survivors.members.into_iter().collect();
         let Some(rank) = ranks.iter().position(|rank| *rank == self.rank) else {
             return Err(self.left_out(&ranks));
         };
@@ -101,11 +124,12 @@ impl Group {
             },
         };
         let (engine, rank) = (self.engine.clone(), rank as u32);
-        Group::make(engine, meeting, (id, full_name), rank, options)
+        let group = Group::make(engine, meeting, (id, full_name), rank, options)?;
+        Ok((group, survivors.unanimous))
     }
 
-    /// Agrees on the survivors. Returns the identity of their group, and their ranks.
-    fn agree(&self, deadline: Instant) -> Result<(u64, Ranks), Error> {
+    /// Agrees on the survivors. Returns the identity of their group, and the decision.
+    fn agree(&self, vote: bool, deadline: Instant) -> Result<(u64, Survivors), Error> {
         if self.engine.with(|state, _| state.is_shrunk(self.id)) {
             return Err(Error::Config(
                 "this group has been shrunk already: use the group that the earlier call returned"
@@ -114,7 +138,7 @@ impl Group {
         }
         let begin = self
             .engine
-            .with(|state, finished| state.begin_shrink(self.id, finished));
+            .with(|state, finished| state.begin_shrink(self.id, vote, finished));
         let settled = begin.ok_or_else(closed)?;
         let (stop, dialled) = (AtomicBool::new(false), Mutex::default());
         let agreed = thread::scope(|scope| {
@@ -138,7 +162,7 @@ impl Group {
         dialler: &Dialler<'_, '_>,
         settled: &Completion,
         deadline: Instant,
-    ) -> Result<(u64, Ranks), Error> {
+    ) -> Result<(u64, Survivors), Error> {
         let started = Instant::now();
         let patience = deadline.saturating_duration_since(started) / 2;
         let mut interruption = Interruption::of_this_call();
@@ -146,7 +170,7 @@ impl Group {
             let stage = (self.engine)
                 .with(|state, finished| state.shrink_stage(self.id, patience, finished));
             match stage.ok_or_else(closed)? {
-                ShrinkStage::Decided { id, members } => return Ok((id, members)),
+                ShrinkStage::Decided { id, survivors } => return Ok((id, survivors)),
                 ShrinkStage::Waiting { unlinked } => dialler.dial(unlinked, deadline),
             }
             let until = deadline.min(Instant::now() + REPEAT);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use weft_agreement::{Agreement, Ranks};
+use weft_agreement::{Agreement, Survivors};
 use weft_call::Completion;
 use weft_transport::EndpointId;
 
@@ -27,8 +27,9 @@ pub(crate) struct Shrinking {
 pub(crate) enum ShrinkStage {
     /// Messages of other ranks are awaited. Some of those ranks have no link.
     Waiting { unlinked: Vec<u32> },
-    /// The survivors are decided: the identity of their group, and their ranks.
-    Decided { id: u64, members: Ranks },
+    /// The survivors are decided: the identity of their group, their ranks, and whether all of them
+    /// have voted yes.
+    Decided { id: u64, survivors: Survivors },
 }
 
 /// The outcome of an attempt to connect.

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use weft_agreement::{Agreement, Outbox, Ranks, ShrinkMessage, ShrinkStep};
+use weft_agreement::{Agreement, Outbox, Ranks, ShrinkMessage, ShrinkStep, Survivors};
 use weft_call::{Completion, Finished, mix};
 use weft_channel::ControlMessage;
 use weft_transport::EndpointId;
@@ -28,12 +28,13 @@ impl ProgressState {
     pub(crate) fn begin_shrink(
         &mut self,
         id: u64,
+        vote: bool,
         finished: &mut Finished,
     ) -> Option<Arc<Completion>> {
         let shrinking = self.shrinking(id)?;
         shrinking.called = true;
         shrinking.since = Instant::now();
-        shrinking.agreement.begin();
+        shrinking.agreement.begin(vote);
         let settled = shrinking.settled.clone();
         self.update_agreement(id, Agreement::advance, finished);
         Some(settled)
@@ -46,7 +47,7 @@ impl ProgressState {
         };
         shrinking.agreement.withdraw();
         shrinking.called = false;
-        if let Some(members) = shrinking.agreement.decided().cloned() {
+        if let Some(Survivors { members, .. }) = shrinking.agreement.decided().cloned() {
             self.refuse_abandoned(id, &members, finished);
         }
     }
@@ -72,9 +73,9 @@ impl ProgressState {
         let addressed = self.update_agreement(id, Agreement::repeat, finished);
         let shrinking = self.shrinks.get(&id)?;
         Some(match shrinking.agreement.decided() {
-            Some(members) => ShrinkStage::Decided {
-                id: survivors_id(id, members),
-                members: members.clone(),
+            Some(survivors) => ShrinkStage::Decided {
+                id: survivors_id(id, &survivors.members),
+                survivors: survivors.clone(),
             },
             None => {
                 let awaited: Ranks = shrinking.agreement.awaited();
@@ -208,7 +209,7 @@ impl ProgressState {
                 let _ = link.message(&ControlMessage::Shrink { group: id, word }.encode());
             }
         }
-        if let Some(members) = decided {
+        if let Some(Survivors { members, .. }) = decided {
             finished.push((shrinking.settled.clone(), Ok(())));
             self.refuse_abandoned(id, &members, finished);
         }
