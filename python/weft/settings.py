@@ -475,6 +475,17 @@ class Options(EndpointOptions, GroupOptions, total=False):
             "Slurm, Open MPI or PMI",
         ),
     ]
+    lobby: Annotated[
+        str | None,
+        Setting(
+            default=None,
+            allowed="addresses as host:port, with commas between",
+            doc="Where `weft.torch.Recovery` takes in processes that are started later (docs/how-to/elastic.md): an "
+            "address of each host that may have rank 0. The same on every process; `weft.init` does not use it.",
+            parse=str,
+            check=lambda value: value is None or (isinstance(value, str) and ":" in value),
+        ),
+    ]
     secret: Annotated[
         str | parsing.Secret | None,
         Setting(

@@ -272,13 +272,13 @@ def _die_in_recovery(recovery: weft.torch.Recovery, death: Death) -> None:
     elif death.place == "shrinking":
         dies_in(Group, "shrink")
     elif death.place == "agreeing":
-        go_on = recovery._go_on
+        recover = recovery._recover
 
-        def go_on_and_die(failure: str) -> None:
+        def recover_and_die(failure: str) -> None:
             dies_in(Group, "all_gather")
-            go_on(failure)
+            recover(failure)
 
-        recovery._go_on = go_on_and_die  # type: ignore[method-assign]
+        recovery._recover = recover_and_die  # type: ignore[method-assign]
     elif death.place == "meeting":
         dies_in(module, "meeting_of")
     elif death.place == "putting back":

@@ -16,6 +16,7 @@ from torch._C._distributed_c10d import Store
 from torch.distributed import ProcessGroup, distributed_c10d
 
 from weft.api.group import Group
+from weft.bootstrap.stores import rendezvous
 from weft.errors import ArgumentError
 from weft.observability import reports
 from weft.torch.arguments import seconds
@@ -72,7 +73,7 @@ def store_without(backend: Any, made: _weft.Group, excluded: Sequence[int], time
     name, store = distributed_c10d._world.pg_map[process_group]
     global_ranks = dist.get_process_group_ranks(process_group)
     if 0 in excluded or 0 in (global_ranks[rank] for rank in excluded):
-        store = meeting_of(Group(made), timeout)
+        store = meeting_of(Group(made), timeout, rendezvous(distributed_c10d._get_default_store()))
         distributed_c10d._world.pg_map[process_group] = name, store
     return store
 

@@ -38,6 +38,7 @@ from weft.torch.parallel.planner import Planner
 from weft.torch.parallel.reducer import Reducer
 from weft.torch.parallel.rows import EmbeddingPolicy, RowAveraging, Rows, bytes_of_rows, check_rows, exchanged_by_rows
 from weft.torch.parallel.trained import TrainedParameters
+from weft.torch.parallel.virtual.continued import begin_parts
 from weft.torch.parallel.virtual.parts import Parts, checked_virtual_ranks
 from weft.torch.parallel.virtual.sums import PartAveraging
 from weft.torch.parallel.weight_gradients import compute_in_bucket
@@ -190,6 +191,7 @@ class DataParallel(nn.Module, Joinable):
             dtypes = [parameter.dtype for _, parameter in trained if parameter.is_floating_point()]
             self._parts = Parts(virtual_ranks, self._communication, dtypes, strict=strict)
             mode, buffers = self._parts.sums, "leave"
+            begin_parts(module, self._parts.sums)
             check_mode(mode, trained)
         self.module = module
         self._trained = found

@@ -21,6 +21,7 @@ from weft.errors import ArgumentError, UnsupportedError
 from weft.torch.parallel.data_parallel import DataParallel
 from weft.torch.parallel.divided.optimizer import DividedOptimizer
 from weft.torch.parallel.overlapped import Overlapped
+from weft.torch.parallel.virtual.continued import continue_parts, state_of_parts
 from weft.torch.recovery.shares import Shares
 
 __all__ = ["Copy", "OptimizerCopy", "RandomNumbers", "copy_of"]
@@ -34,6 +35,12 @@ class Copy(Protocol):
 
     def put_back(self) -> None:
         """Restores the state. The copy stays."""
+
+    def content(self) -> Any:
+        """The copied state, as a rank that has none can take it; None if ranks have their own."""
+
+    def replace(self, content: Any, /) -> None:
+        """Takes another rank's content as the copied state."""
 
     @property
     def nbytes(self) -> int:
@@ -76,8 +83,11 @@ class _ModuleCopy:
         self._others: dict[str, Any] = {}
         self._trained: dict[str, bool] = {}
         """Which parameters require a gradient: no `state_dict` has this, and programs change it."""
+        self._parts: dict[str, Any] | None = None
+        """The state of a step in parts, by virtual ranks, if there are any."""
 
     def take(self) -> None:
+        self._parts = state_of_parts(self._module)
         state = self._module.state_dict()
         others = {name: buffer for name, buffer in self._module.named_buffers() if name not in state}
         self._state = _kept(self._state, state)
@@ -93,6 +103,13 @@ class _ModuleCopy:
         for name, parameter in self._module.named_parameters():
             parameter.requires_grad_(self._trained.get(name, parameter.requires_grad))
             parameter.grad = None
+        continue_parts(self._module, self._parts)
+
+    def content(self) -> Any:
+        return self._state, self._others, self._trained, self._parts
+
+    def replace(self, content: Any) -> None:
+        self._state, self._others, self._trained, self._parts = content
 
     @property
     def nbytes(self) -> int:
@@ -111,6 +128,12 @@ class _StateCopy:
 
     def put_back(self) -> None:
         self._part.load_state_dict(_kept(None, self._state))  # otherwise it would train on the copy
+
+    def content(self) -> Any:
+        return self._state
+
+    def replace(self, content: Any) -> None:
+        self._state = content
 
     @property
     def nbytes(self) -> int:
@@ -147,6 +170,14 @@ class OptimizerCopy:
         self.optimizer.load_state_dict(state)
         self.optimizer.zero_grad(set_to_none=True)
 
+    def content(self) -> Any:
+        """See `Copy`; without kept shares, which `Shares.collect` sends."""
+        return self._state
+
+    def replace(self, content: Any) -> None:
+        """See `Copy`."""
+        self._state = content
+
     @property
     def nbytes(self) -> int:
         """See `Copy`."""
@@ -169,6 +200,13 @@ class RandomNumbers:
         torch.set_rng_state(self._states[0])
         np.random.set_state(self._states[1])
         random.setstate(self._states[2])
+
+    def content(self) -> Any:
+        """See `Copy`: every rank has its own."""
+
+    def replace(self, _content: Any) -> None:
+        """See `Copy`: those of this process."""
+        self.take()
 
     @property
     def nbytes(self) -> int:

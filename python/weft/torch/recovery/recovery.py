@@ -1,4 +1,4 @@
-"""Training that continues after deaths: kept states, and the state that each rank returns to.
+"""Training whose ranks die, leave and join: kept states, and the state that each continues from.
 
 [Note: Committed steps] A step is *prepared* on a rank when its state is complete there: all
 averages have ended, all updates are done, `commit` was called, and divided state is where it will
@@ -11,12 +11,18 @@ and nothing since has not changed its state since, or has kept it: the state of 
 the copy. A rank that has prepared the next step has not copied it, since some survivor has not
 prepared it: its copy is that of S. So one copy is enough. This also holds if another rank dies
 meanwhile: all ranks that took S have prepared S now, so later agreements find S too.
+
+[Note: Planned changes] Newcomers are taken in, and ranks leave, right after a commit: the step is
+the same on all ranks, and nothing is computed again. Else it is what happens after a death: the
+ranks of the next group agree on the step, those without a state receive it, and `train` is called
+again. So a newcomer that dies while it is taken in is one more death.
 """
 
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any, TypeVar
 from weakref import WeakSet
@@ -24,29 +30,53 @@ from weakref import WeakSet
 import numpy as np
 import torch.distributed as dist
 
+from weft import config
 from weft.api.group import Group
-from weft.errors import Aborted, ArgumentError, ConfigError, Error, PeerLost, StillRunning, Timeout
+from weft.bootstrap import endpoints
+from weft.bootstrap.stores import rendezvous
+from weft.errors import ArgumentError, ConfigError, Error, StillRunning
 from weft.output.logs import LOGGER
 from weft.torch.lookup import backend_of
 from weft.torch.parallel.data_parallel import DataParallel, living_models
+from weft.torch.parallel.virtual.continued import fewest_virtual_ranks
+from weft.torch.recovery import description
 from weft.torch.recovery.copies import Copy, OptimizerCopy, RandomNumbers, copy_of
+from weft.torch.recovery.entrance import FAILURES, Entrance, StateLost
+from weft.torch.recovery.lobby import addresses_in
+from weft.torch.recovery.members import leaving_now, meet_newcomers, sigterm_noted
 from weft.torch.recovery.survivors import meeting_of, replace_default_group
+from weft.torch.recovery.transfer import transferred
 
 __all__ = ["Recovery"]
 
 T = TypeVar("T")
 
-_FAILURES = (PeerLost, Timeout, Aborted)
-"""Errors of a broken group. Other errors are the program's."""
+_ROOM_MAX = 64
+"""The most newcomers that are taken in at once."""
+_NO_STATE = -1
+"""The step of a rank that has no state yet."""
+
+
+class _Change(Exception):
+    """Ends `train` after a commit, as the members of the group change."""
+
+    def __init__(self, newcomers: Sequence[int], *, has_newcomers: bool, leaving: Sequence[int]) -> None:
+        super().__init__("the members change")
+        self.newcomers = newcomers
+        self.has_newcomers = has_newcomers
+        self.leaving = leaving
 
 
 class Recovery:
-    """Training that continues with the surviving ranks when others die.
+    """Training that continues with the surviving ranks when others die, and takes in new ones.
 
     It keeps a copy of the last committed state of models, optimizers and other objects with
     `state_dict`. When a rank dies, the survivors restore it, make a default process group of their
-    own, and compute the later steps again. `run` calls a function for this, again after each death:
-    make objects that depend on ranks there.
+    own, and compute the later steps again. `run` calls a function for this, again after each
+    change of the ranks: make objects that depend on ranks there.
+
+    With a lobby, processes that are started later are taken in after a commit, and receive the
+    state from the others. A rank that receives SIGTERM leaves after the next commit.
 
     Every rank of the default process group, over weft, makes one with the same parts and options.
 
@@ -55,7 +85,15 @@ class Recovery:
         recoveries: How often this rank has returned to a committed step.
     """
 
-    def __init__(self, *parts: Any, every: int = 1, ranks_min: int = 1) -> None:
+    def __init__(
+        self,
+        *parts: Any,
+        every: int = 1,
+        ranks_min: int = 1,
+        ranks_max: int | None = None,
+        lobby: str | None = None,
+        version: str = "",
+    ) -> None:
         """Describes the state of training.
 
         Args:
@@ -66,23 +104,37 @@ class Recovery:
                 again. A commit copies all parts, and carries out the updates of
                 `weft.torch.Overlapped`.
             ranks_min: With fewer survivors, `run` raises an error.
+            ranks_max: With as many ranks, newcomers wait; without it, all are taken in, up to the
+                number of virtual ranks if the model has them.
+            lobby: Where newcomers are taken in: addresses as `host:port`, with commas between, of
+                the hosts that may have rank 0; WEFT_LOBBY by default, or none. The same on all
+                processes.
+            version: A text that newcomers must have too, such as the options of the program.
 
         Raises:
             weft.ArgumentError: An option is not allowed, or a part has no state or is wrapped.
             weft.UnsupportedError: A model is sharded.
         """
-        for name, value in (("every", every), ("ranks_min", ranks_min)):
-            if value < 1:
+        for name, value in (("every", every), ("ranks_min", ranks_min), ("ranks_max", ranks_max)):
+            if value is not None and value < 1:
                 raise ArgumentError(f"{name}={value} is not allowed: expected a number of at least 1")
+        if ranks_max is not None and ranks_max < ranks_min:
+            raise ArgumentError(f"ranks_max={ranks_max} is not allowed: expected at least ranks_min={ranks_min}")
         if not parts:
             raise ArgumentError("no parts: expected the model, the optimizer, and other objects that training changes")
+        lobby = config.load().lobby if lobby is None else lobby
         self.step = 0
         self.recoveries = 0
         self._every = every
         self._ranks_min = ranks_min
+        self._ranks_max = ranks_max
+        self._leaves = threading.Event()
+        self._entrance = None if lobby is None else Entrance(addresses_in(lobby), description.of(parts, every, version))
+        self._route = None if self._entrance is None else self._entrance.route
+        """The address whose interface the process's endpoint uses."""
         self._copies: list[Copy] = [*map(copy_of, parts), RandomNumbers()]
         self._optimizers = [one for one in self._copies if isinstance(one, OptimizerCopy)]
-        self._prepared = self._committed = 0
+        self._prepared = self._committed = _NO_STATE
         self._tried: tuple[int, int] | None = None
         """The committed step and the number of ranks with which the last recovery continued."""
         self._others: WeakSet[DataParallel] = WeakSet()
@@ -99,36 +151,62 @@ class Recovery:
         return self._committed
 
     def run(self, train: Callable[[Recovery], T]) -> T:
-        """Calls a function until it returns without a death meanwhile, and returns its result.
+        """Calls a function until it returns without a change of ranks, and returns its result.
 
         `train` wraps the models for the default process group, looks up rank and size, and computes
         steps from `step` on, with a `commit` after each. After a death it is called again, on fewer
-        ranks. It must keep nothing of the group anywhere else.
+        ranks, and after newcomers on more. It must keep nothing of the group anywhere else.
+
+        With a lobby, `run` makes the default process group if there is none: of the ranks that the
+        launcher has started, or by joining the training that runs.
 
         Raises:
-            weft.ConfigError: There is no default process group over weft.
+            weft.ConfigError: There is no default process group over weft, or the training that runs
+                refuses this process; the error says why.
             weft.Error: Fewer than `ranks_min` ranks survive; this rank was given up by the others;
                 or the same step has failed again on the same ranks.
+            SystemExit: This rank has left, after SIGTERM; the status is 0.
         """
+        self._begin()
+        with sigterm_noted() as self._leaves:
+            self._others.update(living_models())
+            while True:
+                if self._entrance is not None:
+                    self._entrance.serve()
+                try:
+                    result = train(self)
+                    if self._committed != self.step:
+                        self._commit(last=True)
+                    self._close_lobby()
+                    return result
+                except Exception as error:
+                    planned = error.with_traceback(None) if isinstance(error, _Change) else None
+                    failure = _failure_in(error)
+                    if planned is None and failure is None:
+                        raise
+                    self._unwrap_models()
+                # The error's frames have gone with what `train` has made of the group: DDP's hooks
+                # on the parameters end when it is collected.
+                gc.collect()
+                if planned is not None:
+                    self._change(planned)
+                elif failure is not None:
+                    self._recover(failure)
+
+    def _begin(self) -> None:
+        """Makes the first group, or enters that of the training that runs."""
+        if self._entrance is not None and not dist.is_initialized():
+            self._entrance.begin(self._settle)
         _check_default_group()
-        self._others.update(living_models())
-        self._prepared = self.step
-        self._keep()
-        while True:
-            try:
-                result = train(self)
-                if self._committed != self.step:
-                    self._commit()
-                return result
-            except Exception as error:
-                failure = _failure_in(error)
-                if failure is None:
-                    raise
-                self._unwrap_models()
-            # The error's frames have gone with what `train` has made of the group: DDP's hooks on
-            # the parameters end when it is collected.
-            gc.collect()
-            self._go_on(failure)
+        if self._route is None:
+            self._route = rendezvous(dist.group.WORLD.get_group_store())  # type: ignore[union-attr]
+        if self._prepared == _NO_STATE:
+            self._prepared = self.step
+            self._keep()
+
+    def _close_lobby(self) -> None:
+        if self._entrance is not None:
+            self._entrance.close()
 
     def commit(self) -> None:
         """Ends a step, on every rank; every `every` steps all agree that it is done, and keep it.
@@ -140,8 +218,8 @@ class Recovery:
         if self.step % self._every == 0:
             self._commit()
 
-    def _commit(self) -> None:
-        """See [Note: Committed steps]."""
+    def _commit(self, *, last: bool = False) -> None:
+        """See [Note: Committed steps] and, unless it is the last one, [Note: Planned changes]."""
         models = self._models()
         for model in models:
             model.flush()
@@ -149,10 +227,25 @@ class Recovery:
         for kept in self._optimizers:
             kept.prepare(divided.get(kept.optimizer))
         self._prepared = self.step
-        steps = Group(backend_of(None).weft_group).all_gather(np.array([self.step]))
-        if (steps != self.step).any():
-            raise ConfigError(f"ranks commit different steps: {steps.ravel().tolist()}, by rank")
+        group = Group(backend_of(None).weft_group)
+        newcomers = self._newcomers(group.size) if not last else []
+        own = np.array([self.step, len(newcomers), self._leaves.is_set()])
+        rows = group.all_gather(own).reshape(group.size, own.size)
+        if (rows[:, 0] != self.step).any():
+            raise ConfigError(f"ranks commit different steps: {rows[:, 0].tolist()}, by rank")
         self._keep()
+        asked = [bool(leaves) for leaves in rows[:, 2]]
+        if not last and (any(asked) or rows[:, 1].any()):
+            has_newcomers = bool(rows[:, 1].any()) and not any(asked)
+            leaving = leaving_now(asked, group.hosts)
+            raise _Change(newcomers, has_newcomers=has_newcomers, leaving=leaving)
+
+    def _newcomers(self, ranks: int) -> list[int]:
+        """The newcomers that rank 0 would take in now, by their numbers in the lobby."""
+        if self._entrance is None:
+            return []
+        limits = (_ROOM_MAX + ranks, self._ranks_max, fewest_virtual_ranks())
+        return self._entrance.ready(min(limit for limit in limits if limit is not None) - ranks)
 
     def _models(self) -> list[DataParallel]:
         """The models that `train` has made."""
@@ -171,32 +264,86 @@ class Recovery:
             one.take()
         self._committed = self._prepared
 
-    def _go_on(self, failure: str) -> None:
+    def _recover(self, failure: str) -> None:
         """Makes a group of the survivors, and returns to the last step that all have prepared."""
-        backend = backend_of(None)
-        timeout: timedelta = backend.options._timeout
-        before, group = dist.get_world_size(), Group(backend.weft_group)
+        group = Group(backend_of(None).weft_group)
         LOGGER.warning("in step %d: %s. Looking for survivors", self.step, failure)
-        while True:
+        self._settle(group.shrink(), self._timeout(), failure)
+        self.recoveries += 1
+
+    def _change(self, change: _Change) -> None:
+        """See [Note: Planned changes]."""
+        group, timeout = Group(backend_of(None).weft_group), self._timeout()
+        if group.rank in change.leaving:
+            LOGGER.warning("rank %d of %d leaves after step %d", group.rank, group.size, self.step)
+            self._close_lobby()
+            dist.destroy_process_group()
+            raise SystemExit(0)
+        if change.has_newcomers:
+            endpoint = endpoints.shared(config.load(), group.rank, self._route)
+            desk = None if self._entrance is None else self._entrance.desk
+            group, _ = meet_newcomers(group, desk, change.newcomers, timeout.total_seconds(), endpoint)
+        else:
             group = group.shrink()
+        self._settle(group, timeout)
+
+    def _timeout(self) -> timedelta:
+        timeout: timedelta = backend_of(None).options._timeout
+        return timeout
+
+    def _settle(self, group: Group, timeout: timedelta, failure: str = "") -> None:
+        """Continues in a group: all of its ranks take the last step that all have prepared.
+
+        Ranks without a state receive it. If ranks die meanwhile, it continues with the others.
+        `failure` is why the members change, unless it was planned.
+        """
+        before = dist.get_world_size() if dist.is_initialized() else 0
+        while True:
             try:
-                step = int(group.all_gather(np.array([self._prepared])).min())
-                self._check_progress(group.size, step, failure)
-                for kept in self._optimizers:
-                    kept.shares.collect(group, committed=step == self._committed)
-                store = meeting_of(group, timeout)
+                step = self._agree(group, failure)
+                store = meeting_of(group, timeout, self._route)
                 break
-            except (*_FAILURES, dist.DistError) as error:
-                LOGGER.warning("recovering: %s: %s. Looking for survivors", type(error).__name__, error)
+            except (*FAILURES, dist.DistError) as error:
+                failure = f"{type(error).__name__}: {error}"
+                LOGGER.warning("recovering: %s. Looking for survivors", failure)
+            group = group.shrink()
         replace_default_group(group, store, timeout)
         self._return_to(step)
-        self.recoveries += 1
-        LOGGER.warning("%d of %d ranks continue after step %d", group.size, before, step)
+        if group.rank != 0:
+            self._close_lobby()
+        LOGGER.warning("%d ranks continue after step %d; %d before", group.size, step, before)
+
+    def _agree(self, group: Group, failure: str) -> int:
+        """The step that all ranks of a group continue from; all have its state afterwards."""
+        steps = group.all_gather(np.array([self._prepared])).ravel()
+        holders = np.flatnonzero(steps != _NO_STATE).tolist()
+        if not holders:
+            group.close()
+            raise StateLost("no rank is left that has the state of training")
+        step = int(steps[holders].min())
+        self._check_progress(group.size, step, failure)
+        if len(holders) < group.size:
+            self._transfer(group, holders, step)
+        for kept in self._optimizers:
+            kept.shares.collect(group, committed=step == self._committed)
+        return step
+
+    def _transfer(self, group: Group, holders: Sequence[int], step: int) -> None:
+        """Sends the state of the step, which is the committed one wherever there are newcomers."""
+        has_state = self._prepared != _NO_STATE
+        own = [one.content() for one in self._copies] if has_state else None
+        content = transferred(group, own, holders)
+        if not has_state:
+            for one, part in zip(self._copies, content, strict=True):
+                one.replace(part)
+            self._prepared = self._committed = step
 
     def _check_progress(self, ranks: int, step: int, failure: str) -> None:
         """Raises if training cannot continue, or would fail again forever."""
         if ranks < self._ranks_min:
-            raise Error(f"{ranks} ranks survive, and ranks_min={self._ranks_min}: training ends. {failure}")
+            raise Error(f"{ranks} ranks are left, and ranks_min={self._ranks_min}: training ends. {failure}")
+        if not failure:
+            return
         if self._tried == (step, ranks):
             raise Error(f"the {ranks} ranks that continued after step {step} have failed there again. {failure}")
         self._tried = step, ranks
@@ -223,7 +370,7 @@ def _failure_in(error: BaseException) -> str | None:
     """The error of a broken group among an error and its causes."""
     cause: BaseException | None = error
     while cause is not None:
-        if isinstance(cause, _FAILURES) and not isinstance(cause, StillRunning):
+        if isinstance(cause, FAILURES) and not isinstance(cause, StillRunning):
             return f"{type(cause).__name__}: {cause}"
         cause = cause.__cause__ or cause.__context__
     return None

@@ -92,11 +92,13 @@ class Shares:
         Raises:
             weft.Error: Communication has failed, or a share was lost with its keeper.
         """
-        records = self._committed if committed else self._prepared
+        own = self._committed if committed else self._prepared
         self._collected = None
-        if records is None:
+        ranks = int(group.all_gather(np.array([own.ranks if own else 0])).max())
+        if not ranks:
             return
-        lengths = group.all_gather(np.array(records.lengths)).reshape(group.size, records.ranks)
+        records = own or _Records(ranks, {})  # of a rank that is new
+        lengths = group.all_gather(np.array(records.lengths)).reshape(group.size, ranks)
         lost = np.flatnonzero(lengths.max(axis=0) == 0).tolist()
         if lost:
             raise Error(

@@ -11,7 +11,6 @@ from torch.distributed import Store, TCPStore  # type: ignore[attr-defined]
 
 from weft._weft import AboveStandardStreams
 from weft.api.group import Group
-from weft.bootstrap.stores import rendezvous
 from weft.processes.routes import own_address_towards
 from weft.torch.groups import already_made
 
@@ -22,32 +21,34 @@ _CONNECTING_MAX = timedelta(seconds=10)
 _LOOPBACK = "127.0.0.1"
 
 
-def meeting_of(group: Group, timeout: timedelta) -> Store:
+def meeting_of(group: Group, timeout: timedelta, route: str | None) -> Store:
     """A store that all ranks of a group reach, served by its rank 0: every rank calls this.
 
-    The store where the ranks met before may have ended with its rank.
+    The store where the ranks met before may have ended with its rank. `route` is an address,
+    `host:port`, to which the ranks' network leads; by default this host's name gives its address.
 
     Raises:
         weft.Error: Communication has failed.
         torch.distributed.DistError: Rank 0 cannot be reached.
     """
-    store = _open(group, timeout)
+    store = _open(group, timeout, route)
     group.barrier()  # rank 0 continues when all have connected
     return store
 
 
 def replace_default_group(group: Group, store: Store, timeout: timedelta) -> None:
     """Ends the default process group, and makes one of these ranks; waits for no other rank."""
-    dist.destroy_process_group()
+    if dist.is_initialized():
+        dist.destroy_process_group()
     with already_made(group.native):
         dist.init_process_group("weft", store=store, rank=group.rank, world_size=group.size, timeout=timeout)
 
 
-def _open(group: Group, timeout: timedelta) -> Store:
+def _open(group: Group, timeout: timedelta, route: str | None) -> Store:
     address = np.zeros(_ADDRESS_BYTES, np.uint8)
     store = None
     if group.rank == 0:
-        store, text = _serve(group, timeout)
+        store, text = _serve(group, timeout, route)
         address[: len(text)] = np.frombuffer(text.encode(), np.uint8)
     group.broadcast(address, 0)
     if store is not None:
@@ -59,10 +60,10 @@ def _open(group: Group, timeout: timedelta) -> Store:
     return store
 
 
-def _serve(group: Group, timeout: timedelta) -> tuple[TCPStore, str]:
+def _serve(group: Group, timeout: timedelta, route: str | None) -> tuple[TCPStore, str]:
     """A store and its address for the others: if all are on one host, no other host reaches it."""
     on_one_host = len(set(group.hosts)) == 1
-    host = _LOOPBACK if on_one_host else _own_address()
+    host = _LOOPBACK if on_one_host else _own_address(route)
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with AboveStandardStreams():
         listener = socket.socket(family, socket.SOCK_STREAM)
@@ -75,10 +76,8 @@ def _serve(group: Group, timeout: timedelta) -> tuple[TCPStore, str]:
     return store, f"{host}:{port}"
 
 
-def _own_address() -> str:
-    """This host's address on the route to the rendezvous; by its name if that is a file."""
-    met = rendezvous(dist.group.WORLD.get_group_store())  # type: ignore[union-attr]
-    if met is None:
+def _own_address(route: str | None) -> str:
+    if route is None:
         return socket.gethostbyname(socket.gethostname())
-    host, _, port = met.rpartition(":")
-    return own_address_towards(host, port)
+    host, _, port = route.rpartition(":")
+    return own_address_towards(host.strip("[]"), port)

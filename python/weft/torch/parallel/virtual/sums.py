@@ -52,7 +52,7 @@ class PartSums(modes.Mode):
         """`own` are this rank's parts; `seed` and `probe` are the same on all ranks."""
         super().__init__()
         self._probe = probe
-        self._strict = strict
+        self.strict = strict
         self._virtual_ranks = virtual_ranks
         self._parts = own
         self.seed = seed
@@ -149,7 +149,7 @@ class PartSums(modes.Mode):
                 f"the state is of {state['virtual_ranks']} virtual ranks: expected {self._virtual_ranks}, as a "
                 "training keeps its number"
             )
-        check_probes({"this process": self._probe}, "the saved one", state.get("probe", {}), strict=self._strict)
+        check_probes({"this process": self._probe}, "the saved one", state.get("probe", {}), strict=self.strict)
         super().load_state_dict(state)
         self.seed = state["seed"]
 

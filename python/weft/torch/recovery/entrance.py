@@ -1,0 +1,127 @@
+"""The way into a training whose ranks come and go: the first meeting, or the lobby."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
+from typing import Any
+
+import torch.distributed as dist
+
+from weft import config
+from weft.api.group import Group
+from weft.bootstrap import endpoints
+from weft.errors import Aborted, Error, PeerLost, Timeout
+from weft.output import logs
+from weft.output.logs import LOGGER
+from weft.torch.recovery import description
+from weft.torch.recovery.lobby import Address, Desk, Door, Place, knock, text_of
+from weft.torch.recovery.members import LobbyFound, first_group, met
+from weft.torch.recovery.survivors import meeting_of, replace_default_group
+
+__all__ = ["FAILURES", "Entrance", "StateLost"]
+
+FAILURES = (PeerLost, Timeout, Aborted)
+"""Errors of a broken group. Other errors are the program's."""
+_FOUND_S = 30.0
+"""How long a process looks for a lobby that it had found before."""
+_KNOCKING_S = 0.2
+
+Settle = Callable[[Group, timedelta], None]
+"""Takes the state of a group's ranks, and makes it the default group."""
+
+
+class StateLost(Error):
+    """The members of a group are newcomers only."""
+
+
+class Entrance:
+    """How this process comes into the training, and how it lets in others while it is rank 0.
+
+    Attributes:
+        route: An address, `host:port`, on the network that the ranks use.
+        desk: The lobby, while this process serves it.
+    """
+
+    def __init__(self, addresses: Sequence[Address], own: Mapping[str, Any]) -> None:
+        """`own` is this process's description."""
+        self.route = text_of(addresses[0])
+        self.desk: Desk | None = None
+        self._addresses = addresses
+        self._own = own
+
+    def begin(self, settle: Settle) -> None:
+        """Joins the training that runs; else makes the default group of the launcher's ranks.
+
+        Raises:
+            weft.ConfigError: The training refuses this process.
+            weft.Error: The lobby was found, and then no more; or the ranks do not meet.
+        """
+        level = config.load().log
+        if level is not None:
+            logs.show(level, None)
+        if self._enter(settle, 0.0):
+            return
+        try:
+            group = first_group(lambda: knock(self._addresses) is not None, self.route)
+        except LobbyFound:
+            self._enter(settle, _FOUND_S)
+            return
+        timeout = timedelta(seconds=config.load().timeout)
+        replace_default_group(group, meeting_of(group, timeout, self.route), timeout)
+        self.serve(required=True)
+
+    def serve(self, *, required: bool = False) -> None:
+        """Opens the lobby, on rank 0; only if it is required, a failure ends training."""
+        if self.desk is not None or dist.get_rank() != 0:
+            return
+        try:
+            self.desk = Desk.open(self._addresses, description.refusal_by(self._own))
+        except Error as error:
+            if required:
+                raise
+            LOGGER.warning("no process can join: the lobby cannot be opened: %s", error)
+
+    def ready(self, room: int) -> list[int]:
+        """The newcomers that rank 0 would take in now, by their numbers in the lobby."""
+        return [] if self.desk is None else self.desk.ready(room)
+
+    def close(self) -> None:
+        """Closes the lobby, if this process serves it: the training has ended here."""
+        if self.desk is not None:
+            self.desk.close()
+            self.desk = None
+
+    def _enter(self, settle: Settle, knocks_s: float) -> bool:
+        """Joins the training that runs, if there is one: waits in its lobby, and takes its state.
+
+        It looks for the lobby for `knocks_s`, and longer once it has found it.
+        """
+        has_waited, until = False, time.monotonic() + knocks_s
+        while True:
+            door = knock(self._addresses)
+            if door is None and time.monotonic() >= until:
+                if has_waited:
+                    raise Error(f"the training whose lobby was at {self.route} has ended, or its rank 0 is elsewhere")
+                return False
+            if door is None:
+                time.sleep(_KNOCKING_S)
+                continue
+            if not has_waited:
+                LOGGER.warning("waiting to join the training at %s", text_of(door.address))
+            place = door.wait(self._own)
+            has_waited, until = True, time.monotonic() + _FOUND_S
+            if place is not None and self._take(door, place, settle):
+                return True
+
+    def _take(self, door: Door, place: Place, settle: Settle) -> bool:
+        """Meets the ranks of the training, and takes its state; returns whether that succeeded."""
+        endpoint = endpoints.shared(config.load(), place.rank, self.route)
+        try:
+            group = met(door.store, place, endpoint)
+            settle(group, timedelta(seconds=place.timeout))
+        except (*FAILURES, StateLost) as error:
+            LOGGER.warning("not taken in: %s: %s. Trying again", type(error).__name__, error)
+            return False
+        return True

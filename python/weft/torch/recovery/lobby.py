@@ -1,0 +1,240 @@
+"""The lobby of a training that runs, where processes wait to be taken in.
+
+[Note: Lobby] Rank 0 serves a store of keys that are set once, at one of the addresses that all
+processes were given; after its death the next rank 0 serves another. A newcomer claims the first
+free number with its description. What rank 0 answers is numbered for each newcomer, and read one
+after the other: a *question* whether it still waits, which it answers at once; a *refusal*, with
+the reason; *again*, if it must claim another number; or the *place* that it has in the next group,
+whose ranks meet at the same store.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import secrets
+import socket
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from weft import _weft, config
+from weft.errors import ArgumentError, AuthError, ConfigError, Error, PeerLost, Timeout
+from weft.output.logs import LOGGER
+
+__all__ = ["Address", "Desk", "Door", "Place", "addresses_in", "knock"]
+
+Address = tuple[str, int]
+Check = Callable[[Mapping[str, Any]], str | None]
+
+_CONNECTING_S = 2.0
+_ANSWER_S = 0.5
+"""How long rank 0 waits for the newcomers that it has asked, in a commit."""
+_READING_S = 0.25
+_TOKEN_BYTES = 8
+_PLACE_S = 15.0
+"""How long a newcomer that was asked waits for what follows, before it looks for a lobby again."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Place:
+    """The place of a newcomer in the next group."""
+
+    rank: int
+    ranks: int
+    name: str
+    """Of the group, at the lobby's store."""
+    timeout: float
+    """The seconds that the group's operations may take."""
+
+
+def addresses_in(text: str) -> list[Address]:
+    """The addresses in `host:port,host:port`; IPv6 addresses in brackets.
+
+    Raises:
+        weft.ArgumentError: One has another form.
+    """
+    found = []
+    for one in text.split(","):
+        host, colon, port = one.strip().rpartition(":")
+        if not (colon and host and port.isdecimal() and 0 < int(port) < 1 << 16):
+            raise ArgumentError(f"lobby={text!r} is not allowed: expected addresses as host:port, with commas between")
+        found.append((host.strip("[]"), int(port)))
+    return found
+
+
+def text_of(address: Address) -> str:
+    """The address as `host:port`."""
+    host, port = address
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+class Desk:
+    """The lobby as rank 0 serves it."""
+
+    def __init__(self, store: _weft.TcpStore, address: Address, check: Check) -> None:
+        """`check` returns the reason why a description is refused, if it is."""
+        self.store = store
+        self.address = address
+        self._check = check
+        self._next = 0
+        self._waiting: dict[int, int] = {}
+        """The newcomers that were not refused, with how many answers each has had."""
+        self._groups = 0
+
+    @classmethod
+    def open(cls, addresses: Sequence[Address], check: Check) -> Desk | None:
+        """Serves the lobby at the first address that is this host's; None if none of them is."""
+        for host, port in addresses:
+            if not _is_own(host):
+                continue
+            return cls(_store((host, port), serve=True), (host, port), check)
+        LOGGER.warning(
+            "no process can join: rank 0 is on %s now, and none of the lobby's addresses is of this host: %s",
+            socket.gethostname(),
+            ", ".join(map(text_of, addresses)),
+        )
+        return None
+
+    def ready(self, room: int) -> list[int]:
+        """The numbers of newcomers that have just shown that they wait: at most `room`."""
+        while (found := self.store.get(f"newcomer {self._next}", 0.0)) is not None:
+            number, self._next = self._next, self._next + 1
+            refusal = self._check(json.loads(found))
+            if refusal is None:
+                self._waiting[number] = 0
+            else:
+                LOGGER.warning("a process that wants to join is refused: %s", refusal)
+                self._answer(number, 0, {"refused": refusal})
+        asked = {number: self._ask(number) for number in list(self._waiting)[: max(room, 0)]}
+        deadline = time.monotonic() + _ANSWER_S
+        present = []
+        for number, question in asked.items():
+            left = max(deadline - time.monotonic(), 0.0)
+            if self.store.get(f"here {number}.{question}", left) is not None:
+                present.append(number)
+            else:
+                self._answer(number, self._waiting.pop(number), {"again": True})
+        return present
+
+    def let_in(self, numbers: Sequence[int], first_rank: int, timeout: float) -> Place:
+        """Gives newcomers the ranks from `first_rank` on. Returns the last one's place."""
+        self._groups += 1
+        name = f"training {self._groups}"
+        for rank, number in enumerate(numbers, first_rank):
+            place = Place(rank, first_rank + len(numbers), name, timeout)
+            self._answer(number, self._waiting.pop(number), {"place": dataclasses.asdict(place)})
+        return place
+
+    def close(self) -> None:
+        """Refuses those that wait, as the training has ended."""
+        for number, which in self._waiting.items():
+            self._answer(number, which, {"refused": "it has ended"})
+
+    def _ask(self, number: int) -> int:
+        question = self._waiting[number]
+        self._answer(number, question, {"question": True})
+        self._waiting[number] += 1
+        return question
+
+    def _answer(self, number: int, which: int, answer: Mapping[str, Any]) -> None:
+        self.store.set(f"answer {number}.{which}", json.dumps(answer).encode())
+
+
+class Door:
+    """The lobby as a newcomer finds it."""
+
+    def __init__(self, store: _weft.TcpStore, address: Address) -> None:
+        self.store = store
+        self.address = address
+
+    def wait(self, description: Mapping[str, Any]) -> Place | None:
+        """Waits until this process is let in. None if it must look for the lobby again.
+
+        Raises:
+            weft.ConfigError: It was refused; the error says why.
+        """
+        try:
+            # The token makes it differ from any other's: setting the same value twice is no error.
+            own = {**description, "token": secrets.token_hex(_TOKEN_BYTES)}
+            return self._wait(self._claim(json.dumps(own).encode()))
+        except (PeerLost, Timeout) as error:  # the lobby has ended with its rank
+            LOGGER.warning("the lobby at %s has ended: %s", text_of(self.address), error)
+            return None
+
+    def _wait(self, number: int) -> Place | None:
+        which, asked_at = 0, math.inf
+        while time.monotonic() - asked_at < _PLACE_S:
+            found = self.store.get(f"answer {number}.{which}", _READING_S)
+            if found is None:
+                continue
+            answer = json.loads(found)
+            if "refused" in answer:
+                raise ConfigError(f"the training at {text_of(self.address)} refuses this process: {answer['refused']}")
+            if "again" in answer:
+                return None
+            if "place" in answer:
+                return Place(**answer["place"])
+            self.store.set(f"here {number}.{which}", b"1")
+            which, asked_at = which + 1, time.monotonic()
+        return None
+
+    def _claim(self, description: bytes) -> int:
+        number = 0
+        while True:
+            try:
+                self.store.set(f"newcomer {number}", description)
+            except ConfigError:  # another newcomer has it
+                number += 1
+            else:
+                return number
+
+
+def knock(addresses: Sequence[Address]) -> Door | None:
+    """The lobby, if a training serves it at one of the addresses.
+
+    Raises:
+        weft.AuthError: This process does not have the job's secret or certificate.
+    """
+    for address in addresses:
+        try:
+            with _weft.AboveStandardStreams(), socket.create_connection(address, _CONNECTING_S):
+                pass
+        except OSError:
+            continue
+        try:
+            return Door(_store(address, serve=False), address)
+        except AuthError:
+            raise
+        except Error as error:
+            LOGGER.warning("no lobby at %s: %s", text_of(address), error)
+    return None
+
+
+def connect(address: Address) -> _weft.TcpStore:
+    """The store of the lobby at an address."""
+    return _store(address, serve=False)
+
+
+def _store(address: Address, *, serve: bool) -> _weft.TcpStore:
+    settings = config.load()
+    return _weft.TcpStore(
+        *address,
+        serve,
+        _CONNECTING_S,
+        _weft.Cancellation(),
+        config.job_secret(settings),
+        settings.insecure,
+        tls=config.tls_files(settings),
+    )
+
+
+def _is_own(host: str) -> bool:
+    try:
+        family, kind, protocol, _, place = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)[0]
+        with _weft.AboveStandardStreams(), socket.socket(family, kind, protocol) as probe:
+            probe.bind(place)
+    except OSError:
+        return False
+    return True

@@ -1,0 +1,172 @@
+"""Changes of a group's members between two steps: newcomers are taken in, ranks leave.
+
+[Note: Taking in] All members and the newcomers first make the next group, at the lobby's store. Any
+of them may die meanwhile, so some may have it and others not. Then the members shrink their present
+group, voting yes if they have the next one: the agreement's result is the same on all that are left
+(see [Note: Agreement] in crates/agreement), and says in which of both groups they continue. The
+next group's members are all that a quorum of the present one has agreed on; a newcomer votes from
+then on. One that died after it has met the others is a death in the next group.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import signal
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import torch.distributed as dist
+
+from weft import _weft, config
+from weft.api.group import Group
+from weft.bootstrap import endpoints
+from weft.bootstrap.endpoints import Endpoint
+from weft.errors import Error
+from weft.output.logs import LOGGER
+from weft.torch.recovery.lobby import Desk, Place, connect
+from weft.torch.recovery.shares import keepers
+from weft.world import init
+
+__all__ = ["LobbyFound", "first_group", "meet_newcomers", "met", "sigterm_noted", "leaving_now"]
+
+_ENTRY_S = 10.0
+"""The longest pause of a training for newcomers that do not come."""
+_LOOKING_S = 0.5
+_ADDRESS_BYTES = 512
+
+
+class LobbyFound(Exception):
+    """A training runs already, so that there is no first meeting to wait for."""
+
+
+def met(store: Any, place: Place, endpoint: Endpoint) -> Group:
+    """Makes the next group with the others, at the lobby's store.
+
+    Raises:
+        weft.Error: Not all of them came in time.
+    """
+    cancel = _weft.Cancellation()
+    timer = threading.Timer(_ENTRY_S, cancel.cancel)
+    timer.start()
+    try:
+        return init(
+            place.rank,
+            place.ranks,
+            store=store,
+            name=place.name,
+            timeout=place.timeout,
+            cancel=cancel,
+            endpoint=endpoint,
+        )
+    finally:
+        timer.cancel()
+
+
+def meet_newcomers(
+    group: Group, desk: Desk | None, numbers: Sequence[int], timeout: float, endpoint: Endpoint
+) -> tuple[Group, bool]:
+    """Takes newcomers into the next group; if that fails, goes on with those that are left.
+
+    Every rank of the group calls it, rank 0 with the newcomers' numbers.
+
+    Returns:
+        The group, and whether it has the newcomers.
+
+    Raises:
+        weft.Error: This rank was given up by the others, or too few are left.
+    """
+    joint = None
+    try:
+        store, place = _announced(group, desk, numbers, timeout)
+        joint = met(store, place, endpoint)
+    except (Error, dist.DistError) as error:
+        LOGGER.warning("newcomers cannot be taken in: %s: %s", type(error).__name__, error)
+    left, has_joint = group.native.shrink_with_vote(f"{group.name}:members", joint is not None, timeout)
+    if has_joint and joint is not None:
+        left.close()
+        return joint, True
+    if joint is not None:
+        joint.close()
+    return Group(left), False
+
+
+def _announced(group: Group, desk: Desk | None, numbers: Sequence[int], timeout: float) -> tuple[Any, Place]:
+    """Rank 0 gives the newcomers their places; the lobby's store, and this rank's own place."""
+    text = np.zeros(_ADDRESS_BYTES, np.uint8)
+    if desk is not None:
+        last = desk.let_in(numbers, group.size, timeout)
+        found = json.dumps([*desk.address, last.ranks, last.name]).encode()
+        text[: len(found)] = np.frombuffer(found, np.uint8)
+    group.broadcast(text, 0)
+    host, port, ranks, name = json.loads(text.tobytes().rstrip(b"\0"))
+    store = connect((host, port)) if desk is None else desk.store
+    return store, Place(group.rank, ranks, name, timeout)
+
+
+def leaving_now(asked: Sequence[bool], hosts: Sequence[int]) -> list[int]:
+    """The ranks that leave now, of those that have asked for it: none together with its keeper.
+
+    All of them at once if nobody would be left. Others leave after a later step: see
+    [Note: Kept shares].
+    """
+    if all(asked):
+        return list(range(len(asked)))
+    keeper = keepers(hosts)
+    leaving: list[int] = []
+    for rank in (rank for rank, leaves in enumerate(asked) if leaves):
+        if keeper[rank] not in leaving and all(keeper[other] != rank for other in leaving):
+            leaving.append(rank)
+    return leaving
+
+
+@contextlib.contextmanager
+def sigterm_noted() -> Iterator[threading.Event]:
+    """Sets the event at SIGTERM, unless the program handles it; the second one ends the process."""
+    noted = threading.Event()
+    if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGTERM) != signal.SIG_DFL:
+        yield noted
+        return
+
+    def note(_number: int, _frame: object) -> None:
+        noted.set()
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+    signal.signal(signal.SIGTERM, note)
+    try:
+        yield noted
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+def first_group(is_lobby_open: Callable[[], bool], route: str) -> Group:
+    """Meets the ranks that a launcher has started, unless a training runs.
+
+    Their endpoints use the network that leads to the address `route`.
+
+    Raises:
+        LobbyFound: `is_lobby_open` says so while this process waits for the others.
+        weft.Error: The ranks do not meet.
+    """
+    cancel, ended, found = _weft.Cancellation(), threading.Event(), threading.Event()
+
+    def look() -> None:
+        while not ended.wait(_LOOKING_S):
+            if is_lobby_open():
+                found.set()
+                cancel.cancel()
+                return
+
+    endpoint = endpoints.shared(config.load(), config.place().rank, route)
+    watcher = threading.Thread(target=look, name="weft-lobby", daemon=True)
+    watcher.start()
+    try:
+        return init(cancel=cancel, endpoint=endpoint)
+    except Error:
+        if found.is_set():
+            raise LobbyFound from None
+        raise
+    finally:
+        ended.set()

@@ -1,0 +1,124 @@
+"""One process of a training that processes join and leave: started as a program by the tests.
+
+It appends a line of JSON to its record for each step, and one at the end.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.nn.functional import mse_loss
+from torch.nn.parallel import DistributedDataParallel
+
+import weft.torch
+from weft.torch.parallel.divided import division
+
+INPUTS, OUTPUTS = 6, 2
+VIRTUAL_RANKS = 4
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("record", type=Path)
+    parser.add_argument("--wrapping", default="virtual")
+    parser.add_argument("--steps", type=int, default=12)
+    parser.add_argument("--width", type=int, default=32)
+    parser.add_argument("--version", default="")
+    parser.add_argument("--ranks-min", type=int, default=1)
+    parser.add_argument("--ranks-max", type=int)
+    parser.add_argument("--pause", type=float, default=0.0, help="seconds of a step")
+    parser.add_argument("--hold-at", default="", help="steps that wait for the file goSTEP beside the record")
+    given = parser.parse_args()
+    torch.set_num_threads(1)
+    with given.record.open("a", buffering=1) as record:
+        train(given, lambda **line: print(json.dumps(line), file=record))
+
+
+def train(given: argparse.Namespace, write: Any) -> None:
+    torch.manual_seed(1)
+    division.BLOCK_ELEMENTS = 64
+    width = given.width
+    net = nn.Sequential(
+        nn.Linear(INPUTS, width), nn.BatchNorm1d(width), nn.Tanh(),
+        nn.Linear(width, width), nn.Dropout(0.2 if given.wrapping == "virtual" else 0.0), nn.Tanh(),
+        nn.Linear(width, OUTPUTS),
+    )  # fmt: skip
+    plain = torch.optim.AdamW(net.parameters(), lr=0.01)
+    schedule = torch.optim.lr_scheduler.StepLR(plain, 3, 0.9)
+    options = {"ranks_min": given.ranks_min, "ranks_max": given.ranks_max, "version": given.version}
+    recovery = weft.torch.Recovery(net, plain, schedule, **options)
+
+    def steps(recovery: weft.torch.Recovery) -> str:
+        model, optimizer = wrapped(given.wrapping, net, plain)
+        while recovery.step < given.steps:
+            go = given.record.parent / f"go{recovery.step}"
+            while str(recovery.step) in given.hold_at.split(",") and not go.exists():
+                time.sleep(0.02)
+            loss = step(model, optimizer, recovery.step)
+            schedule.step()
+            time.sleep(given.pause)
+            write(step=recovery.step, rank=dist.get_rank(), ranks=dist.get_world_size(), loss=loss)
+            recovery.commit()
+        if isinstance(optimizer, weft.torch.Overlapped):
+            return hashed(net, optimizer.full_state_dict())
+        return hashed(net, optimizer.state_dict())
+
+    write(hash=recovery.run(steps), recoveries=recovery.recoveries)
+    dist.destroy_process_group()
+
+
+def wrapped(wrapping: str, net: nn.Module, plain: torch.optim.Optimizer) -> tuple[Any, Any]:
+    if wrapping == "ddp":
+        return DistributedDataParallel(net), plain
+    options: dict[str, Any] = {
+        "virtual": {"virtual_ranks": VIRTUAL_RANKS},
+        "divided": {"shard": 2048},
+        "overlapped": {},
+    }[wrapping]
+    model = weft.torch.DataParallel(net, fusion=4096, **options)
+    return model, weft.torch.Overlapped(plain, model)
+
+
+def step(model: Any, optimizer: torch.optim.Optimizer, number: int) -> float:
+    optimizer.zero_grad()
+    if not isinstance(model, weft.torch.DataParallel) or not model.virtual_ranks:
+        loss = loss_of(model, number, 10 * dist.get_world_size() + dist.get_rank())
+        loss.backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+        return float(loss.detach())
+    losses = []
+    for part in model.parts(list(model.virtual_ranks)):
+        loss = loss_of(model, number, part)
+        loss.backward()  # type: ignore[no-untyped-call]
+        losses.append(loss.detach())
+    optimizer.step()
+    return model.mean_over_parts(losses)
+
+
+def loss_of(model: nn.Module, number: int, part: int) -> Tensor:
+    generator = torch.Generator().manual_seed(1000 * number + part)
+    inputs = torch.randn(3, INPUTS, generator=generator)
+    targets = torch.randn(3, OUTPUTS, generator=generator)
+    return mse_loss(model(inputs), targets)
+
+
+def hashed(net: nn.Module, optimizer: dict[str, Any]) -> str:
+    together = hashlib.blake2b(digest_size=8)
+    states = [state[name] for _, state in sorted(optimizer["state"].items()) for name in sorted(state)]
+    for tensor in (*net.parameters(), *states):
+        together.update(tensor.detach().numpy().tobytes())
+    return together.hexdigest()
+
+
+if __name__ == "__main__":
+    main()
+    sys.stdout.flush()

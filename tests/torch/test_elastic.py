@@ -1,0 +1,271 @@
+"""Tests of trainings that processes join and leave while they run."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from weft.errors import ArgumentError
+from weft.processes.ports import free_ports
+from weft.torch.recovery.lobby import addresses_in
+from weft.torch.recovery.members import leaving_now
+
+PROGRAM = Path(__file__).parent / "elastic_process.py"
+PATIENCE_S = 90.0
+
+
+class Process:
+    """A process of the training, with what it has recorded."""
+
+    def __init__(self, directory: Path, name: str, port: int, *options: str, **variables: str) -> None:
+        self.record = directory / f"{name}.jsonl"
+        self.log = directory / f"{name}.log"
+        self.name = name
+        own = {key: value for key, value in os.environ.items() if key not in ("RANK", "WORLD_SIZE", "MASTER_PORT")}
+        own |= {"WEFT_LOBBY": f"127.0.0.1:{port}", "WEFT_TIMEOUT": "60", "WEFT_LOG": "warning", **variables}
+        with self.log.open("wb") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, PROGRAM, self.record, *options], env=own, stdout=log, stderr=log
+            )
+
+    @property
+    def lines(self) -> list[dict[str, Any]]:
+        if not self.record.exists():
+            return []
+        return [json.loads(line) for line in self.record.read_text().splitlines() if line.endswith("}")]
+
+    @property
+    def steps(self) -> list[dict[str, Any]]:
+        return [line for line in self.lines if "step" in line]
+
+    def until(self, found: Any, what: str) -> None:
+        end = time.monotonic() + PATIENCE_S
+        while not found(self):
+            lives = time.monotonic() < end and self.process.poll() is None
+            assert lives, f"{self.name}: {what}\n{self.log.read_text()}"
+            time.sleep(0.02)
+
+    def until_step(self, number: int, ranks: int) -> None:
+        """Waits until it has done a step from this number on, among this many ranks."""
+        self.until(
+            lambda one: any(line["step"] >= number and line["ranks"] == ranks for line in one.steps),
+            f"no step {number} of {ranks} ranks",
+        )
+
+    def until_log(self, text: str) -> None:
+        self.until(lambda one: text in one.log.read_text(), f"no {text!r}")
+
+    def ended(self) -> dict[str, Any]:
+        """Its last line; it must end in order."""
+        status = self.process.wait(PATIENCE_S)
+        assert status == 0, f"{self.name} ended with {status}\n{self.log.read_text()}"
+        return self.lines[-1]
+
+
+class Training:
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.port = free_ports(1)[0]
+        self.all: list[Process] = []
+
+    def start(self, name: str, *options: str, **variables: str) -> Process:
+        self.all.append(Process(self.directory, name, self.port, *options, **variables))
+        return self.all[-1]
+
+    def go(self, step: int) -> None:
+        """Lets the processes continue that hold at a step."""
+        (self.directory / f"go{step}").touch()
+
+    def launch(self, count: int, *options: str) -> list[Process]:
+        """Starts the first ranks as a launcher does."""
+        place = {"WORLD_SIZE": str(count), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_ports(1)[0])}
+        return [self.start(f"rank{rank}", *options, RANK=str(rank), **place) for rank in range(count)]
+
+
+@pytest.fixture
+def training(tmp_path: Path) -> Iterator[Training]:
+    made = Training(tmp_path)
+    yield made
+    for one in made.all:
+        if one.process.poll() is None:
+            one.process.kill()
+        one.process.wait()
+
+
+def losses(*processes: Process) -> dict[int, set[float]]:
+    """All losses of each step."""
+    found: dict[int, set[float]] = {}
+    for process in processes:
+        for line in process.steps:
+            found.setdefault(line["step"], set()).add(line["loss"])
+    return found
+
+
+def test_kills_and_joins_leave_the_bits_of_an_undisturbed_run(training: Training) -> None:
+    alone = training.start("alone", WEFT_LOBBY=f"127.0.0.1:{free_ports(1)[0]}")
+    expected = alone.ended()
+    held = ("--hold-at", "2,5,8")
+    first = training.start("first", *held)
+    first.until_step(1, 1)
+    second, third = training.start("second", *held), training.start("third", *held)
+    [one.until_log("waiting to join") for one in (second, third)]
+    training.go(2)
+    second.until_step(4, 3)
+    first.process.kill()
+    training.go(5)
+    second.until_step(7, 2)
+    fourth = training.start("fourth", *held)
+    fourth.until_log("waiting to join")
+    training.go(8)
+    last = [one.ended() for one in (second, third, fourth)]
+    assert {one["hash"] for one in last} == {expected["hash"]}
+    assert losses(alone, first, second, third, fourth) == {line["step"]: {line["loss"]} for line in alone.steps}
+    assert [line["step"] for line in fourth.steps] == [9, 10, 11]
+
+
+@pytest.mark.parametrize("wrapping", ["ddp", "overlapped", "divided"])
+def test_newcomer_has_the_state_of_the_others(training: Training, wrapping: str) -> None:
+    options = ("--wrapping", wrapping, "--hold-at", "4")
+    ranks = training.launch(2, *options)
+    ranks[0].until_step(3, 2)
+    newcomer = training.start("newcomer", *options)
+    newcomer.until_log("waiting to join")
+    training.go(4)
+    last = [one.ended() for one in (*ranks, newcomer)]
+    assert len({one["hash"] for one in last}) == 1
+    assert [line["ranks"] for line in ranks[0].steps] == [2] * 5 + [3] * 7
+    assert [line["step"] for line in ranks[0].steps] == list(range(12))
+    assert [(line["step"], line["rank"]) for line in newcomer.steps] == [(step, 2) for step in range(5, 12)]
+
+
+def test_divided_updates_give_newcomers_the_bits_of_undivided_ones(tmp_path: Path) -> None:
+    hashes = []
+    for wrapping in ("overlapped", "divided"):
+        (tmp_path / wrapping).mkdir()
+        made = Training(tmp_path / wrapping)
+        options = ("--wrapping", wrapping, "--hold-at", "4")
+        ranks = made.launch(2, *options)
+        ranks[0].until_step(3, 2)
+        newcomer = made.start("newcomer", *options)
+        newcomer.until_log("waiting to join")
+        made.go(4)
+        hashes.append({one.ended()["hash"] for one in (*ranks, newcomer)})
+    assert hashes[0] == hashes[1]
+
+
+def test_rank_leaves_after_sigterm(training: Training) -> None:
+    ranks = training.launch(3, "--wrapping", "divided", "--steps", "30", "--pause", "0.1")
+    ranks[0].until_step(3, 3)
+    ranks[0].process.send_signal(signal.SIGTERM)
+    ranks[1].until_step(4, 2)
+    left = ranks[0].ended()
+    last = [one.ended() for one in ranks[1:]]
+    assert len({one["hash"] for one in last}) == 1
+    assert last[0]["recoveries"] == 0, "nothing is computed again"
+    assert [line["step"] for line in ranks[1].steps] == list(range(30))
+    assert [line["step"] for line in ranks[0].steps] == list(range(left["step"] + 1))
+
+
+def test_all_ranks_leave_after_sigterm(training: Training) -> None:
+    ranks = training.launch(2, "--steps", "100000", "--pause", "0.05")
+    ranks[0].until_step(3, 2)
+    for one in ranks:
+        one.process.send_signal(signal.SIGTERM)
+    assert all("step" in one.ended() for one in ranks)
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        (("--width", "16"), "has 0.weight of float32[16, 6] where the training has 0.weight of float32[32, 6]"),
+        (("--version", "other"), "its Recovery has version= 'other', the training has ''"),
+    ],
+)
+def test_newcomer_that_differs_is_refused(training: Training, options: tuple[str, ...], expected: str) -> None:
+    first = training.start("first", "--hold-at", "4")
+    first.until_step(3, 1)
+    other = training.start("other", *options)
+    other.until_log("waiting to join")
+    training.go(4)
+    assert other.process.wait(PATIENCE_S) == 1
+    assert expected in other.log.read_text()
+    assert first.ended()["recoveries"] == 0
+    assert {line["ranks"] for line in first.steps} == {1}
+
+
+def test_newcomer_waits_while_there_is_no_room(training: Training) -> None:
+    paced = ("--steps", "60", "--pause", "0.05", "--ranks-max", "1")
+    first = training.start("first", *paced)
+    first.until_step(1, 1)
+    second = training.start("second", *paced)
+    second.until_log("waiting to join")
+    first.process.kill()
+    # Nobody is left: it says so, and does not begin anew.
+    assert second.process.wait(PATIENCE_S) == 1
+    assert "has ended" in second.log.read_text()
+    assert not second.steps
+
+
+def test_as_many_ranks_as_virtual_ranks_are_taken_in(training: Training) -> None:
+    first = training.start("first", "--hold-at", "2,6")
+    first.until_step(1, 1)
+    others = [training.start(f"other{number}", "--hold-at", "2,6") for number in range(4)]
+    [one.until_log("waiting to join") for one in others]
+    training.go(2)
+    first.until_step(5, 4)
+    training.go(6)
+    first.ended()
+    statuses = sorted(one.process.wait(PATIENCE_S) for one in others)
+    assert statuses == [0, 0, 0, 1], "one of them has found no room"
+
+
+def test_newcomer_of_a_training_that_ends_says_so(training: Training) -> None:
+    first = training.start("first", "--hold-at", "4", "--ranks-max", "1")
+    first.until_step(3, 1)
+    second = training.start("second")
+    second.until_log("waiting to join")
+    training.go(4)
+    first.ended()
+    assert second.process.wait(PATIENCE_S) == 1
+    assert "refuses this process: it has ended" in second.log.read_text()
+
+
+@pytest.mark.parametrize("signal_number", [signal.SIGKILL, signal.SIGSTOP])
+def test_newcomer_that_is_gone_costs_a_pause_only(training: Training, signal_number: int) -> None:
+    ranks = training.launch(2, "--steps", "60", "--pause", "0.05", "--hold-at", "4")
+    ranks[0].until_step(3, 2)
+    newcomer = training.start("newcomer")
+    newcomer.until_log("waiting to join")
+    newcomer.process.send_signal(signal_number)
+    training.go(4)
+    assert len({one.ended()["hash"] for one in ranks}) == 1
+    assert [line["step"] for line in ranks[0].steps] == list(range(60))
+
+
+def test_ranks_leave_with_those_that_keep_their_shares_one_after_the_other() -> None:
+    one_host, two_hosts = [0, 0, 0, 0], [0, 0, 2, 2]
+    assert leaving_now([False, True, False, False], one_host) == [1]
+    assert leaving_now([True, True, False, True], one_host) == [0]
+    assert leaving_now([True, False, True, False], one_host) == [0, 2]
+    assert leaving_now([True, True, False, False], two_hosts) == [0, 1]
+    assert leaving_now([True, False, True, False], two_hosts) == [0]
+    assert leaving_now([True] * 4, one_host) == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("text", ["", "host", "host:", ":29500", "host:0", "host:65536", "a:1,,b:2"])
+def test_lobby_is_checked(text: str) -> None:
+    with pytest.raises(ArgumentError, match="expected addresses as host:port"):
+        addresses_in(text)
+
+
+def test_addresses_of_lobbies() -> None:
+    assert addresses_in("a:1, [::1]:2") == [("a", 1), ("::1", 2)]
