@@ -281,6 +281,10 @@ chaos: setup ## 2,000 faults of 17 kinds, or TRIALS, for at most DURATION; on em
 	TORCH_CPP_LOG_LEVEL=ERROR $(BIN)/python tests/chaos/run.py --trials $(TRIALS) \
 		$(if $(DURATION),--for $(DURATION)) $(if $(ONLY),--only $(ONLY)) --json build/chaos.json
 
+FAULTS ?= 500
+chaos-elastic: setup ## a training whose ranks are killed, join and leave, FAULTS times at random: the bits of an undisturbed one
+	$(BIN)/python tests/torch/elastic_chaos.py --faults $(FAULTS) --json build/chaos-elastic.json
+
 soak: setup ## a job that is disturbed again and again, for DURATION (1h): every result, and growth of memory
 	TORCH_CPP_LOG_LEVEL=ERROR $(BIN)/python tests/chaos/soak.py --for $(or $(DURATION),1h) --json build/soak.json
 

@@ -64,3 +64,39 @@ def processes_with(marker: str) -> list[int]:
         if marker.encode() in command_line:
             found.append(int(entry.name))
     return found
+
+
+class HostLauncher:
+    """`weft hosts` at work, killed at the end of the block."""
+
+    def __init__(self, *options: str, command: list[str]) -> None:
+        self._process = subprocess.Popen(
+            hosts_command(*options, command=command), stdout=subprocess.PIPE, stderr=sys.stderr, text=True
+        )
+
+    def __enter__(self) -> "HostLauncher":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.kill()
+        self._process.wait()
+
+    def wait_for_lines(self, count: int) -> list[str]:
+        """The texts of the next lines, without their prefixes."""
+        assert self._process.stdout is not None
+        lines = [self._process.stdout.readline() for _ in range(count)]
+        assert "" not in lines, "the launcher ended early"
+        return [line.partition("] ")[2].strip() for line in lines]
+
+    def failures(self, count: int) -> list[dict]:
+        """Returns the surviving ranks' reports of their failures."""
+        return [json.loads(text) for text in self.wait_for_lines(count)]
+
+    def host_pids(self) -> list[int]:
+        """The first processes of the hosts, in their order."""
+        children = Path(f"/proc/{self._process.pid}/task/{self._process.pid}/children")
+        return [int(pid) for pid in children.read_text().split()]
+
+    def on_switch(self, *command: str) -> None:
+        """Runs a command where the switch is."""
+        subprocess.run(["nsenter", "--target", str(self._process.pid), "--net", *command], check=True)

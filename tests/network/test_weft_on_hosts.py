@@ -1,15 +1,11 @@
 """Tests of weft between emulated hosts: transports, and loss of a host or a link."""
 
-import json
 import os
 import signal
-import subprocess
-import sys
 import time
-from pathlib import Path
 
 import pytest
-from emulated_hosts import hosts_command, python, reports, run_hosts
+from emulated_hosts import HostLauncher, python, reports, run_hosts
 
 ALL_REDUCE = """
 import json, re
@@ -199,39 +195,3 @@ def test_short_link_outage_loses_no_rank() -> None:
         time.sleep(0.5)  # the length of the cut, not a wait for anything
         launcher.on_switch("ip", "link", "set", "port1", "up")
         assert [report["lost"] for report in launcher.failures(2)] == [None, None]
-
-
-class HostLauncher:
-    """`weft hosts` at work, killed at the end of the block."""
-
-    def __init__(self, *options: str, command: list[str]) -> None:
-        self._process = subprocess.Popen(
-            hosts_command(*options, command=command), stdout=subprocess.PIPE, stderr=sys.stderr, text=True
-        )
-
-    def __enter__(self) -> "HostLauncher":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._process.kill()
-        self._process.wait()
-
-    def wait_for_lines(self, count: int) -> list[str]:
-        """The texts of the next lines, without their prefixes."""
-        assert self._process.stdout is not None
-        lines = [self._process.stdout.readline() for _ in range(count)]
-        assert "" not in lines, "the launcher ended early"
-        return [line.partition("] ")[2].strip() for line in lines]
-
-    def failures(self, count: int) -> list[dict]:
-        """Returns the surviving ranks' reports of their failures."""
-        return [json.loads(text) for text in self.wait_for_lines(count)]
-
-    def host_pids(self) -> list[int]:
-        """The first processes of the hosts, in their order."""
-        children = Path(f"/proc/{self._process.pid}/task/{self._process.pid}/children")
-        return [int(pid) for pid in children.read_text().split()]
-
-    def on_switch(self, *command: str) -> None:
-        """Runs a command where the switch is."""
-        subprocess.run(["nsenter", "--target", str(self._process.pid), "--net", *command], check=True)

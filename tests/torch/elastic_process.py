@@ -8,6 +8,8 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
+import os
+import signal
 import sys
 import time
 from pathlib import Path
@@ -21,12 +23,14 @@ from torch.nn.parallel import DistributedDataParallel
 
 import weft.torch
 from weft.torch.parallel.divided import division
+from weft.torch.recovery import members
 
 INPUTS, OUTPUTS = 6, 2
 VIRTUAL_RANKS = 4
 
 
-def main() -> None:
+def main(arguments: list[str] | None = None) -> None:
+    """`arguments`: the command's, by default."""
     parser = argparse.ArgumentParser()
     parser.add_argument("record", type=Path)
     parser.add_argument("--wrapping", default="virtual")
@@ -37,7 +41,10 @@ def main() -> None:
     parser.add_argument("--ranks-max", type=int)
     parser.add_argument("--pause", type=float, default=0.0, help="seconds of a step")
     parser.add_argument("--hold-at", default="", help="steps that wait for the file goSTEP beside the record")
-    given = parser.parse_args()
+    parser.add_argument("--dies-where-newcomers-are-met", action="store_true")
+    given = parser.parse_args(arguments)
+    if given.dies_where_newcomers_are_met:
+        members.met = lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL)  # type: ignore[assignment]
     torch.set_num_threads(1)
     with given.record.open("a", buffering=1) as record:
         train(given, lambda **line: print(json.dumps(line), file=record))
@@ -66,7 +73,8 @@ def train(given: argparse.Namespace, write: Any) -> None:
             loss = step(model, optimizer, recovery.step)
             schedule.step()
             time.sleep(given.pause)
-            write(step=recovery.step, rank=dist.get_rank(), ranks=dist.get_world_size(), loss=loss)
+            place = {"rank": dist.get_rank(), "ranks": dist.get_world_size()}
+            write(step=recovery.step, **place, loss=loss, at=time.monotonic())
             recovery.commit()
         if isinstance(optimizer, weft.torch.Overlapped):
             return hashed(net, optimizer.full_state_dict())

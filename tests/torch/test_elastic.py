@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import elastic_chaos
 import pytest
 
 from weft.errors import ArgumentError
@@ -85,10 +87,11 @@ class Training:
         """Lets the processes continue that hold at a step."""
         (self.directory / f"go{step}").touch()
 
-    def launch(self, count: int, *options: str) -> list[Process]:
-        """Starts the first ranks as a launcher does."""
+    def launch(self, count: int, *options: str, last: Sequence[str] = ()) -> list[Process]:
+        """Starts the first ranks as a launcher does; the last one has more options."""
         place = {"WORLD_SIZE": str(count), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_ports(1)[0])}
-        return [self.start(f"rank{rank}", *options, RANK=str(rank), **place) for rank in range(count)]
+        extra = [()] * (count - 1) + [last]
+        return [self.start(f"rank{rank}", *options, *more, RANK=str(rank), **place) for rank, more in enumerate(extra)]
 
 
 @pytest.fixture
@@ -203,16 +206,32 @@ def test_newcomer_that_differs_is_refused(training: Training, options: tuple[str
 
 
 def test_newcomer_waits_while_there_is_no_room(training: Training) -> None:
-    paced = ("--steps", "60", "--pause", "0.05", "--ranks-max", "1")
-    first = training.start("first", *paced)
-    first.until_step(1, 1)
-    second = training.start("second", *paced)
+    held = ("--hold-at", "4,6", "--ranks-max", "1")
+    first = training.start("first", *held)
+    first.until_step(3, 1)
+    second = training.start("second", *held)
     second.until_log("waiting to join")
+    training.go(4)
+    first.until_step(5, 1)
     first.process.kill()
     # Nobody is left: it says so, and does not begin anew.
     assert second.process.wait(PATIENCE_S) == 1
     assert "has ended" in second.log.read_text()
     assert not second.steps
+
+
+def test_fewer_ranks_than_ranks_min_do_not_begin(training: Training) -> None:
+    alone = training.start("alone", "--ranks-min", "2", WEFT_TIMEOUT="2")
+    assert alone.process.wait(PATIENCE_S) == 1
+    assert "1 ranks were started, ranks_min=2, and no training runs at" in alone.log.read_text()
+    assert not alone.steps
+
+
+def test_two_processes_that_are_started_at_once_train_together(training: Training) -> None:
+    both = [training.start(name, "--steps", "200", "--pause", "0.05") for name in ("one", "other")]
+    hashes = {one.ended()["hash"] for one in both}
+    assert len(hashes) == 1
+    assert any(line["ranks"] == 2 for one in both for line in one.steps)
 
 
 def test_as_many_ranks_as_virtual_ranks_are_taken_in(training: Training) -> None:
@@ -249,6 +268,26 @@ def test_newcomer_that_is_gone_costs_a_pause_only(training: Training, signal_num
     training.go(4)
     assert len({one.ended()["hash"] for one in ranks}) == 1
     assert [line["step"] for line in ranks[0].steps] == list(range(60))
+
+
+def test_member_that_dies_where_newcomers_are_met_holds_up_nobody(training: Training) -> None:
+    options = ("--hold-at", "4", "--steps", "60", "--pause", "0.05")
+    ranks = training.launch(3, *options, last=["--dies-where-newcomers-are-met"])
+    ranks[0].until_step(3, 3)
+    newcomer = training.start("newcomer", *options)
+    newcomer.until_log("waiting to join")
+    training.go(4)
+    hashes = {one.ended()["hash"] for one in ranks[:2]}
+    assert len(hashes) == 1
+    before, after = ranks[0].steps[4], ranks[0].steps[5]
+    assert (before["ranks"], after["ranks"]) == (3, 2)
+    assert after["at"] - before["at"] < 5
+
+
+def test_random_kills_joins_and_leaves() -> None:
+    found = elastic_chaos.run(faults=8, seed=random.randrange(1 << 32), steps=300)
+    assert not found["wrong"], found
+    assert sum(found["faults"].values()) > 2, found
 
 
 def test_ranks_leave_with_those_that_keep_their_shares_one_after_the_other() -> None:

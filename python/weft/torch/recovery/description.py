@@ -1,4 +1,4 @@
-"""What a process says of itself when it wants to join a training."""
+"""The description of a process that wants to join a training, and what is compared."""
 
 from __future__ import annotations
 

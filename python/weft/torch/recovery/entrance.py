@@ -12,7 +12,7 @@ import torch.distributed as dist
 from weft import config
 from weft.api.group import Group
 from weft.bootstrap import endpoints
-from weft.errors import Aborted, Error, PeerLost, Timeout
+from weft.errors import Aborted, ConfigError, Error, PeerLost, Timeout
 from weft.output import logs
 from weft.output.logs import LOGGER
 from weft.torch.recovery import description
@@ -26,6 +26,7 @@ FAILURES = (PeerLost, Timeout, Aborted)
 """Errors of a broken group. Other errors are the program's."""
 _FOUND_S = 30.0
 """How long a process looks for a lobby that it had found before."""
+_ALONE_S = 3.0
 _KNOCKING_S = 0.2
 
 Settle = Callable[[Group, timedelta], None]
@@ -51,33 +52,48 @@ class Entrance:
         self._addresses = addresses
         self._own = own
 
-    def begin(self, settle: Settle) -> None:
+    def begin(self, settle: Settle, ranks_min: int) -> None:
         """Joins the training that runs; else makes the default group of the launcher's ranks.
+
+        A process alone, which nobody else waits for, may look in the moment in which rank 0 has
+        died and the next one does not serve the lobby yet. So it looks for longer; and if it cannot
+        serve the lobby, another one does.
 
         Raises:
             weft.ConfigError: The training refuses this process.
-            weft.Error: The lobby was found, and then no more; or the ranks do not meet.
+            weft.Error: The lobby was found, and then no more; the ranks do not meet; or they are
+                fewer than `ranks_min`, and no training runs.
         """
-        level = config.load().log
-        if level is not None:
-            logs.show(level, None)
-        if self._enter(settle, 0.0):
+        settings, ranks = config.load(), config.place().world_size
+        if settings.log is not None:
+            logs.show(settings.log, None)
+        enough = ranks >= ranks_min
+        looking_s = settings.timeout if not enough else _ALONE_S if ranks == 1 else 0.0
+        if self._enter(settle, looking_s):
             return
+        if not enough:
+            raise Error(f"{ranks} ranks were started, ranks_min={ranks_min}, and no training runs at {self.route}")
         try:
-            group = first_group(lambda: knock(self._addresses) is not None, self.route)
-        except LobbyFound:
-            self._enter(settle, _FOUND_S)
+            if ranks == 1:
+                self._open()
+            group = first_group(lambda: ranks > 1 and knock(self._addresses) is not None, self.route)
+        except (LobbyFound, ConfigError) as error:
+            if not self._enter(settle, _FOUND_S):
+                raise error from None
             return
-        timeout = timedelta(seconds=config.load().timeout)
+        timeout = timedelta(seconds=settings.timeout)
         replace_default_group(group, meeting_of(group, timeout, self.route), timeout)
         self.serve(required=True)
+
+    def _open(self) -> None:
+        self.desk = Desk.open(self._addresses, description.refusal_by(self._own))
 
     def serve(self, *, required: bool = False) -> None:
         """Opens the lobby, on rank 0; only if it is required, a failure ends training."""
         if self.desk is not None or dist.get_rank() != 0:
             return
         try:
-            self.desk = Desk.open(self._addresses, description.refusal_by(self._own))
+            self._open()
         except Error as error:
             if required:
                 raise

@@ -42,13 +42,17 @@ class LobbyFound(Exception):
     """A training runs already, so that there is no first meeting to wait for."""
 
 
-def met(store: Any, place: Place, endpoint: Endpoint) -> Group:
+def met(store: Any, place: Place, endpoint: Endpoint, present: Group | None = None) -> Group:
     """Makes the next group with the others, at the lobby's store.
+
+    If a member of the `present` group dies meanwhile, nobody waits for it.
 
     Raises:
         weft.Error: Not all of them came in time.
     """
     cancel = _weft.Cancellation()
+    if present is not None:
+        present.native.on_failure(lambda _: cancel.cancel())
     timer = threading.Timer(_ENTRY_S, cancel.cancel)
     timer.start()
     try:
@@ -81,7 +85,7 @@ def meet_newcomers(
     joint = None
     try:
         store, place = _announced(group, desk, numbers, timeout)
-        joint = met(store, place, endpoint)
+        joint = met(store, place, endpoint, group)
     except (Error, dist.DistError) as error:
         LOGGER.warning("newcomers cannot be taken in: %s: %s", type(error).__name__, error)
     left, has_joint = group.native.shrink_with_vote(f"{group.name}:members", joint is not None, timeout)

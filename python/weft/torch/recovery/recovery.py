@@ -20,9 +20,10 @@ again. So a newcomer that dies while it is taken in is one more death.
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
 from typing import Any, TypeVar
 from weakref import WeakSet
@@ -103,7 +104,8 @@ class Recovery:
             every: Steps from one committed step to the next, and so the most that are computed
                 again. A commit copies all parts, and carries out the updates of
                 `weft.torch.Overlapped`.
-            ranks_min: With fewer survivors, `run` raises an error.
+            ranks_min: With fewer survivors, `run` raises an error; with a lobby, fewer ranks do not
+                begin a training, but look for one.
             ranks_max: With as many ranks, newcomers wait; without it, all are taken in, up to the
                 number of virtual ranks if the model has them.
             lobby: Where newcomers are taken in: addresses as `host:port`, with commas between, of
@@ -173,21 +175,22 @@ class Recovery:
             while True:
                 if self._entrance is not None:
                     self._entrance.serve()
-                try:
-                    result = train(self)
-                    if self._committed != self.step:
-                        self._commit(last=True)
-                    self._close_lobby()
-                    return result
-                except Exception as error:
-                    planned = error.with_traceback(None) if isinstance(error, _Change) else None
-                    failure = _failure_in(error)
-                    if planned is None and failure is None:
-                        raise
-                    self._unwrap_models()
-                # The error's frames have gone with what `train` has made of the group: DDP's hooks
-                # on the parameters end when it is collected.
-                gc.collect()
+                with _older_objects_frozen():
+                    try:
+                        result = train(self)
+                        if self._committed != self.step:
+                            self._commit(last=True)
+                        self._close_lobby()
+                        return result
+                    except Exception as error:
+                        planned = error.with_traceback(None) if isinstance(error, _Change) else None
+                        failure = _failure_in(error)
+                        if planned is None and failure is None:
+                            raise
+                        self._unwrap_models()
+                    # The error's frames have gone with what `train` has made of the group: DDP's
+                    # hooks on the parameters end when it is collected.
+                    gc.collect()
                 if planned is not None:
                     self._change(planned)
                 elif failure is not None:
@@ -196,7 +199,7 @@ class Recovery:
     def _begin(self) -> None:
         """Makes the first group, or enters that of the training that runs."""
         if self._entrance is not None and not dist.is_initialized():
-            self._entrance.begin(self._settle)
+            self._entrance.begin(self._settle, self._ranks_min)
         _check_default_group()
         if self._route is None:
             self._route = rendezvous(dist.group.WORLD.get_group_store())  # type: ignore[union-attr]
@@ -354,6 +357,22 @@ class Recovery:
         for one in self._copies:
             one.put_back()
         self.step = self._prepared = step
+
+
+@contextlib.contextmanager
+def _older_objects_frozen() -> Iterator[None]:
+    """Makes collections of garbage in the block look at objects only that were made in it.
+
+    To look at all that torch has loaded takes longer than all else that a change of ranks needs.
+    """
+    freezes = not gc.get_freeze_count()  # the program may do so itself
+    if freezes:
+        gc.freeze()
+    try:
+        yield
+    finally:
+        if freezes:
+            gc.unfreeze()
 
 
 def _check_default_group() -> None:

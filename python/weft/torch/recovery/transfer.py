@@ -50,16 +50,16 @@ def transferred(group: Group, content: Any, holders: Sequence[int]) -> Any:
     if (lengths[:, 0] == _CANNOT).any():
         raise UnsupportedError(f"the state of training cannot be sent to new ranks: {refusal or 'see the other ranks'}")
     wanting = [rank for rank in range(group.size) if rank not in holders]
-    alike = [rank for rank in holders if (lengths[rank] == lengths[first]).all()]
+    equal = [rank for rank in holders if (lengths[rank] == lengths[first]).all()]
     text = np.frombuffer(description, np.uint8).copy() if group.rank == first else np.empty(lengths[first, 0], np.uint8)
     group.broadcast(text, first)
     if not is_holder:
         content = _made(text.tobytes(), tensors)
-    if is_holder and group.rank not in alike:
+    if is_holder and group.rank not in equal:
         tensors = []
     pieces = [piece for tensor in tensors for piece in _pieces(tensor)]
-    sums = _sums_of_all(group, pieces if is_holder else [], alike, first)
-    places = _sources(sums, alike, first)
+    sums = _sums_of_all(group, pieces if is_holder else [], equal, first)
+    places = _sources(sums, equal, first)
     started = time.monotonic()
     _exchange(group, pieces, places, wanting)
     if not is_holder:
@@ -118,20 +118,20 @@ def _pieces(tensor: Tensor) -> list[_Piece]:
     return [flat[start : start + _PIECE_BYTES] for start in range(0, flat.size, _PIECE_BYTES)]
 
 
-def _sums_of_all(group: Group, pieces: Sequence[_Piece], alike: Sequence[int], first: int) -> _Piece:
+def _sums_of_all(group: Group, pieces: Sequence[_Piece], equal: Sequence[int], first: int) -> _Piece:
     """The checksums of the pieces, by rank; zeros of ranks that have other ones, or none."""
     counts = group.all_gather(np.array([len(pieces)])).ravel()
     own = np.zeros(int(counts[first]), np.int64)
-    if group.rank in alike:
+    if group.rank in equal:
         own[:] = [zlib.crc32(piece.data) for piece in pieces]
     return group.all_gather(own).reshape(group.size, own.size)
 
 
-def _sources(sums: _Piece, alike: Sequence[int], first: int) -> list[int]:
+def _sources(sums: _Piece, equal: Sequence[int], first: int) -> list[int]:
     """The rank that sends each piece."""
     places = []
     for number in range(sums.shape[1]):
-        same = [rank for rank in alike if sums[rank, number] == sums[first, number]]
+        same = [rank for rank in equal if sums[rank, number] == sums[first, number]]
         places.append(same[number % len(same)])
     return places
 

@@ -1,0 +1,51 @@
+"""A training that a host joins, and that another one leaves by dying."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+from emulated_hosts import HostLauncher, python
+
+from weft.processes.ports import free_ports
+
+PROGRAM = Path(__file__).resolve().parents[1] / "torch/elastic_process.py"
+
+MEMBER = f"""
+import os, socket, sys, time
+sys.path.insert(0, {str(PROGRAM.parent)!r})
+import elastic_process
+
+os.environ |= {{
+    "WEFT_LOBBY": "host0:29700,host1:29700,host2:29700",
+    "WEFT_TIMEOUT": "30",
+    "WEFT_PEER_TIMEOUT": "2",
+    "WORLD_SIZE": "2",
+}}
+while os.environ["RANK"] == "2":  # it comes when the others train
+    try:
+        socket.create_connection(("host0", 29700)).close()
+        break
+    except OSError:
+        time.sleep(0.1)
+elastic_process.main(["/dev/stdout", "--steps", "80", "--pause", "0.1"])
+"""
+
+
+def test_host_joins_and_the_host_of_rank_0_dies(tmp_path: Path) -> None:
+    alone = tmp_path / "alone.jsonl"
+    own = os.environ | {"WEFT_LOBBY": f"127.0.0.1:{free_ports(1)[0]}"}
+    subprocess.run([sys.executable, PROGRAM, alone, "--steps", "80"], check=True, timeout=60, env=own)
+    expected = [json.loads(line) for line in alone.read_text().splitlines()]
+    found: list[dict] = []
+    with HostLauncher("--hosts", "3", command=python(MEMBER)) as launcher:
+        while sum("hash" in line for line in found) < 2:
+            found += launcher.failures(1)
+            if found[-1].get("ranks") == 3 and not any(line.get("ranks") == 3 for line in found[:-1]):
+                os.kill(launcher.host_pids()[0], signal.SIGKILL)
+    assert {line["hash"] for line in found if "hash" in line} == {expected[-1]["hash"]}
+    losses = {(line["step"], line["loss"]) for line in found if "step" in line}
+    assert losses == {(line["step"], line["loss"]) for line in expected if "step" in line}
+    assert found[-1]["recoveries"] == 1

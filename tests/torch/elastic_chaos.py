@@ -1,0 +1,222 @@
+"""Random kills, joins and leaves of a training, against the same training undisturbed.
+
+    python tests/torch/elastic_chaos.py --faults 100 [--seed N] [--json FILE]
+
+Ranks are killed, told to leave, and started again at random moments, up to four at once, all with
+virtual ranks, in trainings of 50 faults. At the end every survivor must have the bits of an
+undisturbed process, and every step that any rank has done the same loss. Prints a line for each
+fault; the status is 1 if anything differs or hangs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+RANKS_MAX = 4
+STEP_S = 0.02
+PATIENCE_S = 60.0
+FAULTS_MAX = 50
+"""In one training."""
+
+
+@dataclass
+class Member:
+    """A process that was started."""
+
+    name: str
+    directory: Path
+    pid: int
+    started: float
+    expected_end: str = ""
+    """Why it has ended, or will."""
+
+    @property
+    def status(self) -> int | None:
+        path = self.directory / f"{self.name}.status"
+        return int(path.read_text()) if path.exists() and path.read_text() else None
+
+    @property
+    def lines(self) -> list[dict[str, Any]]:
+        path = self.directory / f"{self.name}.jsonl"
+        text = path.read_text() if path.exists() else ""
+        return [json.loads(line) for line in text.splitlines() if line.endswith("}")]
+
+    @property
+    def steps(self) -> list[dict[str, Any]]:
+        return [line for line in self.lines if "step" in line]
+
+    @property
+    def log(self) -> str:
+        return (self.directory / f"{self.name}.log").read_text()
+
+
+@dataclass
+class Chaos:
+    """One training with its faults."""
+
+    directory: Path
+    port: int
+    steps: int
+    rng: random.Random
+    members: list[Member] = field(default_factory=list)
+    faults: dict[str, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        own = {key: value for key, value in os.environ.items() if key not in ("RANK", "WORLD_SIZE")}
+        command = [sys.executable, HERE / "elastic_nursery.py"]
+        self._nursery = subprocess.Popen(command, env=own, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def start(self, name: str, port: int, *options: str) -> Member:
+        lobby = {"WEFT_LOBBY": f"127.0.0.1:{port}", "WEFT_TIMEOUT": "60", "WEFT_LOG": "warning"}
+        arguments = [str(self.directory / f"{name}.jsonl"), "--steps", str(self.steps), *options]
+        paths = {kind: str(self.directory / f"{name}.{kind}") for kind in ("log", "status")}
+        order = {"arguments": arguments, "variables": lobby, **paths}
+        assert self._nursery.stdin is not None and self._nursery.stdout is not None
+        print(json.dumps(order), file=self._nursery.stdin, flush=True)
+        return Member(name, self.directory, int(self._nursery.stdout.readline()), time.monotonic())
+
+    def end(self) -> None:
+        for member in self.members:
+            if member.status is None and not member.expected_end:
+                os.kill(member.pid, signal.SIGKILL)
+        assert self._nursery.stdin is not None
+        self._nursery.stdin.close()
+        self._nursery.wait()
+
+    @property
+    def running(self) -> list[Member]:
+        return [one for one in self.members if not one.expected_end and one.status is None]
+
+    @property
+    def training(self) -> list[Member]:
+        """Those that have done a step."""
+        return [one for one in self.running if one.steps]
+
+    def disturb(self) -> bool:
+        """One random fault, if one is possible now."""
+        kinds = ["join"] * 2 if len(self.running) < RANKS_MAX else []
+        if len(self.training) > 1:
+            kinds += ["kill", "leave"]
+        if not kinds:
+            return False
+        kind = self.rng.choice(kinds)
+        if kind == "join":
+            self.members.append(self.start(f"rank{len(self.members)}", self.port, "--pause", str(STEP_S)))
+        else:
+            victim = self.rng.choice(self.training)
+            os.kill(victim.pid, signal.SIGKILL if kind == "kill" else signal.SIGTERM)
+            victim.expected_end = kind
+        self.faults[kind] = self.faults.get(kind, 0) + 1
+        print(f"{kind}: {len(self.running)} run", flush=True)
+        return True
+
+    def pauses(self) -> dict[str, list[float]]:
+        """Seconds between two steps of a rank among different ranks: of more, or of fewer."""
+        found: dict[str, list[float]] = {"more ranks": [], "fewer ranks": []}
+        for member in self.members:
+            for before, after in pairwise(member.steps):
+                if before["ranks"] != after["ranks"]:
+                    kind = "more ranks" if before["ranks"] < after["ranks"] else "fewer ranks"
+                    found[kind].append(after["at"] - before["at"])
+        return found
+
+    def wait(self, member: Member) -> int | None:
+        end = time.monotonic() + PATIENCE_S
+        while member.status is None and time.monotonic() < end:
+            time.sleep(0.05)
+        return member.status
+
+
+def run(faults: int, seed: int, steps: int) -> dict[str, Any]:
+    """Runs one training; returns what was found."""
+    from weft.processes.ports import free_ports
+
+    with tempfile.TemporaryDirectory() as name:
+        port, other = free_ports(2)
+        chaos = Chaos(Path(name), port, steps, random.Random(seed))
+        try:
+            alone = chaos.start("alone", other)
+            chaos.wait(alone)
+            expected = {line["step"]: line["loss"] for line in alone.steps}
+            chaos.members.append(chaos.start("rank0", port, "--pause", str(STEP_S)))
+            while not chaos.training:
+                time.sleep(0.05)
+            left = faults
+            while left and chaos.training:
+                time.sleep(chaos.rng.uniform(0.0, 0.6))
+                left -= chaos.disturb()
+            wrong = judged(chaos, expected, alone.lines[-1]["hash"])
+            return {
+                "seed": seed,
+                "faults": chaos.faults,
+                "steps": max(line["step"] + 1 for one in chaos.members for line in one.lines if "step" in line),
+                "pause_s": {kind: _summary(times) for kind, times in chaos.pauses().items()},
+                "wrong": wrong,
+            }
+        finally:
+            chaos.end()
+
+
+def judged(chaos: Chaos, expected: dict[int, float], hash_alone: str) -> list[str]:
+    """What differs from the undisturbed run."""
+    wrong = []
+    done = set()
+    for member in chaos.members:
+        if member.expected_end != "kill":
+            status = chaos.wait(member)
+            refused = status == 1 and "it has ended" in member.log
+            ended = status == 1 and "has ended, or its rank 0 is elsewhere" in member.log
+            if status != 0 and not refused and not ended:
+                wrong.append(f"{member.name} ended with {status}: {member.log[-2000:]}")
+        for line in member.lines:
+            if "step" in line:
+                done.add(line["step"])
+                if line["loss"] != expected[line["step"]]:
+                    wrong.append(f"{member.name}: other loss in step {line['step']} of {line['ranks']} ranks")
+            elif line["hash"] != hash_alone:
+                wrong.append(f"{member.name}: other parameters at the end")
+    if done != set(expected):
+        wrong.append(f"steps {sorted(set(expected) - done)[:5]} were not done")
+    return wrong
+
+
+def _summary(times: list[float]) -> dict[str, float]:
+    if not times:
+        return {"count": 0}
+    return {"count": len(times), "median": statistics.median(times), "max": max(times)}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--faults", type=int, default=100)
+    parser.add_argument("--seed", type=int, default=None)
+    parser.add_argument("--steps", type=int, help="of each training; by default enough for its faults")
+    parser.add_argument("--json", type=Path)
+    given = parser.parse_args()
+    seed = random.randrange(1 << 32) if given.seed is None else given.seed
+    found = []
+    for first in range(0, given.faults, FAULTS_MAX):
+        faults = min(FAULTS_MAX, given.faults - first)
+        found.append(run(faults, seed + first, given.steps or 20 + 35 * faults))
+        print(json.dumps(found[-1], indent=1), flush=True)
+        if given.json is not None:
+            given.json.write_text(json.dumps(found, indent=1) + "\n")
+    sys.exit(any(one["wrong"] for one in found))
+
+
+if __name__ == "__main__":
+    main()

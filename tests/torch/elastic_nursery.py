@@ -1,0 +1,53 @@
+"""Starts processes of `elastic_process.py` in an instant: forks of one that has loaded torch.
+
+It reads a line of JSON for each, its arguments and variables, and answers with its number.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+
+import elastic_process
+
+
+def main() -> None:
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    for line in sys.stdin:
+        order = json.loads(line)
+        child = os.fork()
+        if child == 0:
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            _become(order)
+        print(child, flush=True)
+
+
+def _become(order: dict[str, object]) -> None:
+    log = os.open(str(order["log"]), os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    for stream in (1, 2):
+        os.dup2(log, stream)
+    os.environ.update(order["variables"])  # type: ignore[call-overload]
+    status = 1
+    try:
+        elastic_process.main(order["arguments"])
+        status = 0
+    except SystemExit as left:
+        status = int(left.code or 0)
+    finally:
+        if status:
+            import traceback
+
+            traceback.print_exc()
+        # Python's orderly end, which closes weft's endpoints, without the nursery's own.
+        import atexit
+
+        atexit._run_exitfuncs()
+        Path(str(order["status"])).write_text(str(status))
+        os._exit(status)
+
+
+if __name__ == "__main__":
+    main()
