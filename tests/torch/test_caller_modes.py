@@ -22,6 +22,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import weft
 import weft.torch
+from weft.torch import registration
 from weft.torch.modes import GroupCommunication, LocalSGD
 
 MODES = ("meta", "dtype", "function", "dispatch")
@@ -43,6 +44,9 @@ def test_functions(workers, name: str) -> None:
     workers.run(2, table_job, name, "functions")
 
 
+@pytest.mark.skipif(
+    not registration._accepts_python_backends(), reason="keywords of methods of C++: torch 2.14 and newer"
+)
 @pytest.mark.parametrize("name", MODES)
 def test_methods_of_groups(workers, name: str) -> None:
     workers.run(2, table_job, name, "methods")

@@ -16,7 +16,12 @@ from torch._C import _distributed_c10d as c10d
 from torch.distributed import ProcessGroup, distributed_c10d
 
 import weft
+from weft.torch import registration
 from weft.torch.lookup import backend_of
+
+pytestmark = pytest.mark.skipif(
+    not registration._accepts_python_backends(), reason="queries are of backends: torch 2.14 and newer"
+)
 
 CPU = torch.device("cpu")
 SECOND = timedelta(seconds=1)

@@ -6,7 +6,6 @@ Others, such as the state of a sampler that each rank has of its own, come from 
 
 from __future__ import annotations
 
-import io
 import time
 import zlib
 from collections import deque
@@ -21,6 +20,7 @@ from weft.api.group import Group
 from weft.api.work import Work
 from weft.errors import Error, UnsupportedError
 from weft.output.logs import LOGGER
+from weft.torch.recovery.plain import described, made
 
 __all__ = ["transferred"]
 
@@ -44,17 +44,22 @@ def transferred(group: Group, content: Any, holders: Sequence[int]) -> Any:
     """
     first, is_holder = holders[0], group.rank in holders
     tensors: list[Tensor] = []
-    description, refusal = _described(content, tensors) if is_holder else (b"", "")
+    description, refusal = b"", ""
+    if is_holder:
+        try:
+            description = described(content, tensors)
+        except UnsupportedError as error:
+            refusal = str(error)
     own = [_CANNOT if refusal else len(description), zlib.crc32(description)]
     lengths = group.all_gather(np.array(own)).reshape(group.size, 2)
     if (lengths[:, 0] == _CANNOT).any():
-        raise UnsupportedError(f"the state of training cannot be sent to new ranks: {refusal or 'see the other ranks'}")
+        raise UnsupportedError(f"the state of training cannot be sent to new ranks: {refusal or 'see another rank'}")
     wanting = [rank for rank in range(group.size) if rank not in holders]
     equal = [rank for rank in holders if (lengths[rank] == lengths[first]).all()]
     text = np.frombuffer(description, np.uint8).copy() if group.rank == first else np.empty(lengths[first, 0], np.uint8)
     group.broadcast(text, first)
     if not is_holder:
-        content = _made(text.tobytes(), tensors)
+        content = made(text.tobytes(), tensors)
     if is_holder and group.rank not in equal:
         tensors = []
     pieces = [piece for tensor in tensors for piece in _pieces(tensor)]
@@ -69,48 +74,6 @@ def transferred(group: Group, content: Any, holders: Sequence[int]) -> Any:
         if wrong:
             raise Error(f"pieces {wrong[:8]} of {len(pieces)} of the state have arrived with other bits than were sent")
     return content
-
-
-def _described(content: Any, tensors: list[Tensor]) -> tuple[bytes, str]:
-    """The content without its tensors, which are appended to the list, and why it has none."""
-    try:
-        plain = _without_tensors(content, tensors)
-        description = io.BytesIO()
-        torch.save(plain, description)
-        torch.load(io.BytesIO(description.getvalue()), weights_only=True)
-    except Exception as error:  # whichever the values' own code raises
-        return b"", f"{type(error).__name__}: {error}"
-    return description.getvalue(), ""
-
-
-def _without_tensors(value: Any, tensors: list[Tensor]) -> Any:
-    if isinstance(value, Tensor):
-        if value.layout != torch.strided or type(value) not in (Tensor, torch.nn.Parameter):
-            raise UnsupportedError(f"a {type(value).__name__} with the layout {value.layout}")
-        tensors.append(value.detach().cpu().contiguous())
-        return ("tensor", tuple(value.shape), value.dtype)
-    if isinstance(value, dict):
-        return ("dict", [(key, _without_tensors(item, tensors)) for key, item in value.items()])
-    if type(value) in (list, tuple):
-        return (type(value).__name__, [_without_tensors(item, tensors) for item in value])
-    return ("value", value)
-
-
-def _made(description: bytes, tensors: list[Tensor]) -> Any:
-    return _with_tensors(torch.load(io.BytesIO(description), weights_only=True), tensors)
-
-
-def _with_tensors(described: Any, tensors: list[Tensor]) -> Any:
-    kind, value = described[0], described[1]
-    if kind == "tensor":
-        tensors.append(torch.empty(value, dtype=described[2], device=torch.device("cpu")))
-        return tensors[-1]
-    if kind == "dict":
-        return {key: _with_tensors(item, tensors) for key, item in value}
-    if kind == "value":
-        return value
-    items = [_with_tensors(item, tensors) for item in value]
-    return tuple(items) if kind == "tuple" else items
 
 
 def _pieces(tensor: Tensor) -> list[_Piece]:
