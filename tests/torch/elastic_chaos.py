@@ -2,8 +2,8 @@
 
     python tests/torch/elastic_chaos.py --faults 100 [--seed N] [--json FILE]
 
-Ranks are killed, told to leave, and started again at random moments, up to four at once, all with
-virtual ranks, in trainings of 50 faults. At the end every survivor must have the bits of an
+Ranks are killed, ended by SIGTERM, and started again at random moments, up to four at once, all
+with virtual ranks, in trainings of 50 faults. At the end every survivor must have the bits of an
 undisturbed process, and every step that any rank has done the same loss. Prints a line for each
 fault; the status is 1 if anything differs or hangs.
 """
@@ -172,7 +172,7 @@ def run(faults: int, seed: int, steps: int) -> dict[str, Any]:
 
 
 def judged(chaos: Chaos, expected: dict[int, float], hash_alone: str) -> list[str]:
-    """What differs from the undisturbed run."""
+    """The differences from the undisturbed run."""
     wrong = []
     done = set()
     for member in chaos.members:

@@ -64,6 +64,6 @@ def test_other_values_are_refused_by_name(value: Any) -> None:
         3,
     ],
 )
-def test_what_is_no_description_is_refused(description: Any) -> None:
+def test_other_texts_are_refused(description: Any) -> None:
     with pytest.raises(ConfigError, match="cannot be read"):
         made(json.dumps(description).encode(), [])
