@@ -64,9 +64,12 @@ class Entrance:
             weft.Error: The lobby was found, and then no more; the ranks do not meet; or they are
                 fewer than `ranks_min`, and no training runs.
         """
-        settings, ranks = config.load(), config.place().world_size
+        settings = config.load()
         if settings.log is not None:
             logs.show(settings.log, None)
+        if self._enter(settle, 0.0):  # its launcher's numbers do not matter then
+            return
+        ranks = config.place().world_size
         enough = ranks >= ranks_min
         looking_s = settings.timeout if not enough else _ALONE_S if ranks == 1 else 0.0
         if self._enter(settle, looking_s):

@@ -101,7 +101,7 @@ class Desk:
         """The numbers of newcomers that have just shown that they wait: at most `room`."""
         while (found := self.store.get(f"newcomer {self._next}", 0.0)) is not None:
             number, self._next = self._next, self._next + 1
-            refusal = self._check(json.loads(found))
+            refusal = self._refusal_of(found)
             if refusal is None:
                 self._waiting[number] = 0
             else:
@@ -117,6 +117,13 @@ class Desk:
             else:
                 self._answer(number, self._waiting.pop(number), {"again": True})
         return present
+
+    def _refusal_of(self, description: bytes) -> str | None:
+        """Why a newcomer is refused. Nothing that it sends ends the training."""
+        try:
+            return self._check(json.loads(description))
+        except (ValueError, TypeError, AttributeError, KeyError, IndexError, RecursionError) as error:
+            return f"its description cannot be read: {type(error).__name__}: {error}"
 
     def let_in(self, numbers: Sequence[int], first_rank: int, timeout: float) -> Place:
         """Gives newcomers the ranks from `first_rank` on. Returns the last one's place."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -134,9 +135,14 @@ def sigterm_noted() -> Iterator[threading.Event]:
         yield noted
         return
 
+    owner = os.getpid()
+
     def note(_number: int, _frame: object) -> None:
-        noted.set()
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        if os.getpid() == owner:
+            noted.set()
+        else:  # a forked child, such as a worker of a loader, ends as it would without this
+            os.kill(os.getpid(), signal.SIGTERM)
 
     signal.signal(signal.SIGTERM, note)
     try:

@@ -1,0 +1,67 @@
+"""Tests of the lobby as rank 0 serves it, by newcomers that send anything."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+
+import pytest
+
+from weft import _weft
+from weft.processes.ports import free_ports
+from weft.torch.recovery import description
+from weft.torch.recovery.lobby import Desk
+from weft.torch.recovery.members import sigterm_noted
+
+
+@pytest.mark.parametrize("sent", [b"", b"\xff", b"[]", b"3", b"{}", b'{"parts": 3}', b"[" * 100_000, b'{"weft": {}}'])
+def test_unreadable_descriptions_are_refused(sent: bytes) -> None:
+    (port,) = free_ports(1)
+    desk = Desk.open([("127.0.0.1", port)], description.refusal_by(description.of([], 1, "")))
+    assert desk is not None
+    newcomer = _weft.TcpStore("127.0.0.1", port, False, 5.0, _weft.Cancellation())
+    newcomer.set("newcomer 0", sent)
+    assert desk.ready(4) == []
+    answer = newcomer.get("answer 0.0", 5.0)
+    assert answer is not None
+    assert "refused" in json.loads(answer)
+
+
+def test_newcomer_with_the_same_parts_is_asked_and_let_in() -> None:
+    (port,) = free_ports(1)
+    own = description.of([], 1, "")
+    desk = Desk.open([("127.0.0.1", port)], description.refusal_by(own))
+    assert desk is not None
+    newcomer = _weft.TcpStore("127.0.0.1", port, False, 5.0, _weft.Cancellation())
+    newcomer.set("newcomer 0", json.dumps(own).encode())
+    newcomer.set("here 0.0", b"1")  # before it is asked: it must not wait
+    assert desk.ready(0) == [], "there is no room"
+    assert desk.ready(1) == [0]
+    desk.let_in([0], 3, 30.0)
+    answer = newcomer.get("answer 0.1", 5.0)
+    assert answer is not None
+    assert json.loads(answer)["place"] == {"rank": 3, "ranks": 4, "name": "training 1", "timeout": 30.0}
+
+
+def test_lobby_of_other_hosts_is_not_opened() -> None:
+    assert Desk.open([("192.0.2.1", 29500)], lambda _: None) is None
+
+
+def test_children_end_at_the_first_sigterm() -> None:
+    with sigterm_noted() as noted:
+        ready, says_so = os.pipe()
+        child = os.fork()
+        if child == 0:
+            os.write(says_so, b"1")  # Python forgets signals that come while it forks
+            while True:
+                time.sleep(0.01)
+        os.read(ready, 1)
+        os.kill(child, signal.SIGTERM)
+        _, status = os.waitpid(child, 0)
+        assert os.WTERMSIG(status) == signal.SIGTERM
+        assert not noted.is_set()
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert noted.wait(5)
+    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
