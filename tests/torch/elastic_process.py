@@ -41,6 +41,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--ranks-max", type=int)
     parser.add_argument("--pause", type=float, default=0.0, help="seconds of a step")
     parser.add_argument("--hold-at", default="", help="steps that wait for the file goSTEP beside the record")
+    parser.add_argument("--odd-state", action="store_true", help="a part whose state is no plain data")
     parser.add_argument("--dies-where-newcomers-are-met", action="store_true")
     given = parser.parse_args(arguments)
     if given.dies_where_newcomers_are_met:
@@ -62,7 +63,8 @@ def train(given: argparse.Namespace, write: Any) -> None:
     plain = torch.optim.AdamW(net.parameters(), lr=0.01)
     schedule = torch.optim.lr_scheduler.StepLR(plain, 3, 0.9)
     options = {"ranks_min": given.ranks_min, "ranks_max": given.ranks_max, "version": given.version}
-    recovery = weft.torch.Recovery(net, plain, schedule, **options)
+    parts = [OddPart()] if given.odd_state else []
+    recovery = weft.torch.Recovery(net, plain, schedule, *parts, **options)
 
     def steps(recovery: weft.torch.Recovery) -> str:
         model, optimizer = wrapped(given.wrapping, net, plain)
@@ -82,6 +84,16 @@ def train(given: argparse.Namespace, write: Any) -> None:
 
     write(hash=recovery.run(steps), recoveries=recovery.recoveries)
     dist.destroy_process_group()
+
+
+class OddPart:
+    """A part of training with a state that only Python could send."""
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"drawn": {1, 2, 3}}
+
+    def load_state_dict(self, _state: dict[str, Any]) -> None:
+        """Has nothing to load."""
 
 
 def wrapped(wrapping: str, net: nn.Module, plain: torch.optim.Optimizer) -> tuple[Any, Any]:

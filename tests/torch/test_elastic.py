@@ -205,6 +205,17 @@ def test_newcomer_that_differs_is_refused(training: Training, options: tuple[str
     assert {line["ranks"] for line in first.steps} == {1}
 
 
+def test_state_that_cannot_be_sent_refuses_newcomers_only(training: Training) -> None:
+    first = training.start("first", "--hold-at", "4", "--odd-state")
+    first.until_step(3, 1)
+    other = training.start("other", "--odd-state")
+    other.until_log("waiting to join")
+    training.go(4)
+    assert other.process.wait(PATIENCE_S) == 1
+    assert "the state of training has a builtins.set, which cannot be sent" in other.log.read_text()
+    first.ended()
+
+
 def test_newcomer_waits_while_there_is_no_room(training: Training) -> None:
     held = ("--hold-at", "4,6", "--ranks-max", "1")
     first = training.start("first", *held)

@@ -19,7 +19,8 @@ from weft.torch.recovery.members import sigterm_noted
 @pytest.mark.parametrize("sent", [b"", b"\xff", b"[]", b"3", b"{}", b'{"parts": 3}', b"[" * 100_000, b'{"weft": {}}'])
 def test_unreadable_descriptions_are_refused(sent: bytes) -> None:
     (port,) = free_ports(1)
-    desk = Desk.open([("127.0.0.1", port)], description.refusal_by(description.of([], 1, "")))
+    own = description.of([], 1, "")
+    desk = Desk.open([("127.0.0.1", port)], lambda other: description.difference(own, other))
     assert desk is not None
     newcomer = _weft.TcpStore("127.0.0.1", port, False, 5.0, _weft.Cancellation())
     newcomer.set("newcomer 0", sent)
@@ -32,7 +33,7 @@ def test_unreadable_descriptions_are_refused(sent: bytes) -> None:
 def test_newcomer_with_the_same_parts_is_asked_and_let_in() -> None:
     (port,) = free_ports(1)
     own = description.of([], 1, "")
-    desk = Desk.open([("127.0.0.1", port)], description.refusal_by(own))
+    desk = Desk.open([("127.0.0.1", port)], lambda other: description.difference(own, other))
     assert desk is not None
     newcomer = _weft.TcpStore("127.0.0.1", port, False, 5.0, _weft.Cancellation())
     newcomer.set("newcomer 0", json.dumps(own).encode())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from weft.torch.parallel.virtual.continued import is_strict
 from weft.torch.parallel.virtual.probe import check_probes, probed
 from weft.torch.parallel.watched_groups import plain_parameters
 
-__all__ = ["of", "refusal_by"]
+__all__ = ["difference", "of"]
 
 
 def of(parts: Sequence[Any], every: int, version: str) -> dict[str, Any]:
@@ -34,26 +34,20 @@ def of(parts: Sequence[Any], every: int, version: str) -> dict[str, Any]:
     }
 
 
-def refusal_by(own: Mapping[str, Any]) -> Callable[[Mapping[str, Any]], str | None]:
-    """A function that returns what differs in another description, if anything does."""
-
-    def refusal(other: Mapping[str, Any]) -> str | None:
-        names = ("weft", "torch", "version", "program", "every")
-        for name in names:
-            if other.get(name) != own[name]:
-                return f"{_TEXTS[name]} {other.get(name)!r}, the training has {own[name]!r}"
-        differing = _first_difference(other.get("parts", []), own["parts"])
-        if differing is not None:
-            return differing
-        strict = is_strict()
-        if strict is not None:
-            try:
-                check_probes({"it": other.get("probe", {})}, "the training", own["probe"], strict=strict)
-            except ConfigError as error:
-                return str(error)
-        return None
-
-    return refusal
+def difference(own: Mapping[str, Any], other: Mapping[str, Any]) -> str | None:
+    """A difference of another process's description, in words; None if there is none."""
+    for name, text in _TEXTS.items():
+        if other.get(name) != own[name]:
+            return f"{text} {other.get(name)!r}, the training has {own[name]!r}"
+    differing = _first_difference(other.get("parts", []), own["parts"])
+    strict = is_strict()
+    if differing is not None or strict is None:
+        return differing
+    try:
+        check_probes({"it": other.get("probe", {})}, "the training", own["probe"], strict=strict)
+    except ConfigError as error:
+        return str(error)
+    return None
 
 
 _TEXTS = {

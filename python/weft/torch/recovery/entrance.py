@@ -12,12 +12,13 @@ import torch.distributed as dist
 from weft import config
 from weft.api.group import Group
 from weft.bootstrap import endpoints
-from weft.errors import Aborted, ConfigError, Error, PeerLost, Timeout
+from weft.errors import Aborted, ConfigError, Error, PeerLost, Timeout, UnsupportedError
 from weft.output import logs
 from weft.output.logs import LOGGER
 from weft.torch.recovery import description
 from weft.torch.recovery.lobby import Address, Desk, Door, Place, knock, text_of
 from weft.torch.recovery.members import LobbyFound, first_group, met
+from weft.torch.recovery.plain import described
 from weft.torch.recovery.survivors import meeting_of, replace_default_group
 
 __all__ = ["FAILURES", "Entrance", "StateLost"]
@@ -37,6 +38,10 @@ class StateLost(Error):
     """The members of a group are newcomers only."""
 
 
+class _LobbyTaken(Exception):
+    """Another process serves at the lobby's address."""
+
+
 class Entrance:
     """How this process comes into the training, and how it lets in others while it is rank 0.
 
@@ -45,12 +50,13 @@ class Entrance:
         desk: The lobby, while this process serves it.
     """
 
-    def __init__(self, addresses: Sequence[Address], own: Mapping[str, Any]) -> None:
-        """`own` is this process's description."""
+    def __init__(self, addresses: Sequence[Address], own: Mapping[str, Any], state: Callable[[], Any]) -> None:
+        """`own` is this process's description; `state` returns what newcomers are to receive."""
         self.route = text_of(addresses[0])
         self.desk: Desk | None = None
         self._addresses = addresses
         self._own = own
+        self._state = state
 
     def begin(self, settle: Settle, ranks_min: int) -> None:
         """Joins the training that runs; else makes the default group of the launcher's ranks.
@@ -77,19 +83,38 @@ class Entrance:
         if not enough:
             raise Error(f"{ranks} ranks were started, ranks_min={ranks_min}, and no training runs at {self.route}")
         try:
-            if ranks == 1:
-                self._open()
-            group = first_group(lambda: ranks > 1 and knock(self._addresses) is not None, self.route)
-        except (LobbyFound, ConfigError) as error:
+            group = self._start(ranks)
+        except (LobbyFound, _LobbyTaken) as error:
             if not self._enter(settle, _FOUND_S):
-                raise error from None
+                raise Error(f"no training is found at {self.route}, and none can be begun there: {error}") from error
             return
         timeout = timedelta(seconds=settings.timeout)
         replace_default_group(group, meeting_of(group, timeout, self.route), timeout)
         self.serve(required=True)
 
+    def _start(self, ranks: int) -> Group:
+        """The group of the launcher's ranks; one that is alone opens the lobby first."""
+        if ranks > 1:
+            return first_group(lambda: knock(self._addresses) is not None, self.route)
+        try:
+            self._open()
+        except ConfigError as error:
+            raise _LobbyTaken(str(error)) from error
+        return first_group(lambda: False, self.route)
+
     def _open(self) -> None:
-        self.desk = Desk.open(self._addresses, description.refusal_by(self._own))
+        self.desk = Desk.open(self._addresses, self._refusal)
+
+    def _refusal(self, other: Mapping[str, Any]) -> str | None:
+        """Why a newcomer with this description cannot join."""
+        differing = description.difference(self._own, other)
+        if differing is not None:
+            return differing
+        try:
+            described(self._state(), [])
+        except UnsupportedError as error:
+            return f"the state of training has {error}, which cannot be sent"
+        return None
 
     def serve(self, *, required: bool = False) -> None:
         """Opens the lobby, on rank 0; only if it is required, a failure ends training."""

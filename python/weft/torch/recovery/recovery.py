@@ -131,7 +131,8 @@ class Recovery:
         self._ranks_min = ranks_min
         self._ranks_max = ranks_max
         self._leaves = threading.Event()
-        self._entrance = None if lobby is None else Entrance(addresses_in(lobby), description.of(parts, every, version))
+        own = description.of(parts, every, version)
+        self._entrance = None if lobby is None else Entrance(addresses_in(lobby), own, self._content)
         self._route = None if self._entrance is None else self._entrance.route
         """The address whose interface the process's endpoint uses."""
         self._copies: list[Copy] = [*map(copy_of, parts), RandomNumbers()]
@@ -334,12 +335,15 @@ class Recovery:
     def _transfer(self, group: Group, holders: Sequence[int], step: int) -> None:
         """Sends the state of the step, which is the committed one wherever there are newcomers."""
         has_state = self._prepared != _NO_STATE
-        own = [one.content() for one in self._copies] if has_state else None
-        content = transferred(group, own, holders)
+        content = transferred(group, self._content() if has_state else None, holders)
         if not has_state:
             for one, part in zip(self._copies, content, strict=True):
                 one.replace(part)
             self._prepared = self._committed = step
+
+    def _content(self) -> list[Any]:
+        """The committed state, as newcomers receive it."""
+        return [one.content() for one in self._copies]
 
     def _check_progress(self, ranks: int, step: int, failure: str) -> None:
         """Raises if training cannot continue, or would fail again forever."""
