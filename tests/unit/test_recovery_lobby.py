@@ -65,4 +65,5 @@ def test_children_end_at_the_first_sigterm() -> None:
         assert not noted.is_set()
         os.kill(os.getpid(), signal.SIGTERM)
         assert noted.wait(5)
+        os.kill(os.getpid(), signal.SIGTERM)  # as to the process's group: it changes nothing
     assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL

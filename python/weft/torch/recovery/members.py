@@ -12,9 +12,11 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -36,6 +38,7 @@ __all__ = ["LobbyFound", "first_group", "meet_newcomers", "met", "sigterm_noted"
 _ENTRY_S = 10.0
 """The longest pause of a training for newcomers that do not come."""
 _LOOKING_S = 0.5
+_REPEATED_S = 1.0
 _ADDRESS_BYTES = 512
 
 
@@ -129,20 +132,26 @@ def leaving_now(asked: Sequence[bool], hosts: Sequence[int]) -> list[int]:
 
 @contextlib.contextmanager
 def sigterm_noted() -> Iterator[threading.Event]:
-    """Sets the event at SIGTERM, unless the program handles it; the second one ends the process."""
+    """Sets the event at SIGTERM, unless the program handles it.
+
+    A second one ends the process, but not within a second: supervisors send it to a process and to
+    its group.
+    """
     noted = threading.Event()
     if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGTERM) != signal.SIG_DFL:
         yield noted
         return
 
-    owner = os.getpid()
+    owner, first = os.getpid(), math.inf
 
     def note(_number: int, _frame: object) -> None:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        if os.getpid() == owner:
-            noted.set()
-        else:  # a forked child, such as a worker of a loader, ends as it would without this
+        nonlocal first
+        # A forked child, such as a worker of a loader, ends as it would without this.
+        if os.getpid() != owner or time.monotonic() - first > _REPEATED_S:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
             os.kill(os.getpid(), signal.SIGTERM)
+        first = min(first, time.monotonic())
+        noted.set()
 
     signal.signal(signal.SIGTERM, note)
     try:
