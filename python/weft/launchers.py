@@ -9,6 +9,7 @@ import zlib
 from collections.abc import Mapping
 
 from weft.errors import ConfigError
+from weft.parsing import parse_address
 
 __all__ = [
     "LAUNCHERS",
@@ -263,10 +264,10 @@ def _launcher_host(variables: Mapping[str, str], launcher: Launcher | None, worl
 
 
 def _split(address: str) -> tuple[str, int]:
-    host, colon, port = address.rpartition(":")
-    if not colon or not host or not port.isdecimal() or not 0 < int(port) < 65536:
-        raise ConfigError(f"address={address!r} is not allowed: expected host:port, such as 10.0.0.1:29500")
-    return host.strip("[]"), int(port)
+    try:
+        return parse_address(address)
+    except ValueError:
+        raise ConfigError(f"address={address!r} is not allowed: expected host:port, such as 10.0.0.1:29500") from None
 
 
 def _integer(variables: Mapping[str, str], name: str) -> int:

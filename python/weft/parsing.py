@@ -137,6 +137,14 @@ def parse_metrics(text: str) -> tuple[str, int] | Path:
     return host.removeprefix("[").removesuffix("]") or "127.0.0.1", int(port)
 
 
+def parse_address(text: str) -> tuple[str, int]:
+    """A host, an IPv6 address in brackets, and a port from 1 on: `10.0.0.1:29500`."""
+    host, colon, port = text.rpartition(":")
+    if not colon or not host or not port.isdecimal() or not 0 < int(port) < 2**16:
+        raise ValueError(f"{text!r} is no address")
+    return host.strip("[]"), int(port)
+
+
 def is_number(value: Any, least: float, most: float) -> bool:
     """Whether it is a number in these bounds, so finite; a whole one if both bounds are."""
     kind: Any = numbers.Integral if isinstance(least, int) and isinstance(most, int) else numbers.Real

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from weft.parsing import parse_bytes
+from weft.parsing import parse_address, parse_bytes
 from weft.quantities import parse_sizes
 
 __all__ = [
@@ -182,9 +182,12 @@ def host_name(text: str) -> str:
 
 def address(text: str) -> str:
     """A host and a port: `10.0.0.7:29600`."""
-    host, _, number = text.rpartition(":")
-    if not host or not number.isdigit() or not 0 < int(number) < 1 << 16:
-        raise argparse.ArgumentTypeError(f"{text!r} is not an address; expected HOST:PORT, with a port from 1 to 65535")
+    try:
+        parse_address(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not an address; expected HOST:PORT, with a port from 1 to 65535"
+        ) from None
     return text
 
 

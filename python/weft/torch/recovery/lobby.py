@@ -22,6 +22,7 @@ from typing import Any
 from weft import _weft, config
 from weft.errors import ArgumentError, AuthError, ConfigError, Error, PeerLost, Timeout
 from weft.output.logs import LOGGER
+from weft.parsing import parse_address
 
 __all__ = ["Address", "Desk", "Door", "Place", "addresses_in", "knock"]
 
@@ -55,13 +56,12 @@ def addresses_in(text: str) -> list[Address]:
     Raises:
         weft.ArgumentError: One has another form.
     """
-    found = []
-    for one in text.split(","):
-        host, colon, port = one.strip().rpartition(":")
-        if not (colon and host and port.isdecimal() and 0 < int(port) < 1 << 16):
-            raise ArgumentError(f"lobby={text!r} is not allowed: expected addresses as host:port, with commas between")
-        found.append((host.strip("[]"), int(port)))
-    return found
+    try:
+        return [parse_address(one.strip()) for one in text.split(",")]
+    except ValueError:
+        raise ArgumentError(
+            f"lobby={text!r} is not allowed: expected addresses as host:port, with commas between"
+        ) from None
 
 
 def text_of(address: Address) -> str:
