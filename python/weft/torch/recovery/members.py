@@ -75,13 +75,13 @@ def met(store: Any, place: Place, endpoint: Endpoint, present: Group | None = No
 
 def meet_newcomers(
     group: Group, desk: Desk | None, numbers: Sequence[int], timeout: float, endpoint: Endpoint
-) -> tuple[Group, bool]:
+) -> Group:
     """Takes newcomers into the next group; if that fails, goes on with those that are left.
 
     Every rank of the group calls it, rank 0 with the newcomers' numbers.
 
     Returns:
-        The group, and whether it has the newcomers.
+        The group of the members and the newcomers, or of the members that are left.
 
     Raises:
         weft.Error: This rank was given up by the others, or too few are left.
@@ -95,10 +95,10 @@ def meet_newcomers(
     left, has_joint = group.native.shrink_with_vote(f"{group.name}:members", joint is not None, timeout)
     if has_joint and joint is not None:
         left.close()
-        return joint, True
+        return joint
     if joint is not None:
         joint.close()
-    return Group(left), False
+    return Group(left)
 
 
 def _announced(group: Group, desk: Desk | None, numbers: Sequence[int], timeout: float) -> tuple[Any, Place]:

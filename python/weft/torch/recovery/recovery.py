@@ -286,7 +286,7 @@ class Recovery:
         if change.has_newcomers:
             endpoint = endpoints.shared(config.load(), group.rank, self._route)
             desk = None if self._entrance is None else self._entrance.desk
-            group, _ = meet_newcomers(group, desk, change.newcomers, timeout.total_seconds(), endpoint)
+            group = meet_newcomers(group, desk, change.newcomers, timeout.total_seconds(), endpoint)
         else:
             group = group.shrink()
         self._settle(group, timeout)
