@@ -40,7 +40,6 @@ class Member:
     name: str
     directory: Path
     pid: int
-    started: float
     expected_end: str = ""
     """Why it has ended, or will."""
 
@@ -87,7 +86,7 @@ class Chaos:
         order = {"arguments": arguments, "variables": lobby, **paths}
         assert self._nursery.stdin is not None and self._nursery.stdout is not None
         print(json.dumps(order), file=self._nursery.stdin, flush=True)
-        return Member(name, self.directory, int(self._nursery.stdout.readline()), time.monotonic())
+        return Member(name, self.directory, int(self._nursery.stdout.readline()))
 
     def end(self) -> None:
         for member in self.members:

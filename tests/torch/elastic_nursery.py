@@ -5,10 +5,12 @@ It reads a line of JSON for each, its arguments and variables, and answers with 
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import signal
 import sys
+import traceback
 from pathlib import Path
 
 import elastic_process
@@ -38,12 +40,8 @@ def _become(order: dict[str, object]) -> None:
         status = int(left.code or 0)
     finally:
         if status:
-            import traceback
-
             traceback.print_exc()
         # Python's orderly end, which closes weft's endpoints, without the nursery's own.
-        import atexit
-
         atexit._run_exitfuncs()
         Path(str(order["status"])).write_text(str(status))
         os._exit(status)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import random
@@ -93,15 +94,36 @@ class Training:
         extra = [()] * (count - 1) + [last]
         return [self.start(f"rank{rank}", *options, *more, RANK=str(rank), **place) for rank, more in enumerate(extra)]
 
+    def joined(self, *options: str) -> list[Process]:
+        """Two ranks of a launcher, and a process that joins them after step 4."""
+        held = (*options, "--hold-at", "4")
+        ranks = self.launch(2, *held)
+        ranks[0].until_step(3, 2)
+        newcomer = self.start("newcomer", *held)
+        newcomer.until_log("waiting to join")
+        self.go(4)
+        return [*ranks, newcomer]
+
+    def end(self) -> None:
+        for one in self.all:
+            if one.process.poll() is None:
+                one.process.kill()
+            one.process.wait()
+
+
+@contextlib.contextmanager
+def training_in(directory: Path) -> Iterator[Training]:
+    made = Training(directory)
+    try:
+        yield made
+    finally:
+        made.end()
+
 
 @pytest.fixture
 def training(tmp_path: Path) -> Iterator[Training]:
-    made = Training(tmp_path)
-    yield made
-    for one in made.all:
-        if one.process.poll() is None:
-            one.process.kill()
-        one.process.wait()
+    with training_in(tmp_path) as made:
+        yield made
 
 
 def losses(*processes: Process) -> dict[int, set[float]]:
@@ -137,16 +159,11 @@ def test_kills_and_joins_leave_the_bits_of_an_undisturbed_run(training: Training
 
 @pytest.mark.parametrize("wrapping", ["ddp", "overlapped", "divided"])
 def test_newcomer_has_the_state_of_the_others(training: Training, wrapping: str) -> None:
-    options = ("--wrapping", wrapping, "--hold-at", "4")
-    ranks = training.launch(2, *options)
-    ranks[0].until_step(3, 2)
-    newcomer = training.start("newcomer", *options)
-    newcomer.until_log("waiting to join")
-    training.go(4)
-    last = [one.ended() for one in (*ranks, newcomer)]
-    assert len({one["hash"] for one in last}) == 1
-    assert [line["ranks"] for line in ranks[0].steps] == [2] * 5 + [3] * 7
-    assert [line["step"] for line in ranks[0].steps] == list(range(12))
+    processes = training.joined("--wrapping", wrapping)
+    assert len({one.ended()["hash"] for one in processes}) == 1
+    first, _, newcomer = processes
+    assert [line["ranks"] for line in first.steps] == [2] * 5 + [3] * 7
+    assert [line["step"] for line in first.steps] == list(range(12))
     assert [(line["step"], line["rank"]) for line in newcomer.steps] == [(step, 2) for step in range(5, 12)]
 
 
@@ -154,14 +171,8 @@ def test_divided_updates_give_newcomers_the_bits_of_undivided_ones(tmp_path: Pat
     hashes = []
     for wrapping in ("overlapped", "divided"):
         (tmp_path / wrapping).mkdir()
-        made = Training(tmp_path / wrapping)
-        options = ("--wrapping", wrapping, "--hold-at", "4")
-        ranks = made.launch(2, *options)
-        ranks[0].until_step(3, 2)
-        newcomer = made.start("newcomer", *options)
-        newcomer.until_log("waiting to join")
-        made.go(4)
-        hashes.append({one.ended()["hash"] for one in (*ranks, newcomer)})
+        with training_in(tmp_path / wrapping) as made:
+            hashes.append({one.ended()["hash"] for one in made.joined("--wrapping", wrapping)})
     assert hashes[0] == hashes[1]
 
 
