@@ -19,7 +19,7 @@ from torch.nn.parallel import DistributedDataParallel
 import weft.torch
 from weft.torch.modes import PowerSGD
 from weft.torch.parallel.divided import division
-from weft.torch.recovery import shares
+from weft.torch.recovery import shares, vote
 from weft.torch.recovery.shares import Shares, keepers
 
 STEPS = 9
@@ -241,21 +241,29 @@ def _die_in_recovery(recovery: weft.torch.Recovery, death: Death) -> None:
     def committing() -> bool:
         return recovery.step > death.step
 
+    states = recovery._states
     if death.place == "vote":
         dies_in(Group, "all_gather", committing)
+        dies_in(vote, "meet", committing)
     elif death.place == "in the vote":
-        gather = Group.all_gather
+        for owner, name in ((Group, "all_gather"), (vote, "meet")):
+            meet = getattr(owner, name)
 
-        def half(group: Any, *given: Any) -> Any:
-            if committing():
-                threading.Thread(target=die).start()
-            return gather(group, *given)
+            def half(*given: Any, meet: Any = meet) -> Any:
+                if committing():
+                    threading.Thread(target=die).start()
+                return meet(*given)
 
-        Group.all_gather = half  # type: ignore[method-assign]
+            setattr(owner, name, half)
     elif death.place == "voted":
-        dies_in(recovery, "_keep", committing)
+        dies_in(states, "keep", committing)
+        dies_in(states, "_promote", committing)
     elif death.place == "copying":
-        dies_in(recovery._copies[-1], "take", committing)
+        dies_in(states._copies[-1], "take", committing)
+        dies_in(states._copies[-1], "take_rest", committing)
+    elif death.place in ("saving", "updating"):
+        for late in states._late:
+            dies_in(late, "_save" if death.place == "saving" else "after_update", committing)
     elif death.place in ("sending", "sent"):
         share = Shares.prepare
 
@@ -282,7 +290,7 @@ def _die_in_recovery(recovery: weft.torch.Recovery, death: Death) -> None:
     elif death.place == "meeting":
         dies_in(module, "meeting_of")
     elif death.place == "putting back":
-        dies_in(recovery, "_return_to")
+        dies_in(recovery._states, "put_back")
 
 
 def _copied(value: Any) -> Any:

@@ -26,6 +26,7 @@ from torch import nn
 import weft
 import weft.torch
 from weft.api.group import Group
+from weft.torch.recovery import late
 from weft.torch.recovery.copies import copy_of
 from weft.torch.recovery.shares import keepers
 
@@ -40,6 +41,13 @@ def test_death_in_every_phase_of_a_step(workers, place: str) -> None:
 @pytest.mark.parametrize("place", PLACES)
 def test_death_in_every_phase_of_an_overlapped_step(workers, place: str) -> None:
     check(workers, 3, Recipe("overlapped", every=3), [Death(1, 4 if place in STEP else 5, place)])
+
+
+@pytest.mark.parametrize("place", [*PLACES, "updating"])
+@pytest.mark.parametrize("every", [1, 2])
+def test_death_in_every_phase_of_a_late_copy(workers, place: str, every: int) -> None:
+    """The commits of steps 5 and 8, and the updates after them, copy parameters late."""
+    check(workers, 3, Recipe("overlapped", every=every), [Death(1, 4 if every == 1 else 7, place)], lost=every + 1)
 
 
 @pytest.mark.parametrize("place", [*PLACES, "sending", "sent"])
@@ -124,6 +132,22 @@ def test_incomplete_step_is_computed_again(workers) -> None:
     assert len({outcome.hash for outcome in outcomes}) == 1
 
 
+def test_nothing_is_copied_where_votes_pass_in_time(workers) -> None:
+    workers.run(2, votes_in_time_job)
+
+
+def test_changes_between_commit_and_update_are_done_once(workers) -> None:
+    """The first commits find them, and those after them copy everything."""
+    undisturbed = workers.run(2, changing_job, 0, False)
+    assert workers.run(2, changing_job, 0, True) == undisturbed
+
+
+def test_change_that_commits_did_not_expect(workers) -> None:
+    workers.run(2, changing_job, 6, False)
+    texts = workers.run(2, unexpected_change_job)
+    assert all("has changed parameter 0 of Adam between a commit and the next update" in text for text in texts), texts
+
+
 def test_memory_is_stated_and_used_again(workers) -> None:
     workers.run(1, memory_job)
 
@@ -205,7 +229,7 @@ def half_voted_job(rank: int, _size: int) -> Outcome:
     """
     training = Training(Recipe())
     recovery = weft.torch.Recovery(*training.parts)
-    keep, failed = recovery._keep, []
+    keep, failed = recovery._states.keep, []
 
     def fail_once() -> None:
         if recovery.step == 5 and not failed:
@@ -215,7 +239,7 @@ def half_voted_job(rank: int, _size: int) -> Outcome:
         keep()
 
     if rank == 1:
-        recovery._keep = fail_once  # type: ignore[method-assign]
+        recovery._states.keep = fail_once  # type: ignore[method-assign]
     return recovered(training, recovery, rank)
 
 
@@ -232,6 +256,56 @@ def half_stepped_job(rank: int, _size: int) -> Outcome:
     if rank == 1:
         training.at = at
     return recovered(training, recovery, rank)
+
+
+def votes_in_time_job(_rank: int, _size: int) -> None:
+    training = Training(Recipe("overlapped"))
+    recovery = weft.torch.Recovery(*training.parts)
+    saved = []
+
+    def train(recovery: weft.torch.Recovery) -> None:
+        model, optimizer = training.wrap()
+        (copies,) = recovery._states._late
+        save = copies._save
+        copies._save = lambda parameter: (saved.append(recovery.step), save(parameter))  # type: ignore[assignment]
+        while recovery.step < STEPS:
+            training.compute(model, optimizer, recovery.step)
+            recovery.commit()
+            assert recovery.step - 1 <= recovery.committed <= recovery.step
+
+    late._COPIED_BYTES_PER_S, before = 1.0, late._COPIED_BYTES_PER_S  # they are waited for
+    try:
+        recovery.run(train)
+    finally:
+        late._COPIED_BYTES_PER_S = before
+    assert recovery.committed == STEPS
+    assert not saved
+
+
+def changing_job(rank: int, _size: int, first: int, fails: bool) -> str:
+    """The program changes a parameter before each backward from a step on; the end is the same."""
+    training = Training(Recipe("overlapped"))
+    recovery = weft.torch.Recovery(*training.parts)
+
+    def at(place: str, step: int) -> None:
+        if place == "before" and step >= first:
+            with torch.no_grad():
+                next(training.net.parameters()).mul_(1.01)
+        if fails and rank == 1 and (place, step, recovery.recoveries) == ("step", 6, 0):
+            weft_group().abort("a test")
+            raise weft.Aborted("a test")
+
+    training.at = at
+    outcome = recovered(training, recovery, rank)
+    assert not recovery._states._trusts_versions
+    assert recovery.recoveries == fails
+    return outcome.hash
+
+
+def unexpected_change_job(rank: int, size: int) -> str:
+    with pytest.raises(weft.Error) as raised:
+        changing_job(rank, size, 6, True)
+    return str(raised.value)
 
 
 def weft_group(group: dist.ProcessGroup | None = None) -> Group:
@@ -252,7 +326,7 @@ def memory_job(_rank: int, _size: int) -> None:
             net(torch.ones(100)).sum().backward()
             optimizer.step()
             recovery.commit()
-            kept = [one.data_ptr() for one in recovery._copies[0]._state.values()]  # type: ignore[attr-defined]
+            kept = [one.data_ptr() for one in recovery._states._copies[0]._state.values()]  # type: ignore[attr-defined]
             assert places in (None, kept)
             places = kept
 

@@ -13,6 +13,7 @@ import torch
 from torch.optim import Optimizer
 
 from weft.errors import ArgumentError
+from weft.torch.parallel.announced import announced
 from weft.torch.parallel.buckets import Bucket, Slot
 from weft.torch.parallel.data_parallel import DataParallel
 from weft.torch.parallel.divided.division import Division
@@ -85,7 +86,7 @@ class Overlapped(Optimizer):
         self._read_steps = 0
         begin_as_wrapper(self)
         self._divided: DividedOptimizer | None = None
-        self._reducer.defer_updates()
+        self._reducer.defer_updates(optimizer)
         if (nbytes_min := model.shard_bytes_min) is not None:
             self._divide(optimizer, nbytes_min)
         watch_groups(optimizer, self._reducer)
@@ -139,7 +140,8 @@ class Overlapped(Optimizer):
         if closure is not None:
             self._say_once("a closure evaluates the loss within the step, so the step is not deferred")
             self.flush()
-            return self._inner.step(closure)
+            with announced(self._inner, plain_parameters(self._inner)):
+                return self._inner.step(closure)
         self.flush()
         if self._first or not self._defer or self._model.is_alone or self._step_hooks():
             return self._step_as_a_whole()
@@ -385,7 +387,10 @@ class Overlapped(Optimizer):
     def _step_as_a_whole(self) -> Any:
         self._reducer.wait()
         before = StepSettings(self._inner, {}).groups if self._first else None
-        with handing_over(self._inner, StepSettings.handed_to(self)):
+        with (
+            announced(self._inner, plain_parameters(self._inner)),
+            handing_over(self._inner, StepSettings.handed_to(self)),
+        ):
             result = self._inner.step()
         if before is not None:
             self._first = not self._any_gradient()

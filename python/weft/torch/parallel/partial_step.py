@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch.optim import Optimizer
 
+from weft.torch.parallel.announced import announced
 from weft.torch.parallel.buckets import Slot
 from weft.torch.parallel.cache_blocking import in_blocks
 from weft.torch.parallel.context import outside_of_everything
@@ -70,16 +71,19 @@ class PartialStep:
         for _, slot in self._members:
             set_raw_gradient(slot.parameter, slot.taken_gradient)
         try:
-            if groups := self._groups():
-                with (
-                    outside_of_everything(),
-                    in_blocks(self._optimizer, groups) as cut,
-                    _restricted(self._optimizer, cut, self._settings.handed_over),
-                ):
-                    self._optimizer.step()
+            with outside_of_everything(), announced(self._optimizer, [slot.parameter for _, slot in self._members]):
+                if groups := self._groups():
+                    self._step(groups)
         finally:
             for (_, slot), gradient in zip(self._members, since, strict=True):
                 slot.end_update(gradient)
+
+    def _step(self, groups: list[dict[str, Any]]) -> None:
+        with (
+            in_blocks(self._optimizer, groups) as cut,
+            _restricted(self._optimizer, cut, self._settings.handed_over),
+        ):
+            self._optimizer.step()
 
     def _groups(self) -> list[dict[str, Any]]:
         groups: dict[int, dict[str, Any]] = {}

@@ -22,6 +22,7 @@ from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
+from torch.optim import Optimizer
 
 from weft.errors import Error, UnsupportedError
 from weft.torch.parallel.averaging import Averaging
@@ -70,6 +71,8 @@ class Reducer:
         """
         self.average = average
         """Starts the average of a bucket's memory."""
+        self.deferred: weakref.WeakSet[Optimizer] = weakref.WeakSet()
+        """The optimizers whose updates are carried out at first use."""
         self.divided: list[DividedOptimizer] = []
         """The optimizers whose updates are divided: see [Note: Divided updates]."""
         self._in_backward = False
@@ -225,8 +228,9 @@ class Reducer:
     # Updates.
 
     @outside_of_modes
-    def defer_updates(self) -> None:
+    def defer_updates(self, optimizer: Optimizer) -> None:
         """Makes averages continue after backward; reading a `grad` waits from now on."""
+        self.deferred.add(optimizer)
         if not self.defers:
             self.defers = True
             self._guard()

@@ -1,13 +1,14 @@
 """Copies of the state of training: models, optimizers, random numbers, objects with `state_dict`.
 
-A copy is taken repeatedly into the same memory.
+A copy is taken repeatedly into the same memory. Where parameters are copied late (see [Note: Late
+copies]), `take_rest` copies the rest into memory of its own, which `promote` makes the copy's.
 """
 
 from __future__ import annotations
 
 import copy
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Set
 from typing import Any, Protocol
 
 import numpy as np
@@ -22,6 +23,7 @@ from weft.torch.parallel.data_parallel import DataParallel
 from weft.torch.parallel.divided.optimizer import DividedOptimizer
 from weft.torch.parallel.overlapped import Overlapped
 from weft.torch.parallel.virtual.continued import continue_parts, state_of_parts
+from weft.torch.parallel.watched_groups import plain_groups, plain_parameters
 from weft.torch.recovery.shares import Shares
 
 __all__ = ["Copy", "OptimizerCopy", "RandomNumbers", "copy_of"]
@@ -32,6 +34,15 @@ class Copy(Protocol):
 
     def take(self) -> None:
         """Copies the present state."""
+
+    def take_rest(self, covered: Set[int]) -> None:
+        """Copies the present state but for covered parameters, by `id`; the copy stays."""
+
+    def promote(self) -> None:
+        """Makes what `take_rest` has copied a part of the copy."""
+
+    def save(self, parameter: Tensor) -> None:
+        """Copies a covered parameter, and what is kept with it."""
 
     def put_back(self) -> None:
         """Restores the state. The copy stays."""
@@ -85,14 +96,45 @@ class _ModuleCopy:
         """Which parameters require a gradient: no `state_dict` has this, and programs change it."""
         self._parts: dict[str, Any] | None = None
         """The state of a step in parts, by virtual ranks, if there are any."""
+        self._rest: tuple[dict[str, Any], ...] = {}, {}, {}
+        """The state without covered parameters, the other buffers, and which are trained."""
+        self._rest_parts: dict[str, Any] | None = None
+        self._names: dict[int, list[str]] = {}
+        """The names of covered parameters."""
 
     def take(self) -> None:
         self._parts = state_of_parts(self._module)
         state = self._module.state_dict()
-        others = {name: buffer for name, buffer in self._module.named_buffers() if name not in state}
         self._state = _kept(self._state, state)
-        self._others = _kept(self._others, others)
-        self._trained = {name: parameter.requires_grad for name, parameter in self._module.named_parameters()}
+        self._others = _kept(self._others, self._buffers_beside(state))
+        self._trained = self._which_are_trained()
+
+    def take_rest(self, covered: Set[int]) -> None:
+        state = self._module.state_dict(keep_vars=True)
+        self._names = {}
+        for name, value in state.items():
+            if id(value) in covered:
+                self._names.setdefault(id(value), []).append(name)
+        rest = {name: value for name, value in state.items() if id(value) not in covered}
+        before, others, _ = self._rest
+        self._rest = _kept(before, rest), _kept(others, self._buffers_beside(state)), self._which_are_trained()
+        self._rest_parts = state_of_parts(self._module)
+
+    def promote(self) -> None:
+        rest, others, self._trained = self._rest
+        self._rest = {name: self._state.get(name) for name in rest}, self._others, {}
+        self._state.update(rest)
+        self._others, self._parts = others, self._rest_parts
+
+    def save(self, parameter: Tensor) -> None:
+        for name in self._names.get(id(parameter), ()):
+            self._state[name] = _kept(self._state.get(name), parameter)
+
+    def _buffers_beside(self, state: Mapping[str, Any]) -> dict[str, Tensor]:
+        return {name: buffer for name, buffer in self._module.named_buffers() if name not in state}
+
+    def _which_are_trained(self) -> dict[str, bool]:
+        return {name: parameter.requires_grad for name, parameter in self._module.named_parameters()}
 
     def put_back(self) -> None:
         self._module.load_state_dict(self._state)
@@ -113,7 +155,7 @@ class _ModuleCopy:
 
     @property
     def nbytes(self) -> int:
-        return sum(tensor.nbytes for tensor in _tensors([self._state, self._others]))
+        return sum(tensor.nbytes for tensor in _tensors([self._state, self._others, *self._rest]))
 
 
 class _StateCopy:
@@ -122,9 +164,19 @@ class _StateCopy:
     def __init__(self, part: Any) -> None:
         self._part = part
         self._state: Any = None
+        self._rest: Any = None
 
     def take(self) -> None:
         self._state = _kept(self._state, self._part.state_dict())
+
+    def take_rest(self, _covered: Set[int]) -> None:
+        self._rest = _kept(self._rest, self._part.state_dict())
+
+    def promote(self) -> None:
+        self._state, self._rest = self._rest, self._state
+
+    def save(self, _parameter: Tensor) -> None:
+        """Nothing: no parameter is covered here."""
 
     def put_back(self) -> None:
         self._part.load_state_dict(_kept(None, self._state))  # otherwise it would train on the copy
@@ -148,6 +200,10 @@ class OptimizerCopy:
         self.shares = Shares(optimizer)
         self._state: Any = None
         self._prepared: Any = None
+        self._rest: list[dict[str, Any]] = []
+        """The groups."""
+        self._places: dict[int, int] = {}
+        """The places of parameters in torch's `state_dict`."""
 
     def prepare(self, divided: DividedOptimizer | None) -> None:
         """Copies divided state, before a commit, and sends it: see `Shares.prepare`."""
@@ -162,6 +218,29 @@ class OptimizerCopy:
             self._state, self._prepared = self._prepared, None
         else:
             self._state = _kept(self._state, self.optimizer.state_dict())
+
+    def take_rest(self, _covered: Set[int]) -> None:
+        """See `Copy`: the groups. All of its parameters are covered."""
+        self._places = {id(parameter): place for place, parameter in enumerate(plain_parameters(self.optimizer))}
+        self._rest = [
+            _kept(None, {**group, "params": [self._places[id(one)] for one in group["params"]]})
+            for group in plain_groups(self.optimizer)
+        ]
+
+    def promote(self) -> None:
+        """See `Copy`."""
+        self._state["param_groups"] = self._rest
+
+    def save(self, parameter: Tensor) -> None:
+        """See `Copy`: the state of the parameter."""
+        states, place = self._state["state"], self._places.get(id(parameter))
+        state = self.optimizer.state.get(parameter)
+        if place is None:  # it was added since
+            return
+        if state is None:
+            states.pop(place, None)
+        else:
+            states[place] = _kept(states.get(place), state)
 
     def put_back(self) -> None:
         """See `Copy`; with the states that `Shares.collect` has gathered."""
@@ -189,10 +268,22 @@ class RandomNumbers:
 
     def __init__(self) -> None:
         self._states: tuple[Tensor, Any, Any] | None = None
+        self._rest: tuple[Tensor, Any, Any] | None = None
 
     def take(self) -> None:
         """See `Copy`."""
         self._states = torch.get_rng_state(), np.random.get_state(), random.getstate()
+
+    def take_rest(self, _covered: Set[int]) -> None:
+        """See `Copy`."""
+        self._rest = torch.get_rng_state(), np.random.get_state(), random.getstate()
+
+    def promote(self) -> None:
+        """See `Copy`."""
+        self._states = self._rest
+
+    def save(self, _parameter: Tensor) -> None:
+        """See `Copy`: nothing."""
 
     def put_back(self) -> None:
         """See `Copy`."""

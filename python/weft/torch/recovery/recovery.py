@@ -1,17 +1,5 @@
 """Training whose ranks die, leave and join: kept states, and the state that each continues from.
 
-[Note: Committed steps] A step is *prepared* on a rank when its state is complete there: all
-averages have ended, all updates are done, `commit` was called, and divided state is where it will
-be kept (see [Note: Kept shares]). Then the ranks meet; a rank that has passed this meeting copies
-the state, and the step is *committed* there. So no rank copies before all have prepared, and the
-last prepared step of any rank is at most one commit ahead of the last committed step of any other.
-
-When the group breaks, the survivors take their lowest prepared step, S. A rank that has prepared S
-and nothing since has not changed its state since, or has kept it: the state of S is there, or in
-the copy. A rank that has prepared the next step has not copied it, since some survivor has not
-prepared it: its copy is that of S. So one copy is enough. This also holds if another rank dies
-meanwhile: all ranks that took S have prepared S now, so later agreements find S too.
-
 [Note: Planned changes] Newcomers are taken in, and ranks leave, right after a commit: the step is
 the same on all ranks, and nothing is computed again. Else it is what happens after a death: the
 ranks of the next group agree on the step, those without a state receive it, and `train` is called
@@ -41,10 +29,10 @@ from weft.torch.lookup import backend_of
 from weft.torch.parallel.data_parallel import DataParallel, living_models
 from weft.torch.parallel.virtual.continued import fewest_virtual_ranks
 from weft.torch.recovery import description
-from weft.torch.recovery.copies import Copy, OptimizerCopy, RandomNumbers, copy_of
 from weft.torch.recovery.entrance import FAILURES, Entrance, StateLost
 from weft.torch.recovery.lobby import addresses_in
 from weft.torch.recovery.members import leaving_now, meet_newcomers, sigterm_noted
+from weft.torch.recovery.states import NO_STATE, States, check_steps
 from weft.torch.recovery.survivors import meeting_of, replace_default_group
 from weft.torch.recovery.transfer import transferred
 
@@ -54,8 +42,6 @@ T = TypeVar("T")
 
 _ROOM_MAX = 64
 """The most newcomers that are taken in at once."""
-_NO_STATE = -1
-"""The step of a rank that has no state yet."""
 
 
 class _Change(Exception):
@@ -77,7 +63,8 @@ class Recovery:
     change of the ranks: make objects that depend on ranks there.
 
     With a lobby, processes that are started later are taken in after a commit, and receive the
-    state from the others. A rank that receives SIGTERM leaves after the next commit.
+    state from the others. A rank that receives SIGTERM leaves after the next commit but one at
+    the latest.
 
     Every rank of the default process group, over weft, makes one with the same parts and options.
 
@@ -102,8 +89,9 @@ class Recovery:
                 `load_state_dict`: schedulers, a `GradScaler`, a `weft.torch.modes.Mode`. The states
                 of the random number generators of torch (CPU), NumPy and Python are kept as well.
             every: Steps from one committed step to the next, and so the most that are computed
-                again. A commit copies all parts, and carries out the updates of
-                `weft.torch.Overlapped`.
+                again; one commit more where all optimizers are in `weft.torch.Overlapped`, whose
+                commits do not wait. A commit copies all parts, or those that updates change, when
+                they do.
             ranks_min: With fewer survivors, `run` raises an error; with a lobby, fewer ranks do not
                 begin a training, but look for one.
             ranks_max: With as many ranks, newcomers wait; without it, all are taken in, up to the
@@ -131,13 +119,11 @@ class Recovery:
         self._ranks_min = ranks_min
         self._ranks_max = ranks_max
         self._leaves = threading.Event()
+        self._states = States(parts)
         own = description.of(parts, every, version)
-        self._entrance = None if lobby is None else Entrance(addresses_in(lobby), own, self._content)
+        self._entrance = None if lobby is None else Entrance(addresses_in(lobby), own, self._states.content)
         self._route = None if self._entrance is None else self._entrance.route
         """The address whose interface the process's endpoint uses."""
-        self._copies: list[Copy] = [*map(copy_of, parts), RandomNumbers()]
-        self._optimizers = [one for one in self._copies if isinstance(one, OptimizerCopy)]
-        self._prepared = self._committed = _NO_STATE
         self._tried: tuple[int, int] | None = None
         """The committed step and the number of ranks with which the last recovery continued."""
         self._others: WeakSet[DataParallel] = WeakSet()
@@ -146,12 +132,12 @@ class Recovery:
     @property
     def nbytes(self) -> int:
         """The bytes of the copies on this rank."""
-        return sum(one.nbytes for one in self._copies)
+        return self._states.nbytes
 
     @property
     def committed(self) -> int:
-        """The last committed step."""
-        return self._committed
+        """The last step that is known to be committed; `step`, or up to two commits before it."""
+        return self._states.committed
 
     def run(self, train: Callable[[Recovery], T]) -> T:
         """Calls a function until it returns without a change of ranks, and returns its result.
@@ -179,15 +165,14 @@ class Recovery:
                 with _older_objects_frozen():
                     try:
                         result = train(self)
-                        if self._committed != self.step:
-                            self._commit(last=True)
-                        self._close_lobby()
+                        self._end()
                         return result
                     except Exception as error:
                         planned = error.with_traceback(None) if isinstance(error, _Change) else None
                         failure = _failure_in(error)
                         if planned is None and failure is None:
                             raise
+                        self._states.settle(self._models())
                         self._unwrap_models()
                     # The error's frames have gone with what `train` has made of the group: DDP's
                     # hooks on the parameters end when it is collected.
@@ -204,9 +189,17 @@ class Recovery:
         _check_default_group()
         if self._route is None:
             self._route = rendezvous(dist.group.WORLD.get_group_store())  # type: ignore[union-attr]
-        if self._prepared == _NO_STATE:
-            self._prepared = self.step
-            self._keep()
+        if self._states.prepared == NO_STATE:
+            self._states.prepared = self.step
+            self._states.keep()
+
+    def _end(self) -> None:
+        self._states.end()
+        if self._states.committed != self.step:
+            self._commit_at_once(changes=False)
+        for model in self._models():
+            model.flush()
+        self._close_lobby()
 
     def _close_lobby(self) -> None:
         if self._entrance is not None:
@@ -215,6 +208,10 @@ class Recovery:
     def commit(self) -> None:
         """Ends a step, on every rank; every `every` steps all agree that it is done, and keep it.
 
+        Change parameters and optimizer states before it, not between it and the next update: such
+        changes make each commit copy everything, and the first may end the training on a rank that
+        has to go back to the commit before it.
+
         Raises:
             weft.Error: Communication has failed. Let it pass: `run` handles it.
         """
@@ -222,24 +219,34 @@ class Recovery:
         if self.step % self._every == 0:
             self._commit()
 
-    def _commit(self, *, last: bool = False) -> None:
-        """See [Note: Committed steps] and, unless it is the last one, [Note: Planned changes]."""
+    def _commit(self) -> None:
+        """See [Note: Committed steps] and [Note: Late copies]."""
+        self._states.end_vote()
+        answers, self._states.answers = self._states.answers, None
+        models = self._models()
+        if (answers is not None and answers[:, 1:].any()) or not self._states.can_be_late(models):
+            self._commit_at_once(changes=True)
+        else:
+            newcomers = len(self._newcomers(dist.get_world_size()))
+            self._states.commit_late(models, [self.step, newcomers, self._leaves.is_set()])
+
+    def _commit_at_once(self, *, changes: bool) -> None:
+        """Commits the step before anything else; see [Note: Planned changes] for `changes`."""
         models = self._models()
         for model in models:
             model.flush()
         divided = {one.inner: one for model in models for one in model._reducer.divided}
-        for kept in self._optimizers:
+        for kept in self._states.optimizers:
             kept.prepare(divided.get(kept.optimizer))
-        self._prepared = self.step
+        self._states.prepared = self.step
         group = Group(backend_of(None).weft_group)
-        newcomers = self._newcomers(group.size) if not last else []
+        newcomers = self._newcomers(group.size) if changes else []
         own = np.array([self.step, len(newcomers), self._leaves.is_set()])
         rows = group.all_gather(own).reshape(group.size, own.size)
-        if (rows[:, 0] != self.step).any():
-            raise ConfigError(f"ranks commit different steps: {rows[:, 0].tolist()}, by rank")
-        self._keep()
+        check_steps(rows, self.step)
+        self._states.keep()
         asked = [bool(leaves) for leaves in rows[:, 2]]
-        if not last and (any(asked) or rows[:, 1].any()):
+        if changes and (any(asked) or rows[:, 1].any()):
             has_newcomers = bool(rows[:, 1].any()) and not any(asked)
             leaving = leaving_now(asked, group.hosts)
             raise _Change(newcomers, has_newcomers=has_newcomers, leaving=leaving)
@@ -262,11 +269,6 @@ class Recovery:
                 model.unwrap()
             except Error:  # the first to notice: pending updates are dropped
                 model.unwrap()
-
-    def _keep(self) -> None:
-        for one in self._copies:
-            one.take()
-        self._committed = self._prepared
 
     def _recover(self, failure: str) -> None:
         """Makes a group of the survivors, and returns to the last step that all have prepared."""
@@ -312,38 +314,30 @@ class Recovery:
                 LOGGER.warning("recovering: %s. Looking for survivors", failure)
             group = group.shrink()
         replace_default_group(group, store, timeout)
-        self._return_to(step)
+        self._states.put_back(step)
+        self.step = step
         if group.rank != 0:
             self._close_lobby()
         LOGGER.warning("%d ranks continue after step %d; %d before", group.size, step, before)
 
     def _agree(self, group: Group, failure: str) -> int:
         """The step that all ranks of a group continue from; all have its state afterwards."""
-        steps = group.all_gather(np.array([self._prepared])).ravel()
-        holders = np.flatnonzero(steps != _NO_STATE).tolist()
+        states = self._states
+        steps = group.all_gather(np.array([states.prepared])).ravel()
+        holders = np.flatnonzero(steps != NO_STATE).tolist()
         if not holders:
             group.close()
             raise StateLost("no rank is left that has the state of training")
         step = int(steps[holders].min())
         self._check_progress(group.size, step, failure)
+        states.resolve(step)
         if len(holders) < group.size:
-            self._transfer(group, holders, step)
-        for kept in self._optimizers:
-            kept.shares.collect(group, committed=step == self._committed)
+            content = transferred(group, states.content() if group.rank in holders else None, holders)
+            if group.rank not in holders:
+                states.replace(content, step)
+        for kept in states.optimizers:
+            kept.shares.collect(group, committed=step == states.committed)
         return step
-
-    def _transfer(self, group: Group, holders: Sequence[int], step: int) -> None:
-        """Sends the state of the step, which is the committed one wherever there are newcomers."""
-        has_state = self._prepared != _NO_STATE
-        content = transferred(group, self._content() if has_state else None, holders)
-        if not has_state:
-            for one, part in zip(self._copies, content, strict=True):
-                one.replace(part)
-            self._prepared = self._committed = step
-
-    def _content(self) -> list[Any]:
-        """The committed state, as newcomers receive it."""
-        return [one.content() for one in self._copies]
 
     def _check_progress(self, ranks: int, step: int, failure: str) -> None:
         """Raises if training cannot continue, or would fail again forever."""
@@ -354,13 +348,6 @@ class Recovery:
         if self._tried == (step, ranks):
             raise Error(f"the {ranks} ranks that continued after step {step} have failed there again. {failure}")
         self._tried = step, ranks
-
-    def _return_to(self, step: int) -> None:
-        if step != self._committed:  # prepared, and nothing since
-            self._keep()
-        for one in self._copies:
-            one.put_back()
-        self.step = self._prepared = step
 
 
 @contextlib.contextmanager
