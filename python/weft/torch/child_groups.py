@@ -40,8 +40,13 @@ class ChildGroups:
 
     def abort(self, reason: str) -> None:
         """Ends every operation under way, on all ranks."""
-        for group in (self._group, *self._children.values()):
-            group.abort(reason)
+        self._group.abort(reason)
+        self.abort_children(reason)
+
+    def abort_children(self, reason: str) -> None:
+        """Ends every operation that communication threads have started, on all ranks."""
+        for child in list(self._children.values()):
+            child.abort(reason)
 
     def close(self) -> None:
         """Leaves the children in order."""

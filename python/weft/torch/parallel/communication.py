@@ -153,6 +153,10 @@ class Communication:
         """Ends every operation under way, on all ranks."""
         self._operations.abort_operations(reason)
 
+    def abort_thread(self, reason: str) -> None:
+        """Ends every operation that `thread` has under way, on all ranks."""
+        self._operations._groups.abort_children(reason)
+
     def call_before_shutdown(self, method: Callable[[], None]) -> None:
         """Registers a bound method that ends its work before the group is left."""
         self._operations.call_before_shutdown(method)

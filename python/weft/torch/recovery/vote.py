@@ -33,7 +33,7 @@ class Vote:
         self.step = row[0]
         self.is_late = is_late
         self._given_up = False
-        communication = Communication(None)
+        self._communication = communication = Communication(None)
         handles = [bucket.handle for model in models for bucket in model._reducer.buckets if bucket.handle is not None]
         self._handles = handles
         self._rows: Future[Tensor] = communication.thread.submit(lambda: meet(communication, handles, row))
@@ -60,8 +60,10 @@ class Vote:
         return self._rows.result()
 
     def give_up(self) -> None:
-        """Ends waiting for it, unless it has passed. The others may still see it pass."""
+        """Ends it, unless it has passed here. Others may have seen it pass."""
         self._given_up = not self.passes(0)
+        if self._given_up:
+            self._communication.abort_thread(f"the vote on step {self.step} was given up")
 
 
 def meet(communication: Communication, handles: Sequence[Handle], row: Sequence[int]) -> Tensor:
