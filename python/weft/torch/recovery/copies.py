@@ -92,6 +92,7 @@ class _ModuleCopy:
         self._module = module
         self._state: dict[str, Any] = {}
         self._others: dict[str, Any] = {}
+        self._named: dict[str, nn.Parameter] = {}
         self._trained: dict[str, bool] = {}
         """Which parameters require a gradient: no `state_dict` has this, and programs change it."""
         self._parts: dict[str, Any] | None = None
@@ -107,6 +108,7 @@ class _ModuleCopy:
         state = self._module.state_dict()
         self._state = _kept(self._state, state)
         self._others = _kept(self._others, self._buffers_beside(state))
+        self._named = dict(self._module.named_parameters())
         self._trained = self._which_are_trained()
 
     def take_rest(self, covered: Set[int]) -> None:
@@ -134,7 +136,7 @@ class _ModuleCopy:
         return {name: buffer for name, buffer in self._module.named_buffers() if name not in state}
 
     def _which_are_trained(self) -> dict[str, bool]:
-        return {name: parameter.requires_grad for name, parameter in self._module.named_parameters()}
+        return {name: parameter.requires_grad for name, parameter in self._named.items()}
 
     def put_back(self) -> None:
         self._module.load_state_dict(self._state)
@@ -222,10 +224,10 @@ class OptimizerCopy:
     def take_rest(self, _covered: Set[int]) -> None:
         """See `Copy`: the groups. All of its parameters are covered."""
         self._places = {id(parameter): place for place, parameter in enumerate(plain_parameters(self.optimizer))}
-        self._rest = [
-            _kept(None, {**group, "params": [self._places[id(one)] for one in group["params"]]})
-            for group in plain_groups(self.optimizer)
-        ]
+        self._rest = []
+        for group in plain_groups(self.optimizer):
+            kept = _kept(None, {name: value for name, value in group.items() if name != "params"})
+            self._rest.append({**kept, "params": [self._places[id(one)] for one in group["params"]]})
 
     def promote(self) -> None:
         """See `Copy`."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence, Set
+from itertools import repeat
 from typing import Any, Protocol
 
 from torch import Tensor
@@ -14,6 +15,7 @@ from weft.torch.recovery.copies import Copy, OptimizerCopy
 __all__ = ["Commits", "LateCopies"]
 
 _Note = tuple[Any, ...]
+_version: Any = Tensor._version.__get__  # type: ignore[attr-defined]
 _COPIED_BYTES_PER_S = 4e9
 """About; by one thread."""
 
@@ -64,8 +66,9 @@ class LateCopies:
         hooks = (optimizer._optimizer_state_dict_pre_hooks, optimizer._optimizer_state_dict_post_hooks)
         if type(optimizer).state_dict is not Optimizer.state_dict or any(hooks):
             return False
-        own = set(map(id, plain_parameters(optimizer)))
-        return all(id(key) in own and isinstance(value, Mapping) for key, value in optimizer.state.items())
+        return optimizer.state.keys() <= set(plain_parameters(optimizer)) and all(
+            map(isinstance, optimizer.state.values(), repeat(Mapping))
+        )
 
     @property
     def is_pending(self) -> bool:
@@ -77,7 +80,7 @@ class LateCopies:
         self.parameters = plain_parameters(self.optimizer)
         self._pending = {id(one) for one in self.parameters if id(one) in pending}
         self._updated.clear()
-        self._noted = {id(one): self._note(one) for one in self.parameters if id(one) not in pending}
+        self._noted = self._notes([one for one in self.parameters if id(one) not in pending])
 
     def reset(self) -> None:
         """Begins without a commit: everything is copied."""
@@ -87,9 +90,7 @@ class LateCopies:
 
     def check(self) -> None:
         """Looks for changes by the program since the last commit, at the end of the next step."""
-        for parameter in self.parameters:
-            if id(parameter) not in self._updated:
-                self._check(parameter)
+        self._check([one for one in self.parameters if id(one) not in self._updated])
 
     def forget(self) -> None:
         """Forgets what was saved: the committed values are in place, or become so by updates."""
@@ -97,10 +98,10 @@ class LateCopies:
 
     def complete(self) -> None:
         """Copies from what is in place all that was not saved."""
-        for parameter in self.parameters:
-            if id(parameter) not in self._saved:
-                self._check(parameter)
-                self._save(parameter)
+        unsaved = [one for one in self.parameters if id(one) not in self._saved]
+        self._check(unsaved)
+        for parameter in unsaved:
+            self._save(parameter)
 
     def before_update(self, parameters: Sequence[Any]) -> None:
         """See `Watcher`."""
@@ -108,8 +109,7 @@ class LateCopies:
         if later:
             self._commits.end_vote()
         is_voting = self._commits.is_voting(sum(map(self._nbytes, parameters)) / _COPIED_BYTES_PER_S)
-        for parameter in later:
-            self._check(parameter)
+        self._check(later)
         if not self._commits.is_whole:
             for parameter in parameters if is_voting else later:
                 if id(parameter) not in self._saved:
@@ -119,18 +119,31 @@ class LateCopies:
 
     def after_update(self, parameters: Sequence[Any]) -> None:
         """See `Watcher`."""
-        self._noted.update((id(one), self._note(one)) for one in parameters)
+        self._noted.update(self._notes(parameters))
 
     def _save(self, parameter: Any) -> None:
         for one in self._copies:
             one.save(parameter)
         self._saved.add(id(parameter))
 
-    def _check(self, parameter: Any) -> None:
-        noted = self._noted.pop(id(parameter), None)
-        if noted is not None and noted != self._note(parameter):
-            place = [id(one) for one in self.parameters].index(id(parameter))
-            self._commits.changed_by_program(f"parameter {place} of {type(self.optimizer).__name__}")
+    def _check(self, parameters: Sequence[Any]) -> None:
+        """Compares what was noted with the present state, and forgets it."""
+        for key, now in self._notes(parameters).items():
+            if self._noted.pop(key, now) != now:
+                place = [id(one) for one in self.parameters].index(key)
+                self._commits.changed_by_program(f"parameter {place} of {type(self.optimizer).__name__}")
+
+    def _notes(self, parameters: Sequence[Any]) -> dict[int, _Note]:
+        """Versions and addresses, by `id`. In builtin functions, as every step needs them."""
+        values = list(map(tuple, map(self._values, parameters)))
+        notes = zip(
+            map(_version, parameters),
+            map(Tensor.data_ptr, parameters),
+            [tuple(map(id, each)) for each in values],
+            [tuple(map(getattr, each, repeat("_version"), repeat(None))) for each in values],
+            strict=True,
+        )
+        return dict(zip(map(id, parameters), notes, strict=True))
 
     def _nbytes(self, parameter: Any) -> int:
         nbytes: int = parameter.nbytes
@@ -139,8 +152,3 @@ class LateCopies:
     def _values(self, parameter: Any) -> Iterable[Any]:
         state = self.optimizer.state.get(parameter)
         return state.values() if isinstance(state, Mapping) else ()
-
-    def _note(self, parameter: Any) -> _Note:
-        values = self._values(parameter)
-        versions = [(id(one), one._version if isinstance(one, Tensor) else None) for one in values]
-        return parameter._version, parameter.data_ptr(), *versions
