@@ -261,6 +261,9 @@ experiment-lenet: setup ## strong scaling of LeNet by put and signal beside Open
 experiment-far: setup ## a language model at 2 and 4 emulated sites, 0.1 Gbit/s and 40 ms there and back, by all ways (root): 20 minutes; QUICK=1: a look
 	for sites in 2 4; do $(BIN)/weft experiment far --hosts $$sites $(if $(QUICK),--quick) --out build/experiment/far-$$sites || exit; done
 
+experiment-elastic: setup ## a language model and LeNet through kills, stops, joins and a cut line, on one host and 4 emulated ones (root), beside torchft where it is installed: 15 minutes; QUICK=1: a look
+	for hosts in 1 4; do $(BIN)/weft experiment elastic --hosts $$hosts $(if $(QUICK),--quick) --out build/experiment/elastic-$$hosts || exit; done
+
 simulate-large: ## simulates every algorithm on 10,000 and 100,000 ranks, with times and memory: half an hour
 	$(CARGO) run --release --locked --quiet --package weft-simulate --example large
 

@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from weft_lab.experiment import far, lenet
 from weft_lab.experiment.far_torchft import is_installed
 from weft_lab.experiment.study import CONTENDERS
@@ -79,3 +81,31 @@ def test_lenet_is_trained_by_all_installed_peers(tmp_path: Path) -> None:
     seed = str(scaled["study"]["seeds"][0])
     assert all(abs(accuracy - alone["accuracy"][seed]) < 0.01 for accuracy in scaled["accuracy"].values())
     assert (tmp_path / "lenet.png").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "faults", "ranks"),
+    [
+        (("--ranks", "1"), "join:0@10,kill:0@30", [1, 2, 1]),
+        (("--hosts", "2"), "cut:1@15+0.3,kill:0@30", [2, 1]),
+    ],
+)
+def test_faults_leave_the_bits_of_a_training(
+    tmp_path: Path, options: tuple[str, ...], faults: str, ranks: list[int]
+) -> None:
+    words = ("--train", "lenet", "--steps", "60", "--batch", "2", "--contenders", "undisturbed,weft")
+    done = experiment(tmp_path, "elastic", *words, *options, "--faults", faults)
+    assert done.returncode == 0, done.stderr
+    (found,) = json.loads(done.stdout)
+    assert found["parameters"] == 61_706
+    weft, undisturbed = found["trained"]["weft"], found["trained"]["undisturbed"]
+    assert len(weft["seconds"]) == 60
+    assert weft["seconds"] == sorted(weft["seconds"])
+    assert weft["parts"] == undisturbed["parts"]
+    assert {*weft["hashes"]} == {*undisturbed["hashes"]}
+    assert len(weft["hashes"]) == ranks[-1]
+    assert [count for _, count in weft["ranks"]] == ranks
+    assert ",".join(event["fault"] for event in weft["events"]) == faults
+    assert all(event["pause"] > 0 for event in weft["events"])
+    assert [target["met"] for target in found["targets"]][1:] == [True, True]
+    assert (tmp_path / "elastic.svg").read_text().count("<svg") == 1

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from weft_lab import console
-from weft_lab.experiment.elastic import picture, reading, report
+from weft_lab.bench.processes import BenchError
+from weft_lab.experiment.elastic import measuring, picture, reading, report
 from weft_lab.experiment.elastic.faults import Fault
 from weft_lab.experiment.elastic.record import Progress, Record
 from weft_lab.experiment.elastic.study import ElasticOutcome, ElasticStudy, Event, Plan, Trained, load
@@ -54,6 +55,15 @@ def test_verdicts() -> None:
     hanging = dataclasses.replace(trained(0.06), hashes=["aa"] * 3)
     assert verdicts(outcome(weft=hanging)) == [True, False, True]
     assert verdicts(outcome(weft=trained(0.06), torchft=trained(0.05)))[-1] is False
+
+
+def test_contenders_that_are_not_installed_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("weft_lab.experiment.far_torchft.is_installed", lambda: False)
+    reported: list[str] = []
+    assert measuring.present(["weft", "torchft"], reported.append) == ("weft",)
+    assert reported == ["torchft is left out: it is not installed (pip install torchft)"]
+    with pytest.raises(BenchError, match="no contender is left"):
+        measuring.present(["torchft", "torchft-undisturbed"], reported.append)
 
 
 def test_one_host_has_the_shorter_target() -> None:

@@ -13,14 +13,16 @@ from weft.cli.command import Command, UsageError, report_progress
 from weft.errors import ConfigError
 from weft.processes.local_ranks import RanksError
 from weft_lab import console
-from weft_lab.cli import emulated_options, experiment_far, experiment_lenet, experiment_servers
+from weft_lab.cli import emulated_options, experiment_elastic, experiment_far, experiment_lenet, experiment_servers
 from weft_lab.cli.busy import warn_if_busy
 from weft_lab.emulation import EmulationError, require_root
 from weft_lab.experiment import far, lenet
+from weft_lab.experiment.elastic import study as elastic
 from weft_lab.experiment.server_contenders import SERVER_CONTENDERS
 from weft_lab.experiment.study import CONTENDERS, OPTIMIZERS, StudyResult
 
 MODELS = ("alexnet", "vgg16", "resnet50", "bert-base", "lenet", "mlp", "cnn", "social-graph", "dialogue")
+_ALL_CONTENDERS = tuple({**CONTENDERS, **SERVER_CONTENDERS, **lenet.CONTENDERS, **far.CONTENDERS, **elastic.CONTENDERS})
 _BLOCKS = 3, 3
 """The default numbers of rounds, and of steps of a block."""
 
@@ -63,6 +65,20 @@ far: a language model is trained at 2 or more sites (--hosts), each an emulated 
 Prints tokens per second of all sites, the time of a step that communication adds, and the loss after equal tokens;
 writes a picture of the losses over time. Needs root, torch and matplotlib.
 
+elastic: a language model and LeNet-5 (--train) are trained through a schedule of faults, on one host or on 2 to 4
+emulated hosts (--hosts) with lines of --gbps (1), by
+
+{chr(10).join(f"  {name:20} {what}" for name, what in elastic.CONTENDERS.items())}
+
+A step's batch has 4 parts of --batch samples (4; LeNet 16), divided among the ranks that there are. A fault is
+KIND:NUMBER@STEP, and begins when this many steps are done and all earlier newcomers train: kill:1@40 kills process 1,
+join@80 starts another one (join:2@80 on host 2), stop:2@120+1.5 stops process 2 for 1.5 seconds, cut:3@160+1 cuts the
+line of host 3 for a second. Processes are numbered from 0 as they start; all have loaded torch before. One that was
+given up is started again.
+Prints the time to a fixed loss, the pause of each fault, hashes of the final states and whether losses are those
+without faults; writes a picture of the losses over time with the number of ranks. Needs torch, matplotlib,
+scikit-learn for LeNet, and root for --hosts.
+
 rdma: what the published set-ups with RDMA take by the simulator, beside the published figures: a pipelined ring
 all-reduce over InfiniBand FDR, and parameter servers over RoCE and TCP at 10 to 100 Gbit/s. Nothing is measured; what
 the simulator was given, and was not published, is printed too.
@@ -80,12 +96,16 @@ examples:
   sudo weft experiment lenet
   weft experiment lenet --shapes 1x2 --contenders by-hand,weft,gloo
   sudo weft experiment far --hosts 2 --gbps 0.1 --delay-ms 20
+  weft experiment elastic --train lenet --faults kill:1@100,join@200,stop:0@300+1
+  sudo weft experiment elastic --hosts 4 --seed 7 --faults-count 8
   weft experiment rdma
 """
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("name", choices=["overlap", "parameter-server", "lenet", "far", "rdma"], help="the experiment")
+    parser.add_argument(
+        "name", choices=["overlap", "parameter-server", "lenet", "far", "elastic", "rdma"], help="the experiment"
+    )
     parser.add_argument(
         "--model",
         type=values.choices(MODELS, everything="all"),
@@ -95,7 +115,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     emulated_options.add_hosts(parser)
     parser.add_argument(
-        "--ranks", type=values.count, metavar="N", help="processes (default: one per host; 2 on one host)"
+        "--ranks", type=values.count, metavar="N", help="processes (default: one per host; on one host 2, of elastic 4)"
     )
     line = parser.add_mutually_exclusive_group()
     emulated_options.add_rate(line)
@@ -113,7 +133,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--contenders",
-        type=values.choices(tuple({**CONTENDERS, **SERVER_CONTENDERS, **lenet.CONTENDERS, **far.CONTENDERS})),
+        type=values.choices(_ALL_CONTENDERS),
         metavar="NAME,...",
         help="only these of the experiment's (default: all)",
     )
@@ -134,7 +154,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         type=values.count,
         metavar="N",
         help=f"timed steps of a block (default: {_BLOCKS[1]}, of lenet {experiment_lenet.STEPS}); of a training of far "
-        f"(default: {experiment_far.STEPS})",
+        f"(default: {experiment_far.STEPS}) or elastic (300; LeNet 400)",
     )
     parser.add_argument(
         "--quick", action="store_true", help="one round of one step: checks that it runs, not how long it takes"
@@ -142,6 +162,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     experiment_servers.add_arguments(parser)
     experiment_lenet.add_arguments(parser)
     experiment_far.add_arguments(parser)
+    experiment_elastic.add_arguments(parser)
     parser.add_argument(
         "--out",
         type=values.directory,
@@ -159,6 +180,8 @@ def _check(arguments: argparse.Namespace) -> None:
         experiment_lenet.check_other(arguments)
     if arguments.name != "far":
         experiment_far.check_other(arguments)
+    if arguments.name != "elastic":
+        experiment_elastic.check_other(arguments)
     if arguments.name == "parameter-server":
         experiment_servers.check(arguments)
         return
@@ -168,6 +191,9 @@ def _check(arguments: argparse.Namespace) -> None:
         return
     if arguments.name == "far":
         experiment_far.check(arguments)
+        return
+    if arguments.name == "elastic":
+        experiment_elastic.check(arguments)
         return
     if arguments.name == "rdma":
         _check_simulated(arguments)
@@ -201,7 +227,11 @@ def _ranks(arguments: argparse.Namespace) -> int:
 def _run(arguments: argparse.Namespace) -> int:
     if arguments.name == "rdma":
         return _simulate(arguments)
-    lengths = {"lenet": (experiment_lenet.ROUNDS, experiment_lenet.STEPS), "far": (1, experiment_far.STEPS)}
+    lengths = {
+        "lenet": (experiment_lenet.ROUNDS, experiment_lenet.STEPS),
+        "far": (1, experiment_far.STEPS),
+        "elastic": (1, 0),
+    }
     rounds, steps = lengths.get(arguments.name, _BLOCKS)
     if _place() is None or config.place().rank == 0:
         warn_if_busy("experiment")
@@ -214,6 +244,8 @@ def _run(arguments: argparse.Namespace) -> int:
             return experiment_lenet.run(arguments)
         if arguments.name == "far":
             return experiment_far.run(arguments)
+        if arguments.name == "elastic":
+            return experiment_elastic.run(arguments)
         results = _results(arguments)
     except (EmulationError, RanksError) as error:
         print(f"weft experiment: {error}", file=sys.stderr)
