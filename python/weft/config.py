@@ -21,6 +21,7 @@ __all__ = [
     "accept",
     "environment",
     "flight_directory",
+    "forget_launchers_job",
     "job_identity",
     "job_secret",
     "load",
@@ -33,6 +34,10 @@ __all__ = [
     "tls_files",
     "with_secret",
 ]
+
+
+_launcher_names_job = True
+"""Whether this process belongs to the job of its launcher, and to no other."""
 
 
 class Settings(types.SimpleNamespace):
@@ -102,8 +107,18 @@ def job_identity(settings: Settings, world_size: int) -> list[tuple[str, str]]:
 
     See `launchers.job_identity`.
     """
-    own = settings.job_id
-    return launchers.job_identity(os.environ, world_size) if own is None else [("WEFT_JOB_ID", own)]
+    if settings.job_id is not None:
+        return [("WEFT_JOB_ID", settings.job_id)]
+    return launchers.job_identity(os.environ, world_size) if _launcher_names_job else []
+
+
+def forget_launchers_job() -> None:
+    """Makes what a launcher calls this process's job not count from now on.
+
+    For a process of a training that takes in processes of other launchers' jobs.
+    """
+    global _launcher_names_job
+    _launcher_names_job = False
 
 
 def set_launch_variables() -> None:

@@ -218,6 +218,18 @@ def test_newcomer_that_differs_is_refused(training: Training, options: tuple[str
     assert {line["ranks"] for line in first.steps} == {1}
 
 
+def test_jobs_of_different_launchers_train_together(training: Training) -> None:
+    """A later job of Slurm joins, and so does the agent of torchrun that starts again."""
+    names = [{"SLURM_JOB_ID": job, "SLURM_NTASKS": "1", "TORCHELASTIC_RUN_ID": job} for job in ("1", "2")]
+    first = training.start("first", "--hold-at", "4", **names[0])
+    first.until_step(3, 1)
+    later = training.start("later", "--hold-at", "4", **names[1])
+    later.until_log("waiting to join")
+    training.go(4)
+    assert first.ended()["hash"] == later.ended()["hash"]
+    assert later.steps[0]["ranks"] == 2
+
+
 def test_state_that_cannot_be_sent_refuses_newcomers_only(training: Training) -> None:
     first = training.start("first", "--hold-at", "4", "--odd-state")
     first.until_step(3, 1)

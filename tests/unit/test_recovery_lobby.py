@@ -67,3 +67,8 @@ def test_children_end_at_the_first_sigterm() -> None:
         assert noted.wait(5)
         os.kill(os.getpid(), signal.SIGTERM)  # as to the process's group: it changes nothing
     assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+
+
+def test_newcomer_of_another_job_is_refused() -> None:
+    own = description.of([], 1, "")
+    assert description.difference(own, own | {"job": "other"}) == "its WEFT_JOB_ID is 'other', the training has None"

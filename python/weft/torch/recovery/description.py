@@ -13,6 +13,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 import weft
+from weft import config
 from weft.errors import ConfigError
 from weft.torch.parallel.virtual.continued import is_strict
 from weft.torch.parallel.virtual.probe import check_probes, probed
@@ -26,6 +27,7 @@ def of(parts: Sequence[Any], every: int, version: str) -> dict[str, Any]:
     return {
         "weft": weft.__version__,
         "torch": str(torch.__version__),
+        "job": config.load().job_id,
         "program": _program(),
         "version": version,
         "every": every,
@@ -53,6 +55,7 @@ def difference(own: Mapping[str, Any], other: Mapping[str, Any]) -> str | None:
 _TEXTS = {
     "weft": "it runs weft",
     "torch": "it runs torch",
+    "job": "its WEFT_JOB_ID is",
     "version": "its Recovery has version=",
     "program": "it runs another program: the hash of its script is",
     "every": "its Recovery has every=",

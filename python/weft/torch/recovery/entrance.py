@@ -59,6 +59,12 @@ class Entrance:
         self._state = state
 
     def begin(self, settle: Settle, ranks_min: int) -> None:
+        """Joins the training that runs; else makes the default group, unless there is one."""
+        if not dist.is_initialized():
+            self._begin(settle, ranks_min)
+        config.forget_launchers_job()  # newcomers may be of another one
+
+    def _begin(self, settle: Settle, ranks_min: int) -> None:
         """Joins the training that runs; else makes the default group of the launcher's ranks.
 
         A process alone, which nobody else waits for, may look in the moment in which rank 0 has
@@ -161,6 +167,7 @@ class Entrance:
 
     def _take(self, door: Door, place: Place, settle: Settle) -> bool:
         """Meets the ranks of the training, and takes its state; returns whether that succeeded."""
+        config.forget_launchers_job()
         endpoint = endpoints.shared(config.load(), place.rank, self.route)
         try:
             group = met(door.store, place, endpoint)

@@ -184,7 +184,7 @@ class Recovery:
 
     def _begin(self) -> None:
         """Makes the first group, or enters that of the training that runs."""
-        if self._entrance is not None and not dist.is_initialized():
+        if self._entrance is not None:
             self._entrance.begin(self._settle, self._ranks_min)
         _check_default_group()
         if self._route is None:
