@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from emulated_hosts import HostLauncher, python
+from emulated_hosts import HostLauncher, printed, python, run_hosts
 
 from weft.processes.ports import free_ports
 
@@ -32,6 +32,36 @@ while os.environ["RANK"] == "2":  # it comes when the others train
         time.sleep(0.1)
 elastic_process.main(["/dev/stdout", "--steps", "80", "--pause", "0.1"])
 """
+
+
+ALONE = f"""
+import os, sys, time
+sys.path.insert(0, {str(PROGRAM.parent)!r})
+import elastic_process
+from weft.torch.recovery.lobby import Desk
+
+open_now = Desk.open
+Desk.open = lambda *given: (time.sleep(1), open_now(*given))[1]  # all have looked before any opens
+
+host = int(os.environ.pop("RANK"))
+del os.environ["WORLD_SIZE"]
+os.environ |= {{
+    "WEFT_LOBBY": "host0:29700,host1:29700,host2:29700",
+    "SLURM_JOB_ID": str(host),  # each in a job of its own
+    "SLURM_NTASKS": "1",
+    "TORCHELASTIC_RUN_ID": str(host),
+}}
+elastic_process.main(["/dev/stdout", "--steps", "60", "--pause", "0.1"])
+"""
+
+
+def test_processes_that_are_started_alone_at_once_begin_one_training() -> None:
+    done = run_hosts("--hosts", "3", command=python(ALONE), deadline_s=90)
+    assert done.returncode == 0, done.stderr
+    lines = [json.loads(line) for lines in printed(done).values() for line in lines]
+    assert len({line["hash"] for line in lines if "hash" in line}) == 1
+    assert sum(line.get("step") == 59 and line["ranks"] == 3 for line in lines) == 3, lines[-1]
+    assert sum(line.get("step") == 0 for line in lines) < 3, "the last one joins"
 
 
 def test_host_joins_and_the_host_of_rank_0_dies(tmp_path: Path) -> None:

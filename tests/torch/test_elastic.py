@@ -263,6 +263,13 @@ def test_fewer_ranks_than_ranks_min_do_not_begin(training: Training) -> None:
     assert not alone.steps
 
 
+def test_process_that_no_other_could_join_does_not_begin(training: Training) -> None:
+    alone = training.start("alone", WEFT_LOBBY="192.0.2.1:29500", WEFT_TIMEOUT="1")
+    assert alone.process.wait(PATIENCE_S) == 1
+    assert "none of these addresses is of this host" in alone.log.read_text()
+    assert not alone.steps
+
+
 def test_two_processes_that_are_started_at_once_train_together(training: Training) -> None:
     both = [training.start(name, "--steps", "200", "--pause", "0.05") for name in ("one", "other")]
     hashes = {one.ended()["hash"] for one in both}

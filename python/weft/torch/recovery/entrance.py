@@ -16,7 +16,7 @@ from weft.errors import Aborted, ConfigError, Error, PeerLost, Timeout, Unsuppor
 from weft.output import logs
 from weft.output.logs import LOGGER
 from weft.torch.recovery import description
-from weft.torch.recovery.lobby import Address, Desk, Door, Place, knock, text_of
+from weft.torch.recovery.lobby import Address, Desk, Door, Place, is_own, knock, text_of
 from weft.torch.recovery.members import LobbyFound, first_group, met
 from weft.torch.recovery.plain import described
 from weft.torch.recovery.survivors import meeting_of, replace_default_group
@@ -69,7 +69,8 @@ class Entrance:
 
         A process alone, which nobody else waits for, may look in the moment in which rank 0 has
         died and the next one does not serve the lobby yet. So it looks for longer; and if it cannot
-        serve the lobby, another one does.
+        serve the lobby, another one does. On a host without a lobby it does not begin, as nobody
+        could join it.
 
         Raises:
             weft.ConfigError: The training refuses this process.
@@ -82,10 +83,16 @@ class Entrance:
         if self._enter(settle, 0.0):  # its launcher's numbers do not matter then
             return
         ranks = config.place().world_size
-        enough = ranks >= ranks_min
+        can_begin = ranks > 1 or any(is_own(host) for host, _ in self._addresses)
+        enough = ranks >= ranks_min and can_begin
         looking_s = settings.timeout if not enough else _ALONE_S if ranks == 1 else 0.0
         if self._enter(settle, looking_s):
             return
+        if not can_begin:
+            raise Error(
+                f"no training runs at {', '.join(map(text_of, self._addresses))}, and none of these addresses is of "
+                "this host, so that it cannot begin one"
+            )
         if not enough:
             raise Error(f"{ranks} ranks were started, ranks_min={ranks_min}, and no training runs at {self.route}")
         try:
@@ -106,7 +113,22 @@ class Entrance:
             self._open()
         except ConfigError as error:
             raise _LobbyTaken(str(error)) from error
+        if any(self._begins(address) for address in self._addresses):
+            self.desk = None  # the lobby ends with it
+            raise LobbyFound("another process begins the training")
         return first_group(lambda: False, self.route)
+
+    def _begins(self, address: Address) -> bool:
+        """Whether a process of another host begins: see [Note: One beginning]."""
+        if self.desk is None or is_own(address[0]):
+            return False
+        is_earlier = self._addresses.index(address) < self._addresses.index(self.desk.address)
+        until = time.monotonic() + _FOUND_S
+        while (door := knock([address])) is not None:
+            if is_earlier or door.has_begun() or time.monotonic() > until:
+                return True
+            time.sleep(_KNOCKING_S)
+        return False
 
     def _open(self) -> None:
         self.desk = Desk.open(self._addresses, self._refusal)
@@ -124,14 +146,17 @@ class Entrance:
 
     def serve(self, *, required: bool = False) -> None:
         """Opens the lobby, on rank 0; only if it is required, a failure ends training."""
-        if self.desk is not None or dist.get_rank() != 0:
+        if dist.get_rank() != 0:
             return
         try:
-            self._open()
+            if self.desk is None:
+                self._open()
         except Error as error:
             if required:
                 raise
             LOGGER.warning("no process can join: the lobby cannot be opened: %s", error)
+        if self.desk is not None:
+            self.desk.begin()
 
     def ready(self, room: int) -> list[int]:
         """The newcomers that rank 0 would take in now, by their numbers in the lobby."""

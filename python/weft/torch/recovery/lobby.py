@@ -6,6 +6,12 @@ free number with its description. What rank 0 answers is numbered for each newco
 after the other: a *question* whether it still waits, which it answers at once; a *refusal*, with
 the reason; *again*, if it must claim another number; or the *place* that it has in the next group,
 whose ranks meet at the same store.
+
+[Note: One beginning] Processes that are started alone on several hosts at the same time must begin
+one training. So each first opens its lobby and then knocks at those of the other hosts: of two
+processes, the one that opens later finds the other's. If that one has *begun*, or its address is
+earlier in the list, the process joins it. If not, that one has yet to knock: it begins, as it has
+knocked here before this lobby was open, or it closes its lobby and joins this process.
 """
 
 from __future__ import annotations
@@ -24,7 +30,7 @@ from weft.errors import ArgumentError, AuthError, ConfigError, Error, PeerLost, 
 from weft.output.logs import LOGGER
 from weft.parsing import parse_address
 
-__all__ = ["Address", "Desk", "Door", "Place", "addresses_in", "knock"]
+__all__ = ["Address", "Desk", "Door", "Place", "addresses_in", "is_own", "knock"]
 
 Address = tuple[str, int]
 Check = Callable[[Mapping[str, Any]], str | None]
@@ -87,7 +93,7 @@ class Desk:
     def open(cls, addresses: Sequence[Address], check: Check) -> Desk | None:
         """Serves the lobby at the first address that is this host's; None if none of them is."""
         for host, port in addresses:
-            if not _is_own(host):
+            if not is_own(host):
                 continue
             return cls(_store((host, port), serve=True), (host, port), check)
         LOGGER.warning(
@@ -96,6 +102,10 @@ class Desk:
             ", ".join(map(text_of, addresses)),
         )
         return None
+
+    def begin(self) -> None:
+        """Declares that the training has begun: see [Note: One beginning]."""
+        self.store.set("begun", b"1")
 
     def ready(self, room: int) -> list[int]:
         """The numbers of newcomers that have just shown that they wait: at most `room`."""
@@ -155,6 +165,13 @@ class Door:
     def __init__(self, store: _weft.TcpStore, address: Address) -> None:
         self.store = store
         self.address = address
+
+    def has_begun(self) -> bool:
+        """Whether the training has begun; False also if the lobby has ended."""
+        try:
+            return self.store.get("begun", _READING_S) is not None
+        except (PeerLost, Timeout):
+            return False
 
     def wait(self, description: Mapping[str, Any]) -> Place | None:
         """Waits until this process is let in. None if it must look for the lobby again.
@@ -237,7 +254,8 @@ def _store(address: Address, *, serve: bool) -> _weft.TcpStore:
     )
 
 
-def _is_own(host: str) -> bool:
+def is_own(host: str) -> bool:
+    """Whether a name or an address is one of this host's."""
     try:
         family, kind, protocol, _, place = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)[0]
         with _weft.AboveStandardStreams(), socket.socket(family, kind, protocol) as probe:
