@@ -175,7 +175,7 @@ $(MPI): build/mpi/%: $(VENV)/.dependencies
 	$(BIN)/python -m venv --clear --without-pip $@
 	$(BIN)/uv pip install --quiet --python $@/bin/python $*==$(VERSION_$*)
 
-test-launchers: extension system-packages-launchers $(LAUNCHERS)/.dependencies $(MPI) ## torchrun, ssh, three MPIs, Slurm, Ray, manifests, notebook: the real ones on emulated hosts (root): 10 minutes
+test-launchers: extension system-packages-launchers $(LAUNCHERS)/.dependencies $(MPI) ## torchrun, ssh, three MPIs, Slurm, Ray, manifests, notebook: the real ones on emulated hosts (root): 15 minutes
 	$(LAUNCHERS)/bin/python -m pytest tests/launchers $(if $(RECORD),--record)
 
 test-public-suites: extension $(ECOSYSTEM)/.dependencies ## suites of torch and Accelerate over weft and over Gloo (TORCH_TESTS, IGNITE: more)

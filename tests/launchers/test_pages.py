@@ -15,7 +15,7 @@ def test_pages_show_the_scripts_that_are_tested() -> None:
         for name, text in SHOWN.findall(page.read_text()):
             assert (ROOT / name).read_text() == text, f"{page.name} shows another {name}: copy the file into it"
             shown[ROOT / name] = page
-    elsewhere = {EXAMPLES / "train.py", EXAMPLES / "notebook.ipynb"}  # linked
+    elsewhere = {EXAMPLES / name for name in ("train.py", "elastic.py", "notebook.ipynb")}  # linked
     assert set(shown) | elsewhere == {path for path in EXAMPLES.rglob("*") if path.is_file()}
 
 
