@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import html
 import os
+import re
 import subprocess
 import sys
 import time
 import urllib.request
 from collections.abc import Iterator
 from datetime import timedelta
+from typing import Any
 
 import pytest
 import torch
@@ -50,6 +53,11 @@ def test_debug_detail_finds_differences(workers) -> None:
 def test_debug_server_shows_the_job(workers) -> None:
     pytest.importorskip("torch.distributed.debug._frontend", reason="torch 2.14 has the debug server")
     workers.run(2, debug_server_job)
+
+
+def test_debug_server_shows_the_state_of_operations(workers) -> None:
+    pytest.importorskip("torch.distributed.debug._frontend", reason="torch 2.14 has the debug server")
+    workers.run(2, flight_page_job)
 
 
 LATER_JOB = """
@@ -112,6 +120,50 @@ def debug_server_job(rank: int, size: int) -> None:
         server._server.server_close()
         assert f"{size} ranks" in page and "step/s" in page and '<a href="/weft">weft</a>' in page, page
     dist.barrier()
+
+
+def flight_page_job(rank: int, size: int) -> None:
+    """Rank 0 looks at the page while an operation is under way, and when it has ended."""
+    from torch._C._distributed_c10d import _WorkerServer
+    from torch.distributed.debug import _frontend
+
+    from weft.torch import debug_server
+
+    def fetch_all(name: str, *, timeout: float) -> tuple[list[str], list[_frontend.Response]]:
+        """As torch's, which needs packages that are not installed here."""
+        answers = [urllib.request.urlopen(address + name, data=b"", timeout=timeout) for address in addresses]
+        return addresses, [_frontend.Response(answer.status, answer.read().decode()) for answer in answers]
+
+    pages, worker = [weft.torch.DebugPage(), weft.torch.DebugPage()], _WorkerServer("::", 0)
+    addresses: list[str] = [""] * size
+    dist.all_gather_object(addresses, f"http://localhost:{worker.port}/handler/")
+    store, x = dist.distributed_c10d._get_default_store(), torch.ones(1 << 20)
+    dist.all_reduce(x)
+    if rank == 0:
+        debug_server.fetch_all = fetch_all
+        server = _frontend.FrontendServer(0, pages[:1])
+        work = dist.all_reduce(x, async_op=True)
+        assert last_states(server)[0] in ("scheduled", "started")
+        store.set("looked", "")
+        work.wait()
+        store.wait(["ended"])
+        assert last_states(server) == ["completed"] * size
+        server._server.shutdown()
+        server._server.server_close()
+        store.set("looked again", "")
+    else:
+        store.wait(["looked"])
+        dist.all_reduce(x)
+        store.set("ended", "")
+        store.wait(["looked again"])
+    worker.shutdown()
+
+
+def last_states(server: Any) -> list[str]:
+    """The state of each rank's last operation, as the page shows it."""
+    with urllib.request.urlopen(f"http://[::1]:{server._server.server_port}/weft/flight", timeout=20) as response:
+        page = html.unescape(response.read().decode())
+    return [re.findall(r'"state": "(\w+)"', rank)[-1] for rank in page.split("<h2>Rank")[1:]]
 
 
 def impatient_job(rank: int, _size: int) -> None:

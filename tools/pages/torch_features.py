@@ -227,6 +227,12 @@ FEATURES = (
         ("reconfiguration:members_come_and_go", "reconfiguration:survivors", "reconfiguration:wrong_calls"),
         note="from torch 2.15 on, as with Gloo; members meet at the group's store, which must outlive them",
     ),
+    Feature(
+        "Tools",
+        "torch's debug server: `weft.torch.DebugPage`",
+        ("monitoring:debug_server_shows_the_job", "monitoring:debug_server_shows_the_state_of_operations"),
+        note="from torch 2.14 on; the states of operations are those of weft's own flight record",
+    ),
     Feature("Tools", "torchrun restarts a job of which a rank was killed", ("ecosystem_elastic:elastic_restart",)),
     Feature(
         "Frameworks",
