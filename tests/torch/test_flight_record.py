@@ -51,6 +51,19 @@ def test_the_analyzer_finds_nothing_where_nothing_is_wrong(workers, tmp_path):
     }
 
 
+def test_torchs_recorder_shows_no_wrong_states(workers):
+    """It would show the ended operation as active: see [Note: States that torch cannot learn]."""
+    if not hasattr(dist.distributed_c10d, "FlightRecorderHook"):
+        pytest.skip("torch 2.15 records the operations of other backends")
+    workers.run(2, operation_job)
+
+
+def operation_job(rank: int, size: int) -> None:  # noqa: ARG001
+    dist.all_reduce(torch.ones(8))
+    found = json.loads(torch._C._distributed_c10d._dump_fr_trace_json(onlyActive=True, backend="weft"))
+    assert not found.get("entries")
+
+
 def analyzed(directory: Path) -> list:
     """The collectives that torch's analyzer makes of the records."""
     from torch.distributed.flight_recorder.components.builder import build_db

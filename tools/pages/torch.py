@@ -134,8 +134,15 @@ $ weft bench all-reduce --through torch --ranks 2 --sizes 4:64K:128 --peers gloo
 
 - Tensors of the CPU and of CUDA ([CUDA tensors](../how-to/cuda.md), not yet run on a GPU). From
   torch 2.14 on, those of any accelerator, which another backend of the group can handle as well.
-- A group with `enable_reconfigure=True` has one backend for all devices, and torch's flight recorder does not record
-  it.
+- A group with `enable_reconfigure=True` has one backend for all devices.
+- torch's flight recorder leaves out weft's groups: it cannot learn from a backend in Python when
+  an operation ends. weft's own records have the states: `weft.flight_record()`, `weft trace`, and the page
+  `/weft/flight` of torch's debug server ([Watching](../how-to/watching.md#torchs-debug-server)).
+- `torch.distributed._time_estimator`, a private function that simulates calls, raises `NotImplementedError`, as with
+  Gloo: torch's compiler asks it about CUDA devices only. `weft simulate` predicts the time of a call.
+- weft is no entry point of `torch.distributed.transports`, whose transports read and write the tensors of one peer,
+  without a group, from a private module of torch. weft's [one-sided operations](../how-to/one-sided.md) need a group,
+  and memory that all of its ranks have made together.
 - What torch may ask of a backend and weft has not is answered with "no" (`supports_window`) or
   refused by an error that names it (`new_window`, `gather_single`). After a failure, the
   backend's `get_error()` returns its kind.

@@ -6,6 +6,7 @@
 | `capabilities` | extends properties of `ProcessGroup` | 2.15 and newer | C++ denies Python's |
 | `shrinking` | extends a private function | 2.15 and newer | torch mistakes kinds and ranks |
 | `splitting` | extends `ProcessGroup.split_group` | 2.14 and newer | C++ crashes on some ranks |
+| `recording` | names weft in a private list | 2.15 and newer | torch would record wrong states |
 | `functions` | extends functions of `torch.distributed` | 2.11 to 2.13 | they refuse by name |
 | `lifetimes` | extends `Reducer` | 2.11 and newer | C++ drops the Python half of a handle |
 | `modes` | leaves modes of the caller | 2.11 and newer | weft's work is not the caller's |
@@ -29,10 +30,12 @@ def extend_for_backends(name: str, backend_class: type) -> None:
     from weft.torch.patches.capabilities import show_capabilities
     from weft.torch.patches.handles import reveal_handles
     from weft.torch.patches.lifetimes import keep_handles_of_reducers
+    from weft.torch.patches.recording import record_itself
     from weft.torch.patches.shrinking import mend_shrunk_groups
     from weft.torch.patches.splitting import spare_ranks_in_no_part
 
     reveal_handles()
+    record_itself(name)
     keep_handles_of_reducers()
     spare_ranks_in_no_part(name)
     show_capabilities()
