@@ -149,11 +149,14 @@ def test_bits_do_not_depend_on_the_transport(workers) -> None:
     over_tcp = WorkerPool()
     try:
         over_tcp.run(4, use_tcp)
-        found = over_tcp.run(4, job, 8, "overlapped", range(STEPS)) + workers.run(1, job, 8, "plain", range(STEPS))
+        for ranks, virtual_ranks in ((4, 8), (3, 8), (3, 3), (3, 4), (3, 6), (2, 4)):
+            parts = "" if ranks == 4 else "complete"
+            found = over_tcp.run(ranks, job, virtual_ranks, f"overlapped {parts}", range(STEPS))
+            found += workers.run(1, job, virtual_ranks, f"plain {parts}", range(STEPS))
+            assert len({str(one[:2]) for one in found}) == 1, (ranks, virtual_ranks)
         assert over_tcp.run(4, pairs) == [{"tcp": 6}] * 4
     finally:
         over_tcp.close()
-    assert len({str(one[:2]) for one in found}) == 1
 
 
 def use_tcp(_rank: int, _size: int) -> None:

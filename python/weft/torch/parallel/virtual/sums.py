@@ -5,8 +5,8 @@ blocks' owners. An owner adds its block in the order of [Note: One tree], and se
 all. No operation adds on the way, so the bits depend neither on transports nor on algorithms.
 
 [Note: Sums on the way] Where the rest is a tree of the ranks, a bucket is one all-reduce, as exact
-averages are: by slice-tree on one host, by halving-doubling on a power of two of ranks, and by any
-algorithm on two.
+averages are: by slice-tree on one host, by halving-doubling on a power of two of ranks, by two-shot
+on three, and by any algorithm on two.
 
 A sum of zeros has a sign that depends on how many were added. So zero is added: to the total, or to
 one of the summands.
@@ -204,6 +204,8 @@ def _algorithms(ranks: int) -> list[str | None]:
     """The algorithms whose sums are a tree of the ranks, best first; None is any."""
     if ranks == 2:
         return [None]
+    if ranks == 3:  # of which the tree adds one after the other, as two-shot does
+        return ["slice-tree", "two-shot"]
     return ["slice-tree", "halving-doubling"] if ranks.bit_count() == 1 else ["slice-tree"]
 
 
