@@ -34,6 +34,8 @@ const KNOCKED_PAUSE: Duration = Duration::from_millis(300);
 /// The process at an address has ended when nothing listens there this many times in succession. A
 /// middle box that restarts may refuse once.
 const REFUSALS: u32 = 2;
+/// The pause after a refusal: survivors wait for this.
+const REFUSED_PAUSE: Duration = Duration::from_millis(20);
 
 /// How long a peer may not answer whose system has closed the connection: mostly its process has
 /// ended, and its host or container with it.
@@ -199,6 +201,7 @@ impl TcpConnection {
                     if refusals == REFUSALS {
                         return Err(why);
                     }
+                    pause = REFUSED_PAUSE;
                 }
                 Err(error) => (refusals, last) = (0, error.to_string()),
             }

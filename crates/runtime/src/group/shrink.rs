@@ -19,7 +19,7 @@ use crate::progress::{DialOutcome, ShrinkStage, Waited};
 use crate::selection::inherited;
 
 /// Interval in which a rank repeats messages that may be lost.
-const REPEAT: Duration = Duration::from_millis(50);
+const REPEAT: Duration = Duration::from_millis(10);
 /// The timeout of an attempt to connect.
 const DIAL_TIMEOUT: Duration = Duration::from_secs(1);
 /// The most concurrent attempts to connect.
