@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from weft.profiles import Profile
     from weft.schedule.schedule import Schedule
 
-__all__ = ["NativeProfile", "native_options", "of_some_ranks", "schedules", "suits"]
+__all__ = ["NativeProfile", "measured_machine", "native_options", "of_some_ranks", "schedules", "suits"]
 
 NativeRow = tuple[int | None, str, int | None, int | None]
 NativeProfile = tuple[str, list[int], bool, dict[str, list[NativeRow]], dict[str, str], list[list[int]]]
@@ -40,22 +40,27 @@ def _profiles(setting: Profile | str | os.PathLike[str], ranks: int) -> list[Nat
     The placement of the ranks is known once they have met: the group uses the first profile that
     matches it.
     """
+    return [native for _, native in _found(setting, ranks)]
+
+
+def _found(setting: Profile | str | os.PathLike[str], ranks: int) -> list[tuple[Profile, NativeProfile]]:
     if setting == "none" or (setting == "auto" and ranks == 1):
         return []
     from weft.profiles import Profile, candidates, hardware
 
     if isinstance(setting, Profile):
-        return [_native_profile(setting, "the profile")]
+        return [(setting, _native_profile(setting, "the profile"))]
     if setting != "auto":
         path = Path(setting)
-        return [_native_profile(Profile.load(path), f"profile {path}")]
+        profile = Profile.load(path)
+        return [(profile, _native_profile(profile, f"profile {path}"))]
     try:
         directory = config.profiles_directory()
     except ConfigError as error:
         warnings.warn(f"stored profiles of `weft tune` are not used: {error}", RuntimeWarning, stacklevel=2)
         return []
     found = candidates(directory, ranks, hardware())
-    return [_native_profile(profile, f"profile {path}", required=False) for path, profile in found]
+    return [(profile, _native_profile(profile, f"profile {path}", required=False)) for path, profile in found]
 
 
 def _native_profile(profile: Profile, source: str, *, required: bool = True) -> NativeProfile:
@@ -65,6 +70,16 @@ def _native_profile(profile: Profile, source: str, *, required: bool = True) -> 
     }
     topology = profile.topology
     return source, list(topology.ranks_per_host), required, table, dict(profile.schedules), topology.domains
+
+
+def measured_machine(
+    setting: Profile | str | os.PathLike[str], hosts: Sequence[int], domains: Sequence[Sequence[int]]
+) -> dict[str, Any]:
+    """The parameters of the machine in the profile that a group with these hosts uses; or none."""
+    for profile, native in _found(setting, len(hosts)):
+        if suits([native], hosts, domains):
+            return {name: profile.machine[name] for name in ("host", "network") if name in profile.machine}
+    return {}
 
 
 def schedules(given: Mapping[str, Schedule | str | os.PathLike[str]]) -> dict[str, str]:

@@ -55,7 +55,10 @@ SELDOM = {
     "unregister_pre_hook": lambda one: one.unregister_pre_hook(HOOK),
 }
 """The arguments of queries that take some."""
-ELSEWHERE = {"abort", "shutdown", "split", "split_group", "allreduce_sparse", "monitored_barrier"}
+ELSEWHERE = {"abort", "shutdown", "split", "split_group", "allreduce_sparse", "monitored_barrier"} | {
+    "_start_time_estimate",
+    "_end_time_estimate",
+}
 """Methods that other tests call: they end the group, make another one, or need sparse tensors."""
 OF_THE_CLASS = {"BackendType", "Options", "unbox", "_register_backend", "_set_default_backend"} | {
     "_set_group_desc",
@@ -120,14 +123,12 @@ def functions_job(_rank: int, _size: int) -> None:
         "supports_abort_hooks",
         "supports_shrinking",
         "supports_splitting",
+        "_supports_time_estimate",
     }
     assert {"supports_shrinking", "supports_splitting"} <= {name for name, answer in answers.items() if answer}
     for name in ("_supports_reconfigure", "_supports_window"):
         if hasattr(distributed_c10d, name):
             assert getattr(distributed_c10d, name)() is False
-    if hasattr(distributed_c10d, "_time_estimator"):
-        with pytest.raises(NotImplementedError, match="weft"):
-            distributed_c10d._time_estimator(device=CPU).__enter__()
     if hasattr(backend, "get_error"):
         assert backend.get_error() == c10d.ErrorType.SUCCESS
 

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from torch._C._distributed_c10d import Backend, Store
 
+from weft.errors import ConfigError
 from weft.observability import reports
 from weft.torch.abort_hooks import AbortHooks
 from weft.torch.arguments import seconds
@@ -24,6 +25,7 @@ from weft.torch.patches.modes import outside_of_modes
 from weft.torch.questions import FailureState, answers_capabilities, check_not_reconfigured
 from weft.torch.store_end import StoreEnd
 from weft.torch.symmetric import SymmetricMemory
+from weft.torch.time_estimate import TimeEstimate
 
 if TYPE_CHECKING:
     from weft import _weft
@@ -120,6 +122,20 @@ class WeftBackend(TorchCollectives, Backend):
     def monitored_barrier(self, options: Any, _wait_all_ranks: bool) -> None:
         """Returns when every rank has called it, or raises `weft.Timeout` with the missing ones."""
         self._monitored_barrier.wait(self._options._timeout if options.timeout < timedelta(0) else options.timeout)
+
+    # Private in torch 2.15: `torch.distributed._time_estimator`.
+    _supports_time_estimate = True
+
+    def _start_time_estimate(self) -> None:
+        """Makes operations add their predicted times from now on, instead of being carried out."""
+        self.estimate = TimeEstimate(self._group)
+
+    def _end_time_estimate(self) -> float:
+        """Makes operations be carried out again; the microseconds that those since would take."""
+        estimate, self.estimate = self.estimate, None
+        if estimate is None:
+            raise ConfigError("no time estimate was started: call _start_time_estimate() first")
+        return 1e6 * estimate.seconds
 
     def supports_tensor_alloc(self, device: torch.device | int) -> bool:
         """Whether `allocate_tensor` makes operations on this device's tensors faster."""

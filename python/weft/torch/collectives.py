@@ -20,7 +20,7 @@ from weft import _weft
 from weft.api.request import PreparedCall, call
 from weft.api.staging import Staged, check_same_type
 from weft.datatypes.operations import native_operation
-from weft.errors import ArgumentError
+from weft.errors import ArgumentError, UnsupportedError
 from weft.torch import ranges
 from weft.torch.arguments import UNSET, element_type, real, reduction, seconds
 from weft.torch.call_context import keywords, within
@@ -39,6 +39,7 @@ from weft.torch.memory import (
 from weft.torch.patches.handles import offer
 from weft.torch.patches.modes import in_dispatch_mode, in_function_mode, no_modes, outside_of_modes
 from weft.torch.sparse import all_reduce_sparse
+from weft.torch.time_estimate import TimeEstimate, on_cpu
 from weft.torch.work import WeftWork
 
 if TYPE_CHECKING:
@@ -74,6 +75,8 @@ def _on_any_device(
                     return wrapper(self, *arguments)
             for place in places:
                 for tensor in tensors_in(arguments[place]):
+                    if not tensor.is_cpu and self.estimate is not None:
+                        return method(self, *map(on_cpu, arguments))
                     if not tensor.is_cpu:
                         return self._on_device(method, arguments, reads, writes, message)
             return method(self, *arguments)
@@ -95,6 +98,8 @@ class TorchCollectives:
     _size: int
     _timeout: float | None
     _issued: int
+    estimate: TimeEstimate | None
+    """Where operations add their predicted times, instead of being carried out."""
     keywords: dict[str, Any]
     """The priority for threads that set none: see `weft.torch.priority`."""
     _before_shutdown: list[weakref.WeakMethod[Callable[[], None]]]
@@ -109,6 +114,7 @@ class TorchCollectives:
         self._size = size
         self._timeout = seconds(timeout)
         self._issued = 0
+        self.estimate = None
         self.keywords = {}
         self._before_shutdown = []
         self.communication_thread = CommunicationThread(group.name)
@@ -142,7 +148,7 @@ class TorchCollectives:
                 return self.allreduce(tensors, options)
         tensor = tensors[0] if len(tensors) == 1 else single(tensors, "tensors")
         plain = tensor.is_cpu and tensor.layout is _STRIDED and tensor.is_contiguous() and not tensor.is_neg()
-        if not plain or tensor.is_complex() or profiler._is_profiler_enabled:
+        if not plain or tensor.is_complex() or profiler._is_profiler_enabled or self.estimate is not None:
             return self._all_reduce_otherwise(tensor, tensors, options)
         # The most frequent call, with little overhead, which matters for small tensors.
         op = options.reduceOp
@@ -322,6 +328,7 @@ class TorchCollectives:
     def send(self, tensors: Sequence[Tensor], to: int, tag: int) -> WeftWork | DeviceWork:
         """Sends a tensor to the rank `to`, which receives it with the same tag."""
         tensor = single(tensors, "tensors")
+        self._refuse_estimate_of_message()
         if not tensor.is_cpu:
             sequence = self._issued + 1
             work = self.device_operations.send(tensor, to, tag, timeout=self._timeout, sequence=sequence)
@@ -353,6 +360,8 @@ class TorchCollectives:
     def _all_reduce_otherwise(
         self, tensor: Tensor, tensors: Sequence[Tensor], options: Any
     ) -> WeftWork | DeviceWork | None:
+        if self.estimate is not None:
+            tensor = on_cpu(tensor)
         if tensor.layout is not torch.strided:
             return self.allreduce_sparse(tensors, options)
         op = reduction(options.reduceOp)
@@ -393,6 +402,7 @@ class TorchCollectives:
         return None
 
     def _receive(self, tensors: Sequence[Tensor], sender: int | None, tag: int) -> WeftWork:
+        self._refuse_estimate_of_message()
         tensor = single(tensors, "tensors")
         place = writable(tensor)
         memory = place.array
@@ -441,10 +451,27 @@ class TorchCollectives:
             raise
 
     def _carry_out(self, calls: list[PreparedCall], result: Sequence[Any], options: Any) -> WeftWork | None:
+        if self.estimate is not None:
+            return self._estimated(self.estimate, calls, result, options)
         if not profiler._is_profiler_enabled:
             return self._carry_out_calls(calls, result, options)
         with ranges.of_calls(calls, result):
             return self._carry_out_calls(calls, result, options)
+
+    def _estimated(
+        self, estimate: TimeEstimate, calls: list[PreparedCall], result: Sequence[Any], options: Any
+    ) -> WeftWork | None:
+        try:
+            estimate.add(calls)
+        except Exception:
+            self.estimate = None  # which torch does not end after an error
+            raise
+        return self._follow([], [], list(result), self._timeout) if options.asyncOp else None
+
+    def _refuse_estimate_of_message(self) -> None:
+        if self.estimate is not None:
+            self.estimate = None
+            raise UnsupportedError("the time of a message between two ranks is not predicted: expected collectives")
 
     def _carry_out_calls(self, calls: list[PreparedCall], result: Sequence[Any], options: Any) -> WeftWork | None:
         if len(calls) == 1 and not options.asyncOp:  # of several calls, this would run one at a time

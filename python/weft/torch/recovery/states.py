@@ -126,7 +126,7 @@ class States:
     def commit_late(self, models: Sequence[DataParallel], row: Sequence[int]) -> None:
         """Commits a step by a vote on the communication thread. Every rank calls it.
 
-        `row` is for the others: the step, and what they shall know besides.
+        `row` is for the others: the step, and what else they must know.
 
         Raises:
             weft.Error: Communication has failed.
