@@ -9,15 +9,12 @@ from pathlib import Path
 __all__ = ["LAUNCHERS", "RECORD", "page"]
 
 LAUNCHERS = {
-    "test_torchrun": ("torchrun: static, restarted, elastic trainings", "two emulated hosts"),
+    "test_torchrun": ("torchrun, static and elastic", "two emulated hosts"),
     "test_mpi": ("mpirun of Open MPI, MPICH, Intel MPI", "two emulated hosts"),
-    "test_slurm": ("srun, sbatch, torchrun under sbatch, elastic trainings", "two emulated hosts"),
+    "test_slurm": ("srun, sbatch, torchrun under sbatch", "two emulated hosts"),
     "test_ray": ("Ray Train", "a Ray cluster of two emulated hosts"),
-    "test_ssh": ("ssh, elastic trainings", "two emulated hosts"),
-    "test_kubernetes": (
-        "commands of the manifests, elastic trainings",
-        "two emulated hosts; manifests against their schemas",
-    ),
+    "test_ssh": ("ssh", "two emulated hosts"),
+    "test_kubernetes": ("commands of the manifests", "two emulated hosts; manifests against their schemas"),
     "test_containers": ("command of the image", "namespaces like a container's, `/dev/shm` of 64 KiB"),
     "test_jupyter": ("notebook", "a Jupyter kernel"),
 }
