@@ -21,7 +21,7 @@ from weft.errors import ConfigError
 from weft.machine import affinity_cores
 from weft.output import files
 
-__all__ = ["Profile", "ProfileRow", "ProfileTopology", "candidates", "hardware", "stored"]
+__all__ = ["Profile", "ProfileRow", "ProfileTopology", "candidates", "hardware", "machine_of", "stored"]
 
 VERSION = 2
 _KEY_DIGITS = 16
@@ -173,6 +173,11 @@ class Profile:
                 raise ConfigError(
                     f"{source}: {collective} has the ranges {bounds}: expected growing numbers of bytes, then null"
                 )
+
+
+def machine_of(measured: Mapping[str, Any]) -> dict[str, Any]:
+    """The part of a measured machine that does not depend on the placement of its ranks."""
+    return {name: measured[name] for name in ("host", "network") if name in measured}
 
 
 def hardware() -> str:

@@ -76,9 +76,11 @@ def measured_machine(
     setting: Profile | str | os.PathLike[str], hosts: Sequence[int], domains: Sequence[Sequence[int]]
 ) -> dict[str, Any]:
     """The parameters of the machine in the profile that a group with these hosts uses; or none."""
+    from weft.profiles import machine_of
+
     for profile, native in _found(setting, len(hosts)):
         if suits([native], hosts, domains):
-            return {name: profile.machine[name] for name in ("host", "network") if name in profile.machine}
+            return machine_of(profile.machine)
     return {}
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from weft import selection
 from weft.cli import values
 from weft.errors import ArgumentError, ConfigError
+from weft.profiles import machine_of
 from weft.schedule import Schedule
 from weft.settings import WIRE_FORMATS
 from weft.simulation import Machine
@@ -23,7 +24,6 @@ __all__ = [
     "add_schedules",
     "add_wire",
     "hosts",
-    "machine_of",
     "machine_parameters",
     "machine",
     "user_schedules",
@@ -129,11 +129,6 @@ def machine_parameters(path: Path | None) -> dict[str, Any]:
         return machine_of(found.get("machine", found))
     except (ValueError, AttributeError, TypeError) as error:
         raise ArgumentError(f"--machine {path}: expected JSON with `host` and `network`: {error}") from None
-
-
-def machine_of(measured: Mapping[str, Any]) -> dict[str, Any]:
-    """The part of a measured machine that does not depend on the placement of its ranks."""
-    return {name: measured[name] for name in ("host", "network") if name in measured}
 
 
 def hosts(text: str) -> int | list[int]:

@@ -20,7 +20,7 @@ from weft.errors import ArgumentError, ConfigError, ScheduleError, UnsupportedEr
 from weft.machine import usable_cores
 from weft.output import files
 from weft.output.plain_text import Table, show
-from weft.profiles import Profile, hardware
+from weft.profiles import Profile, hardware, machine_of
 from weft.profiles import candidates as profiles
 from weft.quantities import show_bytes, show_time
 from weft.schedule import Algorithm, CallShape, Planned, Schedule, algorithms, plan
@@ -211,7 +211,7 @@ def _explain(arguments: argparse.Namespace) -> int:
     call, profile = _call(arguments), _profile(arguments)
     machine = options.machine(arguments)
     if profile is not None:
-        machine = dataclasses.replace(machine, parameters=options.machine_of(profile[1].machine))
+        machine = dataclasses.replace(machine, parameters=machine_of(profile[1].machine))
     found = candidates(machine, arguments.size, call)
     own = _own(arguments)
     if profile is not None:
