@@ -274,11 +274,11 @@ class RandomNumbers:
 
     def take(self) -> None:
         """See `Copy`."""
-        self._states = torch.get_rng_state(), np.random.get_state(), random.getstate()
+        self._states = self._present()
 
     def take_rest(self, _covered: Set[int]) -> None:
         """See `Copy`."""
-        self._rest = torch.get_rng_state(), np.random.get_state(), random.getstate()
+        self._rest = self._present()
 
     def promote(self) -> None:
         """See `Copy`."""
@@ -305,6 +305,10 @@ class RandomNumbers:
     def nbytes(self) -> int:
         """See `Copy`; a few KiB are not counted."""
         return 0
+
+    @staticmethod
+    def _present() -> tuple[Tensor, Any, Any]:
+        return torch.get_rng_state(), np.random.get_state(), random.getstate()
 
 
 def _kept(before: Any, value: Any) -> Any:

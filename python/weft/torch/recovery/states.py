@@ -43,7 +43,6 @@ from weft.torch.modes import Mode
 from weft.torch.parallel.announced import watch_updates
 from weft.torch.parallel.data_parallel import DataParallel
 from weft.torch.parallel.virtual.sums import PartSums
-from weft.torch.parallel.watched_groups import plain_parameters
 from weft.torch.recovery.copies import Copy, OptimizerCopy, RandomNumbers, copy_of
 from weft.torch.recovery.late import LateCopies
 from weft.torch.recovery.vote import Vote
@@ -136,22 +135,21 @@ class States:
         is_late = self._trusts_versions and self._whole_commits >= _WHOLE_COMMITS_MIN
         is_late = is_late and all(late.is_possible for late in self._late)
         self._vote = Vote(models, row, is_late=is_late)
-        pending: set[int] = set()
-        if is_late:
-            pending = {id(parameter) for model in models for parameter in _pending(model)}
-            covered = {id(one) for late in self._late for one in plain_parameters(late.optimizer)}
-            with _unwatched(models):
-                for copy in self._copies:
-                    copy.take_rest(covered)
-        else:
+        if not is_late:
             for model in models:
                 model.flush()
             self.end_vote()
             self.keep()
             self._whole_commits += 1
+        pending = {id(parameter) for model in models for parameter in _pending(model)}
         for late in self._late:
             late.begin(pending)
             watch_updates(late.optimizer, late)
+        if is_late:
+            covered = {id(one) for late in self._late for one in late.parameters}
+            with _unwatched(models):
+                for copy in self._copies:
+                    copy.take_rest(covered)
 
     def end_vote(self) -> None:
         """Waits for the vote on the last commit, if it has not ended.
