@@ -17,7 +17,7 @@ CONTENDERS: dict[str, str] = {
     "undisturbed": "weft, without faults",
     "weft": "weft.torch.Recovery, virtual ranks, Overlapped",
     "torchft-undisturbed": "torchft over Gloo, without faults (needs torchft)",
-    "torchft": "torchft over Gloo: its Manager, lighthouse and DistributedDataParallel (needs torchft)",
+    "torchft": "torchft over Gloo: its Manager, lighthouse and process group (needs torchft)",
 }
 """Contenders by name, with descriptions."""
 AVERAGED = 20
