@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Sequence
 
 from weft.cli import values
 from weft.cli.command import UsageError, report_progress
@@ -62,6 +61,8 @@ def run(arguments: argparse.Namespace) -> int:
         EmulationError: Hosts cannot be emulated here.
         weft.processes.local_ranks.RanksError: A process has failed.
     """
+    from weft_lab.experiment.far_torchft import present
+
     require_root()
     study = far.FarStudy(
         sites=max(arguments.hosts, 2),
@@ -72,7 +73,7 @@ def run(arguments: argparse.Namespace) -> int:
         period=int(_given(arguments, "period")),
         fragments=int(_given(arguments, "fragments")),
         delay=int(_given(arguments, "delay_steps")),
-        contenders=_present(arguments.contenders or list(far.CONTENDERS)),
+        contenders=present(arguments.contenders or list(far.CONTENDERS), report_progress),
     )
     outcome = far.measure(study, arguments.out)
     picture = arguments.out / "far.png"
@@ -82,16 +83,6 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         console.show(*far.table(outcome), f"measured: {arguments.out}/far-*.json; picture: {picture}")
     return 0
-
-
-def _present(contenders: Sequence[str]) -> tuple[str, ...]:
-    """The contenders that can take part here."""
-    from weft_lab.experiment.far_torchft import is_installed
-
-    if "torchft" not in contenders or is_installed():
-        return tuple(contenders)
-    report_progress("torchft is left out: it is not installed (pip install torchft)")
-    return tuple(name for name in contenders if name != "torchft")
 
 
 def _given(arguments: argparse.Namespace, name: str) -> float:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -20,7 +21,7 @@ from weft.torch.exchange import gather
 from weft_lab.demo.language import LanguageModel
 from weft_lab.experiment.far import FarStudy
 
-__all__ = ["TorchftDiLoCo", "is_installed"]
+__all__ = ["TorchftDiLoCo", "is_installed", "present"]
 
 _SECONDS = timedelta(seconds=300)
 
@@ -28,6 +29,17 @@ _SECONDS = timedelta(seconds=300)
 def is_installed() -> bool:
     """Whether torchft can take part here."""
     return importlib.util.find_spec("torchft") is not None
+
+
+def present(contenders: Sequence[str], report_progress: Callable[[str], None]) -> tuple[str, ...]:
+    """The contenders that can take part here: without torchft, those whose names begin otherwise.
+
+    Reports if some are left out.
+    """
+    found = tuple(name for name in contenders if is_installed() or not name.startswith("torchft"))
+    if len(found) < len(contenders):
+        report_progress("torchft is left out: it is not installed (pip install torchft)")
+    return found
 
 
 class TorchftDiLoCo:

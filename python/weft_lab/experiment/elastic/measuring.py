@@ -28,12 +28,9 @@ def present(contenders: Sequence[str], report_progress: Callable[[str], None]) -
     Raises:
         weft_lab.bench.processes.BenchError: There is none.
     """
-    from weft_lab.experiment.far_torchft import is_installed
+    from weft_lab.experiment import far_torchft
 
-    missing = [name for name in contenders if name.startswith("torchft") and not is_installed()]
-    if missing:
-        report_progress("torchft is left out: it is not installed (pip install torchft)")
-    found = tuple(name for name in contenders if name not in missing)
+    found = far_torchft.present(contenders, report_progress)
     if not found:
         raise processes.BenchError("no contender is left")
     return found
