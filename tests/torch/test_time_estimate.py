@@ -39,6 +39,10 @@ def test_messages_are_refused_and_end_the_estimate(workers) -> None:
     workers.run(2, message_job)
 
 
+def test_sparse_sums_are_refused_and_end_the_estimate(workers) -> None:
+    workers.run(2, sparse_job)
+
+
 def estimated(body: Callable[[], Any]) -> float:
     with dist._time_estimator(device=torch.device("cpu")) as estimate:
         body()
@@ -91,6 +95,14 @@ def machines_job(_rank: int, _size: int, path: str) -> tuple[float, float]:
 def message_job(rank: int, _size: int) -> None:
     with pytest.raises(weft.UnsupportedError, match="message between two ranks is not predicted"):
         estimated(lambda: dist.send(torch.ones(2), 1 - rank))
+    ones = torch.ones(2)
+    dist.all_reduce(ones)
+    assert ones.tolist() == [2, 2]
+
+
+def sparse_job(_rank: int, _size: int) -> None:
+    with pytest.raises(weft.UnsupportedError, match="sparse tensor"):
+        estimated(lambda: dist.all_reduce(torch.ones(2).to_sparse()))
     ones = torch.ones(2)
     dist.all_reduce(ones)
     assert ones.tolist() == [2, 2]

@@ -141,8 +141,8 @@ $ weft bench all-reduce --through torch --ranks 2 --sizes 4:64K:128 --peers gloo
 - `torch.distributed._time_estimator`, a private function of torch 2.15, works: collectives in its
   block are not carried out, on any rank, but simulated, by the algorithms that the group would use
   and on the machine that `weft tune` has measured, else on the simulator's own. Copies between a
-  device and the host are not counted; messages between two ranks are refused. After an exception in
-  the block torch does not end it: destroy the group.
+  device and the host are not counted; messages between two ranks and sums of sparse tensors are
+  refused. After an exception in the block torch does not end it: destroy the group.
 - weft is no entry point of `torch.distributed.transports`, whose transports read and write the tensors of one peer,
   without a group, from a private module of torch. weft's [one-sided operations](../how-to/one-sided.md) need a group,
   and memory that all of its ranks have made together.

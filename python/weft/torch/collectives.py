@@ -75,9 +75,9 @@ def _on_any_device(
                     return wrapper(self, *arguments)
             for place in places:
                 for tensor in tensors_in(arguments[place]):
-                    if not tensor.is_cpu and self.estimate is not None:
-                        return method(self, *map(on_cpu, arguments))
                     if not tensor.is_cpu:
+                        if self.estimate is not None:
+                            return method(self, *map(on_cpu, arguments))
                         return self._on_device(method, arguments, reads, writes, message)
             return method(self, *arguments)
 
@@ -171,6 +171,7 @@ class TorchCollectives:
     @outside_of_modes
     def allreduce_sparse(self, tensors: Sequence[Tensor], options: Any) -> WeftWork | None:
         """`allreduce` of a sparse COO tensor."""
+        self._refuse_estimate("the sum of a sparse tensor, which depends on the values,")
         return all_reduce_sparse(single(tensors, "tensors"), self._size, options, self.allgather)
 
     @_on_any_device(reads=(0,), writes=(0,))
@@ -328,7 +329,7 @@ class TorchCollectives:
     def send(self, tensors: Sequence[Tensor], to: int, tag: int) -> WeftWork | DeviceWork:
         """Sends a tensor to the rank `to`, which receives it with the same tag."""
         tensor = single(tensors, "tensors")
-        self._refuse_estimate_of_message()
+        self._refuse_estimate("a message between two ranks")
         if not tensor.is_cpu:
             sequence = self._issued + 1
             work = self.device_operations.send(tensor, to, tag, timeout=self._timeout, sequence=sequence)
@@ -402,7 +403,7 @@ class TorchCollectives:
         return None
 
     def _receive(self, tensors: Sequence[Tensor], sender: int | None, tag: int) -> WeftWork:
-        self._refuse_estimate_of_message()
+        self._refuse_estimate("a message between two ranks")
         tensor = single(tensors, "tensors")
         place = writable(tensor)
         memory = place.array
@@ -468,10 +469,10 @@ class TorchCollectives:
             raise
         return self._follow([], [], list(result), self._timeout) if options.asyncOp else None
 
-    def _refuse_estimate_of_message(self) -> None:
+    def _refuse_estimate(self, what: str) -> None:
         if self.estimate is not None:
             self.estimate = None
-            raise UnsupportedError("the time of a message between two ranks is not predicted: expected collectives")
+            raise UnsupportedError(f"the time of {what} is not predicted: expected collectives of dense tensors")
 
     def _carry_out_calls(self, calls: list[PreparedCall], result: Sequence[Any], options: Any) -> WeftWork | None:
         if len(calls) == 1 and not options.asyncOp:  # of several calls, this would run one at a time
