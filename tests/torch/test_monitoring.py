@@ -60,6 +60,14 @@ def test_debug_server_shows_the_state_of_operations(workers) -> None:
     workers.run(2, flight_page_job)
 
 
+def test_process_with_a_debug_page_ends_in_order() -> None:
+    """Also where modules outlive the interpreter, as those do that something refers to."""
+    pytest.importorskip("torch.distributed.debug._frontend", reason="torch 2.14 has the debug server")
+    program = "import weft.torch.debug_server as one; one.DebugPage(); one.itself = one"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+
+
 LATER_JOB = """
 import sys
 import weft

@@ -93,10 +93,19 @@ class DebugPage(DebugHandler):
 @functools.cache
 def _serve_records() -> None:
     """Makes torch's server in this process send its flight records."""
-    _register_handler(_RECORDS, _send_records)
+    _register_handler(_RECORDS, _SendRecords())
 
 
-def _send_records(_request: _Request, response: _Response) -> None:
-    """Answers with this process's flight records."""
-    response.set_content(json.dumps(flight_record()), "application/json")
-    response.set_status(200)
+class _SendRecords:
+    """Answers with this process's flight records.
+
+    torch lets go of it when the interpreter has ended, where nothing may be freed any more: so it
+    holds itself.
+    """
+
+    def __init__(self) -> None:
+        self._itself = self
+
+    def __call__(self, _request: _Request, response: _Response) -> None:
+        response.set_content(json.dumps(flight_record()), "application/json")
+        response.set_status(200)
