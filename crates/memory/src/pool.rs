@@ -12,6 +12,10 @@ use weft_call::Error;
 /// Ranges begin and end at multiples of this, so that freeing one gives its memory back to the
 /// system.
 const PAGE: u64 = 4096;
+/// Freed memory up to this offset stays with the process: allocation takes the lowest free range,
+/// so the next group gets pages that need not be made. To make those of a group takes longer than
+/// all else that ranks do after a death (17 ms for 32 MiB, and every rank of a host makes them).
+const KEPT_BYTES: u64 = 64 << 20;
 
 /// A range of the pool that belongs to the holder of this value, until it is passed to
 /// [`Pool::free`].
@@ -38,8 +42,8 @@ impl PoolRange {
 pub struct Pool {
     segment: Arc<Segment>,
     free: Mutex<BTreeMap<u64, u64>>,
-    /// Whether freed memory is never returned to the system.
-    keeps_memory: bool,
+    /// Freed memory up to this offset is not returned to the system.
+    kept: u64,
     quarantined: AtomicU64,
     /// The process (counted in forks) that it belongs to.
     generation: u64,
@@ -56,17 +60,17 @@ impl Pool {
         Self {
             segment,
             free: Mutex::new(free),
-            keeps_memory: false,
+            kept: KEPT_BYTES,
             quarantined: AtomicU64::new(0),
             generation: fork::generation(),
         }
     }
 
-    /// As [`Pool::new`], for memory that is registered with adapters. Freed pages stay in the
+    /// As [`Pool::new`], for memory that is registered with adapters. All freed pages stay in the
     /// segment, as adapters would continue to use pages that it has lost.
     pub fn keeping_memory(segment: Arc<Segment>) -> Self {
         Self {
-            keeps_memory: true,
+            kept: u64::MAX,
             ..Self::new(segment)
         }
     }
@@ -118,16 +122,16 @@ impl Pool {
         Ok(range)
     }
 
-    /// Returns a range to the pool, and its memory to the system unless the pool keeps it. Does
+    /// Returns a range to the pool, and the memory that the pool does not keep to the system. Does
     /// nothing in a forked child, where the memory belongs to the parent.
     pub fn free(&self, range: PoolRange) {
         if self.generation != fork::generation() {
             return;
         }
-        let emptied = match self.keeps_memory {
-            true => self.segment.clear(range.range()),
-            false => self.segment.release(range.range()),
-        };
+        let (start, end) = (range.offset, range.offset + range.bytes);
+        let kept = self.kept.clamp(start, end);
+        let cleared = self.segment.clear(start..kept);
+        let emptied = cleared.and_then(|()| self.segment.release(kept..end));
         // A range that cannot be emptied still has old bytes, so it is leaked instead of being
         // allocated again.
         if emptied.is_ok() {
@@ -204,6 +208,17 @@ mod tests {
         pool.free(range);
         assert_eq!((word.load(Ordering::Relaxed), resident(&pool)), (0, before));
         assert_eq!(pool.available(), 4 * PAGE);
+    }
+
+    #[test]
+    fn only_the_first_freed_bytes_stay_resident() {
+        let pool = pool((KEPT_BYTES + (1 << 20)) / PAGE);
+        let range = pool.allocate(pool.available(), 1).unwrap();
+        let word = pool.segment().word(range.offset);
+        word.store(7, Ordering::Relaxed);
+        pool.free(range);
+        assert_eq!(word.load(Ordering::Relaxed), 0);
+        assert_eq!(resident(&pool), KEPT_BYTES - POOL_HEADER);
     }
 
     #[test]
