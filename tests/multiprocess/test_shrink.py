@@ -11,6 +11,7 @@ import tasks_shrink as tasks
 from team import free_port
 
 SOON_S = 1.0
+STOPPED_S = 60.0
 
 transports = pytest.mark.parametrize("transport", ["shm", "tcp"])
 
@@ -68,11 +69,13 @@ def test_stopped_rank_is_excluded_and_notified(teams, transport):
     team = teams.get(3, transport)
     try:
         team.run(tasks.work_once)
-        team.start(tasks.stop_and_come_late, 4)
+        team.start(tasks.stop_and_come_late, STOPPED_S)
         time.sleep(0.1)
         team.signal(1, signal.SIGSTOP)
+        stopped = time.monotonic()
         survivors = team.collect([0, 2], deadline=60)
         assert [ranks for _, ranks in survivors] == [[0, 2]] * 2
+        assert time.monotonic() - stopped < STOPPED_S / 2, "they waited for a process that does not answer"
         team.signal(1, signal.SIGCONT)
         [(kind, text)] = team.collect([1], deadline=20)
         assert kind == "Aborted"

@@ -74,6 +74,7 @@ fn samples() -> Vec<ControlMessage> {
             }],
         },
         ControlMessage::Detach { group, asks: true },
+        ControlMessage::Alive { group, asks: true },
         ControlMessage::Broken {
             group,
             error: error.clone(),

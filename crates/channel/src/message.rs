@@ -199,6 +199,14 @@ pub enum ControlMessage {
         /// The message.
         word: ShrinkMessage,
     },
+    /// A question whether the receiver's process runs, or the answer. See `silence.rs` in
+    /// `runtime/src/progress`.
+    Alive {
+        /// The group's identity.
+        group: u64,
+        /// Whether it is the question.
+        asks: bool,
+    },
     /// Somebody watches the job: asks for the status of the receiver and of those that it asks in
     /// turn. See [Note: Inquiries] in `runtime/src/status`.
     Inquire {
@@ -269,6 +277,7 @@ impl ControlMessage {
             | ControlMessage::Symmetric { group, .. }
             | ControlMessage::SymmetricFailed { group, .. }
             | ControlMessage::Shrink { group, .. }
+            | ControlMessage::Alive { group, .. }
             | ControlMessage::Inquire { group, .. }
             | ControlMessage::Status { group, .. }
             | ControlMessage::OneSided { group, .. } => *group,

@@ -14,8 +14,12 @@ impl ProgressState {
     /// Handles a control message of any kind.
     pub(crate) fn on_message(&mut self, received: ReceivedMessage<'_>, finished: &mut Finished) {
         let id = received.message.group();
+        self.questions.note_answer(received.from);
         if let ControlMessage::Shrink { word, .. } = &received.message {
             return self.on_shrink_message(id, received.from, word, finished);
+        }
+        if let ControlMessage::Alive { asks, .. } = &received.message {
+            return self.on_alive(id, received.from, *asks);
         }
         if let ControlMessage::Inquire { .. } | ControlMessage::Status { .. } = &received.message {
             return self.on_status_message(received.from, received.message);

@@ -86,6 +86,7 @@ impl ProgressState {
             self.mark_departed(id, rank);
         }
         self.early.on_goodbye(link.peer());
+        self.questions.forget(link.peer());
         self.endpoint.forget(link);
         self.watch_for_end(link);
     }
@@ -96,6 +97,7 @@ impl ProgressState {
         self.endpoint.forget(link);
         let detail = describe_end(link.as_ref(), error);
         self.break_early_groups(link.peer(), &detail);
+        self.questions.forget(link.peer());
         if link.peer_has_ended() {
             return self.on_process_end(link.peer(), &detail, finished);
         }
@@ -254,6 +256,7 @@ impl ProgressState {
             group.give_up_stuck_operations(now, finished);
             group.query_stalled_peers(now);
         }
+        self.ask_awaited_peers(now);
         self.report_long_waits(now);
     }
 

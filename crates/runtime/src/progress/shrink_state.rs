@@ -7,6 +7,8 @@ use weft_agreement::{Agreement, Survivors};
 use weft_call::Completion;
 use weft_transport::EndpointId;
 
+use super::questions::Questions;
+
 /// A group whose ranks agree on its survivors.
 pub(crate) struct Shrinking {
     pub(super) members: Vec<EndpointId>,
@@ -60,8 +62,14 @@ impl Shrinking {
     }
 
     /// Gives up awaited ranks that were silent for too long. A rank that has not called yet gets
-    /// `patience`. A rank that takes part or cannot be reached gets `peer_timeout`.
-    pub(super) fn give_up_silent_ranks(&mut self, patience: Duration, peer_timeout: Duration) {
+    /// `patience`, unless its process does not answer. A rank that takes part or cannot be reached
+    /// gets `peer_timeout`.
+    pub(super) fn give_up_silent_ranks(
+        &mut self,
+        patience: Duration,
+        peer_timeout: Duration,
+        questions: &Questions,
+    ) {
         for rank in self.agreement.awaited() {
             let [last_message, unreachable] =
                 [&self.last_message, &self.unreachable].map(|times| times[rank as usize]);
@@ -70,7 +78,9 @@ impl Shrinking {
                 (None, Some(since)) => since.elapsed() >= peer_timeout,
                 (None, None) => false,
             };
-            if too_long || (last_message.is_none() && self.since.elapsed() >= patience) {
+            let silent = || questions.is_silent(self.members[rank as usize], patience);
+            let has_called = last_message.is_some();
+            if too_long || (!has_called && (self.since.elapsed() >= patience || silent())) {
                 self.agreement.give_up(rank);
             }
         }

@@ -69,8 +69,9 @@ impl ProgressState {
                 shrinking.agreement.note_ended(rank);
             }
         }
-        shrinking.give_up_silent_ranks(patience, peer_timeout);
+        shrinking.give_up_silent_ranks(patience, peer_timeout, &self.questions);
         let addressed = self.update_agreement(id, Agreement::repeat, finished);
+        self.ask_awaited_ranks(id, patience);
         let shrinking = self.shrinks.get(&id)?;
         Some(match shrinking.agreement.decided() {
             Some(survivors) => ShrinkStage::Decided {
@@ -89,6 +90,21 @@ impl ProgressState {
                 }
             }
         })
+    }
+
+    /// Asks the ranks that an agreement waits for whether their processes run.
+    fn ask_awaited_ranks(&mut self, id: u64, patience: Duration) {
+        let Some(shrinking) = self.shrinks.get(&id) else {
+            return;
+        };
+        let awaited = shrinking.agreement.awaited();
+        let peers: Vec<EndpointId> = awaited
+            .into_iter()
+            .map(|rank| shrinking.members[rank as usize])
+            .collect();
+        for peer in peers {
+            self.ask(id, peer, patience / 2, Instant::now());
+        }
     }
 
     /// The ranks that delay an agreement: they take no part, and are not known to have ended.

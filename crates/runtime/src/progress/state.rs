@@ -14,6 +14,7 @@ use super::breaking::NO_OPERATION;
 use super::early_messages::EarlyMessages;
 use super::group_state::GroupState;
 use super::poller::Poller;
+use super::questions::Questions;
 use super::shrink_state::Shrinking;
 use super::status::{Inquiries, WaitTime, Watchdog};
 use crate::execution::{Budget, GroupFailure, Operation};
@@ -72,6 +73,7 @@ pub(crate) struct ProgressState {
     pub(crate) poller: Poller,
     pub(super) early: EarlyMessages,
     pub(super) shrinks: HashMap<u64, Shrinking>,
+    pub(super) questions: Questions,
     /// Endpoints whose processes have ended for certain, with the evidence.
     pub(crate) ended_processes: HashMap<EndpointId, String>,
     /// Ended links to peers that map this endpoint's memory and whose processes may still run.
@@ -103,6 +105,7 @@ impl ProgressState {
             poller,
             early: EarlyMessages::default(),
             shrinks: HashMap::new(),
+            questions: Questions::default(),
             ended_processes: HashMap::new(),
             unproven_ends: Vec::new(),
             closed: VecDeque::new(),
