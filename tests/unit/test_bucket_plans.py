@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("torch")
 
 import weft
-from weft.torch.parallel.costs import CostModel, DivisionRule, StepProfile, exposure, price, update_seconds
+from weft.torch.parallel.costs import CostModel, DivisionRule, Network, StepProfile, exposure, price, update_seconds
 from weft.torch.parallel.fusion import PlanOptions, make_plan
 from weft.torch.parallel.layers import layer_windows
 from weft.torch.parallel.plan import BucketPlan, ParameterInfo, PlannedBucket
@@ -246,6 +246,17 @@ def test_small_buckets_are_updated_by_all_ranks_where_that_is_faster() -> None:
     ]
     separate = make_plan(parameters, PlanOptions(1), costs, profile)
     assert not any(bucket.undivided for bucket in separate.buckets)  # buckets by the user's size are not chosen
+
+
+def test_network_is_known_among_the_hosts_where_it_was_measured() -> None:
+    four = Network(["a", "b", "c", "d"], 4, CostModel(1e-4, 3e-9), None)
+    two = four.among(["b", "d"], 2)
+    assert two == Network(["b", "d"], 2, CostModel(1e-4, pytest.approx(2e-9)), None)
+    assert four.among(["a", "e"], 2) is None
+    assert four.among(["a", "a"], 2) is None, "within a host it is another network"
+    one = Network(["a"], 2, CostModel(1e-6, 1e-10), None)
+    assert one.among(["a"] * 3, 3) == Network(["a"], 3, CostModel(1e-6, pytest.approx(1e-10 * 4 / 3)), None)
+    assert one.among(["a", "b"], 2) is None
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -7,6 +7,7 @@ value is built from its type, part by part.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import types
 import typing
@@ -94,9 +95,8 @@ def _typed(value: Any, kind: Any) -> Any:
     if origin in (typing.Union, types.UnionType):
         return _any_of(value, arguments)
     if isinstance(kind, type) and dataclasses.is_dataclass(kind):
-        hints = typing.get_type_hints(kind)
-        names = {field.name for field in dataclasses.fields(kind)}
-        if isinstance(value, dict) and value.keys() == names:
+        hints = _hints(kind)
+        if isinstance(value, dict) and value.keys() == hints.keys():
             return kind(**{name: _typed(item, hints[name]) for name, item in value.items()})
     elif origin in (list, tuple):
         if isinstance(value, list):
@@ -109,6 +109,13 @@ def _typed(value: Any, kind: Any) -> Any:
     elif type(value) is kind:
         return value
     raise ValueError(f"{str(value)[:60]!r} is no {getattr(kind, '__name__', kind)}")
+
+
+@functools.cache
+def _hints(kind: type) -> dict[str, Any]:
+    """The types of a dataclass's fields, by name."""
+    hints = typing.get_type_hints(kind)
+    return {field.name: hints[field.name] for field in dataclasses.fields(kind)}
 
 
 def _kinds(origin: Any, arguments: tuple[Any, ...], value: list[Any]) -> list[Any]:

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 
 from weft.datatypes.ops import Op
 from weft.errors import ConfigError
 from weft.torch.parallel.communication import Communication
-from weft.torch.parallel.costs import CostModel, StepProfile
+from weft.torch.parallel.costs import CostModel, Network, StepProfile
 from weft.torch.parallel.plan import BucketPlan, ParameterInfo, first_difference
 
-__all__ = ["agreed_costs", "agreed_profile", "check_algorithms", "check_model", "check_options", "check_plan"]
+__all__ = ["agreed_profile", "check_algorithms", "check_model", "check_options", "check_plan", "measured_network"]
 
 _REPETITIONS = 3
 
@@ -27,13 +27,14 @@ def check_model(parameters: Sequence[ParameterInfo], communication: Communicatio
         )
 
 
-def check_options(options: dict[str, object], communication: Communication) -> None:
-    """Raises `weft.ConfigError` on all ranks unless all pass the same options."""
-    for rank, theirs in enumerate(communication.gather(options, dict[str, str | int | None])):
+def check_options(options: Sequence[Mapping[str, object]], communication: Communication) -> None:
+    """Raises `weft.ConfigError` on all ranks unless the options of all are the same."""
+    own = options[communication.rank]
+    for rank, theirs in enumerate(options):
         differing = [
-            f"{name}={theirs.get(name)!r} there, {name}={options.get(name)!r} here"
-            for name in {**options, **theirs}
-            if theirs.get(name) != options.get(name)
+            f"{name}={theirs.get(name)!r} there, {name}={own.get(name)!r} here"
+            for name in {**own, **theirs}
+            if theirs.get(name) != own.get(name)
         ]
         _raise_difference(
             communication,
@@ -59,14 +60,16 @@ def check_algorithms(plan: BucketPlan, communication: Communication) -> None:
         communication.all_reduce(tensor, algorithm=algorithm).wait()
 
 
-def agreed_costs(communication: Communication, wire: str | None = None) -> CostModel:
-    """The costs of all-reduces in this group, as rank 0 has measured them now.
+def measured_network(hosts: Sequence[str], communication: Communication, *, has_16_bit: bool) -> Network:
+    """The costs of all-reduces in this group, as rank 0 has measured it now.
 
-    `wire` is a format for elements of float32, whose bytes at full precision count.
+    `has_16_bit`: also of float32 as bf16 between hosts.
     """
-    own = CostModel.measured(lambda nbytes: _seconds(communication, nbytes, wire))
-    costs: CostModel = communication.gather(own, CostModel)[0]
-    return costs
+    exact = CostModel.measured(lambda nbytes: _seconds(communication, nbytes, None))
+    narrow = CostModel.measured(lambda nbytes: _seconds(communication, nbytes, "bf16")) if has_16_bit else None
+    own = Network(sorted(set(hosts)), communication.size, exact, narrow)
+    network: Network = communication.gather(own, Network)[0]
+    return network
 
 
 def agreed_profile(profile: StepProfile | None, communication: Communication) -> StepProfile | None:

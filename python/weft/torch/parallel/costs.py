@@ -18,6 +18,7 @@ __all__ = [
     "CostModel",
     "DivisionRule",
     "Exposure",
+    "Network",
     "StepProfile",
     "communication_seconds",
     "exposure",
@@ -52,6 +53,30 @@ class CostModel:
     def at_speed(self, speed: float) -> CostModel:
         """The same on a network that is faster by this factor."""
         return CostModel(self.latency_s / speed, self.seconds_per_byte / speed)
+
+    def sending(self, share: float) -> CostModel:
+        """The same where ranks send this share of the bytes."""
+        return CostModel(self.latency_s, self.seconds_per_byte * share)
+
+
+@dataclasses.dataclass(frozen=True)
+class Network:
+    """The costs of all-reduces in a group, as measured."""
+
+    hosts: list[str]
+    ranks: int
+    exact: CostModel
+    narrow: CostModel | None
+    """With float32 as bf16 between hosts, for the bytes at full precision."""
+
+    def among(self, hosts: Sequence[str], ranks: int) -> Network | None:
+        """The costs in another group; None if it was not measured among its hosts."""
+        crosses_network = [len(set(one)) > 1 for one in (hosts, self.hosts)]
+        if not set(hosts) <= set(self.hosts) or crosses_network[0] != crosses_network[1]:
+            return None
+        share = (1 - 1 / ranks) / (1 - 1 / self.ranks)  # of what a rank sends for an all-reduce
+        narrow = None if self.narrow is None else self.narrow.sending(share)
+        return Network(sorted(set(hosts)), ranks, self.exact.sending(share), narrow)
 
 
 @dataclasses.dataclass(frozen=True)

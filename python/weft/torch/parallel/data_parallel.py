@@ -18,7 +18,6 @@ from torch.distributed.algorithms.join import Join, Joinable, JoinHook
 from weft.errors import ArgumentError, ConfigError, Error, UnsupportedError
 from weft.torch.modes import Mode
 from weft.torch.modes.wire import Wire
-from weft.torch.parallel import agreement
 from weft.torch.parallel.averaging import Averaging, ExactAveraging
 from weft.torch.parallel.buckets import parameter_info
 from weft.torch.parallel.communication import Communication
@@ -28,6 +27,7 @@ from weft.torch.parallel.divided.wire_averaging import WireAveraging
 from weft.torch.parallel.first_use import FirstUse
 from weft.torch.parallel.fusion import PlanOptions
 from weft.torch.parallel.gradient_state import Brings
+from weft.torch.parallel.introduction import introduced, note_network
 from weft.torch.parallel.joining import ShadowTraining
 from weft.torch.parallel.mode_averaging import ModeAveraging, check_algorithms_of_mode, check_mode
 from weft.torch.parallel.models import SHARD_BYTES_MIN, Shard, checked_shard, for_device, tensors_in
@@ -40,6 +40,7 @@ from weft.torch.parallel.rows import EmbeddingPolicy, RowAveraging, Rows, bytes_
 from weft.torch.parallel.trained import TrainedParameters
 from weft.torch.parallel.virtual.continued import begin_parts
 from weft.torch.parallel.virtual.parts import Parts, checked_virtual_ranks
+from weft.torch.parallel.virtual.probe import probed
 from weft.torch.parallel.virtual.sums import PartAveraging
 from weft.torch.parallel.weight_gradients import compute_in_bucket
 from weft.torch.patches.autograd import in_backward
@@ -157,8 +158,10 @@ class DataParallel(nn.Module, Joinable):
         infos = [parameter_info(name, parameter) for name, parameter in trained]
         self._communication = Communication(process_group)
         self._planner = Planner(infos, options, rows, self._communication, replan_after, replan_every)
-        agreement.check_model(infos, self._communication)
-        agreement.check_options(
+        dtypes = [parameter.dtype for _, parameter in trained if parameter.is_floating_point()]
+        ranks = introduced(
+            module,
+            infos,
             {
                 **dataclasses.asdict(options),
                 "gradients": gradients,
@@ -172,8 +175,10 @@ class DataParallel(nn.Module, Joinable):
                 "virtual_ranks": virtual_ranks,
                 "strict": str(strict),
             },
+            {} if virtual_ranks is None else probed(dtypes),
             self._communication,
         )
+        is_restored = all(one.is_restored for one in ranks) and mode is None and parameters == "own"
         self._parts: Parts | None = None
         if virtual_ranks is not None:
             checked_virtual_ranks(
@@ -188,8 +193,8 @@ class DataParallel(nn.Module, Joinable):
                 buffers=buffers != "broadcast",
                 gradients=gradients != "copy",
             )
-            dtypes = [parameter.dtype for _, parameter in trained if parameter.is_floating_point()]
-            self._parts = Parts(virtual_ranks, self._communication, dtypes, strict=strict)
+            probes = [one.probe for one in ranks]
+            self._parts = Parts(virtual_ranks, self._communication, probes, ranks[0].seed, strict=strict)
             mode, buffers = self._parts.sums, "leave"
             begin_parts(module, self._parts.sums)
             check_mode(mode, trained)
@@ -198,11 +203,12 @@ class DataParallel(nn.Module, Joinable):
         self._embeddings = embeddings
         self._buffers_of_modules = ModuleBuffers(module, self._communication, buffers)
         if init_sync:
-            self._broadcast_everything(0)
+            self._broadcast_everything(0, parameters=not is_restored)
         self._presets = gradients == "view"
         self._observer = Observer()
         self._mode = mode
-        first = self._planner.first(plan)
+        first = self._planner.first(plan, [one.host for one in ranks], ranks[0].network)
+        note_network(module, self._planner.network)
         check_algorithms_of_mode(mode, first)
         check_rows(first, trained)
         self._reducer = Reducer(trained, first, self._communication, self._observer, self._averaging())
@@ -622,8 +628,8 @@ class DataParallel(nn.Module, Joinable):
         self.flush()
         self._broadcast_everything(self._common_rank(candidate))
 
-    def _broadcast_everything(self, root: int) -> None:
-        tensors = [*self.module.parameters(), *self.module.buffers()]
+    def _broadcast_everything(self, root: int, *, parameters: bool = True) -> None:
+        tensors = [*(self.module.parameters() if parameters else ()), *self.module.buffers()]
         self._communication.broadcast((tensor for tensor in tensors if tensor.numel()), root)
 
 

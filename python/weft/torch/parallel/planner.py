@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from weft.errors import ArgumentError
 from weft.torch.parallel import agreement
 from weft.torch.parallel.communication import Communication
-from weft.torch.parallel.costs import CostModel, DivisionRule, StepProfile
+from weft.torch.parallel.costs import CostModel, DivisionRule, Network, StepProfile
 from weft.torch.parallel.fusion import PlanOptions, make_plan
 from weft.torch.parallel.observer import Observer
 from weft.torch.parallel.plan import BucketPlan, ParameterInfo
@@ -43,23 +43,32 @@ class Planner:
         self._next_plan: int | None = replan_after
         self._replan_after = replan_after
         self._replan_every = replan_every
+        self.network: Network | None = None
+        """The costs of all-reduces, as measured for this model."""
         self._costs: CostModel | None = None
         self._costs_16_bit: CostModel | None = None
         self._measured: StepProfile | None = None
         self.profile: StepProfile | None = None
         """The profile of the last plan, if it had one."""
 
-    def first(self, given: BucketPlan | None) -> BucketPlan:
-        """The plan to begin with: the given one, which stays, or one without a profile."""
+    def first(self, given: BucketPlan | None, hosts: Sequence[str], known: Network | None) -> BucketPlan:
+        """The plan to begin with: the given one, which stays, or one without a profile.
+
+        `hosts` are those of all ranks; see [Note: Wrapped again] for the `known` network.
+        """
+        self.network = known
         self._given = given is not None
         if self._given or not self._options.learns:
             self._next_plan = None
         plan = given
         if plan is None:
             if self._options.fusion == "automatic" and self._communication.size > 1:
-                self._costs = agreement.agreed_costs(self._communication)
-                if self._communication.hosts > 1 and all(one.dtype == "float32" for one in self._parameters):
-                    self._costs_16_bit = agreement.agreed_costs(self._communication, "bf16")
+                network = None if known is None else known.among(hosts, self._communication.size)
+                if network is None:
+                    has_16_bit = self._communication.hosts > 1 and all(p.dtype == "float32" for p in self._parameters)
+                    network = agreement.measured_network(hosts, self._communication, has_16_bit=has_16_bit)
+                    self.network = network
+                self._costs, self._costs_16_bit = network.exact, network.narrow
             plan = make_plan(self._parameters, self._options, self._costs, rows=self._rows)
         plan.check_parameters(self._parameters)
         agreement.check_plan(plan, self._communication)

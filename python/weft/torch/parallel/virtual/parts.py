@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import torch
@@ -13,7 +13,7 @@ from weft.errors import ArgumentError, Error, UnsupportedError
 from weft.torch import modes
 from weft.torch.parallel.communication import Communication
 from weft.torch.parallel.module_buffers import flat, unflat
-from weft.torch.parallel.virtual.probe import Probe, check_probes, probed
+from weft.torch.parallel.virtual.probe import Probe, check_probes
 from weft.torch.parallel.virtual.sums import PartSums, averaged
 from weft.torch.parallel.virtual.tree import TreeSum, parts_of
 
@@ -39,17 +39,15 @@ class Parts:
     """This rank's parts of each step, which begin with the same model on all ranks."""
 
     def __init__(
-        self, virtual_ranks: int, communication: Communication, dtypes: Iterable[torch.dtype], *, strict: bool
+        self, virtual_ranks: int, communication: Communication, probes: Sequence[Probe], seed: int, *, strict: bool
     ) -> None:
-        """Every rank calls it; random numbers follow from rank 0's seed.
+        """Every rank calls it; random numbers follow from the seed.
 
-        `dtypes` are the types of the parameters; see `check_probes` about `strict`.
+        `probes` are those of all ranks; see `check_probes` about `strict`.
         """
-        probe = probed(sorted(set(dtypes), key=str))
-        probes: list[Probe] = communication.gather(probe, Probe)
         check_probes({f"rank {rank}": one for rank, one in enumerate(probes)}, "rank 0", probes[0], strict=strict)
+        probe = probes[communication.rank]
         self.own = parts_of(communication.rank, communication.size, virtual_ranks)
-        seed: int = communication.gather(torch.initial_seed(), int)[0]
         self.sums = PartSums(virtual_ranks, self.own, seed, probe, strict=strict)
         self._virtual_ranks = virtual_ranks
         self._communication = communication

@@ -6,11 +6,12 @@ libraries. Ranks of which one computes others cannot train with the same bits.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import platform
 import re
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -24,17 +25,25 @@ Probe = dict[str, str]
 """Hashes of results by name; and their possible causes, whose names begin with a space."""
 
 
-def probed(dtypes: Sequence[torch.dtype]) -> Probe:
-    """Computes with floating-point numbers of these types; takes a few milliseconds."""
+def probed(dtypes: Iterable[torch.dtype]) -> Probe:
+    """Computes with floating-point numbers of these types; the first time takes milliseconds."""
+    causes = _causes()
+    settings = (*causes.values(), torch.are_deterministic_algorithms_enabled(), _flushes_to_zero())
+    results = _hashes(tuple(sorted(set(dtypes), key=str)), settings)
+    return {**results, **{f" {name}": value for name, value in causes.items()}}
+
+
+@functools.cache
+def _hashes(dtypes: Sequence[torch.dtype], _settings: tuple[object, ...]) -> Probe:
+    """The hashes of results, which are the same as long as nothing was set otherwise."""
     with torch.no_grad():
-        results = {
+        return {
             f"{name} of {str(dtype).removeprefix('torch.')}": hashlib.sha256(
                 result.contiguous().view(torch.uint8).numpy().tobytes()
             ).hexdigest()[:16]
             for dtype in dtypes
             for name, result in _results(dtype)
         }
-    return {**results, **{f" {name}": value for name, value in _causes().items()}}
 
 
 def check_probes(probes: Mapping[str, Probe], expected_of: str, expected: Probe, *, strict: bool) -> None:
@@ -60,6 +69,12 @@ def check_probes(probes: Mapping[str, Probe], expected_of: str, expected: Probe,
         if strict:
             raise ConfigError(f"{text}; strict=False trains nevertheless")
         warnings.warn(text, RuntimeWarning, stacklevel=2)
+
+
+def _flushes_to_zero() -> bool:
+    """Whether numbers close to zero become zero, which torch cannot be asked for."""
+    tiny = torch.full((1,), torch.finfo(torch.float32).tiny, dtype=torch.float32, device=_CPU)
+    return not (tiny * 0.25).item()
 
 
 def _results(dtype: torch.dtype) -> Iterator[tuple[str, Tensor]]:
