@@ -22,6 +22,7 @@ from torch.nn.functional import mse_loss
 from torch.nn.parallel import DistributedDataParallel
 
 import weft.torch
+from weft.errors import ArgumentError
 from weft.torch.parallel.divided import division
 from weft.torch.recovery import members
 
@@ -42,6 +43,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--pause", type=float, default=0.0, help="seconds of a step")
     parser.add_argument("--hold-at", default="", help="steps that wait for the file goSTEP beside the record")
     parser.add_argument("--odd-state", action="store_true", help="a part whose state is no plain data")
+    parser.add_argument("--fails-with", type=int, help="the number of ranks that the model refuses")
     parser.add_argument("--dies-where-newcomers-are-met", action="store_true")
     given = parser.parse_args(arguments)
     if given.dies_where_newcomers_are_met:
@@ -67,6 +69,8 @@ def train(given: argparse.Namespace, write: Any) -> None:
     recovery = weft.torch.Recovery(net, plain, schedule, *parts, **options)
 
     def steps(recovery: weft.torch.Recovery) -> str:
+        if dist.get_world_size() == given.fails_with:
+            raise ArgumentError(f"{given.fails_with} ranks are not allowed")
         model, optimizer = wrapped(given.wrapping, net, plain)
         while recovery.step < given.steps:
             go = given.record.parent / f"go{recovery.step}"

@@ -88,9 +88,10 @@ class Training:
         """Lets the processes continue that hold at a step."""
         (self.directory / f"go{step}").touch()
 
-    def launch(self, count: int, *options: str, last: Sequence[str] = ()) -> list[Process]:
+    def launch(self, count: int, *options: str, last: Sequence[str] = (), **variables: str) -> list[Process]:
         """Starts the first ranks as a launcher does; the last one has more options."""
         place = {"WORLD_SIZE": str(count), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_ports(1)[0])}
+        place |= variables
         extra = [()] * (count - 1) + [last]
         return [self.start(f"rank{rank}", *options, *more, RANK=str(rank), **place) for rank, more in enumerate(extra)]
 
@@ -311,6 +312,35 @@ def test_newcomer_that_is_gone_costs_a_pause_only(training: Training, signal_num
     training.go(4)
     assert len({one.ended()["hash"] for one in ranks}) == 1
     assert [line["step"] for line in ranks[0].steps] == list(range(60))
+
+
+@pytest.mark.parametrize("stopped", [0, 2])
+def test_rank_that_was_given_up_joins_again(training: Training, stopped: int) -> None:
+    ranks = training.launch(3, "--steps", "400", "--pause", "0.02", "--hold-at", "399", WEFT_TIMEOUT="2")
+    ranks[0].until_step(5, 3)
+    ranks[stopped].process.send_signal(signal.SIGSTOP)
+    ranks[1].until_step(20, 2)
+    ranks[stopped].process.send_signal(signal.SIGCONT)
+    ranks[stopped].until_log("waiting to join")
+    ranks[1].until_step(ranks[1].steps[-1]["step"], 3)
+    training.go(399)
+    ends = [one.ended() for one in ranks]
+    assert len({end["hash"] for end in ends}) == 1
+    assert ends[stopped]["recoveries"] == 1
+
+
+def test_members_go_on_without_a_newcomer_with_which_the_model_cannot_be_wrapped(training: Training) -> None:
+    options = ("--hold-at", "4", "--steps", "60", "--pause", "0.05", "--fails-with", "3")
+    ranks = training.launch(2, *options)
+    ranks[0].until_step(3, 2)
+    newcomer = training.start("newcomer", *options)
+    newcomer.until_log("waiting to join")
+    training.go(4)
+    assert newcomer.process.wait(PATIENCE_S) == 1
+    assert "3 ranks are not allowed" in newcomer.log.read_text()
+    assert len({one.ended()["hash"] for one in ranks}) == 1
+    assert [line["step"] for line in ranks[0].steps] == list(range(60))
+    assert "no more than 2 ranks from now on" in ranks[0].log.read_text()
 
 
 def test_member_that_dies_where_newcomers_are_met_holds_up_nobody(training: Training) -> None:

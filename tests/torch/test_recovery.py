@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterable
 from itertools import pairwise
 from typing import Any
 
@@ -21,11 +22,13 @@ from recovery_training import (
     train_with_deaths,
     train_without_deaths,
 )
-from torch import nn
+from torch import Tensor, nn
 
 import weft
 import weft.torch
 from weft.api.group import Group
+from weft.torch.parallel import agreement
+from weft.torch.parallel.communication import Communication
 from weft.torch.recovery import late
 from weft.torch.recovery.copies import copy_of
 from weft.torch.recovery.shares import keepers
@@ -130,6 +133,14 @@ def test_incomplete_step_is_computed_again(workers) -> None:
     outcomes = workers.run(3, half_stepped_job)
     assert {outcome.parts[-1] == (4, [0, 1, 2]) for outcome in outcomes} == {True}
     assert len({outcome.hash for outcome in outcomes}) == 1
+
+
+@pytest.mark.parametrize("changes", [False, True])
+def test_model_that_is_wrapped_again_is_not_sent_again(workers, changes: bool) -> None:
+    wraps = workers.run(2, wrapping_again_job, changes)
+    everything, nothing = wraps[0][0][0], 0
+    assert everything > 0
+    assert wraps == [[(everything, 1), (everything if changes else nothing, 0)]] * 2
 
 
 def test_nothing_is_copied_where_votes_pass_in_time(workers) -> None:
@@ -256,6 +267,44 @@ def half_stepped_job(rank: int, _size: int) -> Outcome:
     if rank == 1:
         training.at = at
     return recovered(training, recovery, rank)
+
+
+def wrapping_again_job(rank: int, _size: int, changes: bool) -> list[tuple[int, int]]:
+    """The parameters that each wrapping has sent, and how often it has measured the network.
+
+    With `changes`, rank 1 changes a parameter before the second one.
+    """
+    training = Training(Recipe("overlapped"))
+    recovery = weft.torch.Recovery(*training.parts)
+    parameters = {one.data_ptr() for one in training.net.parameters()}
+    sent: list[int] = []
+    measured: list[object] = []
+    broadcast, measure = Communication.broadcast, agreement.measured_network
+
+    def noted(communication: Communication, tensors: Iterable[Tensor], root: int = 0) -> None:
+        given = list(tensors)
+        sent.extend(one.data_ptr() for one in given if one.data_ptr() in parameters)
+        broadcast(communication, given, root)
+
+    def train(recovery: weft.torch.Recovery) -> list[tuple[int, int]]:
+        if recovery.recoveries and changes and rank == 1:
+            with torch.no_grad():
+                next(training.net.parameters()).add_(1)
+        before = len(sent), len(measured)
+        model = weft.torch.DataParallel(training.net)
+        wraps.append((len(sent) - before[0], len(measured) - before[1]))
+        training.compute(model, training.optimizer, recovery.step)
+        recovery.commit()
+        if not recovery.recoveries:
+            weft_group().abort("a test")
+            raise weft.Aborted("a test")
+        return wraps
+
+    wraps: list[tuple[int, int]] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Communication, "broadcast", noted)
+        patch.setattr(agreement, "measured_network", lambda *a, **k: (measured.append(1), measure(*a, **k))[1])
+        return recovery.run(train)
 
 
 def votes_in_time_job(_rank: int, _size: int) -> None:

@@ -21,6 +21,7 @@ from torch.optim import Optimizer
 from weft.errors import ArgumentError, UnsupportedError
 from weft.torch.parallel.data_parallel import DataParallel
 from weft.torch.parallel.divided.optimizer import DividedOptimizer
+from weft.torch.parallel.introduction import note_restored
 from weft.torch.parallel.overlapped import Overlapped
 from weft.torch.parallel.virtual.continued import continue_parts, state_of_parts
 from weft.torch.parallel.watched_groups import plain_groups, plain_parameters
@@ -148,6 +149,7 @@ class _ModuleCopy:
             parameter.requires_grad_(self._trained.get(name, parameter.requires_grad))
             parameter.grad = None
         continue_parts(self._module, self._parts)
+        note_restored(self._module)
 
     def content(self) -> Any:
         return self._state, self._others, self._trained, self._parts

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
@@ -12,30 +13,26 @@ import torch.distributed as dist
 from weft import config
 from weft.api.group import Group
 from weft.bootstrap import endpoints
-from weft.errors import Aborted, ConfigError, Error, PeerLost, Timeout, UnsupportedError
+from weft.errors import ConfigError, Error, UnsupportedError
 from weft.output import logs
 from weft.output.logs import LOGGER
 from weft.torch.recovery import description
+from weft.torch.recovery.failures import FAILURES, StateLost
 from weft.torch.recovery.lobby import Address, Desk, Door, Place, is_own, knock, text_of
 from weft.torch.recovery.members import LobbyFound, first_group, met
 from weft.torch.recovery.plain import described
 from weft.torch.recovery.survivors import meeting_of, replace_default_group
 
-__all__ = ["FAILURES", "Entrance", "StateLost"]
+__all__ = ["Entrance"]
 
-FAILURES = (PeerLost, Timeout, Aborted)
-"""Errors of a broken group. Other errors are the program's."""
 _FOUND_S = 30.0
 """How long a process looks for a lobby that it had found before."""
 _ALONE_S = 3.0
 _KNOCKING_S = 0.2
+_OPENING_S = 1.0
 
 Settle = Callable[[Group, timedelta], None]
 """Takes the state of a group's ranks, and makes it the default group."""
-
-
-class StateLost(Error):
-    """The members of a group are newcomers only."""
 
 
 class _LobbyTaken(Exception):
@@ -54,6 +51,8 @@ class Entrance:
         """`own` is this process's description; `state` returns what newcomers are to receive."""
         self.route = text_of(addresses[0])
         self.desk: Desk | None = None
+        self._opens_again_at = math.inf
+        """A rank 0 that was given up and is stopped may still have the lobby's address."""
         self._addresses = addresses
         self._own = own
         self._state = state
@@ -151,22 +150,31 @@ class Entrance:
         try:
             if self.desk is None:
                 self._open()
+            self._opens_again_at = math.inf
         except Error as error:
             if required:
                 raise
-            LOGGER.warning("no process can join: the lobby cannot be opened: %s", error)
+            if self._opens_again_at == math.inf:
+                LOGGER.warning("no process can join until the lobby can be opened: %s", error)
+            self._opens_again_at = time.monotonic() + _OPENING_S
         if self.desk is not None:
             self.desk.begin()
 
     def ready(self, room: int) -> list[int]:
         """The newcomers that rank 0 would take in now, by their numbers in the lobby."""
+        if self.desk is None and time.monotonic() >= self._opens_again_at:
+            self.serve()
         return [] if self.desk is None else self.desk.ready(room)
 
-    def close(self) -> None:
-        """Closes the lobby, if this process serves it: the training has ended here."""
+    def close(self, *, has_ended: bool) -> None:
+        """Closes the lobby, if this process serves it: it has ended, or goes on elsewhere."""
         if self.desk is not None:
-            self.desk.close()
+            self.desk.close(has_ended=has_ended)
             self.desk = None
+
+    def enter_again(self, settle: Settle) -> bool:
+        """Joins the training that has given up this process; False if none is found."""
+        return self._enter(settle, _FOUND_S)
 
     def _enter(self, settle: Settle, knocks_s: float) -> bool:
         """Joins the training that runs, if there is one: waits in its lobby, and takes its state.

@@ -36,8 +36,10 @@ Address = tuple[str, int]
 Check = Callable[[Mapping[str, Any]], str | None]
 
 _CONNECTING_S = 2.0
-_ANSWER_S = 0.5
-"""How long rank 0 waits for the newcomers that it has asked, in a commit."""
+_ANSWER_S = 0.02
+"""How long rank 0 waits for the newcomers that it has just asked, in a commit."""
+_SILENT_S = 2.0
+"""After how long without an answer a newcomer has to claim another number."""
 _READING_S = 0.25
 _TOKEN_BYTES = 8
 _PLACE_S = 15.0
@@ -54,6 +56,16 @@ class Place:
     """Of the group, at the lobby's store."""
     timeout: float
     """The seconds that the group's operations may take."""
+
+
+@dataclasses.dataclass
+class _Waiting:
+    """A newcomer in the lobby."""
+
+    answers: int = 0
+    """How many it has had, questions among them."""
+    asked_at: float | None = None
+    """The time of the question that it has not answered yet."""
 
 
 def addresses_in(text: str) -> list[Address]:
@@ -85,8 +97,8 @@ class Desk:
         self.address = address
         self._check = check
         self._next = 0
-        self._waiting: dict[int, int] = {}
-        """The newcomers that were not refused, with how many answers each has had."""
+        self._waiting: dict[int, _Waiting] = {}
+        """The newcomers that were not refused."""
         self._groups = 0
 
     @classmethod
@@ -113,20 +125,27 @@ class Desk:
             number, self._next = self._next, self._next + 1
             refusal = self._refusal_of(found)
             if refusal is None:
-                self._waiting[number] = 0
+                self._waiting[number] = _Waiting()
             else:
                 LOGGER.warning("a process that wants to join is refused: %s", refusal)
                 self._answer(number, 0, {"refused": refusal})
-        asked = {number: self._ask(number) for number in list(self._waiting)[: max(room, 0)]}
-        deadline = time.monotonic() + _ANSWER_S
-        present = []
-        for number, question in asked.items():
-            left = max(deadline - time.monotonic(), 0.0)
-            if self.store.get(f"here {number}.{question}", left) is not None:
-                present.append(number)
-            else:
-                self._answer(number, self._waiting.pop(number), {"again": True})
-        return present
+        asked = list(self._waiting.items())[: max(room, 0)]
+        for number, one in asked:
+            if one.asked_at is None:
+                self._answer(number, one.answers, {"question": True})
+                one.answers, one.asked_at = one.answers + 1, time.monotonic()
+        return [number for number, one in asked if self._is_present(number, one)]
+
+    def _is_present(self, number: int, one: _Waiting) -> bool:
+        """Whether a newcomer has answered its open question. One that is slow delays no commit."""
+        assert one.asked_at is not None, "it was asked"
+        waited = time.monotonic() - one.asked_at
+        if self.store.get(f"here {number}.{one.answers - 1}", max(_ANSWER_S - waited, 0.0)) is not None:
+            one.asked_at = None
+            return True
+        if waited > _SILENT_S:
+            self._answer(number, self._waiting.pop(number).answers, {"again": True})
+        return False
 
     def _refusal_of(self, description: bytes) -> str | None:
         """Why a newcomer is refused. Nothing that it sends ends the training."""
@@ -141,19 +160,13 @@ class Desk:
         name = f"training {self._groups}"
         for rank, number in enumerate(numbers, first_rank):
             place = Place(rank, first_rank + len(numbers), name, timeout)
-            self._answer(number, self._waiting.pop(number), {"place": dataclasses.asdict(place)})
+            self._answer(number, self._waiting.pop(number).answers, {"place": dataclasses.asdict(place)})
         return place
 
-    def close(self) -> None:
-        """Refuses those that wait, as the training has ended."""
-        for number, which in self._waiting.items():
-            self._answer(number, which, {"refused": "it has ended"})
-
-    def _ask(self, number: int) -> int:
-        question = self._waiting[number]
-        self._answer(number, question, {"question": True})
-        self._waiting[number] += 1
-        return question
+    def close(self, *, has_ended: bool) -> None:
+        """Refuses those that wait, if the training has ended; else they look for the next lobby."""
+        for number, one in self._waiting.items():
+            self._answer(number, one.answers, {"refused": "it has ended"} if has_ended else {"again": True})
 
     def _answer(self, number: int, which: int, answer: Mapping[str, Any]) -> None:
         self.store.set(f"answer {number}.{which}", json.dumps(answer).encode())

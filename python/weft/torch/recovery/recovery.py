@@ -8,10 +8,9 @@ again. So a newcomer that dies while it is taken in is one more death.
 
 from __future__ import annotations
 
-import contextlib
 import gc
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any, TypeVar
 from weakref import WeakSet
@@ -23,13 +22,15 @@ from weft import config
 from weft.api.group import Group
 from weft.bootstrap import endpoints
 from weft.bootstrap.stores import rendezvous
-from weft.errors import ArgumentError, ConfigError, Error, StillRunning
+from weft.errors import ArgumentError, ConfigError, Error
 from weft.output.logs import LOGGER
 from weft.torch.lookup import backend_of
 from weft.torch.parallel.data_parallel import DataParallel, living_models
 from weft.torch.parallel.virtual.continued import fewest_virtual_ranks
 from weft.torch.recovery import description
-from weft.torch.recovery.entrance import FAILURES, Entrance, StateLost
+from weft.torch.recovery.entrance import Entrance
+from weft.torch.recovery.failures import FAILURES, StateLost, failure_in
+from weft.torch.recovery.garbage import older_objects_frozen
 from weft.torch.recovery.lobby import addresses_in
 from weft.torch.recovery.members import leaving_now, meet_newcomers, sigterm_noted
 from weft.torch.recovery.states import NO_STATE, States, check_steps
@@ -126,6 +127,8 @@ class Recovery:
         """The address whose interface the process's endpoint uses."""
         self._tried: tuple[int, int] | None = None
         """The committed step and the number of ranks with which the last recovery continued."""
+        self._ranks_before: int | None = None
+        """The number of ranks before newcomers were taken in, until a step with them is done."""
         self._others: WeakSet[DataParallel] = WeakSet()
         """Models that existed before `run`, and whose failures are not those of `train`."""
 
@@ -152,8 +155,9 @@ class Recovery:
         Raises:
             weft.ConfigError: There is no default process group over weft, or the training that runs
                 refuses this process; the error says why.
-            weft.Error: Fewer than `ranks_min` ranks survive; this rank was given up by the others;
-                or the same step has failed again on the same ranks.
+            weft.Error: Fewer than `ranks_min` ranks survive; the same step has failed again on the
+                same ranks; or the others have given up this rank, and it finds no lobby in which it
+                could join them again.
             SystemExit: This rank has left, after SIGTERM; the status is 0.
         """
         self._begin()
@@ -162,14 +166,14 @@ class Recovery:
             while True:
                 if self._entrance is not None:
                     self._entrance.serve()
-                with _older_objects_frozen():
+                with older_objects_frozen():
                     try:
                         result = train(self)
                         self._end()
                         return result
                     except Exception as error:
                         planned = error.with_traceback(None) if isinstance(error, _Change) else None
-                        failure = _failure_in(error)
+                        failure = None if planned is not None else failure_in(error) or self._without_newcomers(error)
                         if planned is None and failure is None:
                             raise
                         self._states.settle(self._models())
@@ -177,10 +181,13 @@ class Recovery:
                     # The error's frames have gone with what `train` has made of the group: DDP's
                     # hooks on the parameters end when it is collected.
                     gc.collect()
-                if planned is not None:
-                    self._change(planned)
-                elif failure is not None:
-                    self._recover(failure)
+                try:
+                    if planned is not None:
+                        self._change(planned)
+                    elif failure is not None:
+                        self._recover(failure)
+                except FAILURES as error:
+                    self._enter_again(error)
 
     def _begin(self) -> None:
         """Makes the first group, or enters that of the training that runs."""
@@ -201,9 +208,9 @@ class Recovery:
             model.flush()
         self._close_lobby()
 
-    def _close_lobby(self) -> None:
+    def _close_lobby(self, *, has_ended: bool = True) -> None:
         if self._entrance is not None:
-            self._entrance.close()
+            self._entrance.close(has_ended=has_ended)
 
     def commit(self) -> None:
         """Ends a step, on every rank; every `every` steps all agree that it is done, and keep it.
@@ -216,6 +223,7 @@ class Recovery:
             weft.Error: Communication has failed. Let it pass: `run` handles it.
         """
         self.step += 1
+        self._ranks_before = None
         if self.step % self._every == 0:
             self._commit()
 
@@ -277,12 +285,35 @@ class Recovery:
         self._settle(group.shrink(), self._timeout(), failure)
         self.recoveries += 1
 
+    def _enter_again(self, error: Error) -> None:
+        """Joins the others, which have given up this rank or have the quorum, as a newcomer."""
+        if self._entrance is None:
+            raise error
+        LOGGER.warning("after step %d: %s. Joining the training again", self.step, error)
+        self._close_lobby(has_ended=False)
+        self._states.forget()
+        if not self._entrance.enter_again(self._settle):
+            raise error
+        self.recoveries += 1
+
+    def _without_newcomers(self, error: Exception) -> str | None:
+        """Lets the members go on alone, where `train` fails with newcomers; None if there are none.
+
+        Such as a model that all ranks of one host share, where a newcomer is on another host. The
+        newcomers raise the error. Returns what has failed.
+        """
+        if self._ranks_before is None:
+            return None
+        LOGGER.warning("no more than %d ranks from now on, as the program fails with more", self._ranks_before)
+        self._ranks_max = self._ranks_before
+        return f"{type(error).__name__}: {error}"
+
     def _change(self, change: _Change) -> None:
         """See [Note: Planned changes]."""
         group, timeout = Group(backend_of(None).weft_group), self._timeout()
         if group.rank in change.leaving:
             LOGGER.warning("rank %d of %d leaves after step %d", group.rank, group.size, self.step)
-            self._close_lobby()
+            self._close_lobby(has_ended=len(change.leaving) == group.size)
             dist.destroy_process_group()
             raise SystemExit(0)
         if change.has_newcomers:
@@ -317,7 +348,7 @@ class Recovery:
         self._states.put_back(step)
         self.step = step
         if group.rank != 0:
-            self._close_lobby()
+            self._close_lobby(has_ended=False)
         LOGGER.warning("%d ranks continue after step %d; %d before", group.size, step, before)
 
     def _agree(self, group: Group, failure: str) -> int:
@@ -331,7 +362,10 @@ class Recovery:
         step = int(steps[holders].min())
         self._check_progress(group.size, step, failure)
         states.resolve(step)
+        self._ranks_before = None
         if len(holders) < group.size:
+            if group.rank in holders:
+                self._ranks_before = len(holders)
             content = transferred(group, states.content() if group.rank in holders else None, holders)
             if group.rank not in holders:
                 states.replace(content, step)
@@ -350,22 +384,6 @@ class Recovery:
         self._tried = step, ranks
 
 
-@contextlib.contextmanager
-def _older_objects_frozen() -> Iterator[None]:
-    """Makes collections of garbage in the block look at objects only that were made in it.
-
-    To look at all that torch has loaded takes longer than all else that a change of ranks needs.
-    """
-    freezes = not gc.get_freeze_count()  # the program may do so itself
-    if freezes:
-        gc.freeze()
-    try:
-        yield
-    finally:
-        if freezes:
-            gc.unfreeze()
-
-
 def _check_default_group() -> None:
     if not dist.is_initialized():
         raise ConfigError("there is no process group: call torch.distributed.init_process_group('weft') first")
@@ -374,13 +392,3 @@ def _check_default_group() -> None:
             f"the default process group's backend is {dist.get_backend()}: expected weft, as in "
             "init_process_group('weft')"
         )
-
-
-def _failure_in(error: BaseException) -> str | None:
-    """The error of a broken group among an error and its causes."""
-    cause: BaseException | None = error
-    while cause is not None:
-        if isinstance(cause, FAILURES) and not isinstance(cause, StillRunning):
-            return f"{type(cause).__name__}: {cause}"
-        cause = cause.__cause__ or cause.__context__
-    return None

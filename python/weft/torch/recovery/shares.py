@@ -83,6 +83,10 @@ class Shares:
         self._committed, self._prepared = self._prepared, None
         return self._committed is not None
 
+    def forget(self) -> None:
+        """Drops all shares, which are of a state that the others have left."""
+        self._committed = self._prepared = None
+
     @outside_of_modes
     def collect(self, group: Group, *, committed: bool) -> None:
         """Gathers whole states from the survivors, of the committed or of the prepared step.

@@ -101,6 +101,14 @@ class States:
         for late in self._late:
             late.reset()
 
+    def forget(self) -> None:
+        """Makes this rank one that has no state yet: the others continue without it."""
+        self._vote, self.answers = None, None
+        self.prepared = self.committed = NO_STATE
+        self._is_whole, self._changed = True, ""
+        for one in self.optimizers:
+            one.shares.forget()
+
     def put_back(self, step: int) -> None:
         """Returns to a step that was agreed on."""
         if step != self.committed:  # prepared, and nothing since
