@@ -93,7 +93,7 @@ def test_lenet_is_trained_by_all_installed_peers(tmp_path: Path) -> None:
 def test_faults_leave_the_bits_of_a_training(
     tmp_path: Path, options: tuple[str, ...], faults: str, ranks: list[int]
 ) -> None:
-    words = ("--train", "lenet", "--steps", "60", "--batch", "2", "--contenders", "undisturbed,weft")
+    words = ("--train", "lenet", "--steps", "60", "--batch", "2", "--contenders", "undisturbed,weft", "--timeout", "10")
     done = experiment(tmp_path, "elastic", *words, *options, "--faults", faults)
     assert done.returncode == 0, done.stderr
     (found,) = json.loads(done.stdout)

@@ -74,7 +74,7 @@ A step's batch has 4 parts of --batch samples (4; LeNet 16), divided among the r
 KIND:NUMBER@STEP, and begins when this many steps are done and all earlier newcomers train: kill:1@40 kills process 1,
 join@80 starts another one (join:2@80 on host 2), stop:2@120+1.5 stops process 2 for 1.5 seconds, cut:3@160+1 cuts the
 line of host 3 for a second. Processes are numbered from 0 as they start; all have loaded torch before. One that was
-given up is started again.
+given up joins again; if it ends instead, it is started again.
 Prints the time to a fixed loss, the pause of each fault, hashes of the final states and whether losses are those
 without faults; writes a picture of the losses over time with the number of ranks. Needs torch, matplotlib,
 scikit-learn for LeNet, and root for --hosts.

@@ -22,7 +22,7 @@ _SAMPLES = {"language": 4, "lenet": 16}
 """The default batch of each of the parts."""
 _QUICK_STEPS = 60
 _GBPS = 1.0
-_TIMEOUT_S = 1.0
+_TIMEOUT_S = 0.5
 _FAULTS = 6
 _OWN = ("train", "every", "timeout", "faults", "seed", "faults_count")
 

@@ -154,13 +154,13 @@ def _listed(numbers: set[int]) -> str:
 def standard(*, hosts: int, ranks: int, steps: int) -> tuple[Fault, ...]:
     """A schedule with every kind of fault that is possible; rank 0 is killed too.
 
-    With the default timeout the stop is too long to wait for, and the cut is not.
+    With the default timeout the stop and the cut are too long to wait for.
     """
     wanted = [
         Fault("kill", 1, round(0.15 * steps)),
         Fault("join", None, round(0.3 * steps)),
         Fault("stop", ranks - 1, round(0.45 * steps), 2.0),
-        Fault("cut", max(hosts - 2, 1), round(0.6 * steps), 0.5),
+        Fault("cut", max(hosts - 2, 1), round(0.6 * steps), 1.0),
         Fault("kill", 0, round(0.75 * steps)),
         Fault("join", None, round(0.88 * steps)),
     ]

@@ -2,7 +2,8 @@
 
 It starts all processes that the schedule needs here beforehand, so that they have loaded torch, and
 lets each begin when its time has come: newcomers join at once, with every contender. It carries out
-the faults of its host, and starts a process again that the others have given up.
+the faults of its host, and starts a process again that has ended because the others have given it
+up.
 """
 
 from __future__ import annotations
@@ -120,7 +121,7 @@ class _Host:
         self._restarts = self._names = 0
         own = [process for process, host in enumerate(placement.hosts) if host == number]
         self._members = {process: _Member(plan, str(process), process < plan.study.ranks) for process in own}
-        # One that is stopped or cut off may be given up, and is then started again.
+        # One that is stopped or cut off may be given up, and end.
         lasting = [fault for fault in self._due if fault.seconds is not None]
         self._spare = [self._another() for _ in lasting if own]
         self._record = Record(plan.directory, f"host-{number}")
@@ -208,7 +209,7 @@ class _Host:
         subprocess.run(["ip", "link", "set", INTERFACE, state], check=True)
 
     def _look_after_members(self) -> bool:
-        """Starts those again that were given up; returns whether no other one has failed."""
+        """Starts those again that have ended, as given up; returns whether no other one failed."""
         for process, member in list(self._members.items()):
             if not member.status or member.is_expected_to_end:
                 continue
