@@ -8,6 +8,7 @@ __version__: str
 
 __all__ = [
     "AboveStandardStreams",
+    "AdamUpdate",
     "ControlBlock",
     "Counters",
     "Cancellation",
@@ -41,6 +42,7 @@ __all__ = [
     "plan",
     "price",
     "rdma_ports",
+    "sgd_update",
     "simulate",
     "try_device_memory",
     "untuned",
@@ -106,6 +108,45 @@ def verify(request: str) -> str:
 
 def domains() -> HostDomains:
     """The domains that the operating system reports, and those that this process runs in."""
+
+@final
+class AdamUpdate:
+    """An update by Adam of float32 memory, in blocks that stay in the cache.
+
+    A step has ten numbers: whether products are added without being rounded before; 1 or -1; the
+    factor of the parameters; that of what is added to the gradients, or None; the weight of the
+    gradients; that of the averages of squares, that of squares in them; the divisor of roots, and
+    what is added to them; the step size, negative. Elements are the number of their step, the
+    addresses of parameters, gradients, averages, averages of squares, and how many there are.
+    """
+
+    def __new__(
+        cls,
+        steps: Sequence[tuple[bool, float, float, float | None, float, float, float, float, float, float]],
+        elements: Sequence[tuple[int, int, int, int, int, int]],
+        roots: int,
+        block: int,
+    ) -> AdamUpdate:
+        """Blocks have `block` elements; `roots` is the address of room for one."""
+
+    def advance(self) -> int:
+        """Ends the block before, by the roots at `roots`, and begins the next one.
+
+        Returns how many squares it has left there, of which the caller takes the roots; 0 after the
+        last block.
+        """
+
+def sgd_update(
+    step: tuple[bool, float, float | None, float, float, bool, float],
+    elements: Sequence[tuple[int, int, int, int]],
+) -> None:
+    """Updates float32 memory by SGD with momentum.
+
+    The step has seven numbers: whether products are added without being rounded before; 1 or -1;
+    the factor of what is added to the gradients, or None; the momentum; the weight of the gradients
+    in it; whether it is Nesterov's; the step size, negative. Elements are the addresses of
+    parameters, gradients, momenta, and how many there are.
+    """
 
 @final
 class HostDomains:

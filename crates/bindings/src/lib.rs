@@ -23,6 +23,7 @@ mod selection;
 mod steps;
 mod store;
 mod symmetric;
+mod update;
 mod word;
 mod work;
 
@@ -60,6 +61,8 @@ fn _weft(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<steps::PySteps>()?;
     module.add_class::<symmetric::PySymmetric>()?;
     module.add_class::<symmetric::SymmetricPart>()?;
+    module.add_class::<update::PyAdamUpdate>()?;
+    module.add_function(wrap_pyfunction!(update::sgd_update, module)?)?;
     module.add_class::<work::PyWork>()?;
     module.add_function(wrap_pyfunction!(word::wait_for_word, module)?)?;
     planner::register(module)

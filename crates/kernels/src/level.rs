@@ -21,7 +21,7 @@ pub enum IsaLevel {
     /// SVE with vectors longer than NEON's.
     #[cfg(target_arch = "aarch64")]
     Sve,
-    /// AVX2 and F16C.
+    /// AVX2, F16C and FMA.
     #[cfg(target_arch = "x86_64")]
     Avx2,
     /// AVX-512 F, BW, DQ and VL.
@@ -64,6 +64,15 @@ impl IsaLevel {
     /// This processor has this level, and the pointers of the job are good for what it does.
     pub(crate) unsafe fn run(self, job: impl KernelJob) {
         let _guard = FloatEnvironment::set_default();
+        // SAFETY: the caller's promise.
+        unsafe { self.run_in_callers_environment(job) }
+    }
+
+    /// [`IsaLevel::run`] with the thread's own settings for rounding and subnormal numbers.
+    ///
+    /// # Safety
+    /// As there.
+    pub(crate) unsafe fn run_in_callers_environment(self, job: impl KernelJob) {
         match self {
             // SAFETY: the caller's promise.
             IsaLevel::Portable => unsafe { job.run::<Portable>() },

@@ -1,4 +1,5 @@
-//! Element kernels: n-way reduction, copy to several destinations, conversion and scaling.
+//! Element kernels: n-way reduction, copy to several destinations, conversion and scaling; and
+//! optimizers' updates, to which the following does not apply (see [Note: torch's bits]).
 //!
 //! Every kernel exists once, as a loop over blocks, and is compiled for each [`IsaLevel`] of
 //! instructions; the best level of this machine is chosen at run time. The result never depends on
@@ -36,6 +37,7 @@ mod reduce;
 mod representation;
 mod scale;
 mod sweep;
+mod update;
 #[cfg(target_arch = "x86_64")]
 mod x86;
 
@@ -49,3 +51,4 @@ pub use op::{Finish, ReduceOp, supports, supports_average};
 pub use reduce::reduce;
 pub use representation::{Representation, Represented};
 pub use scale::scale;
+pub use update::{AdamElements, AdamStep, AdamUpdate, SgdElements, SgdStep};

@@ -6,20 +6,22 @@ use crate::block::write_with;
 use crate::half_float::canonical;
 use crate::isa::{Isa, KernelJob};
 
-/// AVX2 and F16C.
+/// AVX2, F16C and FMA.
 pub(crate) struct Avx2;
 
 impl Avx2 {
     /// Whether this processor (and operating system) has it.
     pub(crate) fn detected() -> bool {
-        is_x86_feature_detected!("avx2") && is_x86_feature_detected!("f16c")
+        is_x86_feature_detected!("avx2")
+            && is_x86_feature_detected!("f16c")
+            && is_x86_feature_detected!("fma")
     }
 
     /// Runs a job, compiled for these instructions.
     ///
     /// # Safety
     /// [`Avx2::detected`], and the job's own requirements.
-    #[target_feature(enable = "avx2,f16c")]
+    #[target_feature(enable = "avx2,f16c,fma")]
     pub(crate) unsafe fn run<J: KernelJob>(job: J) {
         // SAFETY: the caller's promise.
         unsafe { job.run::<Avx2>() }
@@ -68,7 +70,7 @@ impl Avx512 {
     ///
     /// # Safety
     /// [`Avx512::detected`] and [`Avx2::detected`], and the job's own requirements.
-    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,f16c")]
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,f16c,fma")]
     pub(crate) unsafe fn run<J: KernelJob>(job: J) {
         // SAFETY: the caller's promise.
         unsafe { job.run::<Avx512>() }

@@ -12,7 +12,7 @@ from typing import Any, Protocol, TypeVar
 import torch
 from torch import Tensor, nn
 
-__all__ = ["GradientOwner", "guard", "raw_gradient", "set_raw_gradient", "unguard"]
+__all__ = ["GradientOwner", "guard", "plain_type", "raw_gradient", "set_raw_gradient", "unguard"]
 
 _GRADIENT: Any = torch.Tensor.grad
 _DATA: Any = torch.Tensor.data
@@ -57,8 +57,13 @@ def guard(parameter: nn.Parameter, key: Key, owner: GradientOwner[Key]) -> None:
 def unguard(parameter: nn.Parameter) -> None:
     """Restores a guarded parameter."""
     if isinstance(parameter, _Guard):
-        parameter.__class__ = type(parameter).__mro__[2]
+        parameter.__class__ = plain_type(parameter)
         del parameter._weft_key, parameter._weft_owner
+
+
+def plain_type(parameter: Tensor) -> type:
+    """The class of a parameter, or the one that it had before it was guarded."""
+    return type(parameter).__mro__[2] if isinstance(parameter, _Guard) else type(parameter)
 
 
 class _Guard:
@@ -112,4 +117,4 @@ def _guarded(kind: type) -> type:
 
 def _plain(guarded: Any, values: Tensor) -> Any:
     """A parameter of the class that the guarded one had."""
-    return type(guarded).__mro__[2](values, guarded.requires_grad)
+    return plain_type(guarded)(values, guarded.requires_grad)

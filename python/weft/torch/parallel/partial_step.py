@@ -1,8 +1,9 @@
 """Steps of an optimizer on some of its parameters, with the hyperparameters of an earlier moment.
 
-The optimizer itself is used, with fewer parameters in its groups during the step: its state stays
-unmoved, and `foreach` and `fused` are as the user chose. For an optimizer that updates each
-parameter separately, the results are the bits of a step on all parameters.
+The optimizer itself is used, with fewer parameters in its groups during the step, or weft's kernels
+with its bits: its state stays unmoved, and `foreach` and `fused` are as the user chose. For an
+optimizer that updates each parameter separately, the results are the bits of a step on all
+parameters.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from weft.torch.parallel.cache_blocking import in_blocks
 from weft.torch.parallel.context import outside_of_everything
 from weft.torch.parallel.gradient import raw_gradient, set_raw_gradient
 from weft.torch.parallel.late_changes import Noted
+from weft.torch.parallel.native_updates import update_natively
 from weft.torch.parallel.watched_groups import plain_groups
 from weft.torch.patches.optimizers import without_step_hooks
 
@@ -79,11 +81,10 @@ class PartialStep:
                 slot.end_update(gradient)
 
     def _step(self, groups: list[dict[str, Any]]) -> None:
-        with (
-            in_blocks(self._optimizer, groups) as cut,
-            _restricted(self._optimizer, cut, self._settings.handed_over),
-        ):
-            self._optimizer.step()
+        handed_over = self._settings.handed_over
+        if rest := update_natively(self._optimizer, groups, handed_over):
+            with in_blocks(self._optimizer, rest) as cut, _restricted(self._optimizer, cut, handed_over):
+                self._optimizer.step()
 
     def _groups(self) -> list[dict[str, Any]]:
         groups: dict[int, dict[str, Any]] = {}

@@ -20,6 +20,7 @@ __all__ = [
     "begin_as_wrapper",
     "call_step_post_hooks",
     "call_step_pre_hooks",
+    "has_own_step",
     "has_step_post_hooks",
     "note_step",
     "without_step_hooks",
@@ -61,6 +62,12 @@ def _rebound(value: Any, optimizer: Optimizer, copy: Optimizer) -> Any:
     if hasattr(value, "_wrapped_by_lr_sched"):
         return MethodType(value.__wrapped__, copy)
     return value
+
+
+def has_own_step(optimizer: Optimizer) -> bool:
+    """Whether its `step` was replaced, other than by a scheduler."""
+    step = vars(optimizer).get("step")
+    return step is not None and not hasattr(step, "_wrapped_by_lr_sched") and not isinstance(step, MethodType)
 
 
 def note_step(optimizer: Optimizer) -> None:

@@ -1,0 +1,101 @@
+//! SGD with momentum, by torch's `_single_tensor_sgd`.
+
+use super::{ElementKernel, Elements, load, multiply_add, store};
+
+/// The numbers of a step, for all elements alike.
+#[derive(Clone, Copy, Debug)]
+pub struct SgdStep {
+    /// Whether products are added without being rounded before: see [Note: torch's bits].
+    pub fused: bool,
+    /// 1, or -1 to maximize.
+    pub sign: f32,
+    /// What times the parameters is added to the gradients; None without weight decay.
+    pub gradient_decay: Option<f32>,
+    /// What the momenta are multiplied by.
+    pub momentum: f32,
+    /// What times the gradients is added to the momenta.
+    pub undamped: f32,
+    /// Whether the momenta are looked at one step ahead.
+    pub nesterov: bool,
+    /// The learning rate, negative.
+    pub step_size: f32,
+}
+
+/// Elements of a parameter, and what belongs to them.
+#[derive(Clone, Copy, Debug)]
+pub struct SgdElements {
+    /// The parameter's.
+    pub parameters: *mut f32,
+    /// The gradient's.
+    pub gradients: *const f32,
+    /// The momenta.
+    pub momenta: *mut f32,
+    /// How many there are.
+    pub count: usize,
+}
+
+impl SgdStep {
+    /// Updates elements.
+    ///
+    /// # Safety
+    /// Nothing overlaps, all of the memory is there, and nobody else uses it.
+    pub unsafe fn update(&self, elements: &SgdElements) {
+        let count = elements.count;
+        macro_rules! compute {
+            ($fused:literal, $decays:literal) => {{
+                let kernel = Update::<$fused, $decays> {
+                    step: self,
+                    memory: elements,
+                };
+                // SAFETY: the caller's promise.
+                unsafe { Elements { kernel, count }.compute() }
+            }};
+        }
+        match (self.fused, self.gradient_decay.is_some()) {
+            (true, true) => compute!(true, true),
+            (true, false) => compute!(true, false),
+            (false, true) => compute!(false, true),
+            (false, false) => compute!(false, false),
+        }
+    }
+}
+
+/// `DECAYS`: the step has `gradient_decay`.
+struct Update<'a, const FUSED: bool, const DECAYS: bool> {
+    step: &'a SgdStep,
+    memory: &'a SgdElements,
+}
+
+impl<const FUSED: bool, const DECAYS: bool> ElementKernel for Update<'_, FUSED, DECAYS> {
+    #[inline(always)]
+    unsafe fn elements<const W: usize>(&self, first: usize) {
+        let (step, memory) = (self.step, self.memory);
+        // SAFETY: the caller's promise.
+        let mut parameters = unsafe { load::<W>(memory.parameters, first) };
+        // SAFETY: the caller's promise.
+        let mut gradients = unsafe { load::<W>(memory.gradients, first) };
+        // SAFETY: the caller's promise.
+        let mut momenta = unsafe { load::<W>(memory.momenta, first) };
+        for gradient in &mut gradients {
+            *gradient *= step.sign;
+        }
+        if DECAYS {
+            let decay = step.gradient_decay.unwrap_or_default();
+            for (gradient, parameter) in gradients.iter_mut().zip(parameters) {
+                *gradient = multiply_add::<FUSED>(decay, parameter, *gradient);
+            }
+        }
+        for (moved, gradient) in momenta.iter_mut().zip(&mut gradients) {
+            *moved = multiply_add::<FUSED>(step.undamped, *gradient, *moved * step.momentum);
+            let ahead = multiply_add::<FUSED>(step.momentum, *moved, *gradient);
+            *gradient = if step.nesterov { ahead } else { *moved };
+        }
+        for (parameter, gradient) in parameters.iter_mut().zip(gradients) {
+            *parameter = multiply_add::<FUSED>(step.step_size, gradient, *parameter);
+        }
+        // SAFETY: the caller's promise.
+        unsafe { store(memory.parameters, first, parameters) };
+        // SAFETY: the caller's promise.
+        unsafe { store(memory.momenta, first, momenta) };
+    }
+}
