@@ -2,16 +2,16 @@
 
 use super::{ElementKernel, Elements, load, multiply_add, store};
 
-/// The numbers of a step, for all elements alike.
+/// The numbers of a step, the same for all elements.
 #[derive(Clone, Copy, Debug)]
 pub struct AdamStep {
     /// Whether products are added without being rounded before: see [Note: torch's bits].
     pub fused: bool,
     /// 1, or -1 to maximize.
     pub sign: f32,
-    /// What parameters are multiplied by first: 1 without decoupled weight decay.
+    /// The factor of the parameters, before anything else: 1 without decoupled weight decay.
     pub decay: f32,
-    /// What times the parameters is added to the gradients; None without such weight decay.
+    /// The factor of the parameters that are added to the gradients, or None without weight decay.
     pub gradient_decay: Option<f32>,
     /// The weight of the gradients in their moving average.
     pub weight: f32,
@@ -19,15 +19,15 @@ pub struct AdamStep {
     pub squares_weight: f32,
     /// The weight of the gradients' squares in it.
     pub square_weight: f32,
-    /// What roots are divided by.
+    /// The divisor of roots.
     pub correction: f32,
-    /// What is added to them then.
+    /// A number that is added to them then.
     pub epsilon: f32,
     /// The step size, negative.
     pub step_size: f32,
 }
 
-/// Elements of a parameter, and what belongs to them.
+/// Elements of a parameter, with their gradients and states.
 #[derive(Clone, Copy, Debug)]
 pub struct AdamElements {
     /// The parameter's.
@@ -43,7 +43,7 @@ pub struct AdamElements {
 }
 
 impl AdamElements {
-    /// The first ones, at most so many, and the others.
+    /// The first `count` of them, or all, and the others.
     fn cut(&self, count: usize) -> (AdamElements, AdamElements) {
         let count = count.min(self.count);
         let first = AdamElements { count, ..*self };
@@ -75,7 +75,7 @@ unsafe impl Send for AdamUpdate {}
 unsafe impl Sync for AdamUpdate {}
 
 impl AdamUpdate {
-    /// An update of elements, each by the step with its number, in blocks of so many elements.
+    /// An update of elements, each by the step with its number, in blocks of `block` elements.
     /// `roots` is memory for a block.
     pub fn new(
         steps: Vec<AdamStep>,

@@ -2,8 +2,8 @@
 //!
 //! [Note: torch's bits] torch's default Adam, AdamW and SGD make a pass over a tensor for every
 //! operation. Each rounds as its own kernel was compiled: a product that is added to something is
-//! rounded before, or not (*fused*), in all of them alike. Here the same operations follow one
-//! another for a block of elements, each rounded as there. Which of the two holds, and whether the
+//! rounded before, or not (*fused*), in all of them. Here the same operations follow one another
+//! for a block of elements, each rounded as there. Which of the two holds, and whether the
 //! formulas are still torch's, is found by a trial (python/weft/torch/parallel/native_updates.py).
 //!
 //! Square roots are the exception: torch takes them by a library whose last bit differs from the

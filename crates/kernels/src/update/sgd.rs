@@ -2,18 +2,18 @@
 
 use super::{ElementKernel, Elements, load, multiply_add, store};
 
-/// The numbers of a step, for all elements alike.
+/// The numbers of a step, the same for all elements.
 #[derive(Clone, Copy, Debug)]
 pub struct SgdStep {
     /// Whether products are added without being rounded before: see [Note: torch's bits].
     pub fused: bool,
     /// 1, or -1 to maximize.
     pub sign: f32,
-    /// What times the parameters is added to the gradients; None without weight decay.
+    /// The factor of the parameters that are added to the gradients, or None without weight decay.
     pub gradient_decay: Option<f32>,
-    /// What the momenta are multiplied by.
+    /// The factor of the momenta.
     pub momentum: f32,
-    /// What times the gradients is added to the momenta.
+    /// The factor of the gradients that are added to the momenta.
     pub undamped: f32,
     /// Whether the momenta are looked at one step ahead.
     pub nesterov: bool,
@@ -21,7 +21,7 @@ pub struct SgdStep {
     pub step_size: f32,
 }
 
-/// Elements of a parameter, and what belongs to them.
+/// Elements of a parameter, with their gradients and momenta.
 #[derive(Clone, Copy, Debug)]
 pub struct SgdElements {
     /// The parameter's.

@@ -35,7 +35,7 @@ _NUMBERS = ("lr", "eps", "weight_decay", "momentum", "dampening")
 _TRIAL_ELEMENTS = 4099
 """Whole vectors, and a few more."""
 _BLOCK_ELEMENTS = 64 << 10
-"""What an update needs of them stays in the cache between its passes."""
+"""Few enough to stay in the cache, with their states, between the passes of an update."""
 _THREADS_MAX = 2
 """Of torch; with more of them it is as fast."""
 _NEAR = 0.5
