@@ -1,6 +1,6 @@
 //! Adam and AdamW, by torch's `_single_tensor_adam`.
 
-use super::{ElementKernel, Elements, load, multiply_add, store};
+use super::{ElementKernel, Elements, decayed, load, multiply_add, store};
 
 /// The numbers of a step, the same for all elements.
 #[derive(Clone, Copy, Debug)]
@@ -133,24 +133,13 @@ impl AdamStep {
     /// # Safety
     /// The memory is there, does not overlap, and nobody else uses it.
     unsafe fn begin(&self, elements: &AdamElements, roots: *mut f32) {
-        let count = elements.count;
-        macro_rules! compute {
-            ($fused:literal, $decays:literal) => {{
-                let kernel = Moments::<$fused, $decays> {
-                    step: self,
-                    memory: elements,
-                    roots,
-                };
-                // SAFETY: the caller's promise.
-                unsafe { Elements { kernel, count }.compute() }
-            }};
-        }
-        match (self.fused, self.gradient_decay.is_some()) {
-            (true, true) => compute!(true, true),
-            (true, false) => compute!(true, false),
-            (false, true) => compute!(false, true),
-            (false, false) => compute!(false, false),
-        }
+        let kernel = Moments {
+            step: self,
+            memory: elements,
+            roots,
+        };
+        // SAFETY: the caller's promise.
+        unsafe { self.compute(kernel, elements.count) }
     }
 
     /// Updates the parameters by the roots.
@@ -163,40 +152,44 @@ impl AdamStep {
             memory: elements,
             roots,
         };
-        let count = elements.count;
         // SAFETY: the caller's promise.
-        unsafe { Elements { kernel, count }.compute() }
+        unsafe { self.compute(kernel, elements.count) }
+    }
+
+    /// # Safety
+    /// That of [`AdamStep::begin`].
+    unsafe fn compute(&self, kernel: impl ElementKernel, count: usize) {
+        let fused = self.fused;
+        let elements = Elements {
+            kernel,
+            fused,
+            count,
+        };
+        // SAFETY: the caller's promise.
+        unsafe { elements.compute() }
     }
 }
 
-/// The first pass; `DECAYS`: the step has `gradient_decay`.
-struct Moments<'a, const FUSED: bool, const DECAYS: bool> {
+/// The first pass.
+struct Moments<'a> {
     step: &'a AdamStep,
     memory: &'a AdamElements,
     roots: *mut f32,
 }
 
-impl<const FUSED: bool, const DECAYS: bool> ElementKernel for Moments<'_, FUSED, DECAYS> {
+impl ElementKernel for Moments<'_> {
     #[inline(always)]
-    unsafe fn elements<const W: usize>(&self, first: usize) {
+    unsafe fn elements<const FUSED: bool, const W: usize>(&self, first: usize) {
         let (step, memory) = (self.step, self.memory);
         // SAFETY: the caller's promise.
-        let mut gradients = unsafe { load::<W>(memory.gradients, first) };
+        let parameters = unsafe { load::<W>(memory.parameters, first) };
+        // SAFETY: the caller's promise.
+        let gradients = unsafe { load::<W>(memory.gradients, first) };
         // SAFETY: the caller's promise.
         let mut averages = unsafe { load::<W>(memory.averages, first) };
         // SAFETY: the caller's promise.
         let mut squares = unsafe { load::<W>(memory.squares, first) };
-        for gradient in &mut gradients {
-            *gradient *= step.sign;
-        }
-        if DECAYS {
-            // SAFETY: the caller's promise.
-            let parameters = unsafe { load::<W>(memory.parameters, first) };
-            let decay = step.gradient_decay.unwrap_or_default();
-            for (gradient, parameter) in gradients.iter_mut().zip(parameters) {
-                *gradient = multiply_add::<FUSED>(decay, parameter, *gradient);
-            }
-        }
+        let gradients = decayed::<FUSED, W>(gradients, step.sign, step.gradient_decay, &parameters);
         // torch's interpolation begins at the nearer end.
         let near = step.weight.abs() < 0.5;
         let factor = if near { step.weight } else { step.weight - 1.0 };
@@ -226,7 +219,7 @@ struct Parameters<'a> {
 
 impl ElementKernel for Parameters<'_> {
     #[inline(always)]
-    unsafe fn elements<const W: usize>(&self, first: usize) {
+    unsafe fn elements<const FUSED: bool, const W: usize>(&self, first: usize) {
         let (step, memory) = (self.step, self.memory);
         // SAFETY: the caller's promise.
         let mut parameters = unsafe { load::<W>(memory.parameters, first) };

@@ -29,30 +29,30 @@ const BLOCK: usize = 64;
 
 /// A computation on elements that do not depend on each other.
 trait ElementKernel {
-    /// Computes `W` elements from this one on. Always inlined.
+    /// Computes `W` elements from this one on. Products are added without being rounded before if
+    /// `FUSED`. Always inlined.
     ///
     /// # Safety
     /// The kernel's memory has them.
-    unsafe fn elements<const W: usize>(&self, first: usize);
+    unsafe fn elements<const FUSED: bool, const W: usize>(&self, first: usize);
 }
 
 /// A kernel on its first elements.
 struct Elements<K> {
     kernel: K,
+    fused: bool,
     count: usize,
 }
 
 impl<K: ElementKernel> KernelJob for Elements<K> {
     #[inline(always)]
     unsafe fn run<I: Isa>(self) {
-        let whole = self.count / BLOCK * BLOCK;
-        for first in (0..whole).step_by(BLOCK) {
-            // SAFETY: the caller's promise; these elements are among the first `count`.
-            unsafe { self.kernel.elements::<BLOCK>(first) };
-        }
-        for first in whole..self.count {
+        if self.fused {
             // SAFETY: the caller's promise.
-            unsafe { self.kernel.elements::<1>(first) };
+            unsafe { self.sweep::<true>() };
+        } else {
+            // SAFETY: the caller's promise.
+            unsafe { self.sweep::<false>() };
         }
     }
 }
@@ -66,6 +66,40 @@ impl<K: ElementKernel> Elements<K> {
         // SAFETY: the caller's promise; the best level is an available one.
         unsafe { IsaLevel::best().run_in_callers_environment(self) }
     }
+
+    /// # Safety
+    /// That of [`Elements::compute`].
+    #[inline(always)]
+    unsafe fn sweep<const FUSED: bool>(&self) {
+        let whole = self.count / BLOCK * BLOCK;
+        for first in (0..whole).step_by(BLOCK) {
+            // SAFETY: the caller's promise; these elements are among the first `count`.
+            unsafe { self.kernel.elements::<FUSED, BLOCK>(first) };
+        }
+        for first in whole..self.count {
+            // SAFETY: the caller's promise.
+            unsafe { self.kernel.elements::<FUSED, 1>(first) };
+        }
+    }
+}
+
+/// The gradients that an update follows: with their sign, and with `decay` times the parameters.
+#[inline(always)]
+fn decayed<const FUSED: bool, const W: usize>(
+    mut gradients: [f32; W],
+    sign: f32,
+    decay: Option<f32>,
+    parameters: &[f32; W],
+) -> [f32; W] {
+    for gradient in &mut gradients {
+        *gradient *= sign;
+    }
+    if let Some(decay) = decay {
+        for (gradient, parameter) in gradients.iter_mut().zip(parameters) {
+            *gradient = multiply_add::<FUSED>(decay, *parameter, *gradient);
+        }
+    }
+    gradients
 }
 
 /// `a * b + c`, rounded once if `FUSED`, else twice.

@@ -1,6 +1,6 @@
 //! SGD with momentum, by torch's `_single_tensor_sgd`.
 
-use super::{ElementKernel, Elements, load, multiply_add, store};
+use super::{ElementKernel, Elements, decayed, load, multiply_add, store};
 
 /// The numbers of a step, the same for all elements.
 #[derive(Clone, Copy, Debug)]
@@ -40,51 +40,36 @@ impl SgdStep {
     /// # Safety
     /// Nothing overlaps, all of the memory is there, and nobody else uses it.
     pub unsafe fn update(&self, elements: &SgdElements) {
-        let count = elements.count;
-        macro_rules! compute {
-            ($fused:literal, $decays:literal) => {{
-                let kernel = Update::<$fused, $decays> {
-                    step: self,
-                    memory: elements,
-                };
-                // SAFETY: the caller's promise.
-                unsafe { Elements { kernel, count }.compute() }
-            }};
-        }
-        match (self.fused, self.gradient_decay.is_some()) {
-            (true, true) => compute!(true, true),
-            (true, false) => compute!(true, false),
-            (false, true) => compute!(false, true),
-            (false, false) => compute!(false, false),
-        }
+        let elements = Elements {
+            kernel: Update {
+                step: self,
+                memory: elements,
+            },
+            fused: self.fused,
+            count: elements.count,
+        };
+        // SAFETY: the caller's promise.
+        unsafe { elements.compute() }
     }
 }
 
-/// `DECAYS`: the step has `gradient_decay`.
-struct Update<'a, const FUSED: bool, const DECAYS: bool> {
+struct Update<'a> {
     step: &'a SgdStep,
     memory: &'a SgdElements,
 }
 
-impl<const FUSED: bool, const DECAYS: bool> ElementKernel for Update<'_, FUSED, DECAYS> {
+impl ElementKernel for Update<'_> {
     #[inline(always)]
-    unsafe fn elements<const W: usize>(&self, first: usize) {
+    unsafe fn elements<const FUSED: bool, const W: usize>(&self, first: usize) {
         let (step, memory) = (self.step, self.memory);
         // SAFETY: the caller's promise.
         let mut parameters = unsafe { load::<W>(memory.parameters, first) };
         // SAFETY: the caller's promise.
-        let mut gradients = unsafe { load::<W>(memory.gradients, first) };
+        let gradients = unsafe { load::<W>(memory.gradients, first) };
         // SAFETY: the caller's promise.
         let mut momenta = unsafe { load::<W>(memory.momenta, first) };
-        for gradient in &mut gradients {
-            *gradient *= step.sign;
-        }
-        if DECAYS {
-            let decay = step.gradient_decay.unwrap_or_default();
-            for (gradient, parameter) in gradients.iter_mut().zip(parameters) {
-                *gradient = multiply_add::<FUSED>(decay, parameter, *gradient);
-            }
-        }
+        let decay = step.gradient_decay;
+        let mut gradients = decayed::<FUSED, W>(gradients, step.sign, decay, &parameters);
         for (moved, gradient) in momenta.iter_mut().zip(&mut gradients) {
             *moved = multiply_add::<FUSED>(step.undamped, *gradient, *moved * step.momentum);
             let ahead = multiply_add::<FUSED>(step.momentum, *moved, *gradient);
