@@ -7,10 +7,17 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
 
 sys.path.insert(0, str(Path(__file__).parent))
 
 from worker_pool import WorkerPool
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _one_thread() -> None:
+    """References are computed as the workers compute: the bits of products depend on threads."""
+    torch.set_num_threads(1)
 
 
 @pytest.fixture(scope="session")

@@ -613,7 +613,6 @@ def shards_on_every_rank(rank, size):
 
 
 def test_localps_keeps_a_shard_on_every_rank(workers):
-    torch.set_num_threads(1)  # as the workers: the bits of products depend on it
     reference = averaged(3, 4, lambda net: torch.optim.SGD(net.parameters(), 0.1))
     for parameters, loads in workers.run(3, shards_on_every_rank):
         assert all(torch.equal(mine, theirs) for mine, theirs in zip(parameters, reference, strict=True))
