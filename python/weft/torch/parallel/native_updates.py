@@ -20,12 +20,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 from torch.optim import SGD, Adam, AdamW, Optimizer
-from torch.optim import optimizer as torch_optimizer
 
 from weft import _weft
-from weft.errors import UnsupportedError
 from weft.torch.parallel.gradient import plain_type, raw_gradient
-from weft.torch.patches.optimizers import bare_copy, has_own_step
+from weft.torch.patches.optimizers import bare_copy, has_global_step_hooks, step_function
 
 __all__ = ["update_natively"]
 
@@ -121,7 +119,7 @@ def update_natively(optimizer: Optimizer, groups: Iterable[Group], handed_over: 
     kind = _KINDS.get(type(optimizer))
     if kind is None or handed_over or torch.get_num_threads() > _THREADS_MAX:
         return list(groups)
-    if has_own_step(optimizer) or _has_global_hooks():
+    if step_function(optimizer) is not type(optimizer).step or has_global_step_hooks():
         return list(groups)
     rest = []
     for group in groups:
@@ -138,10 +136,6 @@ def update_natively(optimizer: Optimizer, groups: Iterable[Group], handed_over: 
     return rest
 
 
-def _has_global_hooks() -> bool:
-    return bool(torch_optimizer._global_optimizer_pre_hooks or torch_optimizer._global_optimizer_post_hooks)
-
-
 def _allows(group: Group) -> bool:
     numbers = [*(group[name] for name in _NUMBERS if name in group), *group.get("betas", ())]
     has_one_pass = group.get("momentum") == 0
@@ -153,16 +147,16 @@ def _split(optimizer: Optimizer, kind: _Kind, group: Group) -> tuple[list[_Entry
     """The parameters that the kernels update, and the others."""
     entries, others = [], []
     for parameter in group["params"]:
-        entry = _entry(parameter, optimizer.state.get(parameter, {}), kind.names)
+        entry = _entry(parameter, optimizer.state.get(parameter, {}), kind)
         others.append(parameter) if entry is None else entries.append(entry)
     if len({id(entry.step) for entry in entries}) < len(entries) and kind is _Adam:
         return [], []  # torch counts a step for each parameter that has the same tensor
     return entries, others
 
 
-def _entry(parameter: Tensor, state: Mapping[str, Any], names: Sequence[str]) -> _Entry | None:
+def _entry(parameter: Tensor, state: Mapping[str, Any], kind: _Kind) -> _Entry | None:
     """The parameter as the kernels need it, if it is like that."""
-    gradient, states = raw_gradient(parameter), tuple(map(state.get, names))
+    gradient, states = raw_gradient(parameter), tuple(map(state.get, kind.names))
     if gradient is None or plain_type(parameter) not in (Tensor, nn.Parameter):
         return None
     if not (parameter.is_contiguous() or parameter.is_contiguous(memory_format=torch.channels_last)):
@@ -174,9 +168,7 @@ def _entry(parameter: Tensor, state: Mapping[str, Any], names: Sequence[str]) ->
         if not one.is_cpu or one.is_neg() or one.stride() != stride or one.shape != parameter.shape:
             return None
     step = state.get("step")
-    if step is not None and not (isinstance(step, Tensor) and step.dim() == 0 and step.is_cpu):
-        return None
-    if len(names) > 1 and step is None:
+    if kind is _Adam and not (isinstance(step, Tensor) and step.dim() == 0 and step.is_cpu):
         return None
     return _Entry(parameter, gradient, states, step)  # type: ignore[arg-type]
 
@@ -190,10 +182,7 @@ def _rounding(optimizer: Optimizer, kind: _Kind, group: Group) -> bool | None:
 
 
 def _is_equal(optimizer: Optimizer, kind: _Kind, group: Group, fused: bool) -> bool:
-    try:
-        trial = bare_copy(optimizer)
-    except UnsupportedError:
-        return False
+    trial = bare_copy(optimizer)
     parameters = [_random_parameter(1), _random_parameter(1)]
     trial.state = defaultdict(dict)
     for parameter in parameters:
@@ -203,7 +192,7 @@ def _is_equal(optimizer: Optimizer, kind: _Kind, group: Group, fused: bool) -> b
             trial.state[parameter]["step"] = torch.tensor(3.0, dtype=torch.float32, device="cpu")
     trial.param_groups = [{**group, "params": parameters[:1]}]
     trial.step()
-    entry = _entry(parameters[1], trial.state[parameters[1]], kind.names)
+    entry = _entry(parameters[1], trial.state[parameters[1]], kind)
     assert entry is not None, "it is made of contiguous float32 tensors"
     kind.update(group, [entry], fused)
     by_torch, by_weft = (

@@ -27,7 +27,7 @@ from weft.torch.parallel.native_updates import update_natively
 from weft.torch.parallel.watched_groups import plain_groups
 from weft.torch.patches.optimizers import without_step_hooks
 
-__all__ = ["PartialStep", "StepSettings", "groups_differ", "handing_over"]
+__all__ = ["PartialStep", "StepSettings", "groups_differ", "handing_over", "step_on"]
 
 _SCALER_ATTRIBUTES = ("grad_scale", "found_inf")
 """Attributes that GradScaler sets on optimizers that unscale gradients themselves, in a step."""
@@ -74,17 +74,10 @@ class PartialStep:
             set_raw_gradient(slot.parameter, slot.taken_gradient)
         try:
             with outside_of_everything(), announced(self._optimizer, [slot.parameter for _, slot in self._members]):
-                if groups := self._groups():
-                    self._step(groups)
+                step_on(self._optimizer, self._groups(), self._settings.handed_over)
         finally:
             for (_, slot), gradient in zip(self._members, since, strict=True):
                 slot.end_update(gradient)
-
-    def _step(self, groups: list[dict[str, Any]]) -> None:
-        handed_over = self._settings.handed_over
-        if rest := update_natively(self._optimizer, groups, handed_over):
-            with in_blocks(self._optimizer, rest) as cut, _restricted(self._optimizer, cut, handed_over):
-                self._optimizer.step()
 
     def _groups(self) -> list[dict[str, Any]]:
         groups: dict[int, dict[str, Any]] = {}
@@ -95,8 +88,18 @@ class PartialStep:
         return list(groups.values())
 
 
+def step_on(optimizer: Optimizer, groups: list[dict[str, Any]], handed_over: Mapping[str, Any]) -> None:
+    """A step of an optimizer on these groups in place of its own, without hooks.
+
+    `handed_over` are attributes that are set on the optimizer for this step only.
+    """
+    if rest := update_natively(optimizer, groups, handed_over):
+        with in_blocks(optimizer, rest) as cut, _restricted(optimizer, cut, handed_over):
+            optimizer.step()
+
+
 @contextlib.contextmanager
-def _restricted(optimizer: Optimizer, groups: list[dict[str, Any]], handed_over: dict[str, Any]) -> Iterator[None]:
+def _restricted(optimizer: Optimizer, groups: list[dict[str, Any]], handed_over: Mapping[str, Any]) -> Iterator[None]:
     """The optimizer with these groups, and without hooks, which are for whole steps."""
     whole = optimizer.param_groups
     optimizer.param_groups = groups

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import contextlib
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import MethodType
 from typing import Any
 
 from torch.optim import Optimizer
+from torch.optim import optimizer as torch_optimizer
 
 from weft.errors import UnsupportedError
 
@@ -20,9 +21,10 @@ __all__ = [
     "begin_as_wrapper",
     "call_step_post_hooks",
     "call_step_pre_hooks",
-    "has_own_step",
+    "has_global_step_hooks",
     "has_step_post_hooks",
     "note_step",
+    "step_function",
     "without_step_hooks",
 ]
 
@@ -40,13 +42,13 @@ def bare_copy(optimizer: Optimizer) -> Any:
     Raises:
         weft.UnsupportedError: Its `step` is a function that may belong to this object only.
     """
-    copy = object.__new__(type(optimizer))
-    vars(copy).update({name: _rebound(value, optimizer, copy) for name, value in vars(optimizer).items()})
-    if "step" in vars(copy) and getattr(vars(copy)["step"], "__self__", None) is not copy:
+    if step_function(optimizer) is None:
         raise UnsupportedError(
             f"the step of this {type(optimizer).__name__} was replaced by {vars(optimizer)['step']!r}, which may be "
             "for this object only: expected torch's, or that of a subclass"
         )
+    copy = object.__new__(type(optimizer))
+    vars(copy).update({name: _rebound(value, optimizer, copy) for name, value in vars(optimizer).items()})
     copy._optimizer_step_pre_hooks, copy._optimizer_step_post_hooks = OrderedDict(), OrderedDict()
     return copy
 
@@ -64,10 +66,19 @@ def _rebound(value: Any, optimizer: Optimizer, copy: Optimizer) -> Any:
     return value
 
 
-def has_own_step(optimizer: Optimizer) -> bool:
-    """Whether its `step` was replaced, other than by a scheduler."""
-    step = vars(optimizer).get("step")
-    return step is not None and not hasattr(step, "_wrapped_by_lr_sched") and not isinstance(step, MethodType)
+def step_function(optimizer: Optimizer) -> Callable[..., Any] | None:
+    """The function that its `step` calls with it; None if it may be for this object only."""
+    if "step" not in vars(optimizer):
+        return type(optimizer).step
+    step = vars(optimizer)["step"]
+    if isinstance(step, MethodType) and step.__self__ is optimizer:
+        return step.__func__
+    return step.__wrapped__ if hasattr(step, "_wrapped_by_lr_sched") else None
+
+
+def has_global_step_hooks() -> bool:
+    """Whether the steps of all optimizers have hooks."""
+    return bool(torch_optimizer._global_optimizer_pre_hooks or torch_optimizer._global_optimizer_post_hooks)
 
 
 def note_step(optimizer: Optimizer) -> None:

@@ -18,13 +18,12 @@ from weft.api.request import call
 from weft.errors import ConfigError, UnsupportedError
 from weft.torch.memory import readable, writable
 from weft.torch.parallel.buckets import Bucket, Slot, shaped
-from weft.torch.parallel.cache_blocking import in_blocks, is_per_element
+from weft.torch.parallel.cache_blocking import is_per_element
 from weft.torch.parallel.communication import Communication
 from weft.torch.parallel.context import outside_of_everything
 from weft.torch.parallel.divided.division import Piece, flattened
-from weft.torch.parallel.native_updates import update_natively
 from weft.torch.parallel.optimizer_kinds import is_elementwise
-from weft.torch.parallel.partial_step import StepSettings, groups_differ, handing_over
+from weft.torch.parallel.partial_step import StepSettings, groups_differ, step_on
 from weft.torch.patches.optimizers import bare_copy
 
 __all__ = ["DividedOptimizer", "Part", "StateInfo", "check_optimizers", "trial_step"]
@@ -100,15 +99,10 @@ class DividedOptimizer:
             group["params"].append(piece.parameter)
         try:
             with outside_of_everything():
-                if rest := update_natively(self._own, list(by_group.values()), handed_over):
-                    self._step(rest, handed_over)
+                step_on(self._own, list(by_group.values()), handed_over)
         finally:
             for _, piece in groups:
                 piece.parameter.grad = None
-
-    def _step(self, groups: list[dict[str, Any]], handed_over: Mapping[str, Any]) -> None:
-        with in_blocks(self._own, groups) as self._own.param_groups, handing_over(self._own, handed_over):
-            self._own.step()
 
     def check_whole(self) -> None:
         """Raises `weft.UnsupportedError` if the user's optimizer lacks state."""
