@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Iterable
 from itertools import pairwise
 from typing import Any
@@ -151,6 +152,12 @@ def test_changes_between_commit_and_update_are_done_once(workers) -> None:
     """The first commits find them, and those after them copy everything."""
     undisturbed = workers.run(2, changing_job, 0, False)
     assert workers.run(2, changing_job, 0, True) == undisturbed
+
+
+def test_rank_that_fails_alone_ends_the_votes_of_others(workers) -> None:
+    """Others that wait for its vote continue with it at once."""
+    undisturbed = workers.run(2, fails_alone_job, False)
+    assert workers.run(2, fails_alone_job, True) == undisturbed
 
 
 def test_change_that_commits_did_not_expect(workers) -> None:
@@ -347,6 +354,27 @@ def changing_job(rank: int, _size: int, first: int, fails: bool) -> str:
     training.at = at
     outcome = recovered(training, recovery, rank)
     assert not recovery._states._trusts_versions
+    assert recovery.recoveries == fails
+    return outcome.hash
+
+
+def fails_alone_job(rank: int, _size: int, fails: bool) -> str:
+    """Rank 1 fails in a step whose averages have ended, when the other one waits for its vote."""
+    training = Training(Recipe("overlapped"))
+    recovery = weft.torch.Recovery(*training.parts)
+
+    def at(place: str, step: int) -> None:
+        if fails and rank == 1 and (place, step, recovery.recoveries) == ("step", 1, 0):
+            for model in recovery._models():
+                model.flush()
+            time.sleep(0.2)
+            weft_group().abort("a test")
+            raise weft.Aborted("a test")
+
+    training.at = at
+    began = time.monotonic()
+    outcome = recovered(training, recovery, rank)
+    assert time.monotonic() - began < 15, "the timeout of a vote is 30 s"
     assert recovery.recoveries == fails
     return outcome.hash
 

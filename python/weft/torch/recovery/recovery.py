@@ -25,6 +25,7 @@ from weft.bootstrap.stores import rendezvous
 from weft.errors import ArgumentError, ConfigError, Error
 from weft.output.logs import LOGGER
 from weft.torch.lookup import backend_of
+from weft.torch.parallel.communication import Communication
 from weft.torch.parallel.data_parallel import DataParallel, living_models
 from weft.torch.parallel.virtual.continued import fewest_virtual_ranks
 from weft.torch.recovery import description
@@ -282,6 +283,7 @@ class Recovery:
         """Makes a group of the survivors, and returns to the last step that all have prepared."""
         group = Group(backend_of(None).weft_group)
         LOGGER.warning("in step %d: %s. Looking for survivors", self.step, failure)
+        Communication(None).abort_thread(failure)  # nobody waits for this rank in a vote
         self._settle(group.shrink(), self._timeout(), failure)
         self.recoveries += 1
 
