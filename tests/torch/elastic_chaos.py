@@ -12,11 +12,9 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import random
 import signal
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -25,7 +23,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-HERE = Path(__file__).parent
+from elastic_forks import Fork, Nursery
+
 RANKS_MAX = 4
 STEP_S = 0.02
 PATIENCE_S = 60.0
@@ -39,14 +38,13 @@ class Member:
 
     name: str
     directory: Path
-    pid: int
+    process: Fork
     expected_end: str = ""
     """Why it has ended, or will."""
 
     @property
     def status(self) -> int | None:
-        path = self.directory / f"{self.name}.status"
-        return int(path.read_text()) if path.exists() and path.read_text() else None
+        return self.process.poll()
 
     @property
     def lines(self) -> list[dict[str, Any]]:
@@ -75,26 +73,18 @@ class Chaos:
     faults: dict[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        own = {key: value for key, value in os.environ.items() if key not in ("RANK", "WORLD_SIZE")}
-        command = [sys.executable, HERE / "elastic_nursery.py"]
-        self._nursery = subprocess.Popen(command, env=own, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self._nursery = Nursery()
 
     def start(self, name: str, port: int, *options: str) -> Member:
-        lobby = {"WEFT_LOBBY": f"127.0.0.1:{port}", "WEFT_TIMEOUT": "60", "WEFT_LOG": "warning"}
-        arguments = [str(self.directory / f"{name}.jsonl"), "--steps", str(self.steps), *options]
-        paths = {kind: str(self.directory / f"{name}.{kind}") for kind in ("log", "status")}
-        order = {"arguments": arguments, "variables": lobby, **paths}
-        assert self._nursery.stdin is not None and self._nursery.stdout is not None
-        print(json.dumps(order), file=self._nursery.stdin, flush=True)
-        return Member(name, self.directory, int(self._nursery.stdout.readline()))
+        lobby = {"WEFT_LOBBY": f"127.0.0.1:{port}"}
+        process = self._nursery.start(self.directory, name, ["--steps", str(self.steps), *options], lobby)
+        return Member(name, self.directory, process)
 
     def end(self) -> None:
         for member in self.members:
-            if member.status is None and not member.expected_end:
-                os.kill(member.pid, signal.SIGKILL)
-        assert self._nursery.stdin is not None
-        self._nursery.stdin.close()
-        self._nursery.wait()
+            if not member.expected_end:
+                member.process.kill()
+        self._nursery.end()
 
     @property
     def running(self) -> list[Member]:
@@ -117,7 +107,7 @@ class Chaos:
             self.members.append(self.start(f"rank{len(self.members)}", self.port, "--pause", str(STEP_S)))
         else:
             victim = self.rng.choice(self.training)
-            os.kill(victim.pid, signal.SIGKILL if kind == "kill" else signal.SIGTERM)
+            victim.process.send_signal(signal.SIGKILL if kind == "kill" else signal.SIGTERM)
             victim.expected_end = kind
         self.faults[kind] = self.faults.get(kind, 0) + 1
         print(f"{kind}: {len(self.running)} run", flush=True)

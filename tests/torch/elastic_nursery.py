@@ -14,9 +14,14 @@ import traceback
 from pathlib import Path
 
 import elastic_process
+import torch._dynamo
+
+import weft.torch
 
 
 def main() -> None:
+    # Which the processes would load one by one: torch's optimizers need torch._dynamo.
+    _ = torch._dynamo, weft.torch.DataParallel, weft.torch.Overlapped, weft.torch.Recovery
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     for line in sys.stdin:
         order = json.loads(line)

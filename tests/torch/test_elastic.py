@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import random
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -16,29 +13,24 @@ from typing import Any
 
 import elastic_chaos
 import pytest
+from elastic_forks import Fork, Nursery
 
 from weft.errors import ArgumentError
 from weft.processes.ports import free_ports
 from weft.torch.recovery.lobby import addresses_in
 from weft.torch.recovery.members import leaving_now
 
-PROGRAM = Path(__file__).parent / "elastic_process.py"
 PATIENCE_S = 90.0
 
 
 class Process:
     """A process of the training, with what it has recorded."""
 
-    def __init__(self, directory: Path, name: str, port: int, *options: str, **variables: str) -> None:
+    def __init__(self, directory: Path, name: str, process: Fork) -> None:
         self.record = directory / f"{name}.jsonl"
         self.log = directory / f"{name}.log"
         self.name = name
-        own = {key: value for key, value in os.environ.items() if key not in ("RANK", "WORLD_SIZE", "MASTER_PORT")}
-        own |= {"WEFT_LOBBY": f"127.0.0.1:{port}", "WEFT_TIMEOUT": "60", "WEFT_LOG": "warning", **variables}
-        with self.log.open("wb") as log:
-            self.process = subprocess.Popen(
-                [sys.executable, PROGRAM, self.record, *options], env=own, stdout=log, stderr=log
-            )
+        self.process = process
 
     @property
     def lines(self) -> list[dict[str, Any]]:
@@ -75,13 +67,16 @@ class Process:
 
 
 class Training:
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, nursery: Nursery) -> None:
         self.directory = directory
+        self.nursery = nursery
         self.port = free_ports(1)[0]
         self.all: list[Process] = []
 
     def start(self, name: str, *options: str, **variables: str) -> Process:
-        self.all.append(Process(self.directory, name, self.port, *options, **variables))
+        lobby = {"WEFT_LOBBY": f"127.0.0.1:{self.port}"}
+        process = self.nursery.start(self.directory, name, options, lobby | variables)
+        self.all.append(Process(self.directory, name, process))
         return self.all[-1]
 
     def go(self, step: int) -> None:
@@ -114,9 +109,17 @@ class Training:
             one.process.wait()
 
 
+@pytest.fixture(scope="module")
+def nursery() -> Iterator[Nursery]:
+    """Its forks start without an import of torch each."""
+    made = Nursery()
+    yield made
+    made.end()
+
+
 @contextlib.contextmanager
-def training_in(directory: Path) -> Iterator[Training]:
-    made = Training(directory)
+def training_in(directory: Path, nursery: Nursery) -> Iterator[Training]:
+    made = Training(directory, nursery)
     try:
         yield made
     finally:
@@ -124,8 +127,8 @@ def training_in(directory: Path) -> Iterator[Training]:
 
 
 @pytest.fixture
-def training(tmp_path: Path) -> Iterator[Training]:
-    with training_in(tmp_path) as made:
+def training(tmp_path: Path, nursery: Nursery) -> Iterator[Training]:
+    with training_in(tmp_path, nursery) as made:
         yield made
 
 
@@ -170,11 +173,11 @@ def test_newcomer_has_the_state_of_the_others(training: Training, wrapping: str)
     assert [(line["step"], line["rank"]) for line in newcomer.steps] == [(step, 2) for step in range(5, 12)]
 
 
-def test_divided_updates_give_newcomers_the_bits_of_undivided_ones(tmp_path: Path) -> None:
+def test_divided_updates_give_newcomers_the_bits_of_undivided_ones(tmp_path: Path, nursery: Nursery) -> None:
     hashes = []
     for wrapping in ("overlapped", "divided"):
         (tmp_path / wrapping).mkdir()
-        with training_in(tmp_path / wrapping) as made:
+        with training_in(tmp_path / wrapping, nursery) as made:
             hashes.append({one.ended()["hash"] for one in made.joined(wrapping)})
     assert hashes[0] == hashes[1]
 
