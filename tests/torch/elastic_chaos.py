@@ -104,7 +104,8 @@ class Chaos:
             return False
         kind = self.rng.choice(kinds)
         if kind == "join":
-            self.members.append(self.start(f"rank{len(self.members)}", self.port, "--pause", str(STEP_S)))
+            ahead = ["--ahead"] if self.rng.random() < 0.5 else []
+            self.members.append(self.start(f"rank{len(self.members)}", self.port, "--pause", str(STEP_S), *ahead))
         else:
             victim = self.rng.choice(self.training)
             victim.process.send_signal(signal.SIGKILL if kind == "kill" else signal.SIGTERM)

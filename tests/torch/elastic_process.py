@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import itertools
 import json
 import os
 import signal
@@ -24,9 +25,10 @@ from torch.nn.parallel import DistributedDataParallel
 import weft.torch
 from weft.errors import ArgumentError
 from weft.torch.parallel.divided import division
-from weft.torch.recovery import members
+from weft.torch.recovery import ahead, members, replay, sending
 
 INPUTS, OUTPUTS = 6, 2
+SPOILED = ["newcomer dies", "newcomer stops", "newcomer fails", "newcomer is slow", "member dies"]
 VIRTUAL_RANKS = 4
 
 
@@ -44,10 +46,19 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--hold-at", default="", help="steps that wait for the file goSTEP beside the record")
     parser.add_argument("--odd-state", action="store_true", help="a part whose state is no plain data")
     parser.add_argument("--fails-with", type=int, help="the number of ranks that the model refuses")
+    parser.add_argument("--ahead", action="store_true", help="newcomers receive even a small state ahead")
+    parser.add_argument("--short-queue", action="store_true", help="give up slow newcomers soon")
+    parser.add_argument("--spoils-ahead", choices=SPOILED, help="what is wrong with the state that is sent ahead")
+    parser.add_argument("--shrinks", action="store_true", help="the program changes parameters after each update")
     parser.add_argument("--dies-where-newcomers-are-met", action="store_true")
     given = parser.parse_args(arguments)
     if given.dies_where_newcomers_are_met:
         members.met = lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL)  # type: ignore[assignment]
+    if given.ahead:
+        ahead.BYTES_MIN = 1
+    if given.short_queue:
+        sending._QUEUED_BYTES_MIN = 0
+    spoil_ahead(given.spoils_ahead)
     torch.set_num_threads(1)
     with given.record.open("a", buffering=1) as record:
         train(given, lambda **line: print(json.dumps(line), file=record))
@@ -77,6 +88,8 @@ def train(given: argparse.Namespace, write: Any) -> None:
             while str(recovery.step) in given.hold_at.split(",") and not go.exists():
                 time.sleep(0.02)
             loss = step(model, optimizer, recovery.step)
+            if given.shrinks:
+                net[0].weight.data.mul_(0.99)
             schedule.step()
             time.sleep(given.pause)
             place = {"rank": dist.get_rank(), "ranks": dist.get_world_size()}
@@ -88,6 +101,29 @@ def train(given: argparse.Namespace, write: Any) -> None:
 
     write(hash=recovery.run(steps), recoveries=recovery.recoveries)
     dist.destroy_process_group()
+
+
+def spoil_ahead(how: str | None) -> None:
+    """Lets the exchange of state that is sent ahead fail in this process, when it has begun."""
+    what, number = {
+        None: (lambda: None, 0),
+        "newcomer dies": (lambda: os.kill(os.getpid(), signal.SIGKILL), 3),
+        "newcomer stops": (lambda: os.kill(os.getpid(), signal.SIGSTOP), 3),
+        "newcomer fails": (lambda: 1 / 0, 3),
+        "newcomer is slow": (lambda: time.sleep(0.5), 0),
+        "member dies": (lambda: os.kill(os.getpid(), signal.SIGKILL), 5),
+    }[how]
+    if how is None:
+        return
+    owner, name = (sending.Outbox, "send") if how.startswith("member") else (replay.Replay, "_take")
+    sound, calls = getattr(owner, name), itertools.count()
+
+    def spoiled(*given: Any) -> Any:
+        if next(calls) >= number:
+            what()
+        return sound(*given)
+
+    setattr(owner, name, spoiled)
 
 
 class OddPart:

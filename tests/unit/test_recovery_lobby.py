@@ -30,7 +30,7 @@ def test_unreadable_descriptions_are_refused(sent: bytes) -> None:
     assert "refused" in json.loads(answer)
 
 
-def test_newcomer_with_the_same_parts_is_asked_and_let_in() -> None:
+def test_newcomer_with_the_same_parts_is_asked_invited_and_let_in() -> None:
     (port,) = free_ports(1)
     own = description.of([], 1, "")
     desk = Desk.open([("127.0.0.1", port)], lambda other: description.difference(own, other))
@@ -40,10 +40,18 @@ def test_newcomer_with_the_same_parts_is_asked_and_let_in() -> None:
     newcomer.set("here 0.0", b"1")  # before it is asked: it must not wait
     assert desk.ready(0) == [], "there is no room"
     assert desk.ready(1) == [0]
+    assert desk.invite([0], 3, 30.0) == 1
+    newcomer.set("here 0.2", b"1")
+    assert desk.ready(1) == [0], "it still waits"
     desk.let_in([0], 3, 30.0)
-    answer = newcomer.get("answer 0.1", 5.0)
-    assert answer is not None
-    assert json.loads(answer)["place"] == {"rank": 3, "ranks": 4, "name": "training 1", "timeout": 30.0}
+    place = {"rank": 3, "ranks": 4, "timeout": 30.0, "members": 3}
+    for number, expected in (
+        (1, {"ahead": place | {"name": "ahead 1"}}),
+        (3, {"place": place | {"name": "training 2"}}),
+    ):
+        answer = newcomer.get(f"answer 0.{number}", 5.0)
+        assert answer is not None
+        assert json.loads(answer) == expected
 
 
 def test_lobby_of_other_hosts_is_not_opened() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 from torch.optim import Optimizer
@@ -15,8 +15,11 @@ __all__ = ["Watcher", "announced", "watch_updates"]
 class Watcher(Protocol):
     """An object that must know what the updates of an optimizer change."""
 
-    def before_update(self, parameters: Sequence[Any], /) -> None:
-        """Called before an update of these parameters and of their state."""
+    def before_update(self, parameters: Sequence[Any], groups: Sequence[Mapping[str, Any]], /) -> None:
+        """Called before an update of these parameters and of their state.
+
+        `groups` are the optimizer's groups in this update, with those that have a gradient.
+        """
 
     def after_update(self, parameters: Sequence[Any], /) -> None:
         """Called after it, also if it has failed."""
@@ -34,14 +37,14 @@ def watch_updates(optimizer: Optimizer, watcher: Watcher | None) -> None:
 
 
 @contextlib.contextmanager
-def announced(optimizer: Optimizer, parameters: Sequence[Any]) -> Iterator[None]:
-    """A block that updates parameters."""
+def announced(optimizer: Optimizer, parameters: Sequence[Any], groups: Sequence[Mapping[str, Any]]) -> Iterator[None]:
+    """A block that updates parameters: see `Watcher`."""
     reference = _watchers.get(optimizer)
     watcher = None if reference is None else reference()
     if watcher is None:
         yield
         return
-    watcher.before_update(parameters)
+    watcher.before_update(parameters, groups)
     try:
         yield
     finally:

@@ -140,7 +140,7 @@ class Overlapped(Optimizer):
         if closure is not None:
             self._say_once("a closure evaluates the loss within the step, so the step is not deferred")
             self.flush()
-            with announced(self._inner, plain_parameters(self._inner)):
+            with announced(self._inner, plain_parameters(self._inner), plain_groups(self._inner)):
                 return self._inner.step(closure)
         self.flush()
         if self._first or not self._defer or self._model.is_alone or self._step_hooks():
@@ -388,7 +388,7 @@ class Overlapped(Optimizer):
         self._reducer.wait()
         before = StepSettings(self._inner, {}).groups if self._first else None
         with (
-            announced(self._inner, plain_parameters(self._inner)),
+            announced(self._inner, plain_parameters(self._inner), plain_groups(self._inner)),
             handing_over(self._inner, StepSettings.handed_to(self)),
         ):
             result = self._inner.step()

@@ -72,9 +72,10 @@ class PartialStep:
         since = [raw_gradient(slot.parameter) for _, slot in self._members]
         for _, slot in self._members:
             set_raw_gradient(slot.parameter, slot.taken_gradient)
+        parameters, groups = [slot.parameter for _, slot in self._members], self._groups()
         try:
-            with outside_of_everything(), announced(self._optimizer, [slot.parameter for _, slot in self._members]):
-                step_on(self._optimizer, self._groups(), self._settings.handed_over)
+            with outside_of_everything(), announced(self._optimizer, parameters, groups):
+                step_on(self._optimizer, groups, self._settings.handed_over)
         finally:
             for (_, slot), gradient in zip(self._members, since, strict=True):
                 slot.end_update(gradient)

@@ -6,11 +6,13 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import torch.distributed as dist
+from torch.optim import Optimizer
 
-from weft import config
+from weft import _weft, config
 from weft.api.group import Group
 from weft.bootstrap import endpoints
 from weft.errors import ConfigError, Error, UnsupportedError
@@ -21,6 +23,7 @@ from weft.torch.recovery.failures import FAILURES, StateLost
 from weft.torch.recovery.lobby import Address, Desk, Door, Place, is_own, knock, text_of
 from weft.torch.recovery.members import LobbyFound, first_group, met
 from weft.torch.recovery.plain import described
+from weft.torch.recovery.replay import Replay
 from weft.torch.recovery.survivors import meeting_of, replace_default_group
 
 __all__ = ["Entrance"]
@@ -45,17 +48,27 @@ class Entrance:
     Attributes:
         route: An address, `host:port`, on the network that the ranks use.
         desk: The lobby, while this process serves it.
+        addresses: All of the lobby's addresses.
+        replay: What this process has received while it waited in the lobby, if anything.
     """
 
-    def __init__(self, addresses: Sequence[Address], own: Mapping[str, Any], state: Callable[[], Any]) -> None:
-        """`own` is this process's description; `state` returns what newcomers are to receive."""
+    def __init__(
+        self,
+        addresses: Sequence[Address],
+        own: Mapping[str, Any],
+        state: Callable[[], Any],
+        optimizers: Sequence[Optimizer],
+    ) -> None:
+        """`own` describes this process; `state` returns what newcomers are to receive."""
         self.route = text_of(addresses[0])
         self.desk: Desk | None = None
         self._opens_again_at = math.inf
         """A rank 0 that was given up and is stopped may still have the lobby's address."""
-        self._addresses = addresses
+        self.addresses = addresses
+        self.replay: Replay | None = None
         self._own = own
         self._state = state
+        self._optimizers = optimizers
 
     def begin(self, settle: Settle, ranks_min: int) -> None:
         """Joins the training that runs; else makes the default group, unless there is one."""
@@ -82,14 +95,14 @@ class Entrance:
         if self._enter(settle, 0.0):  # its launcher's numbers do not matter then
             return
         ranks = config.place().world_size
-        can_begin = ranks > 1 or any(is_own(host) for host, _ in self._addresses)
+        can_begin = ranks > 1 or any(is_own(host) for host, _ in self.addresses)
         enough = ranks >= ranks_min and can_begin
         looking_s = settings.timeout if not enough else _ALONE_S if ranks == 1 else 0.0
         if self._enter(settle, looking_s):
             return
         if not can_begin:
             raise Error(
-                f"no training runs at {', '.join(map(text_of, self._addresses))}, and none of these addresses is of "
+                f"no training runs at {', '.join(map(text_of, self.addresses))}, and none of these addresses is of "
                 "this host, so that it cannot begin one"
             )
         if not enough:
@@ -107,12 +120,12 @@ class Entrance:
     def _start(self, ranks: int) -> Group:
         """The group of the launcher's ranks; one that is alone opens the lobby first."""
         if ranks > 1:
-            return first_group(lambda: knock(self._addresses) is not None, self.route)
+            return first_group(lambda: knock(self.addresses) is not None, self.route)
         try:
             self._open()
         except ConfigError as error:
             raise _LobbyTaken(str(error)) from error
-        if any(self._begins(address) for address in self._addresses):
+        if any(self._begins(address) for address in self.addresses):
             self.desk = None  # the lobby ends with it
             raise LobbyFound("another process begins the training")
         return first_group(lambda: False, self.route)
@@ -121,7 +134,7 @@ class Entrance:
         """Whether a process of another host begins: see [Note: One beginning]."""
         if self.desk is None or is_own(address[0]):
             return False
-        is_earlier = self._addresses.index(address) < self._addresses.index(self.desk.address)
+        is_earlier = self.addresses.index(address) < self.addresses.index(self.desk.address)
         until = time.monotonic() + _FOUND_S
         while (door := knock([address])) is not None:
             if is_earlier or door.has_begun() or time.monotonic() > until:
@@ -130,7 +143,7 @@ class Entrance:
         return False
 
     def _open(self) -> None:
-        self.desk = Desk.open(self._addresses, self._refusal)
+        self.desk = Desk.open(self.addresses, self._refusal)
 
     def _refusal(self, other: Mapping[str, Any]) -> str | None:
         """Why a newcomer with this description cannot join."""
@@ -183,7 +196,7 @@ class Entrance:
         """
         has_waited, until = False, time.monotonic() + knocks_s
         while True:
-            door = knock(self._addresses)
+            door = knock(self.addresses)
             if door is None and time.monotonic() >= until:
                 if has_waited:
                     raise Error(f"the training whose lobby was at {self.route} has ended, or its rank 0 is elsewhere")
@@ -193,10 +206,26 @@ class Entrance:
                 continue
             if not has_waited:
                 LOGGER.warning("waiting to join the training at %s", text_of(door.address))
-            place = door.wait(self._own)
+            place = door.wait(self._own, partial(self._receive, door.store))
             has_waited, until = True, time.monotonic() + _FOUND_S
+            self._end_replay(in_order=place is not None)
             if place is not None and self._take(door, place, settle):
                 return True
+
+    def _receive(self, store: _weft.TcpStore, place: Place) -> Callable[[], bool]:
+        """Begins to receive state while this process waits: see [Note: State ahead].
+
+        The result says whether that still goes on.
+        """
+        self._end_replay(in_order=False)
+        config.forget_launchers_job()
+        endpoint = endpoints.shared(config.load(), place.rank, self.route)
+        self.replay = Replay(self._optimizers, store, place, endpoint)
+        return self.replay.is_alive
+
+    def _end_replay(self, *, in_order: bool) -> None:
+        if self.replay is not None:
+            self.replay.end(in_order=in_order)
 
     def _take(self, door: Door, place: Place, settle: Settle) -> bool:
         """Meets the ranks of the training, and takes its state; returns whether that succeeded."""

@@ -36,6 +36,9 @@ class Commits(Protocol):
     def changed_by_program(self, name: str, /) -> None:
         """Notes that the program has changed a parameter, or its state, after a commit."""
 
+    def send_ahead(self, optimizer: Optimizer, groups: Sequence[Mapping[str, Any]], /) -> None:
+        """Sends newcomers what they need for an update: see [Note: State ahead]."""
+
 
 class LateCopies:
     """Saves the parameters of one optimizer, and their state: see [Note: Late copies]."""
@@ -103,8 +106,9 @@ class LateCopies:
         for parameter in unsaved:
             self._save(parameter)
 
-    def before_update(self, parameters: Sequence[Any]) -> None:
+    def before_update(self, parameters: Sequence[Any], groups: Sequence[Mapping[str, Any]]) -> None:
         """See `Watcher`."""
+        self._commits.send_ahead(self.optimizer, groups)
         later = [one for one in parameters if id(one) not in self._pending]
         if later:
             self._commits.end_vote()

@@ -4,8 +4,9 @@
 processes were given; after its death the next rank 0 serves another. A newcomer claims the first
 free number with its description. What rank 0 answers is numbered for each newcomer, and read one
 after the other: a *question* whether it still waits, which it answers at once; a *refusal*, with
-the reason; *again*, if it must claim another number; or the *place* that it has in the next group,
-whose ranks meet at the same store.
+the reason; *again*, if it must claim another number; *ahead*, the place in a group in which it
+receives state while it waits (see [Note: State ahead]); or the *place* that it has in the next
+group, whose ranks meet at the same store.
 
 [Note: One beginning] Processes that are started alone on several hosts at the same time must begin
 one training. So each first opens its lobby and then knocks at those of the other hosts: of two
@@ -35,6 +36,9 @@ __all__ = ["Address", "Desk", "Door", "Place", "addresses_in", "is_own", "knock"
 Address = tuple[str, int]
 Check = Callable[[Mapping[str, Any]], str | None]
 
+Invited = Callable[["Place"], Callable[[], bool]]
+"""Begins to receive state; its result says whether that still goes on."""
+
 _CONNECTING_S = 2.0
 _ANSWER_S = 0.02
 """How long rank 0 waits for the newcomers that it has just asked, in a commit."""
@@ -56,6 +60,8 @@ class Place:
     """Of the group, at the lobby's store."""
     timeout: float
     """The seconds that the group's operations may take."""
+    members: int = 0
+    """The ranks of the present group, which come first."""
 
 
 @dataclasses.dataclass
@@ -154,14 +160,23 @@ class Desk:
         except (ValueError, TypeError, AttributeError, KeyError, IndexError, RecursionError) as error:
             return f"its description cannot be read: {type(error).__name__}: {error}"
 
-    def let_in(self, numbers: Sequence[int], first_rank: int, timeout: float) -> Place:
-        """Gives newcomers the ranks from `first_rank` on. Returns the last one's place."""
+    def let_in(self, numbers: Sequence[int], members: int, timeout: float) -> Place:
+        """Gives newcomers the ranks after those of the members. Returns the last one's place."""
         self._groups += 1
-        name = f"training {self._groups}"
-        for rank, number in enumerate(numbers, first_rank):
-            place = Place(rank, first_rank + len(numbers), name, timeout)
+        places = _places(f"training {self._groups}", numbers, members, timeout)
+        for number, place in zip(numbers, places, strict=True):
             self._answer(number, self._waiting.pop(number).answers, {"place": dataclasses.asdict(place)})
-        return place
+        return places[-1]
+
+    def invite(self, numbers: Sequence[int], members: int, timeout: float) -> int:
+        """Invites newcomers to a group in which they receive state. Returns its number."""
+        self._groups += 1
+        places = _places(f"ahead {self._groups}", numbers, members, timeout)
+        for number, place in zip(numbers, places, strict=True):
+            one = self._waiting[number]
+            self._answer(number, one.answers, {"ahead": dataclasses.asdict(place)})
+            one.answers += 1
+        return self._groups
 
     def close(self, *, has_ended: bool) -> None:
         """Refuses those that wait, if the training has ended; else they look for the next lobby."""
@@ -186,8 +201,10 @@ class Door:
         except (PeerLost, Timeout):
             return False
 
-    def wait(self, description: Mapping[str, Any]) -> Place | None:
+    def wait(self, description: Mapping[str, Any], invited: Invited) -> Place | None:
         """Waits until this process is let in. None if it must look for the lobby again.
+
+        Calls `invited` with its place in a group in which it receives state meanwhile.
 
         Raises:
             weft.ConfigError: It was refused; the error says why.
@@ -195,14 +212,17 @@ class Door:
         try:
             # The token makes it differ from any other's: setting the same value twice is no error.
             own = {**description, "token": secrets.token_hex(_TOKEN_BYTES)}
-            return self._wait(self._claim(json.dumps(own).encode()))
+            return self._wait(self._claim(json.dumps(own).encode()), invited)
         except (PeerLost, Timeout) as error:  # the lobby has ended with its rank
             LOGGER.warning("the lobby at %s has ended: %s", text_of(self.address), error)
             return None
 
-    def _wait(self, number: int) -> Place | None:
+    def _wait(self, number: int, invited: Invited) -> Place | None:
         which, asked_at = 0, math.inf
+        is_receiving: Callable[[], bool] = bool
         while time.monotonic() - asked_at < _PLACE_S:
+            if is_receiving():
+                asked_at = time.monotonic()
             found = self.store.get(f"answer {number}.{which}", _READING_S)
             if found is None:
                 continue
@@ -213,7 +233,10 @@ class Door:
                 return None
             if "place" in answer:
                 return Place(**answer["place"])
-            self.store.set(f"here {number}.{which}", b"1")
+            if "ahead" in answer:
+                is_receiving = invited(Place(**answer["ahead"]))
+            else:
+                self.store.set(f"here {number}.{which}", b"1")
             which, asked_at = which + 1, time.monotonic()
         return None
 
@@ -226,6 +249,11 @@ class Door:
                 number += 1
             else:
                 return number
+
+
+def _places(name: str, newcomers: Sequence[int], members: int, timeout: float) -> list[Place]:
+    ranks = members + len(newcomers)
+    return [Place(rank, ranks, name, timeout, members) for rank in range(members, ranks)]
 
 
 def knock(addresses: Sequence[Address]) -> Door | None:

@@ -33,7 +33,7 @@ from weft.torch.recovery.lobby import Desk, Place, connect
 from weft.torch.recovery.shares import keepers
 from weft.world import init
 
-__all__ = ["LobbyFound", "first_group", "meet_newcomers", "met", "sigterm_noted", "leaving_now"]
+__all__ = ["Change", "LobbyFound", "first_group", "meet_newcomers", "met", "sigterm_noted", "leaving_now"]
 
 _ENTRY_S = 10.0
 """The longest pause of a training for newcomers that do not come."""
@@ -46,18 +46,27 @@ class LobbyFound(Exception):
     """A training runs already, so that there is no first meeting to wait for."""
 
 
-def met(store: Any, place: Place, endpoint: Endpoint, present: Group | None = None) -> Group:
-    """Makes the next group with the others, at the lobby's store.
+class Change(Exception):
+    """Ends `train` after a commit, as the members of the group change."""
 
-    If a member of the `present` group dies meanwhile, nobody waits for it.
+    def __init__(self, newcomers: Sequence[int], *, has_newcomers: bool, leaving: Sequence[int]) -> None:
+        super().__init__("the members change")
+        self.newcomers = newcomers
+        self.has_newcomers = has_newcomers
+        self.leaving = leaving
+
+
+def met(
+    store: Any, place: Place, endpoint: Endpoint, cancel: _weft.Cancellation | None = None, seconds: float = _ENTRY_S
+) -> Group:
+    """Makes a group with the others, at the lobby's store.
 
     Raises:
-        weft.Error: Not all of them came in time.
+        weft.Error: Not all of them came in time, or it was cancelled.
     """
-    cancel = _weft.Cancellation()
-    if present is not None:
-        present.native.on_failure(lambda _: cancel.cancel())
-    timer = threading.Timer(_ENTRY_S, cancel.cancel)
+    cancel = cancel or _weft.Cancellation()
+    timer = threading.Timer(seconds, cancel.cancel)
+    timer.daemon = True
     timer.start()
     try:
         return init(
@@ -86,10 +95,11 @@ def meet_newcomers(
     Raises:
         weft.Error: This rank was given up by the others, or too few are left.
     """
-    joint = None
+    joint, cancel = None, _weft.Cancellation()
+    group.native.on_failure(lambda _: cancel.cancel())  # nobody waits for a member that dies meanwhile
     try:
         store, place = _announced(group, desk, numbers, timeout)
-        joint = met(store, place, endpoint, group)
+        joint = met(store, place, endpoint, cancel)
     except (Error, dist.DistError) as error:
         LOGGER.warning("newcomers cannot be taken in: %s: %s", type(error).__name__, error)
     left, has_joint = group.native.shrink_with_vote(f"{group.name}:members", joint is not None, timeout)

@@ -26,14 +26,16 @@ def described(value: Any, tensors: list[Tensor]) -> bytes:
     return json.dumps(_encoded(value, tensors)).encode()
 
 
-def made(description: bytes, tensors: list[Tensor]) -> Any:
+def made(description: bytes, tensors: list[Tensor], like: Any = None) -> Any:
     """The value of a description; its tensors, which are appended to the list, have no values yet.
+
+    Tensors of `like`, a value of about the same structure, are used where they have the same form.
 
     Raises:
         weft.ConfigError: It is not a description.
     """
     try:
-        return _decoded(json.loads(description), tensors)
+        return _decoded(json.loads(description), tensors, like)
     except (ValueError, TypeError, KeyError, IndexError) as error:
         raise ConfigError(f"the description of a state cannot be read: {type(error).__name__}: {error}") from error
 
@@ -59,16 +61,18 @@ def _encoded(value: Any, tensors: list[Tensor]) -> list[Any]:
     raise UnsupportedError(f"a {type(value).__module__}.{type(value).__qualname__}")
 
 
-def _decoded(encoded: list[Any], tensors: list[Tensor]) -> Any:
+def _decoded(encoded: list[Any], tensors: list[Tensor], like: Any) -> Any:
     kind, value = encoded[0], encoded[1]
     if kind == "tensor":
-        return _tensor(_dtype(value), [int(length) for length in encoded[2]], tensors)
+        return _tensor(_dtype(value), [int(length) for length in encoded[2]], tensors, like)
     if kind == "dict":
-        return {_decoded(key, tensors): _decoded(item, tensors) for key, item in value}
-    if kind == "tuple":
-        return tuple(_decoded(item, tensors) for item in value)
-    if kind == "list":
-        return [_decoded(item, tensors) for item in value]
+        keys = [_decoded(key, tensors, None) for key, _ in value]
+        named = like if isinstance(like, dict) else {}
+        return {key: _decoded(item, tensors, named.get(key)) for key, (_, item) in zip(keys, value, strict=True)}
+    if kind in ("tuple", "list"):
+        likes = like if isinstance(like, (list, tuple)) and len(like) == len(value) else [None] * len(value)
+        items = [_decoded(item, tensors, one) for item, one in zip(value, likes, strict=True)]
+        return tuple(items) if kind == "tuple" else items
     if kind == "dtype":
         return _dtype(value)
     if kind == "bytes":
@@ -78,12 +82,18 @@ def _decoded(encoded: list[Any], tensors: list[Tensor]) -> Any:
     return value
 
 
-def _tensor(dtype: torch.dtype, shape: list[int], tensors: list[Tensor]) -> Tensor:
+def _tensor(dtype: torch.dtype, shape: list[int], tensors: list[Tensor], like: Any) -> Tensor:
     if min(shape, default=0) < 0:
         raise ValueError(f"a tensor of shape {shape}")
-    made = torch.empty(prod(shape), dtype=dtype, device=torch.device("cpu")).reshape(shape)
+    made: Tensor = like
+    if not isinstance(like, Tensor) or _form(like) != (dtype, shape, "cpu") or not like.is_contiguous():
+        made = torch.empty(prod(shape), dtype=dtype, device=torch.device("cpu")).reshape(shape)
     tensors.append(made)
     return made
+
+
+def _form(tensor: Tensor) -> tuple[Any, ...]:
+    return tensor.dtype, list(tensor.shape), tensor.device.type
 
 
 def _name(dtype: torch.dtype) -> str:

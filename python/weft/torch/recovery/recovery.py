@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import gc
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any, TypeVar
 from weakref import WeakSet
@@ -33,7 +33,7 @@ from weft.torch.recovery.entrance import Entrance
 from weft.torch.recovery.failures import FAILURES, StateLost, failure_in
 from weft.torch.recovery.garbage import older_objects_frozen
 from weft.torch.recovery.lobby import addresses_in
-from weft.torch.recovery.members import leaving_now, meet_newcomers, sigterm_noted
+from weft.torch.recovery.members import Change, leaving_now, meet_newcomers, sigterm_noted
 from weft.torch.recovery.states import NO_STATE, States, check_steps
 from weft.torch.recovery.survivors import meeting_of, replace_default_group
 from weft.torch.recovery.transfer import transferred
@@ -44,16 +44,6 @@ T = TypeVar("T")
 
 _ROOM_MAX = 64
 """The most newcomers that are taken in at once."""
-
-
-class _Change(Exception):
-    """Ends `train` after a commit, as the members of the group change."""
-
-    def __init__(self, newcomers: Sequence[int], *, has_newcomers: bool, leaving: Sequence[int]) -> None:
-        super().__init__("the members change")
-        self.newcomers = newcomers
-        self.has_newcomers = has_newcomers
-        self.leaving = leaving
 
 
 class Recovery:
@@ -123,7 +113,13 @@ class Recovery:
         self._leaves = threading.Event()
         self._states = States(parts)
         own = description.of(parts, every, version)
-        self._entrance = None if lobby is None else Entrance(addresses_in(lobby), own, self._states.content)
+        self._entrance = (
+            None
+            if lobby is None
+            else Entrance(
+                addresses_in(lobby), own, self._states.content, [kept.optimizer for kept in self._states.optimizers]
+            )
+        )
         self._route = None if self._entrance is None else self._entrance.route
         """The address whose interface the process's endpoint uses."""
         self._tried: tuple[int, int] | None = None
@@ -167,13 +163,15 @@ class Recovery:
             while True:
                 if self._entrance is not None:
                     self._entrance.serve()
+                    self._states.begin_ahead(self._entrance, self._timeout())
                 with older_objects_frozen():
                     try:
                         result = train(self)
                         self._end()
                         return result
                     except Exception as error:
-                        planned = error.with_traceback(None) if isinstance(error, _Change) else None
+                        planned = error.with_traceback(None) if isinstance(error, Change) else None
+                        self._states.end_ahead(in_order=planned is not None)
                         failure = None if planned is not None else failure_in(error) or self._without_newcomers(error)
                         if planned is None and failure is None:
                             raise
@@ -233,11 +231,13 @@ class Recovery:
         self._states.end_vote()
         answers, self._states.answers = self._states.answers, None
         models = self._models()
-        if (answers is not None and answers[:, 1:].any()) or not self._states.can_be_late(models):
+        if (answers is not None and answers[:, 1:3].any()) or not self._states.can_be_late(models):
             self._commit_at_once(changes=True)
-        else:
-            newcomers = len(self._newcomers(dist.get_world_size()))
-            self._states.commit_late(models, [self.step, newcomers, self._leaves.is_set()])
+            return
+        row = [self.step, self._leaves.is_set()]
+        if self._states.ahead is not None:
+            row += self._states.ahead.vote(answers, lambda: self._waiting(dist.get_world_size()))
+        self._states.commit_late(models, row)
 
     def _commit_at_once(self, *, changes: bool) -> None:
         """Commits the step before anything else; see [Note: Planned changes] for `changes`."""
@@ -249,7 +249,9 @@ class Recovery:
             kept.prepare(divided.get(kept.optimizer))
         self._states.prepared = self.step
         group = Group(backend_of(None).weft_group)
-        newcomers = self._newcomers(group.size) if changes else []
+        newcomers: list[int] = []
+        if changes and self._states.ahead is not None:
+            newcomers = self._states.ahead.entering(self._waiting(group.size))
         own = np.array([self.step, len(newcomers), self._leaves.is_set()])
         rows = group.all_gather(own).reshape(group.size, own.size)
         check_steps(rows, self.step)
@@ -258,10 +260,10 @@ class Recovery:
         if changes and (any(asked) or rows[:, 1].any()):
             has_newcomers = bool(rows[:, 1].any()) and not any(asked)
             leaving = leaving_now(asked, group.hosts)
-            raise _Change(newcomers, has_newcomers=has_newcomers, leaving=leaving)
+            raise Change(newcomers, has_newcomers=has_newcomers, leaving=leaving)
 
-    def _newcomers(self, ranks: int) -> list[int]:
-        """The newcomers that rank 0 would take in now, by their numbers in the lobby."""
+    def _waiting(self, ranks: int) -> list[int]:
+        """The newcomers for which rank 0 has room, by their numbers in the lobby."""
         if self._entrance is None:
             return []
         limits = (_ROOM_MAX + ranks, self._ranks_max, fewest_virtual_ranks())
@@ -310,7 +312,7 @@ class Recovery:
         self._ranks_max = self._ranks_before
         return f"{type(error).__name__}: {error}"
 
-    def _change(self, change: _Change) -> None:
+    def _change(self, change: Change) -> None:
         """See [Note: Planned changes]."""
         group, timeout = Group(backend_of(None).weft_group), self._timeout()
         if group.rank in change.leaving:
@@ -368,7 +370,8 @@ class Recovery:
         if len(holders) < group.size:
             if group.rank in holders:
                 self._ranks_before = len(holders)
-            content = transferred(group, states.content() if group.rank in holders else None, holders)
+            received = states.present_content if self._entrance and self._entrance.replay else lambda: None
+            content = transferred(group, (states.content if group.rank in holders else received)(), holders)
             if group.rank not in holders:
                 states.replace(content, step)
         for kept in states.optimizers:

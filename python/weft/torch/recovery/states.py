@@ -31,11 +31,13 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import timedelta
 from typing import Any
 
 import torch.distributed as dist
 from torch import Tensor
+from torch.optim import Optimizer
 
 from weft.errors import ConfigError, Error
 from weft.output.logs import LOGGER
@@ -43,7 +45,9 @@ from weft.torch.modes import Mode
 from weft.torch.parallel.announced import watch_updates
 from weft.torch.parallel.data_parallel import DataParallel
 from weft.torch.parallel.virtual.sums import PartSums
+from weft.torch.recovery.ahead import Ahead
 from weft.torch.recovery.copies import Copy, OptimizerCopy, RandomNumbers, copy_of
+from weft.torch.recovery.entrance import Entrance
 from weft.torch.recovery.late import LateCopies
 from weft.torch.recovery.vote import Vote
 
@@ -76,6 +80,8 @@ class States:
         """A parameter whose committed values the program has changed before they were copied."""
         self._lock = threading.RLock()
         self._late = [LateCopies(one, self._copies, self) for one in self.optimizers]
+        self.ahead: Ahead | None = None
+        """State for newcomers, in a training that takes in some."""
 
     @property
     def nbytes(self) -> int:
@@ -85,6 +91,12 @@ class States:
     def content(self) -> list[Any]:
         """The committed state, as newcomers receive it."""
         return [one.content() for one in self._copies]
+
+    def present_content(self) -> list[Any]:
+        """The same of the present state, on a rank that has no committed one."""
+        for one in self._copies:
+            one.take()
+        return self.content()
 
     def replace(self, content: Sequence[Any], step: int) -> None:
         """Takes the committed state of another rank."""
@@ -150,6 +162,8 @@ class States:
             self.keep()
             self._whole_commits += 1
         pending = {id(parameter) for model in models for parameter in _pending(model)}
+        if self.ahead is not None:
+            self.ahead.begin(pending)
         for late in self._late:
             late.begin(pending)
             watch_updates(late.optimizer, late)
@@ -194,6 +208,11 @@ class States:
         self._trusts_versions = False
         if not self._is_whole:
             self._changed = name
+
+    def send_ahead(self, optimizer: Optimizer, groups: Sequence[Mapping[str, Any]]) -> None:
+        """See `Commits`."""
+        if self.ahead is not None:
+            self.ahead.before_update(optimizer, groups)
 
     def settle(self, models: Sequence[DataParallel]) -> None:
         """After a failure: carries out the updates that can be, and finds out what is prepared."""
@@ -244,8 +263,20 @@ class States:
             weft.Error: Communication has failed.
         """
         self.end_vote()
+        self.end_ahead(in_order=False)
         for late in self._late:
             watch_updates(late.optimizer, None)
+
+    def begin_ahead(self, entrance: Entrance, timeout: timedelta) -> None:
+        """Prepares to send newcomers the state in this group: see [Note: State ahead]."""
+        self.ahead = Ahead(
+            [one.optimizer for one in self.optimizers], lambda: self.nbytes, entrance, timeout.total_seconds()
+        )
+
+    def end_ahead(self, *, in_order: bool) -> None:
+        """Sends newcomers no more: see `Ahead.end`."""
+        if self.ahead is not None:
+            self.ahead.end(in_order=in_order)
 
     @property
     def _is_pending(self) -> bool:

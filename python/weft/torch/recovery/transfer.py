@@ -1,7 +1,8 @@
 """Transfer of a training's state to ranks that have none.
 
 The ranks that have it send different pieces of it at once, those that are the same on all of them.
-Others, such as the state of a sampler that each rank has of its own, come from the first.
+Others, such as the state of a sampler that each rank has of its own, come from the first. A piece
+that a rank has already, as its checksum says, is not sent to it: see [Note: State ahead].
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import time
 import zlib
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -34,9 +35,10 @@ _CANNOT = -1
 
 
 def transferred(group: Group, content: Any, holders: Sequence[int]) -> Any:
-    """Sends the content that `holders` have to all other ranks, which pass None; returns it.
+    """Sends the content that `holders` have to all other ranks; returns it.
 
-    Every rank calls it. Tensors arrive on the CPU.
+    Every rank calls it: the others with content that may have some of the same values, which is
+    replaced, or None. Tensors arrive on the CPU.
 
     Raises:
         weft.UnsupportedError: The content has values that are neither tensors nor plain data.
@@ -50,27 +52,34 @@ def transferred(group: Group, content: Any, holders: Sequence[int]) -> Any:
             description = described(content, tensors)
         except UnsupportedError as error:
             refusal = str(error)
-    own = [_CANNOT if refusal else len(description), zlib.crc32(description)]
-    lengths = group.all_gather(np.array(own)).reshape(group.size, 2)
+    own = np.array([_CANNOT if refusal else len(description), zlib.crc32(description)])
+    lengths = group.all_gather(own).reshape(group.size, own.size)
     if (lengths[:, 0] == _CANNOT).any():
         raise UnsupportedError(f"the state of training cannot be sent to new ranks: {refusal or 'see another rank'}")
-    wanting = [rank for rank in range(group.size) if rank not in holders]
     equal = [rank for rank in holders if (lengths[rank] == lengths[first]).all()]
     text = np.frombuffer(description, np.uint8).copy() if group.rank == first else np.empty(lengths[first, 0], np.uint8)
     group.broadcast(text, first)
     if not is_holder:
-        content = made(text.tobytes(), tensors)
+        content = made(text.tobytes(), tensors, content)
     if is_holder and group.rank not in equal:
         tensors = []
     pieces = [piece for tensor in tensors for piece in _pieces(tensor)]
-    sums = _sums_of_all(group, pieces if is_holder else [], equal, first)
+    sums = _sums_of_all(group, pieces, first)
     places = _sources(sums, equal, first)
+    wanting = [
+        [rank for rank in range(group.size) if rank not in holders and sums[rank, number] != sums[first, number]]
+        for number in range(sums.shape[1])
+    ]
     started = time.monotonic()
     _exchange(group, pieces, places, wanting)
     if not is_holder:
-        nbytes, seconds = sum(piece.nbytes for piece in pieces), time.monotonic() - started
-        LOGGER.warning("received %.1f MB of state from %d ranks in %.2f s", nbytes / 1e6, len(set(places)), seconds)
-        wrong = [number for number, piece in enumerate(pieces) if zlib.crc32(piece.data) != sums[first, number]]
+        fresh = [number for number, ranks in enumerate(wanting) if group.rank in ranks]
+        nbytes, ranks, seconds = _size(pieces, fresh), len({places[one] for one in fresh}), time.monotonic() - started
+        LOGGER.warning(
+            "received %.2f MB of state from %d ranks in %.2f s; %.2f MB were there",
+            nbytes / 1e6, ranks, seconds, _size(pieces, range(len(pieces))) / 1e6 - nbytes / 1e6,
+        )  # fmt: skip
+        wrong = [number for number in fresh if _checksum(pieces[number]) != sums[first, number]]
         if wrong:
             raise Error(f"pieces {wrong[:8]} of {len(pieces)} of the state have arrived with other bits than were sent")
     return content
@@ -81,12 +90,22 @@ def _pieces(tensor: Tensor) -> list[_Piece]:
     return [flat[start : start + _PIECE_BYTES] for start in range(0, flat.size, _PIECE_BYTES)]
 
 
-def _sums_of_all(group: Group, pieces: Sequence[_Piece], equal: Sequence[int], first: int) -> _Piece:
-    """The checksums of the pieces, by rank; zeros of ranks that have other ones, or none."""
+def _size(pieces: Sequence[_Piece], numbers: Iterable[int]) -> int:
+    return sum(pieces[number].nbytes for number in numbers)
+
+
+def _checksum(piece: _Piece) -> int:
+    """CRC-32 and the sum of words, 63 bits together: what has the same is not sent."""
+    words = piece[: piece.size // 4 * 4].view(np.uint32)
+    return zlib.crc32(piece.data) << 31 | int(words.sum(dtype=np.uint64)) & 0x7FFFFFFF
+
+
+def _sums_of_all(group: Group, pieces: Sequence[_Piece], first: int) -> _Piece:
+    """The checksums of the pieces, by rank; -1 of ranks whose content has another form."""
     counts = group.all_gather(np.array([len(pieces)])).ravel()
-    own = np.zeros(int(counts[first]), np.int64)
-    if group.rank in equal:
-        own[:] = [zlib.crc32(piece.data) for piece in pieces]
+    own = np.full(int(counts[first]), -1, np.int64)
+    if len(pieces) == own.size:
+        own[:] = list(map(_checksum, pieces))
     return group.all_gather(own).reshape(group.size, own.size)
 
 
@@ -99,7 +118,7 @@ def _sources(sums: _Piece, equal: Sequence[int], first: int) -> list[int]:
     return places
 
 
-def _exchange(group: Group, pieces: Sequence[_Piece], places: Sequence[int], wanting: Sequence[int]) -> None:
+def _exchange(group: Group, pieces: Sequence[_Piece], places: Sequence[int], wanting: Sequence[Sequence[int]]) -> None:
     under_way: deque[Work[Any]] = deque()
     for work in _begun(group, pieces, places, wanting):
         under_way.append(work)
@@ -110,11 +129,11 @@ def _exchange(group: Group, pieces: Sequence[_Piece], places: Sequence[int], wan
 
 
 def _begun(
-    group: Group, pieces: Sequence[_Piece], places: Sequence[int], wanting: Sequence[int]
+    group: Group, pieces: Sequence[_Piece], places: Sequence[int], wanting: Sequence[Sequence[int]]
 ) -> Iterator[Work[Any]]:
-    for number, source in enumerate(places):
+    for number, (source, ranks) in enumerate(zip(places, wanting, strict=True)):
         if group.rank == source:
-            for to in wanting:
+            for to in ranks:
                 yield group.send_async(pieces[number], to, number)
-        elif group.rank in wanting:
+        elif group.rank in ranks:
             yield group.recv_async(pieces[number], source, number)

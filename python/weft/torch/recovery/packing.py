@@ -1,0 +1,122 @@
+"""Messages of plain data and tensors as bytes, and their way from one rank to others."""
+
+from __future__ import annotations
+
+import itertools
+from collections import deque
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from weft.api.group import Group
+from weft.api.work import Work
+from weft.torch.recovery.plain import described, made
+
+__all__ = ["Bytes", "Inbox", "Outbox", "packed", "unpacked"]
+
+Bytes = np.ndarray[Any, Any]
+
+_ALIGNMENT = 8
+_PIECE_BYTES = 1 << 20
+_UNDER_WAY_MAX = 2
+"""Pieces: few, so that an average waits for few of them where it shares a line."""
+
+
+def packed(value: Any) -> Bytes:
+    """A copy of a value as one array of bytes.
+
+    Raises:
+        weft.UnsupportedError: It has parts that are neither tensors nor plain data.
+    """
+    tensors: list[Tensor] = []
+    text = np.frombuffer(described(value, tensors), np.uint8)
+    parts = [np.array([text.size]).view(np.uint8), text, *map(_bytes_of, tensors)]
+    whole = np.empty(sum(_aligned(part.size) for part in parts), np.uint8)
+    start = 0
+    for part in parts:
+        whole[start : start + part.size] = part
+        start += _aligned(part.size)
+    return whole
+
+
+def unpacked(whole: Bytes) -> Any:
+    """The value that was packed.
+
+    Raises:
+        weft.ConfigError: The bytes are not those of a packed value.
+    """
+    length = int(whole[:_ALIGNMENT].view(np.int64)[0])
+    tensors: list[Tensor] = []
+    value = made(whole[_ALIGNMENT : _ALIGNMENT + length].tobytes(), tensors)
+    start = _ALIGNMENT + _aligned(length)
+    for tensor in tensors:
+        _bytes_of(tensor)[:] = whole[start : start + tensor.nbytes]
+        start += _aligned(tensor.nbytes)
+    return value
+
+
+class Outbox:
+    """Messages of this rank to some others of a group."""
+
+    def __init__(self, group: Group, to: Sequence[int]) -> None:
+        self._group = group
+        self._to = to
+        self._tags = itertools.count()
+        self.sent_bytes = 0
+
+    def send(self, whole: Bytes) -> None:
+        """Sends a message, or the end if it has no bytes; returns when it has left.
+
+        Raises:
+            weft.Error: Communication has failed.
+        """
+        under_way: deque[Work[None]] = deque()
+        for piece in [np.array([whole.size]), *_pieces(whole)]:
+            tag = next(self._tags)
+            under_way.extend(self._group.send_async(piece, to, tag) for to in self._to)
+            while len(under_way) > _UNDER_WAY_MAX * len(self._to):
+                under_way.popleft().wait()
+        for work in under_way:
+            work.wait()
+        self.sent_bytes += whole.size
+
+
+class Inbox:
+    """Messages of another rank of a group."""
+
+    def __init__(self, group: Group, source: int) -> None:
+        self._group = group
+        self._source = source
+        self._tags = itertools.count()
+
+    def messages(self) -> Iterator[Bytes]:
+        """All messages up to the end.
+
+        Raises:
+            weft.Error: Communication has failed.
+        """
+        length = np.empty(1, np.int64)
+        while True:
+            self._group.recv(length, self._source, next(self._tags))
+            if length[0] == 0:
+                return
+            whole = np.empty(int(length[0]), np.uint8)
+            for work in [self._group.recv_async(one, self._source, next(self._tags)) for one in _pieces(whole)]:
+                work.wait()
+            yield whole
+
+
+def _pieces(whole: Bytes) -> list[Bytes]:
+    return [whole[start : start + _PIECE_BYTES] for start in range(0, whole.size, _PIECE_BYTES)]
+
+
+def _aligned(nbytes: int) -> int:
+    return -(-nbytes // _ALIGNMENT) * _ALIGNMENT
+
+
+def _bytes_of(tensor: Tensor) -> Bytes:
+    flat: Bytes = tensor.reshape(-1).view(torch.uint8).numpy()
+    return flat

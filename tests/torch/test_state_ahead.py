@@ -1,0 +1,109 @@
+"""Tests of the state that newcomers receive while training goes on."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import pytest
+import torch
+from test_elastic import Process, Training, losses, nursery, training
+
+from weft.errors import UnsupportedError
+from weft.processes.ports import free_ports
+from weft.torch.recovery.ahead import part_of
+from weft.torch.recovery.packing import packed, unpacked
+
+__all__ = ["nursery", "training"]
+
+OPTIONS = ("--ahead", "--width", "256", "--steps", "100000", "--pause", "0.01")
+
+
+def received(newcomer: Process) -> tuple[float, float]:
+    """Megabytes that it has received while the training paused, and that were there."""
+    text = newcomer.log.read_text()
+    found = re.search(r"received ([0-9.]+) MB of state .*; ([0-9.]+) MB were there", text)
+    assert found is not None, text
+    return float(found[1]), float(found[2])
+
+
+def begun(training: Training, count: int, *options: str, last: Sequence[str] = ()) -> list[Process]:
+    """Ranks of a launcher that train."""
+    ranks = training.launch(count, *OPTIONS, *options, last=last)
+    ranks[0].until_step(2, count)
+    return ranks
+
+
+def train_together(*processes: Process) -> None:
+    """Waits for ten steps that all have done together."""
+    for one in processes:
+        one.until(lambda one: one.steps and one.steps[-1]["ranks"] == len(processes), "they do not train together")
+    processes[0].until_step(processes[0].steps[-1]["step"] + 10, len(processes))
+
+
+def check_losses(training: Training, *options: str) -> None:
+    """All losses so far are those of an undisturbed training."""
+    found = losses(*training.all)
+    alone = training.start("alone", *OPTIONS, *options, "--pause", "0", WEFT_LOBBY=f"127.0.0.1:{free_ports(1)[0]}")
+    alone.until_step(max(found), 1)
+    expected = losses(alone)
+    assert found == {step: expected[step] for step in found}
+
+
+def test_newcomer_has_all_but_what_the_program_changes(training: Training) -> None:
+    ranks = begun(training, 2, "--shrinks")
+    newcomer = training.start("newcomer", *OPTIONS, "--shrinks")
+    train_together(*ranks, newcomer)
+    paused, ahead = received(newcomer)
+    assert ahead > 0.7, "of 0.8 MB"
+    assert 0 < paused < 0.05
+    check_losses(training, "--shrinks")
+
+
+def test_training_goes_on_if_a_newcomer_fails_meanwhile(training: Training) -> None:
+    ranks = begun(training, 2, "--short-queue")
+    for how, said in (("dies", "cannot be sent ahead"), ("stops", "too slow for the state that is sent ahead")):
+        before = ranks[0].log.read_text().count(said)
+        newcomer = training.start(how, *OPTIONS, "--spoils-ahead", f"newcomer {how}")
+        ranks[0].until(lambda one, said=said, before=before: one.log.read_text().count(said) > before, f"no {said!r}")
+        newcomer.process.kill()
+    assert {line["ranks"] for line in ranks[0].steps} == {2}
+    for how in ("fails", "is slow"):
+        ranks.append(training.start(how, *OPTIONS, "--spoils-ahead", f"newcomer {how}"))
+        train_together(*ranks)
+    check_losses(training)
+
+
+def test_training_goes_on_when_a_member_dies_meanwhile(training: Training) -> None:
+    first, second, _ = begun(training, 3, last=("--spoils-ahead", "member dies"))
+    train_together(first, second, training.start("newcomer", *OPTIONS))
+    check_losses(training)
+
+
+def test_messages_have_the_bits_of_what_was_packed() -> None:
+    value = [
+        {"a": torch.randn(5), "empty": torch.empty(0), "none": None},
+        (1, 2.5, "text", True),
+        torch.arange(3, dtype=torch.int16),
+        torch.tensor(7.0, dtype=torch.bfloat16),
+        torch.tensor([True, False, True]),
+        torch.randn(4, 6).t(),
+    ]
+    copy = unpacked(packed(value))
+    assert copy[0].keys() == value[0].keys()
+    assert copy[1] == value[1]
+    for one, other in zip([*copy[0].values(), *copy[2:]], [*value[0].values(), *value[2:]], strict=True):
+        assert (one is other) if one is None else (one.dtype == other.dtype and torch.equal(one, other))
+
+
+def test_messages_of_other_objects_are_refused() -> None:
+    with pytest.raises(UnsupportedError, match=r"a builtins\.set"):
+        packed([{1, 2}])
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3, 7])
+@pytest.mark.parametrize("shape", [(), (1,), (5,), (4, 6)])
+def test_shares_of_all_members_are_the_tensor(ranks: int, shape: tuple[int, ...]) -> None:
+    whole = torch.randn(shape)
+    parts = [part_of(whole, rank, ranks) for rank in range(ranks)]
+    assert torch.equal(torch.cat(parts), whole.reshape(-1))
