@@ -86,7 +86,7 @@ test: ## everything that CI checks, some of it side by side; without system pack
 # most of the time, and run side by side.
 test-side-by-side: setup
 	$(SIDE_BY_SIDE) "fmt-check lint build-tests test-loom site" "test-chaos test-multiprocess test-network"
-	$(SIDE_BY_SIDE) "test-rust" "test-torch" "test-unit test-documentation test-wheel"
+	FEATURE_STEPS=40 $(SIDE_BY_SIDE) "test-rust" "test-torch" "test-unit test-documentation test-wheel"
 
 # The extension has no Rust tests of its own: Python tests it.
 TEST_RUST = $(CARGO) test --workspace --exclude weft-bindings --locked --quiet
@@ -116,7 +116,7 @@ test-unit: extension ## Python without peers
 test-multiprocess: extension ## real ranks
 	$(BIN)/pytest tests/multiprocess
 
-test-torch: extension ## the torch backend and the data-parallel wrapper
+test-torch: extension ## the torch backend and the data-parallel wrapper, features for 100 steps (FEATURE_STEPS)
 	$(BIN)/pytest tests/torch
 
 test-chaos: extension ## short forms of chaos, soak and attack, and the quick rows of test-environments

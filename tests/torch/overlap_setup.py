@@ -6,6 +6,7 @@ compare.
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -24,7 +25,8 @@ VECTOR = 16
 as in the whole.
 """
 cache_blocking.BLOCK_ELEMENTS = VECTOR
-STEPS = 100
+STEPS = int(os.environ.get("FEATURE_STEPS", "100"))
+"""40 in `make test`: all that a feature does in some steps only, it still does three times then."""
 SAMPLES, INPUTS, OUTPUTS = 3, 6, 2
 
 Result = dict[str, Tensor]
