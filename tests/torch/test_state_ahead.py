@@ -50,8 +50,9 @@ def check_losses(training: Training, *options: str) -> None:
     assert found == {step: expected[step] for step in found}
 
 
-def test_newcomer_has_all_but_what_the_program_changes(training: Training) -> None:
-    ranks = begun(training, 2, "--shrinks")
+@pytest.mark.parametrize("count", [1, 2])
+def test_newcomer_has_all_but_what_the_program_changes(training: Training, count: int) -> None:
+    ranks = begun(training, count, "--shrinks")
     newcomer = training.start("newcomer", *OPTIONS, "--shrinks")
     train_together(*ranks, newcomer)
     paused, ahead = received(newcomer)

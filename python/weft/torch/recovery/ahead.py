@@ -31,7 +31,7 @@ from weft.torch.recovery.lobby import Place, connect
 from weft.torch.recovery.members import met
 from weft.torch.recovery.sending import FAILED, NONE, READY, SENT, Sending
 
-__all__ = ["Ahead", "part_of"]
+__all__ = ["Ahead", "AheadSender", "part_of"]
 
 BYTES_MIN = 4 << 20
 """Of a state that is sent ahead: a smaller one makes a short pause."""
@@ -62,8 +62,10 @@ class Ahead:
         self._last = 0
         """The number of the last invitation."""
         self._invited: set[int] = set()
+        self._own: list[int] | None = None
+        """The last vote of a rank that is alone."""
 
-    def vote(self, answers: Tensor | None, waiting: Callable[[], Sequence[int]]) -> list[int]:
+    def vote(self, answers: Sequence[Sequence[int]] | None, waiting: Callable[[], Sequence[int]]) -> list[int]:
         """This member's part of a vote: how many newcomers can be taken in, and what is sent ahead.
 
         `answers` has the rows of the last vote, if all have voted: of each the last columns are the
@@ -86,17 +88,23 @@ class Ahead:
             return list(waiting)
         return [one for one in waiting if one in self._sending.newcomers]
 
+    def entering_alone(self, waiting: Callable[[], Sequence[int]]) -> list[int]:
+        """The same of a rank that is alone: its votes pass at once."""
+        self._own = self.vote(None if self._own is None else [self._own], waiting)
+        self.begin(frozenset())
+        return self.entering(waiting()) if self._own[0] else []
+
     @property
     def _is_complete(self) -> bool:
         return set(self._stages) == {SENT}
 
-    def _learn(self, answers: Tensor | None) -> bool:
+    def _learn(self, answers: Sequence[Sequence[int]] | None) -> bool:
         """Accepts an invitation of the last vote; returns whether a member has failed."""
         if answers is None:
             self._stages = []
             return False
-        number, address, count = answers[0, -4:-1].tolist()
-        self._stages = answers[:, -1].tolist()
+        number, address, count = answers[0][-4:-1]
+        self._stages = [row[-1] for row in answers]
         if number > self._last:
             self._accept(number, address, count)
         failed = FAILED in self._stages
@@ -179,3 +187,18 @@ class Ahead:
         sending, self._sending = self._sending, None
         if sending is not None:
             sending.end(in_order=in_order)
+
+
+class AheadSender:
+    """A watcher that only sends ahead, where commits copy everything: see `Watcher`."""
+
+    def __init__(self, ahead: Ahead, optimizer: Optimizer) -> None:
+        self.optimizer = optimizer
+        self._ahead = ahead
+
+    def before_update(self, _parameters: Sequence[Any], groups: Sequence[Mapping[str, Any]]) -> None:
+        """See `Watcher`."""
+        self._ahead.before_update(self.optimizer, groups)
+
+    def after_update(self, _parameters: Sequence[Any]) -> None:
+        """See `Watcher`: nothing."""

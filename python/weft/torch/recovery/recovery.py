@@ -236,7 +236,9 @@ class Recovery:
             return
         row = [self.step, self._leaves.is_set()]
         if self._states.ahead is not None:
-            row += self._states.ahead.vote(answers, lambda: self._waiting(dist.get_world_size()))
+            row += self._states.ahead.vote(
+                None if answers is None else answers.tolist(), lambda: self._waiting(dist.get_world_size())
+            )
         self._states.commit_late(models, row)
 
     def _commit_at_once(self, *, changes: bool) -> None:
@@ -249,9 +251,7 @@ class Recovery:
             kept.prepare(divided.get(kept.optimizer))
         self._states.prepared = self.step
         group = Group(backend_of(None).weft_group)
-        newcomers: list[int] = []
-        if changes and self._states.ahead is not None:
-            newcomers = self._states.ahead.entering(self._waiting(group.size))
+        newcomers = self._states.entering(models, lambda: self._waiting(group.size)) if changes else []
         own = np.array([self.step, len(newcomers), self._leaves.is_set()])
         rows = group.all_gather(own).reshape(group.size, own.size)
         check_steps(rows, self.step)

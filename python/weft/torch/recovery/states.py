@@ -31,7 +31,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -45,7 +45,7 @@ from weft.torch.modes import Mode
 from weft.torch.parallel.announced import watch_updates
 from weft.torch.parallel.data_parallel import DataParallel
 from weft.torch.parallel.virtual.sums import PartSums
-from weft.torch.recovery.ahead import Ahead
+from weft.torch.recovery.ahead import Ahead, AheadSender
 from weft.torch.recovery.copies import Copy, OptimizerCopy, RandomNumbers, copy_of
 from weft.torch.recovery.entrance import Entrance
 from weft.torch.recovery.late import LateCopies
@@ -82,6 +82,7 @@ class States:
         self._late = [LateCopies(one, self._copies, self) for one in self.optimizers]
         self.ahead: Ahead | None = None
         """State for newcomers, in a training that takes in some."""
+        self._senders: list[AheadSender] = []
 
     @property
     def nbytes(self) -> int:
@@ -135,7 +136,11 @@ class States:
 
     def can_be_late(self, models: Sequence[DataParallel]) -> bool:
         """Whether commits need not wait. The same on all ranks."""
-        if self._has_mode or dist.get_world_size() == 1 or not models:
+        return dist.get_world_size() > 1 and self._are_announced(models)
+
+    def _are_announced(self, models: Sequence[DataParallel]) -> bool:
+        """Whether all updates are those of `Overlapped`, with exact averages."""
+        if self._has_mode or not models:
             return False
         if not all(_is_exact(model) for model in models):
             return False
@@ -272,6 +277,17 @@ class States:
         self.ahead = Ahead(
             [one.optimizer for one in self.optimizers], lambda: self.nbytes, entrance, timeout.total_seconds()
         )
+
+    def entering(self, models: Sequence[DataParallel], waiting: Callable[[], Sequence[int]]) -> list[int]:
+        """The newcomers that a commit that waits takes in; a rank alone sends its state ahead."""
+        if self.ahead is None:
+            return []
+        if dist.get_world_size() > 1 or not self._are_announced(models):
+            return self.ahead.entering(waiting())
+        self._senders = [AheadSender(self.ahead, one.optimizer) for one in self.optimizers]
+        for sender in self._senders:
+            watch_updates(sender.optimizer, sender)
+        return self.ahead.entering_alone(waiting)
 
     def end_ahead(self, *, in_order: bool) -> None:
         """Sends newcomers no more: see `Ahead.end`."""
