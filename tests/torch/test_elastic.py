@@ -6,8 +6,10 @@ import contextlib
 import json
 import random
 import signal
+import socket
 import time
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +17,7 @@ import elastic_chaos
 import pytest
 from elastic_forks import Fork, Nursery
 
-from weft.errors import ArgumentError
 from weft.processes.ports import free_ports
-from weft.torch.recovery.lobby import addresses_in
 from weft.torch.recovery.members import leaving_now
 
 PATIENCE_S = 90.0
@@ -360,6 +360,20 @@ def test_member_that_dies_where_newcomers_are_met_holds_up_nobody(training: Trai
     assert after["at"] - before["at"] < 5
 
 
+def test_lobby_takes_in_a_newcomer_while_strangers_hold_connections(training: Training) -> None:
+    first = training.start("first", "--steps", "100000", "--pause", "0.01")
+    first.until_step(3, 1)
+    with contextlib.ExitStack() as strangers:
+        for number in range(300):
+            one = strangers.enter_context(socket.create_connection(("127.0.0.1", training.port)))
+            one.sendall(random.randbytes(number))
+        newcomer = training.start("newcomer", "--steps", "100000", "--pause", "0.01")
+        newcomer.until(lambda one: len(one.steps) > 3, "it does not join")
+    first.until_step(newcomer.steps[-1]["step"] + 3, 2)
+    gaps = [after["at"] - before["at"] for before, after in pairwise(first.steps)]
+    assert max(gaps) < 5, "strangers do not hold up the training"
+
+
 def test_random_kills_joins_and_leaves() -> None:
     found = elastic_chaos.run(faults=8, seed=random.randrange(1 << 32), steps=300)
     assert not found["wrong"], found
@@ -374,13 +388,3 @@ def test_ranks_leave_with_those_that_keep_their_shares_one_after_the_other() -> 
     assert leaving_now([True, True, False, False], two_hosts) == [0, 1]
     assert leaving_now([True, False, True, False], two_hosts) == [0]
     assert leaving_now([True] * 4, one_host) == [0, 1, 2, 3]
-
-
-@pytest.mark.parametrize("text", ["", "host", "host:", ":29500", "host:0", "host:65536", "a:1,,b:2"])
-def test_lobby_is_checked(text: str) -> None:
-    with pytest.raises(ArgumentError, match="expected addresses as host:port"):
-        addresses_in(text)
-
-
-def test_addresses_of_lobbies() -> None:
-    assert addresses_in("a:1, [::1]:2") == [("a", 1), ("::1", 2)]

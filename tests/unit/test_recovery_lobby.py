@@ -10,9 +10,10 @@ import time
 import pytest
 
 from weft import _weft
+from weft.errors import ArgumentError
 from weft.processes.ports import free_ports
 from weft.torch.recovery import description
-from weft.torch.recovery.lobby import Desk
+from weft.torch.recovery.lobby import Desk, addresses_in
 from weft.torch.recovery.members import sigterm_noted
 
 
@@ -80,3 +81,13 @@ def test_children_end_at_the_first_sigterm() -> None:
 def test_newcomer_of_another_job_is_refused() -> None:
     own = description.of([], 1, "")
     assert description.difference(own, own | {"job": "other"}) == "its WEFT_JOB_ID is 'other', the training has None"
+
+
+@pytest.mark.parametrize("text", ["", "host", "host:", ":29500", "host:0", "host:65536", "a:1,,b:2"])
+def test_lobby_is_checked(text: str) -> None:
+    with pytest.raises(ArgumentError, match="expected addresses as host:port"):
+        addresses_in(text)
+
+
+def test_addresses_of_lobbies() -> None:
+    assert addresses_in("a:1, [::1]:2") == [("a", 1), ("::1", 2)]
