@@ -25,7 +25,7 @@ from torch.nn.parallel import DistributedDataParallel
 import weft.torch
 from weft.errors import ArgumentError
 from weft.torch.parallel.divided import division
-from weft.torch.recovery import ahead, members, replay, sending
+from weft.torch.recovery import ahead, lobby, members, replay, sending
 
 INPUTS, OUTPUTS = 6, 2
 SPOILED = ["newcomer dies", "newcomer stops", "newcomer fails", "newcomer is slow", "member dies"]
@@ -50,10 +50,13 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--short-queue", action="store_true", help="give up slow newcomers soon")
     parser.add_argument("--spoils-ahead", choices=SPOILED, help="what is wrong with the state that is sent ahead")
     parser.add_argument("--shrinks", action="store_true", help="the program changes parameters after each update")
+    parser.add_argument("--opens-late", action="store_true", help="opens the lobby when the file `open` is there")
     parser.add_argument("--dies-where-newcomers-are-met", action="store_true")
     given = parser.parse_args(arguments)
     if given.dies_where_newcomers_are_met:
         members.met = lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL)  # type: ignore[assignment]
+    if given.opens_late:
+        open_lobby_late(given.record.parent / "open")
     if given.ahead:
         ahead.BYTES_MIN = 1
     if given.short_queue:
@@ -101,6 +104,18 @@ def train(given: argparse.Namespace, write: Any) -> None:
 
     write(hash=recovery.run(steps), recoveries=recovery.recoveries)
     dist.destroy_process_group()
+
+
+def open_lobby_late(path: Path) -> None:
+    """Lets this process open the lobby when there is a file."""
+    open_now = lobby.Desk.open
+
+    def opened(*given: Any) -> Any:
+        while not path.exists():
+            time.sleep(0.02)
+        return open_now(*given)
+
+    lobby.Desk.open = opened  # type: ignore[method-assign]
 
 
 def spoil_ahead(how: str | None) -> None:

@@ -92,13 +92,14 @@ class Entrance:
         settings = config.load()
         if settings.log is not None:
             logs.show(settings.log, None)
-        if self._enter(settle, 0.0):  # its launcher's numbers do not matter then
+        # Where a training has begun, the launcher's numbers do not matter.
+        if self._enter(settle, 0.0, begun=True):
             return
         ranks = config.place().world_size
         can_begin = ranks > 1 or any(is_own(host) for host, _ in self.addresses)
         enough = ranks >= ranks_min and can_begin
         looking_s = settings.timeout if not enough else _ALONE_S if ranks == 1 else 0.0
-        if self._enter(settle, looking_s):
+        if self._enter(settle, looking_s, begun=ranks > 1 and enough):
             return
         if not can_begin:
             raise Error(
@@ -118,9 +119,9 @@ class Entrance:
         self.serve(required=True)
 
     def _start(self, ranks: int) -> Group:
-        """The group of the launcher's ranks; one that is alone opens the lobby first."""
-        if ranks > 1:
-            return first_group(lambda: knock(self.addresses) is not None, self.route)
+        """The group of the launcher's ranks, whose first opens the lobby before."""
+        if ranks > 1 and config.place().rank > 0:
+            return first_group(lambda: knock(self.addresses, begun=True) is not None, self.route)
         try:
             self._open()
         except ConfigError as error:
@@ -189,14 +190,15 @@ class Entrance:
         """Joins the training that has given up this process; False if none is found."""
         return self._enter(settle, _FOUND_S)
 
-    def _enter(self, settle: Settle, knocks_s: float) -> bool:
+    def _enter(self, settle: Settle, knocks_s: float, *, begun: bool = False) -> bool:
         """Joins the training that runs, if there is one: waits in its lobby, and takes its state.
 
-        It looks for the lobby for `knocks_s`, and longer once it has found it.
+        It looks for the lobby for `knocks_s`, and longer once it has found it; with `begun` it does
+        not wait for a training that has yet to begin.
         """
         has_waited, until = False, time.monotonic() + knocks_s
         while True:
-            door = knock(self.addresses)
+            door = knock(self.addresses, begun=begun)
             if door is None and time.monotonic() >= until:
                 if has_waited:
                     raise Error(f"the training whose lobby was at {self.route} has ended, or its rank 0 is elsewhere")

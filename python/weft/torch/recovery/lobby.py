@@ -8,11 +8,14 @@ the reason; *again*, if it must claim another number; *ahead*, the place in a gr
 receives state while it waits (see [Note: State ahead]); or the *place* that it has in the next
 group, whose ranks meet at the same store.
 
-[Note: One beginning] Processes that are started alone on several hosts at the same time must begin
-one training. So each first opens its lobby and then knocks at those of the other hosts: of two
-processes, the one that opens later finds the other's. If that one has *begun*, or its address is
-earlier in the list, the process joins it. If not, that one has yet to knock: it begins, as it has
-knocked here before this lobby was open, or it closes its lobby and joins this process.
+[Note: One beginning] Processes that are started alone, and the ranks that launchers start, at the
+same time and on several hosts, must begin one training. So each process that could begin one, which
+of a launcher's ranks is the first, opens its lobby before anything else and then knocks at those of
+the other hosts: of two processes, the one that opens later finds the other's, or cannot open its
+own. If that one has *begun*, or its address is earlier in the list, the process joins it. If not,
+that one has yet to knock: it begins, as it has knocked here before this lobby was open, or it
+closes its lobby and joins this process. The other ranks of a launcher, which wait for the first,
+join a training that has begun.
 """
 
 from __future__ import annotations
@@ -256,8 +259,8 @@ def _places(name: str, newcomers: Sequence[int], members: int, timeout: float) -
     return [Place(rank, ranks, name, timeout, members) for rank in range(members, ranks)]
 
 
-def knock(addresses: Sequence[Address]) -> Door | None:
-    """The lobby, if a training serves it at one of the addresses.
+def knock(addresses: Sequence[Address], *, begun: bool = False) -> Door | None:
+    """The lobby, if a training serves it at one of the addresses, and has begun if so asked for.
 
     Raises:
         weft.AuthError: This process does not have the job's secret or certificate.
@@ -269,11 +272,14 @@ def knock(addresses: Sequence[Address]) -> Door | None:
         except OSError:
             continue
         try:
-            return Door(_store(address, serve=False), address)
+            door = Door(_store(address, serve=False), address)
         except AuthError:
             raise
         except Error as error:
             LOGGER.warning("no lobby at %s: %s", text_of(address), error)
+            continue
+        if not begun or door.has_begun():
+            return door
     return None
 
 
