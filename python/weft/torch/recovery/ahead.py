@@ -147,8 +147,10 @@ class Ahead:
     def before_update(self, optimizer: Optimizer, groups: Sequence[Mapping[str, Any]]) -> None:
         """Sends what newcomers need to carry out an update of the parameters in these groups."""
         sending = self._sending
-        if sending is None or not sending.has_begun:
-            return
+        if sending is not None and sending.has_begun:
+            sending.send(lambda: self._message(sending, optimizer, groups))
+
+    def _message(self, sending: Sending, optimizer: Optimizer, groups: Sequence[Mapping[str, Any]]) -> list[list[Any]]:
         places = {id(parameter): place for place, parameter in enumerate(plain_parameters(optimizer))}
         message = []
         for group in groups:
@@ -160,8 +162,7 @@ class Ahead:
                     for one in taken
                 ]
                 message.append([self._optimizers[id(optimizer)], options, entries])
-        if message:
-            sending.send(message)
+        return message
 
     def _start(self, sending: Sending, optimizer: Optimizer, parameter: Tensor) -> list[Any] | None:
         """A parameter and its state, before the first update that newcomers carry out."""

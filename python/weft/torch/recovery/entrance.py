@@ -12,7 +12,7 @@ from typing import Any
 import torch.distributed as dist
 from torch.optim import Optimizer
 
-from weft import _weft, config
+from weft import config
 from weft.api.group import Group
 from weft.bootstrap import endpoints
 from weft.errors import ConfigError, Error, UnsupportedError
@@ -208,13 +208,13 @@ class Entrance:
                 continue
             if not has_waited:
                 LOGGER.warning("waiting to join the training at %s", text_of(door.address))
-            place = door.wait(self._own, partial(self._receive, door.store))
+            place = door.wait(self._own, partial(self._receive, door.address))
             has_waited, until = True, time.monotonic() + _FOUND_S
             self._end_replay(in_order=place is not None)
             if place is not None and self._take(door, place, settle):
                 return True
 
-    def _receive(self, store: _weft.TcpStore, place: Place) -> Callable[[], bool]:
+    def _receive(self, lobby: Address, place: Place) -> Callable[[], bool]:
         """Begins to receive state while this process waits: see [Note: State ahead].
 
         The result says whether that still goes on.
@@ -222,7 +222,7 @@ class Entrance:
         self._end_replay(in_order=False)
         config.forget_launchers_job()
         endpoint = endpoints.shared(config.load(), place.rank, self.route)
-        self.replay = Replay(self._optimizers, store, place, endpoint)
+        self.replay = Replay(self._optimizers, lobby, place, endpoint)
         return self.replay.is_alive
 
     def _end_replay(self, *, in_order: bool) -> None:

@@ -17,7 +17,7 @@ from weft.errors import Error
 from weft.output.logs import LOGGER
 from weft.torch.parallel.partial_step import step_on
 from weft.torch.parallel.watched_groups import plain_parameters
-from weft.torch.recovery.lobby import Place
+from weft.torch.recovery.lobby import Address, Place, connect
 from weft.torch.recovery.members import met
 from weft.torch.recovery.packing import Inbox, unpacked
 
@@ -33,8 +33,8 @@ _Entry = tuple[int, Tensor | None, list[Any] | None]
 class Replay:
     """State that members send, and updates with their averages."""
 
-    def __init__(self, optimizers: Sequence[Optimizer], store: Any, place: Place, endpoint: Endpoint) -> None:
-        """Begins in the background. The ranks before this place's first newcomer are members."""
+    def __init__(self, optimizers: Sequence[Optimizer], lobby: Address, place: Place, endpoint: Endpoint) -> None:
+        """Begins in the background."""
         self._optimizers = optimizers
         self._members = place.members
         self._shares: dict[tuple[int, int], list[list[_Entry]]] = {}
@@ -43,7 +43,7 @@ class Replay:
         self._cancel = _weft.Cancellation()
         self._group: Group | None = None
         self._thread = threading.Thread(
-            target=self._run, args=(store, place, endpoint), name="weft-replay", daemon=True
+            target=self._run, args=(lobby, place, endpoint), name="weft-replay", daemon=True
         )
         self._thread.start()
 
@@ -60,9 +60,10 @@ class Replay:
             self._group.abort("a newcomer takes its state in a pause")
         self._thread.join()
 
-    def _run(self, store: Any, place: Place, endpoint: Endpoint) -> None:
+    def _run(self, lobby: Address, place: Place, endpoint: Endpoint) -> None:
         try:
-            self._group = met(store, place, endpoint, cancel=self._cancel, seconds=place.timeout)
+            # With a connection of its own: this process still waits at the other one.
+            self._group = met(connect(lobby), place, endpoint, cancel=self._cancel, seconds=place.timeout)
         except Error as error:
             LOGGER.info("no state is sent ahead: %s: %s", type(error).__name__, error)
             return

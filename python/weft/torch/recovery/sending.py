@@ -99,13 +99,16 @@ class Sending:
         self._started.add(id(parameter))
         return True
 
-    def send(self, message: Any) -> None:
-        """Copies a message, and sends it later."""
+    def send(self, message: Callable[[], list[Any]]) -> None:
+        """Copies a message, and sends it later, unless it is empty."""
         if self._failed:
             return
         try:
-            whole = packed(message)
-        except Error as error:
+            parts = message()
+            if not parts:
+                return
+            whole = packed(parts)
+        except Exception as error:  # such as of sparse gradients; training goes on in any case
             self._fail(error)
             return
         self._queued_bytes += whole.size
