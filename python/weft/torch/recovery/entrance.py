@@ -95,7 +95,12 @@ class Entrance:
         # Where a training has begun, the launcher's numbers do not matter.
         if self._enter(settle, 0.0, begun=True):
             return
-        ranks = config.place().world_size
+        try:
+            ranks = config.place().world_size
+        except ConfigError:  # it can only join: also a training that has yet to begin
+            if self._enter(settle, 0.0):
+                return
+            raise
         can_begin = ranks > 1 or any(is_own(host) for host, _ in self.addresses)
         enough = ranks >= ranks_min and can_begin
         looking_s = settings.timeout if not enough else _ALONE_S if ranks == 1 else 0.0
