@@ -45,6 +45,10 @@ def test_unwrapped(workers) -> None:
     workers.run(2, unwrap_job)
 
 
+def test_first_step_after_wrapping_again_is_deferred(workers) -> None:
+    workers.run(2, wrapped_again_job)
+
+
 def test_group_closed_before_the_update(workers) -> None:
     workers.run(2, closed_job)
 
@@ -193,6 +197,31 @@ def unwrap_job(rank: int, _size: int) -> None:
     again, optimizer = setup(net)
     train(again, optimizer, rank, 5)
     check_same_on_all_ranks(again.state_dict())
+
+
+def wrapped_again_job(rank: int, _size: int) -> None:
+    """With the bits of plain training."""
+    nets = [mlp(0), mlp(0)]
+    adams = [torch.optim.Adam(net.parameters(), lr=0.01) for net in nets]
+    deferred = []
+    for step in range(6):
+        if step % 3 == 0:
+            model = weft.torch.DataParallel(nets[0])
+            optimizer = weft.torch.Overlapped(adams[0], model)
+        inputs = torch.randn(SAMPLES, INPUTS, generator=torch.Generator().manual_seed(10 * step + rank))
+        for module, one in ((model, optimizer), (nets[1], adams[1])):
+            one.zero_grad()
+            module(inputs).square().mean().backward()
+            if module is nets[1]:
+                for parameter in module.parameters():
+                    dist.all_reduce(parameter.grad)
+                    parameter.grad /= 2
+            one.step()
+        deferred.append(any(bucket.updates for bucket in model._reducer.buckets))
+        if step % 3 == 2:
+            model.unwrap()
+    assert deferred == [False, True, True, True, True, True]
+    check_same(nets[0].state_dict(), nets[1].state_dict())
 
 
 def closed_job(rank: int, _size: int) -> None:

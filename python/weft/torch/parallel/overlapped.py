@@ -8,6 +8,7 @@ import warnings
 from collections import defaultdict
 from collections.abc import Callable
 from typing import Any
+from weakref import WeakSet
 
 import torch
 from torch.optim import Optimizer
@@ -44,6 +45,8 @@ _ALL_READ = (
 )
 _CLIPPING_EPSILON = 1e-6
 """As torch's, so that a norm of 0 is not divided by."""
+_deferrable: WeakSet[Optimizer] = WeakSet()
+"""Those whose first step has changed nothing in their groups, for when they are wrapped again."""
 _READ_STEPS_MIN = 2
 """One after the other: a look at the gradients now and then costs little."""
 
@@ -82,7 +85,7 @@ class Overlapped(Optimizer):
         self._model = model
         self._reducer = model._reducer
         self._defer = defer
-        self._first = True
+        self._first = optimizer not in _deferrable
         self._read_steps = 0
         begin_as_wrapper(self)
         self._divided: DividedOptimizer | None = None
@@ -397,6 +400,8 @@ class Overlapped(Optimizer):
             if groups_differ(before, StepSettings(self._inner, {}).groups):
                 self._defer = False
                 self._say_once("it keeps state of all parameters in its groups, so its steps are not deferred")
+            elif not self._first:
+                _deferrable.add(self._inner)
         return result
 
     @outside_of_modes
