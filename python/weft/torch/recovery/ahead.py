@@ -14,6 +14,7 @@ and nothing else.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Any
 
@@ -90,6 +91,7 @@ class Ahead:
 
     def entering_alone(self, waiting: Callable[[], Sequence[int]]) -> list[int]:
         """The same of a rank that is alone: its votes pass at once."""
+        waiting = functools.cache(waiting)  # a question to the newcomers
         self._own = self.vote(None if self._own is None else [self._own], waiting)
         self.begin(frozenset())
         return self.entering(waiting()) if self._own[0] else []
@@ -133,7 +135,7 @@ class Ahead:
             return met(store, place, endpoint, cancel=cancel, seconds=self._timeout_s)
 
         self._last = number
-        self._sending = Sending(number, newcomers, meeting, range(self._ranks, ranks))
+        self._sending = Sending(newcomers, meeting, range(self._ranks, ranks))
 
     def begin(self, pending: Set[int]) -> None:
         """Begins to send in a commit, if all members were ready in the last vote.

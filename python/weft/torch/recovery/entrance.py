@@ -103,8 +103,7 @@ class Entrance:
             raise
         can_begin = ranks > 1 or any(is_own(host) for host, _ in self.addresses)
         enough = ranks >= ranks_min and can_begin
-        looking_s = settings.timeout if not enough else _ALONE_S if ranks == 1 else 0.0
-        if self._enter(settle, looking_s, begun=ranks > 1 and enough):
+        if (ranks == 1 or not enough) and self._enter(settle, _ALONE_S if enough else settings.timeout):
             return
         if not can_begin:
             raise Error(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,15 +13,17 @@ from torch import Tensor
 
 from weft.api.group import Group
 from weft.api.work import Work
+from weft.errors import Error
+from weft.output.logs import LOGGER
 from weft.torch.recovery.plain import described, made
 
-__all__ = ["Bytes", "Inbox", "Outbox", "packed", "unpacked"]
+__all__ = ["Bytes", "Inbox", "Outbox", "bytes_of", "leave", "packed", "parts_of", "unpacked", "wait_for_all"]
 
 Bytes = np.ndarray[Any, Any]
 
 _ALIGNMENT = 8
 _PIECE_BYTES = 1 << 20
-_UNDER_WAY_MAX = 2
+_UNDER_WAY_MAX = 3
 """Pieces: few, so that an average waits for few of them where it shares a line."""
 
 
@@ -33,7 +35,7 @@ def packed(value: Any) -> Bytes:
     """
     tensors: list[Tensor] = []
     text = np.frombuffer(described(value, tensors), np.uint8)
-    parts = [np.array([text.size]).view(np.uint8), text, *map(_bytes_of, tensors)]
+    parts = [np.array([text.size]).view(np.uint8), text, *map(bytes_of, tensors)]
     whole = np.empty(sum(_aligned(part.size) for part in parts), np.uint8)
     start = 0
     for part in parts:
@@ -53,7 +55,7 @@ def unpacked(whole: Bytes) -> Any:
     value = made(whole[_ALIGNMENT : _ALIGNMENT + length].tobytes(), tensors)
     start = _ALIGNMENT + _aligned(length)
     for tensor in tensors:
-        _bytes_of(tensor)[:] = whole[start : start + tensor.nbytes]
+        bytes_of(tensor)[:] = whole[start : start + tensor.nbytes]
         start += _aligned(tensor.nbytes)
     return value
 
@@ -73,15 +75,14 @@ class Outbox:
         Raises:
             weft.Error: Communication has failed.
         """
-        under_way: deque[Work[None]] = deque()
-        for piece in [np.array([whole.size]), *_pieces(whole)]:
-            tag = next(self._tags)
-            under_way.extend(self._group.send_async(piece, to, tag) for to in self._to)
-            while len(under_way) > _UNDER_WAY_MAX * len(self._to):
-                under_way.popleft().wait()
-        for work in under_way:
-            work.wait()
+        wait_for_all(self._begun(whole), _UNDER_WAY_MAX * len(self._to))
         self.sent_bytes += whole.size
+
+    def _begun(self, whole: Bytes) -> Iterator[Work[None]]:
+        for piece in [np.array([whole.size]), *parts_of(whole, _PIECE_BYTES)]:
+            tag = next(self._tags)
+            for to in self._to:
+                yield self._group.send_async(piece, to, tag)
 
 
 class Inbox:
@@ -104,19 +105,45 @@ class Inbox:
             if length[0] == 0:
                 return
             whole = np.empty(int(length[0]), np.uint8)
-            for work in [self._group.recv_async(one, self._source, next(self._tags)) for one in _pieces(whole)]:
+            pieces = parts_of(whole, _PIECE_BYTES)
+            for work in [self._group.recv_async(one, self._source, next(self._tags)) for one in pieces]:
                 work.wait()
             yield whole
 
 
-def _pieces(whole: Bytes) -> list[Bytes]:
-    return [whole[start : start + _PIECE_BYTES] for start in range(0, whole.size, _PIECE_BYTES)]
+def leave(group: Group) -> None:
+    """Closes the group that messages went through; nobody needs to learn of an error any more."""
+    try:
+        group.close()
+    except Error as error:
+        LOGGER.info("the state that was sent ahead: %s: %s", type(error).__name__, error)
+
+
+def wait_for_all(works: Iterable[Work[Any]], under_way_max: int) -> None:
+    """Begins operations one after the other, and waits for all; at most this many are under way.
+
+    Raises:
+        weft.Error: One has failed.
+    """
+    under_way: deque[Work[Any]] = deque()
+    for work in works:
+        under_way.append(work)
+        if len(under_way) >= under_way_max:
+            under_way.popleft().wait()
+    for work in under_way:
+        work.wait()
+
+
+def parts_of(whole: Bytes, nbytes: int) -> list[Bytes]:
+    """The bytes in parts of a length; the last one has the rest."""
+    return [whole[start : start + nbytes] for start in range(0, whole.size, nbytes)]
 
 
 def _aligned(nbytes: int) -> int:
     return -(-nbytes // _ALIGNMENT) * _ALIGNMENT
 
 
-def _bytes_of(tensor: Tensor) -> Bytes:
+def bytes_of(tensor: Tensor) -> Bytes:
+    """The memory of a contiguous tensor on the CPU."""
     flat: Bytes = tensor.reshape(-1).view(torch.uint8).numpy()
     return flat

@@ -113,13 +113,8 @@ class Recovery:
         self._leaves = threading.Event()
         self._states = States(parts)
         own = description.of(parts, every, version)
-        self._entrance = (
-            None
-            if lobby is None
-            else Entrance(
-                addresses_in(lobby), own, self._states.content, [kept.optimizer for kept in self._states.optimizers]
-            )
-        )
+        optimizers = [kept.optimizer for kept in self._states.optimizers]
+        self._entrance = None if lobby is None else Entrance(addresses_in(lobby), own, self._states.content, optimizers)
         self._route = None if self._entrance is None else self._entrance.route
         """The address whose interface the process's endpoint uses."""
         self._tried: tuple[int, int] | None = None
@@ -264,8 +259,7 @@ class Recovery:
 
     def _waiting(self, ranks: int) -> list[int]:
         """The newcomers for which rank 0 has room, by their numbers in the lobby."""
-        if self._entrance is None:
-            return []
+        assert self._entrance is not None, "newcomers wait in a lobby"
         limits = (_ROOM_MAX + ranks, self._ranks_max, fewest_virtual_ranks())
         return self._entrance.ready(min(limit for limit in limits if limit is not None) - ranks)
 

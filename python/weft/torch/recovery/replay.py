@@ -19,7 +19,7 @@ from weft.torch.parallel.partial_step import step_on
 from weft.torch.parallel.watched_groups import plain_parameters
 from weft.torch.recovery.lobby import Address, Place, connect
 from weft.torch.recovery.members import met
-from weft.torch.recovery.packing import Inbox, unpacked
+from weft.torch.recovery.packing import Inbox, leave, unpacked
 
 __all__ = ["Replay"]
 
@@ -72,10 +72,7 @@ class Replay:
             thread.start()
         for thread in threads:
             thread.join()
-        try:
-            self._group.close()
-        except Error as error:
-            LOGGER.info("the state that was sent ahead: %s: %s", type(error).__name__, error)
+        leave(self._group)
 
     def _receive(self, rank: int) -> None:
         assert self._group is not None, "it has met"

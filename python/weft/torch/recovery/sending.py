@@ -14,10 +14,9 @@ from torch import Tensor
 
 from weft import _weft
 from weft.api.group import Group
-from weft.errors import Error
 from weft.output.logs import LOGGER
 from weft.torch.parallel.gradient import raw_gradient
-from weft.torch.recovery.packing import Bytes, Outbox, packed
+from weft.torch.recovery.packing import Bytes, Outbox, leave, packed
 
 __all__ = ["FAILED", "NONE", "READY", "SENT", "Sending"]
 
@@ -40,15 +39,13 @@ class Sending:
     """Messages to the newcomers of one invitation.
 
     Attributes:
-        number: The invitation's.
         newcomers: Their numbers in the lobby, on rank 0.
         has_begun: Whether all members send.
         share_bytes: Of the state, as far as it was sent.
     """
 
-    def __init__(self, number: int, newcomers: Sequence[int], meeting: Meeting, to: Sequence[int]) -> None:
+    def __init__(self, newcomers: Sequence[int], meeting: Meeting, to: Sequence[int]) -> None:
         """`to` are the newcomers' ranks in the group."""
-        self.number = number
         self.newcomers = newcomers
         self.has_begun = False
         self.share_bytes = 0
@@ -144,16 +141,9 @@ class Sending:
             self._fail(error)
         finally:
             if self._group is not None:
-                self._leave(self._group)
+                leave(self._group)
 
     def _fail(self, error: Exception) -> None:
         if not self._given_up:
             LOGGER.warning("the state cannot be sent ahead: %s: %s", type(error).__name__, error)
         self._failed = True
-
-    @staticmethod
-    def _leave(group: Group) -> None:
-        try:
-            group.close()
-        except Error as error:
-            LOGGER.info("the state that was sent ahead: %s: %s", type(error).__name__, error)

@@ -274,9 +274,9 @@ class States:
 
     def begin_ahead(self, entrance: Entrance, timeout: timedelta) -> None:
         """Prepares to send newcomers the state in this group: see [Note: State ahead]."""
-        self.ahead = Ahead(
-            [one.optimizer for one in self.optimizers], lambda: self.nbytes, entrance, timeout.total_seconds()
-        )
+        optimizers = [one.optimizer for one in self.optimizers]
+        self.ahead = Ahead(optimizers, lambda: self.nbytes, entrance, timeout.total_seconds())
+        self._senders = [AheadSender(self.ahead, optimizer) for optimizer in optimizers]
 
     def entering(self, models: Sequence[DataParallel], waiting: Callable[[], Sequence[int]]) -> list[int]:
         """The newcomers that a commit that waits takes in; a rank alone sends its state ahead."""
@@ -284,7 +284,6 @@ class States:
             return []
         if dist.get_world_size() > 1 or not self._are_announced(models):
             return self.ahead.entering(waiting())
-        self._senders = [AheadSender(self.ahead, one.optimizer) for one in self.optimizers]
         for sender in self._senders:
             watch_updates(sender.optimizer, sender)
         return self.ahead.entering_alone(waiting)

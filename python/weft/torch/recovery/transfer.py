@@ -9,18 +9,17 @@ from __future__ import annotations
 
 import time
 import zlib
-from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from weft.api.group import Group
 from weft.api.work import Work
 from weft.errors import Error, UnsupportedError
 from weft.output.logs import LOGGER
+from weft.torch.recovery.packing import Bytes, bytes_of, parts_of, wait_for_all
 from weft.torch.recovery.plain import described, made
 
 __all__ = ["transferred"]
@@ -28,8 +27,6 @@ __all__ = ["transferred"]
 _PIECE_BYTES = 4 << 20
 _UNDER_WAY_MAX = 16
 """Pieces."""
-_Piece = np.ndarray[Any, Any]
-"""Bytes."""
 _CANNOT = -1
 """The length of a description that a rank cannot make."""
 
@@ -63,7 +60,7 @@ def transferred(group: Group, content: Any, holders: Sequence[int]) -> Any:
         content = made(text.tobytes(), tensors, content)
     if is_holder and group.rank not in equal:
         tensors = []
-    pieces = [piece for tensor in tensors for piece in _pieces(tensor)]
+    pieces = [piece for tensor in tensors for piece in parts_of(bytes_of(tensor), _PIECE_BYTES)]
     sums = _sums_of_all(group, pieces, first)
     places = _sources(sums, equal, first)
     wanting = [
@@ -71,7 +68,7 @@ def transferred(group: Group, content: Any, holders: Sequence[int]) -> Any:
         for number in range(sums.shape[1])
     ]
     started = time.monotonic()
-    _exchange(group, pieces, places, wanting)
+    wait_for_all(_begun(group, pieces, places, wanting), _UNDER_WAY_MAX)
     if not is_holder:
         fresh = [number for number, ranks in enumerate(wanting) if group.rank in ranks]
         nbytes, ranks, seconds = _size(pieces, fresh), len({places[one] for one in fresh}), time.monotonic() - started
@@ -85,23 +82,18 @@ def transferred(group: Group, content: Any, holders: Sequence[int]) -> Any:
     return content
 
 
-def _pieces(tensor: Tensor) -> list[_Piece]:
-    flat: _Piece = tensor.reshape(-1).view(torch.uint8).numpy()
-    return [flat[start : start + _PIECE_BYTES] for start in range(0, flat.size, _PIECE_BYTES)]
-
-
-def _size(pieces: Sequence[_Piece], numbers: Iterable[int]) -> int:
+def _size(pieces: Sequence[Bytes], numbers: Iterable[int]) -> int:
     return sum(pieces[number].nbytes for number in numbers)
 
 
-def _checksum(piece: _Piece) -> int:
+def _checksum(piece: Bytes) -> int:
     """CRC-32 and the sum of words, 63 bits together: what has the same is not sent."""
     words = piece[: piece.size // 8 * 8].view(np.uint64)
     total = int(words.sum())  # modulo 2**64
     return zlib.crc32(piece.data) << 31 | (total ^ total >> 32) & 0x7FFFFFFF
 
 
-def _sums_of_all(group: Group, pieces: Sequence[_Piece], first: int) -> _Piece:
+def _sums_of_all(group: Group, pieces: Sequence[Bytes], first: int) -> Bytes:
     """The checksums of the pieces, by rank; -1 of ranks whose content has another form."""
     counts = group.all_gather(np.array([len(pieces)])).ravel()
     own = np.full(int(counts[first]), -1, np.int64)
@@ -110,7 +102,7 @@ def _sums_of_all(group: Group, pieces: Sequence[_Piece], first: int) -> _Piece:
     return group.all_gather(own).reshape(group.size, own.size)
 
 
-def _sources(sums: _Piece, equal: Sequence[int], first: int) -> list[int]:
+def _sources(sums: Bytes, equal: Sequence[int], first: int) -> list[int]:
     """The rank that sends each piece."""
     places = []
     for number in range(sums.shape[1]):
@@ -119,18 +111,8 @@ def _sources(sums: _Piece, equal: Sequence[int], first: int) -> list[int]:
     return places
 
 
-def _exchange(group: Group, pieces: Sequence[_Piece], places: Sequence[int], wanting: Sequence[Sequence[int]]) -> None:
-    under_way: deque[Work[Any]] = deque()
-    for work in _begun(group, pieces, places, wanting):
-        under_way.append(work)
-        if len(under_way) >= _UNDER_WAY_MAX:
-            under_way.popleft().wait()
-    for work in under_way:
-        work.wait()
-
-
 def _begun(
-    group: Group, pieces: Sequence[_Piece], places: Sequence[int], wanting: Sequence[Sequence[int]]
+    group: Group, pieces: Sequence[Bytes], places: Sequence[int], wanting: Sequence[Sequence[int]]
 ) -> Iterator[Work[Any]]:
     for number, (source, ranks) in enumerate(zip(places, wanting, strict=True)):
         if group.rank == source:
