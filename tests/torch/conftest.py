@@ -1,4 +1,4 @@
-"""Fixtures of the torch backend's tests: persistent ranks, for a single import of torch."""
+"""Fixtures of the torch backend's tests: ranks and forks that import torch once."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+from elastic_forks import Nursery, Training, training_in
 from worker_pool import WorkerPool
 
 
@@ -26,3 +27,17 @@ def workers() -> Iterator[WorkerPool]:
     pool = WorkerPool()
     yield pool
     pool.close()
+
+
+@pytest.fixture(scope="module")
+def nursery() -> Iterator[Nursery]:
+    """Its forks start without an import of torch each."""
+    made = Nursery()
+    yield made
+    made.end()
+
+
+@pytest.fixture
+def training(tmp_path: Path, nursery: Nursery) -> Iterator[Training]:
+    with training_in(tmp_path, nursery) as made:
+        yield made

@@ -1,4 +1,4 @@
-"""Processes of an elastic training that start in an instant: see `elastic_nursery.py`."""
+"""Elastic trainings whose processes start in an instant: see `elastic_nursery.py`."""
 
 from __future__ import annotations
 
@@ -9,10 +9,15 @@ import select
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
+
+from weft.processes.ports import free_ports
 
 HERE = Path(__file__).parent
+PATIENCE_S = 90.0
 OF_LAUNCHERS = ("RANK", "WORLD_SIZE", "MASTER_PORT")
 
 
@@ -81,3 +86,113 @@ class Nursery:
         assert self._process.stdin is not None
         self._process.stdin.close()
         self._process.wait()
+
+
+class Process:
+    """A process of the training, with what it has recorded."""
+
+    def __init__(self, directory: Path, name: str, process: Fork) -> None:
+        self.record = directory / f"{name}.jsonl"
+        self.log = directory / f"{name}.log"
+        self.name = name
+        self.process = process
+
+    @property
+    def lines(self) -> list[dict[str, Any]]:
+        if not self.record.exists():
+            return []
+        return [json.loads(line) for line in self.record.read_text().splitlines() if line.endswith("}")]
+
+    @property
+    def steps(self) -> list[dict[str, Any]]:
+        return [line for line in self.lines if "step" in line]
+
+    def until(self, found: Any, what: str) -> None:
+        end = time.monotonic() + PATIENCE_S
+        while not found(self):
+            lives = time.monotonic() < end and self.process.poll() is None
+            assert lives, f"{self.name}: {what}\n{self.log.read_text()}"
+            time.sleep(0.02)
+
+    def until_step(self, number: int, ranks: int) -> None:
+        """Waits until it has done a step from this number on, among this many ranks."""
+        self.until(
+            lambda one: any(line["step"] >= number and line["ranks"] == ranks for line in one.steps),
+            f"no step {number} of {ranks} ranks",
+        )
+
+    def until_log(self, text: str) -> None:
+        self.until(lambda one: text in one.log.read_text(), f"no {text!r}")
+
+    def ended(self) -> dict[str, Any]:
+        """Its last line; it must end in order."""
+        status = self.process.wait(PATIENCE_S)
+        assert status == 0, f"{self.name} ended with {status}\n{self.log.read_text()}"
+        return self.lines[-1]
+
+
+class Training:
+    def __init__(self, directory: Path, nursery: Nursery) -> None:
+        self.directory = directory
+        self.nursery = nursery
+        self.port = free_ports(1)[0]
+        self.all: list[Process] = []
+
+    def start(self, name: str, *options: str, **variables: str) -> Process:
+        lobby = {"WEFT_LOBBY": f"127.0.0.1:{self.port}"}
+        process = self.nursery.start(self.directory, name, options, lobby | variables)
+        self.all.append(Process(self.directory, name, process))
+        return self.all[-1]
+
+    def go(self, step: int) -> None:
+        """Lets the processes continue that hold at a step."""
+        (self.directory / f"go{step}").touch()
+
+    def launch(self, count: int, *options: str, last: Sequence[str] = (), **variables: str) -> list[Process]:
+        """Starts the first ranks as a launcher does; the last one has more options."""
+        place = {"WORLD_SIZE": str(count), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_ports(1)[0])}
+        place |= variables
+        extra = [()] * (count - 1) + [last]
+        return [self.start(f"rank{rank}", *options, *more, RANK=str(rank), **place) for rank, more in enumerate(extra)]
+
+    def joined(self, wrapping: str) -> list[Process]:
+        """Two ranks of a launcher, and a process that joins them after step 4."""
+        # Where a commit waits for nothing, the ranks learn of newcomers at the next one.
+        asked = 3 if wrapping == "overlapped" else 4
+        held = ("--wrapping", wrapping, "--hold-at", str(asked))
+        ranks = self.launch(2, *held)
+        ranks[0].until_step(asked - 1, 2)
+        newcomer = self.start("newcomer", *held)
+        newcomer.until_log("waiting to join")
+        self.go(asked)
+        return [*ranks, newcomer]
+
+    def end(self) -> None:
+        for one in self.all:
+            if one.process.poll() is None:
+                one.process.kill()
+            one.process.wait()
+
+
+@contextlib.contextmanager
+def training_in(directory: Path, nursery: Nursery) -> Iterator[Training]:
+    made = Training(directory, nursery)
+    try:
+        yield made
+    finally:
+        made.end()
+
+
+def losses(*processes: Process) -> dict[int, set[float]]:
+    """All losses of each step."""
+    found: dict[int, set[float]] = {}
+    for process in processes:
+        for line in process.steps:
+            found.setdefault(line["step"], set()).add(line["loss"])
+    return found
+
+
+def train_together(*processes: Process) -> None:
+    """Waits until these train, and nobody else."""
+    for one in processes:
+        one.until(lambda one: one.steps and one.steps[-1]["ranks"] == len(processes), "they do not train together")

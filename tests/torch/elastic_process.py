@@ -13,6 +13,7 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,14 @@ from weft.torch.parallel.divided import division
 from weft.torch.recovery import ahead, lobby, members, replay, sending
 
 INPUTS, OUTPUTS = 6, 2
-SPOILED = ["newcomer dies", "newcomer stops", "newcomer fails", "newcomer is slow", "member dies"]
+SPOILED: dict[str, tuple[Callable[[], Any], int]] = {
+    "newcomer dies": (lambda: os.kill(os.getpid(), signal.SIGKILL), 3),
+    "newcomer stops": (lambda: os.kill(os.getpid(), signal.SIGSTOP), 3),
+    "newcomer fails": (lambda: 1 / 0, 3),
+    "newcomer is slow": (lambda: time.sleep(0.5), 0),
+    "member dies": (lambda: os.kill(os.getpid(), signal.SIGKILL), 5),
+}
+"""Faults of the state that is sent ahead, and after how many messages."""
 VIRTUAL_RANKS = 4
 
 
@@ -61,7 +69,8 @@ def main(arguments: list[str] | None = None) -> None:
         ahead.BYTES_MIN = 1
     if given.short_queue:
         sending._QUEUED_BYTES_MIN = 0
-    spoil_ahead(given.spoils_ahead)
+    if given.spoils_ahead:
+        spoil_ahead(given.spoils_ahead)
     torch.set_num_threads(1)
     with given.record.open("a", buffering=1) as record:
         train(given, lambda **line: print(json.dumps(line), file=record))
@@ -118,18 +127,9 @@ def open_lobby_late(path: Path) -> None:
     lobby.Desk.open = opened  # type: ignore[method-assign]
 
 
-def spoil_ahead(how: str | None) -> None:
+def spoil_ahead(how: str) -> None:
     """Lets the exchange of state that is sent ahead fail in this process, when it has begun."""
-    what, number = {
-        None: (lambda: None, 0),
-        "newcomer dies": (lambda: os.kill(os.getpid(), signal.SIGKILL), 3),
-        "newcomer stops": (lambda: os.kill(os.getpid(), signal.SIGSTOP), 3),
-        "newcomer fails": (lambda: 1 / 0, 3),
-        "newcomer is slow": (lambda: time.sleep(0.5), 0),
-        "member dies": (lambda: os.kill(os.getpid(), signal.SIGKILL), 5),
-    }[how]
-    if how is None:
-        return
+    what, number = SPOILED[how]
     owner, name = (sending.Outbox, "send") if how.startswith("member") else (replay.Replay, "_take")
     sound, calls = getattr(owner, name), itertools.count()
 

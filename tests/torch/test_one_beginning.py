@@ -6,18 +6,11 @@ import contextlib
 import socket
 import time
 
-from test_elastic import PATIENCE_S, Process, Training, nursery, training
+from elastic_forks import PATIENCE_S, Training, train_together
 
 from weft.processes.ports import free_ports
 
-__all__ = ["nursery", "training"]
-
 OPTIONS = ("--steps", "100000", "--pause", "0.01")
-
-
-def train_together(*processes: Process) -> None:
-    for one in processes:
-        one.until(lambda one: one.steps and one.steps[-1]["ranks"] == len(processes), "they do not train together")
 
 
 def test_ranks_of_a_launcher_join_a_process_that_begins_while_they_start(training: Training) -> None:

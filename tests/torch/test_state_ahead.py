@@ -7,14 +7,12 @@ from collections.abc import Sequence
 
 import pytest
 import torch
-from test_elastic import Process, Training, losses, nursery, training
+from elastic_forks import Process, Training, losses, train_together
 
 from weft.errors import UnsupportedError
 from weft.processes.ports import free_ports
 from weft.torch.recovery.ahead import part_of
 from weft.torch.recovery.packing import packed, unpacked
-
-__all__ = ["nursery", "training"]
 
 OPTIONS = ("--ahead", "--width", "256", "--steps", "100000", "--pause", "0.01")
 
@@ -34,10 +32,9 @@ def begun(training: Training, count: int, *options: str, last: Sequence[str] = (
     return ranks
 
 
-def train_together(*processes: Process) -> None:
+def train_ten_steps(*processes: Process) -> None:
     """Waits for ten steps that all have done together."""
-    for one in processes:
-        one.until(lambda one: one.steps and one.steps[-1]["ranks"] == len(processes), "they do not train together")
+    train_together(*processes)
     processes[0].until_step(processes[0].steps[-1]["step"] + 10, len(processes))
 
 
@@ -54,7 +51,7 @@ def check_losses(training: Training, *options: str) -> None:
 def test_newcomer_has_all_but_what_the_program_changes(training: Training, count: int) -> None:
     ranks = begun(training, count, "--shrinks")
     newcomer = training.start("newcomer", *OPTIONS, "--shrinks")
-    train_together(*ranks, newcomer)
+    train_ten_steps(*ranks, newcomer)
     paused, ahead = received(newcomer)
     assert ahead > 0.7, "of 0.8 MB"
     assert 0 < paused < 0.05
@@ -71,13 +68,13 @@ def test_training_goes_on_if_a_newcomer_fails_meanwhile(training: Training) -> N
     assert {line["ranks"] for line in ranks[0].steps} == {2}
     for how in ("fails", "is slow"):
         ranks.append(training.start(how, *OPTIONS, "--spoils-ahead", f"newcomer {how}"))
-        train_together(*ranks)
+        train_ten_steps(*ranks)
     check_losses(training)
 
 
 def test_training_goes_on_when_a_member_dies_meanwhile(training: Training) -> None:
     first, second, _ = begun(training, 3, last=("--spoils-ahead", "member dies"))
-    train_together(first, second, training.start("newcomer", *OPTIONS))
+    train_ten_steps(first, second, training.start("newcomer", *OPTIONS))
     check_losses(training)
 
 
