@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterable
 from datetime import timedelta
 
+import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
@@ -16,6 +18,7 @@ from torch.nn.parallel import DistributedDataParallel
 import weft
 import weft.torch
 from weft.torch import registration
+from weft.torch.parallel.communication import Communication
 
 
 def test_training_continues_with_remaining_ranks(workers) -> None:
@@ -28,6 +31,12 @@ def test_a_group_of_some_ranks(workers) -> None:
 
 def test_other_backend(workers) -> None:
     workers.run(1, other_backend_job, backend="gloo")
+
+
+@pytest.mark.parametrize("place", ["group", "communication thread"])
+@pytest.mark.parametrize("how", ["shrink", "abort", "other call"])
+def test_rank_that_gives_up_a_group_ends_operations_of_others(workers, place: str, how: str) -> None:
+    workers.run(3, giving_up_job, place, how)
 
 
 def lose(group: dist.ProcessGroup | None, rank: int, lost: int, others: Iterable[int]) -> None:
@@ -82,6 +91,30 @@ def part_job(rank: int, _size: int) -> None:
     assert dist.get_process_group_ranks(left) == [1]
     x = torch.ones(3)
     dist.broadcast(x, 1, group=left)
+
+
+def giving_up_job(rank: int, _size: int, place: str, how: str) -> None:
+    """Rank 1 leaves the others in an operation, with a timeout of 30 s."""
+    communication = Communication(None)
+    communication.all_arrive().result()
+    began = time.monotonic()
+    if rank == 1 and how == "abort":
+        communication.group.abort("a test")
+    elif rank == 1 and how == "other call":
+        with pytest.raises(weft.Error):
+            communication.group.all_gather(np.ones(3))
+    elif rank != 1:
+        with pytest.raises(weft.Error):
+            if place == "group":
+                dist.barrier()
+            else:
+                if how == "other call":
+                    communication.group.all_reduce_async(np.ones(3))
+                communication.all_arrive().result()
+    left = weft.torch.shrink()
+    assert dist.get_process_group_ranks(left) == [0, 1, 2]
+    assert time.monotonic() - began < 10
+    check_training(left)
 
 
 def other_backend_job(_rank: int, _size: int) -> None:

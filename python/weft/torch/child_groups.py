@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from weft.errors import PeerLost
 from weft.observability import reports
 from weft.torch.communication_thread import communication_thread
 
@@ -18,12 +19,14 @@ class ChildGroups:
 
     See [Note: Callbacks of hooks] in `weft.torch.communication_thread`. Children are split off on
     first use. That waits for no other rank, and children are identified by their names, so other
-    operations of a rank in the group do not matter.
+    operations of a rank in the group do not matter. When the group fails, they do as well: a rank
+    that has failed there comes to no operation of theirs.
     """
 
     def __init__(self, group: _weft.Group) -> None:
         self._group = group
         self._children: dict[str, _weft.Group] = {}
+        group.on_failure(self._fail)
 
     def here(self, timeout: float | None) -> _weft.Group:
         """The group for the caller's thread; `timeout`, in seconds, is for a new child."""
@@ -42,6 +45,10 @@ class ChildGroups:
         """Ends every operation under way, on all ranks."""
         self._group.abort(reason)
         self.abort_children(reason)
+
+    def _fail(self, error: Exception) -> None:
+        if not isinstance(error, PeerLost):  # with which they fail themselves
+            self.abort_children(str(error))
 
     def abort_children(self, reason: str) -> None:
         """Ends every operation that communication threads have started, on all ranks."""

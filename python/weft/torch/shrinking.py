@@ -21,7 +21,8 @@ def shrink(group: ProcessGroup | None = None, *, timeout: timedelta | None = Non
 
     Every surviving rank of the group calls it, before or after the error. The new group is like one
     of `torch.distributed.new_group`: it keeps the order and the global numbers of its ranks, and is
-    not the default group. It is for CPU tensors. The old group stays broken; the store is not used.
+    not the default group. It is for CPU tensors. The old group ends here: ranks that wait in its
+    operations get `weft.Aborted`. The store is not used.
 
     Args:
         group: The process group, or the default one.
@@ -43,6 +44,7 @@ def shrink(group: ProcessGroup | None = None, *, timeout: timedelta | None = Non
     # Each group is shrunk once, so no other group has this name.
     name = f"{parent.group_name}:survivors"
     old = backend.weft_group
+    backend.weft_operations.abort_operations("a rank shrinks the group")
     native = old.shrink(f"{old.name}:survivors", None if timeout is None else seconds(timeout))
     reports.made(native)
     global_ranks = dist.get_process_group_ranks(parent)

@@ -279,7 +279,7 @@ class Recovery:
         """Makes a group of the survivors, and returns to the last step that all have prepared."""
         group = Group(backend_of(None).weft_group)
         LOGGER.warning("in step %d: %s. Looking for survivors", self.step, failure)
-        Communication(None).abort_thread(failure)  # nobody waits for this rank in a vote
+        Communication(None).abort(failure)  # nobody waits for this rank
         self._settle(group.shrink(), self._timeout(), failure)
         self.recoveries += 1
 
