@@ -32,6 +32,7 @@ __all__ = [
     "Work",
     "__version__",
     "algorithms",
+    "checksum",
     "ciphers",
     "domains",
     "element_types",
@@ -68,6 +69,9 @@ def algorithms() -> str:
 
 def element_types() -> list[tuple[str, int]]:
     """The element types of reductions, and their lengths in bytes."""
+
+def checksum(address: int, count: int) -> int:
+    """The XXH3 hash, 64 bits, of the bytes at an address."""
 
 def ciphers() -> list[str]:
     """The ciphers that links can have, beginning with the faster one on this machine."""

@@ -99,13 +99,14 @@ def train(given: argparse.Namespace, write: Any) -> None:
             go = given.record.parent / f"go{recovery.step}"
             while str(recovery.step) in given.hold_at.split(",") and not go.exists():
                 time.sleep(0.02)
+            deferred = not getattr(optimizer, "_first", True)
             loss = step(model, optimizer, recovery.step)
             if given.shrinks:
                 net[0].weight.data.mul_(0.99)
             schedule.step()
             time.sleep(given.pause)
             place = {"rank": dist.get_rank(), "ranks": dist.get_world_size()}
-            write(step=recovery.step, **place, loss=loss, at=time.monotonic())
+            write(step=recovery.step, **place, loss=loss, deferred=deferred, at=time.monotonic())
             recovery.commit()
         if isinstance(optimizer, weft.torch.Overlapped):
             return hashed(net, optimizer.full_state_dict())

@@ -9,6 +9,7 @@ import pytest
 import torch
 from elastic_forks import Process, Training, losses, train_together
 
+from weft import _weft
 from weft.errors import UnsupportedError
 from weft.processes.ports import free_ports
 from weft.torch.recovery.ahead import part_of
@@ -55,6 +56,7 @@ def test_newcomer_has_all_but_what_the_program_changes(training: Training, count
     paused, ahead = received(newcomer)
     assert ahead > 0.7, "of 0.8 MB"
     assert 0 < paused < 0.05
+    assert [one.steps[0]["deferred"] for one in (ranks[0], newcomer)] == [False, True], "as the others found out"
     check_losses(training, "--shrinks")
 
 
@@ -92,6 +94,14 @@ def test_messages_have_the_bits_of_what_was_packed() -> None:
     assert copy[1] == value[1]
     for one, other in zip([*copy[0].values(), *copy[2:]], [*value[0].values(), *value[2:]], strict=True):
         assert (one is other) if one is None else (one.dtype == other.dtype and torch.equal(one, other))
+
+
+def test_checksums_are_those_of_xxh3() -> None:
+    data = torch.arange(1 << 16, device="cpu").to(torch.uint8).numpy()
+    assert _weft.checksum(data.ctypes.data, 0) == 0x2D06800538D394C2, "the published value for no bytes"
+    first = _weft.checksum(data.ctypes.data, data.size)
+    data[12_345] ^= 1
+    assert _weft.checksum(data.ctypes.data, data.size) != first
 
 
 def test_messages_of_other_objects_are_refused() -> None:

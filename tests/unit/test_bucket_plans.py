@@ -252,7 +252,8 @@ def test_network_is_known_among_the_hosts_where_it_was_measured() -> None:
     four = Network(["a", "b", "c", "d"], 4, CostModel(1e-4, 3e-9), None)
     two = four.among(["b", "d"], 2)
     assert two == Network(["b", "d"], 2, CostModel(1e-4, pytest.approx(2e-9)), None)
-    assert four.among(["a", "e"], 2) is None
+    assert four.among(["a", "e"], 2) == Network(["a", "e"], 2, two.exact, None), "one has joined"
+    assert four.among(["e", "f"], 2) is None
     assert four.among(["a", "a"], 2) is None, "within a host it is another network"
     one = Network(["a"], 2, CostModel(1e-6, 1e-10), None)
     assert one.among(["a"] * 3, 3) == Network(["a"], 3, CostModel(1e-6, pytest.approx(1e-10 * 4 / 3)), None)

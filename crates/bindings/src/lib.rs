@@ -5,6 +5,7 @@ use pyo3::prelude::*;
 
 mod bench;
 mod call;
+mod checksum;
 mod counters;
 mod descriptors;
 mod dlpack;
@@ -34,6 +35,7 @@ fn _weft(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(call::element_types, module)?)?;
     module.add_function(wrap_pyfunction!(call::operations, module)?)?;
     module.add_function(wrap_pyfunction!(call::wire_formats, module)?)?;
+    module.add_function(wrap_pyfunction!(checksum::checksum, module)?)?;
     module.add_function(wrap_pyfunction!(endpoint::ciphers, module)?)?;
     module.add_function(wrap_pyfunction!(endpoint::rdma_ports, module)?)?;
     module.add_function(wrap_pyfunction!(registration::try_device_memory, module)?)?;

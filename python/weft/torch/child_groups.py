@@ -46,7 +46,7 @@ class ChildGroups:
         self._group.abort(reason)
         self.abort_children(reason)
 
-    def _fail(self, error: Exception) -> None:
+    def _fail(self, error: BaseException) -> None:
         if not isinstance(error, PeerLost):  # with which they fail themselves
             self.abort_children(str(error))
 

@@ -70,9 +70,12 @@ class Network:
     """With float32 as bf16 between hosts, for the bytes at full precision."""
 
     def among(self, hosts: Sequence[str], ranks: int) -> Network | None:
-        """The costs in another group; None if it was not measured among its hosts."""
+        """The costs in another group; None if none of its hosts was measured, or another network.
+
+        Hosts that have joined are taken to be like the others.
+        """
         crosses_network = [len(set(one)) > 1 for one in (hosts, self.hosts)]
-        if not set(hosts) <= set(self.hosts) or crosses_network[0] != crosses_network[1]:
+        if set(hosts).isdisjoint(self.hosts) or crosses_network[0] != crosses_network[1]:
             return None
         share = (1 - 1 / ranks) / (1 - 1 / self.ranks)  # of what a rank sends for an all-reduce
         narrow = None if self.narrow is None else self.narrow.sending(share)

@@ -2,9 +2,9 @@
 
 [Note: Wrapped again] After a change of ranks a program wraps its models again, and the training
 waits for it. What the ranks know already is not found out again: the costs of all-reduces among
-the same hosts or fewer of them, as rank 0 remembers them, and parameters that `weft.torch.Recovery`
-has put back on all ranks, which need no broadcast. Nor has an optimizer to show again, by a first
-step as a whole, that its groups hold no state of all parameters.
+the same hosts, fewer of them or some more, as rank 0 remembers them, and parameters that
+`weft.torch.Recovery` has put back on all ranks, which need no broadcast. Nor has an optimizer to
+show again, by a first step as a whole, that its groups hold no state of all parameters.
 """
 
 from __future__ import annotations

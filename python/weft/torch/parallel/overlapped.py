@@ -35,7 +35,7 @@ from weft.torch.patches.optimizers import (
     note_step,
 )
 
-__all__ = ["Overlapped", "trains"]
+__all__ = ["Overlapped", "is_deferrable", "note_deferrable", "trains"]
 
 _ALL_READ = (
     "every step reads all gradients before it, as torch.nn.utils.clip_grad_norm_ does, and so waits for all averages: "
@@ -85,7 +85,7 @@ class Overlapped(Optimizer):
         self._model = model
         self._reducer = model._reducer
         self._defer = defer
-        self._first = optimizer not in _deferrable
+        self._first = not is_deferrable(optimizer)
         self._read_steps = 0
         begin_as_wrapper(self)
         self._divided: DividedOptimizer | None = None
@@ -401,7 +401,7 @@ class Overlapped(Optimizer):
                 self._defer = False
                 self._say_once("it keeps state of all parameters in its groups, so its steps are not deferred")
             elif not self._first:
-                _deferrable.add(self._inner)
+                note_deferrable(self._inner)
         return result
 
     @outside_of_modes
@@ -419,6 +419,16 @@ class Overlapped(Optimizer):
         if why not in said:
             said.add(why)
             warnings.warn(f"weft.torch.Overlapped({type(self._inner).__name__}): {why}", stacklevel=3)
+
+
+def is_deferrable(optimizer: Optimizer) -> bool:
+    """Whether its first step has changed nothing in its groups."""
+    return optimizer in _deferrable
+
+
+def note_deferrable(optimizer: Optimizer) -> None:
+    """Notes that its first step, here or on another rank, has changed nothing in its groups."""
+    _deferrable.add(optimizer)
 
 
 def trains(optimizer: Optimizer, model: DataParallel) -> bool:

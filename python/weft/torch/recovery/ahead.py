@@ -26,6 +26,7 @@ from weft import _weft, config
 from weft.api.group import Group
 from weft.bootstrap import endpoints
 from weft.torch.parallel.gradient import raw_gradient
+from weft.torch.parallel.overlapped import is_deferrable
 from weft.torch.parallel.watched_groups import plain_parameters
 from weft.torch.recovery.entrance import Entrance
 from weft.torch.recovery.lobby import Place, connect
@@ -163,7 +164,8 @@ class Ahead:
                     [places[id(one)], self._part(raw_gradient(one)), self._start(sending, optimizer, one)]
                     for one in taken
                 ]
-                message.append([self._optimizers[id(optimizer)], options, entries])
+                number = self._optimizers[id(optimizer)]
+                message.append([number, is_deferrable(optimizer), options, entries])
         return message
 
     def _start(self, sending: Sending, optimizer: Optimizer, parameter: Tensor) -> list[Any] | None:

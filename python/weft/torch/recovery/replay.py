@@ -15,6 +15,7 @@ from weft.api.group import Group
 from weft.bootstrap.endpoints import Endpoint
 from weft.errors import Error
 from weft.output.logs import LOGGER
+from weft.torch.parallel.overlapped import note_deferrable
 from weft.torch.parallel.partial_step import step_on
 from weft.torch.parallel.watched_groups import plain_parameters
 from weft.torch.recovery.lobby import Address, Place, connect
@@ -85,7 +86,9 @@ class Replay:
 
     def _take(self, rank: int, message: list[Any]) -> None:
         with self._lock:
-            for number, options, entries in message:
+            for number, deferrable, options, entries in message:
+                if deferrable:
+                    note_deferrable(self._optimizers[number])
                 complete = [found for entry in entries if (found := self._complete(number, rank, entry)) is not None]
                 if complete:
                     self._update(self._optimizers[number], options, complete)

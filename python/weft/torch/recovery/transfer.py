@@ -8,13 +8,13 @@ that a rank has already, as its checksum says, is not sent to it: see [Note: Sta
 from __future__ import annotations
 
 import time
-import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 from torch import Tensor
 
+from weft import _weft
 from weft.api.group import Group
 from weft.api.work import Work
 from weft.errors import Error, UnsupportedError
@@ -49,12 +49,13 @@ def transferred(group: Group, content: Any, holders: Sequence[int]) -> Any:
             description = described(content, tensors)
         except UnsupportedError as error:
             refusal = str(error)
-    own = np.array([_CANNOT if refusal else len(description), zlib.crc32(description)])
+    text = np.frombuffer(description, np.uint8)
+    own = np.array([_CANNOT if refusal else text.size, _checksum(text)])
     lengths = group.all_gather(own).reshape(group.size, own.size)
     if (lengths[:, 0] == _CANNOT).any():
         raise UnsupportedError(f"the state of training cannot be sent to new ranks: {refusal or 'see another rank'}")
     equal = [rank for rank in holders if (lengths[rank] == lengths[first]).all()]
-    text = np.frombuffer(description, np.uint8).copy() if group.rank == first else np.empty(lengths[first, 0], np.uint8)
+    text = text.copy() if group.rank == first else np.empty(lengths[first, 0], np.uint8)
     group.broadcast(text, first)
     if not is_holder:
         content = made(text.tobytes(), tensors, content)
@@ -87,10 +88,8 @@ def _size(pieces: Sequence[Bytes], numbers: Iterable[int]) -> int:
 
 
 def _checksum(piece: Bytes) -> int:
-    """CRC-32 and the sum of words, 63 bits together: what has the same is not sent."""
-    words = piece[: piece.size // 8 * 8].view(np.uint64)
-    total = int(words.sum())  # modulo 2**64
-    return zlib.crc32(piece.data) << 31 | (total ^ total >> 32) & 0x7FFFFFFF
+    """63 bits: what has the same is not sent."""
+    return _weft.checksum(piece.ctypes.data, piece.size) >> 1
 
 
 def _sums_of_all(group: Group, pieces: Sequence[Bytes], first: int) -> Bytes:
