@@ -26,7 +26,7 @@ __all__ = [
 
 GATE = "2026-11-27-gate"
 WIRE = "2026-11-25-overlap-wire"
-DIVIDED = "2026-11-27-weight-gradients"
+DIVIDED = "2026-11-29-one-host-updates"
 ONE_HOST = "2026-11-22-one-host"
 HOSTS = "2026-11-24-hosts"
 """The runs that tables of figures are made of: directories of benches/runs."""
