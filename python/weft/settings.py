@@ -157,9 +157,10 @@ class EndpointOptions(TypedDict, total=False):
             doc="Whether a TCP connection that breaks while both ranks live is made anew, with nothing lost, for up to "
             "`WEFT_PEER_TIMEOUT`. What was sent is kept for that until the other rank has it. `auto`: as far as this "
             "takes no more than 2 % of a core, which is at any rate on lines of up to 1 Gbit/s; on faster ones a "
-            "connection that breaks while much is sent may still end its groups. `always`: everything, which takes up "
-            "to a third more processor time at full speed. `never`: nothing; a connection that breaks "
-            "ends the groups over it. See docs/how-to/operations.md. The same on every rank.",
+            "connection that breaks while much is sent may still end its groups. Links over several interfaces keep "
+            "everything, so that the loss of one does no harm. `always`: everything, which takes up to a third more "
+            "processor time at full speed. `never`: nothing; a connection that breaks ends the groups over it. See "
+            "docs/how-to/operations.md. The same on every rank.",
             compared="meeting",
             parse=str,
             check=lambda value: value in RESUMPTIONS,

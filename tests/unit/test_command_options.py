@@ -93,6 +93,8 @@ REFUSED = [
     ("hosts --hosts 2 --ranks-per-host 0 -- true", "0 is not allowed"),
     ("hosts --hosts 2 --interfaces 5 -- true", "between 1 and 4"),
     ("hosts --hosts 2 --interfaces 2 --delay-ms 1 -- true", "cannot be combined"),
+    ("hosts --hosts 2 --lose 1@5 -- true", "'1@5' is not HOST.INTERFACE@SECONDS+SECONDS, such as 1.0@5+3"),
+    ("hosts --hosts 2 --lose 1.0@5+3 --delay-ms 1 -- true", "cannot be combined"),
     ("hosts --hosts 2 --share no/such -- true", "no/such is not a directory"),
     ("plan ring --draw a.png", "a.png: .png is not allowed; expected a name in .svg"),
     ("plan ring --machine no.json", "no.json does not exist"),

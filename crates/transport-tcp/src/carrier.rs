@@ -64,6 +64,15 @@ pub(crate) struct Break {
     pub(crate) since: Instant,
 }
 
+impl Break {
+    pub(crate) fn now(why: String) -> Self {
+        Self {
+            why,
+            since: Instant::now(),
+        }
+    }
+}
+
 impl Line {
     /// Adds the traffic of a socket that is closed.
     pub(crate) fn count(&mut self, traffic: Option<TrafficCounts>) {

@@ -4,7 +4,8 @@
 //! Keepalive probes idle connections only. While bytes are unacknowledged, the kernel retransmits
 //! for a quarter of an hour before it gives up. So one thread per process checks every connection a
 //! few times within its peer timeout: if an acknowledgement has been missing for that long, the
-//! peer is lost. A peer that is merely stopped still acknowledges.
+//! peer is lost. A peer that is merely stopped still acknowledges. Connections of links over several
+//! networks are checked more often.
 
 use std::io;
 use std::net::Shutdown;
@@ -20,6 +21,7 @@ use crate::class::Class;
 use crate::connection::{ConnectionEnd, TcpConnection};
 use crate::frame::Frame;
 use crate::lock::lock;
+use crate::rails::{self, RailWatch};
 use crate::socket::IDLE;
 
 /// The interval at which goodbyes under way are advanced.
@@ -35,6 +37,7 @@ const GOODBYE_TIMEOUT: Duration = Duration::from_secs(5);
 #[derive(Default)]
 struct Duties {
     watched: Vec<ClosingConnection>,
+    rails: Vec<RailWatch>,
     goodbyes: Vec<Goodbye>,
     /// Whether the thread runs.
     running: bool,
@@ -69,7 +72,10 @@ pub(crate) fn watch(connection: &Arc<TcpConnection>, peer_timeout: Duration) {
         peer_timeout,
         silent_since: None,
     };
-    with_duties(|duties| duties.watched.push(watched));
+    with_duties(|duties| {
+        duties.watched.push(watched);
+        duties.rails.extend(RailWatch::new(connection));
+    });
 }
 
 /// Sends queued data and a goodbye on every connection of a link that has been closed, and ends it
@@ -122,6 +128,7 @@ fn with_duties(change: impl FnOnce(&mut Duties)) {
 
 fn run() {
     let mut next_watch = Instant::now();
+    let mut next_look = next_watch;
     let mut duties = self::duties();
     loop {
         duties.goodbyes.retain_mut(|goodbye| !goodbye.advance());
@@ -129,13 +136,25 @@ fn run() {
             duties.watched.retain_mut(ClosingConnection::check);
             next_watch = Instant::now() + WATCH_PERIOD;
         }
-        let nap = match (duties.goodbyes.is_empty(), duties.watched.is_empty()) {
-            (false, _) => GOODBYE_PERIOD,
-            (true, false) => WATCH_PERIOD,
-            (true, true) => Duration::from_secs(3600),
-        };
+        if Instant::now() >= next_look {
+            duties.rails.retain_mut(RailWatch::check);
+            next_look = Instant::now() + rails::PERIOD;
+        }
+        let nap = duties.nap();
         let waited = DUTIES.get().1.wait_timeout(duties, nap);
         duties = waited.unwrap_or_else(PoisonError::into_inner).0;
+    }
+}
+
+impl Duties {
+    /// The time until something is to be done.
+    fn nap(&self) -> Duration {
+        match self {
+            Duties { goodbyes, .. } if !goodbyes.is_empty() => GOODBYE_PERIOD,
+            Duties { rails, .. } if !rails.is_empty() => rails::PERIOD,
+            Duties { watched, .. } if !watched.is_empty() => WATCH_PERIOD,
+            _ => Duration::from_secs(3600),
+        }
     }
 }
 

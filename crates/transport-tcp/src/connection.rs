@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::net::Shutdown;
+use std::net::{IpAddr, Shutdown};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Duration;
@@ -18,6 +18,7 @@ use crate::dialer::Dialer;
 use crate::encryption::Cipher;
 use crate::lock::lock;
 use crate::socket::Socket;
+use crate::ways::{self, Way};
 
 /// How a connection ended.
 #[derive(Clone, Debug)]
@@ -62,6 +63,9 @@ pub(crate) struct TcpConnection {
     pub(crate) doorbell: Arc<Doorbell>,
     /// How its connections are made anew, if they are.
     pub(crate) renewal: Option<Renewal>,
+    /// If they are, by number the ways of each connection: its own, over which the link was made,
+    /// and the others.
+    pub(crate) ways: Vec<Vec<Way>>,
     end: Mutex<Option<ConnectionEnd>>,
     /// Nothing is sent or received any more, not even a goodbye.
     pub(crate) over: AtomicBool,
@@ -90,7 +94,13 @@ impl TcpConnection {
         for socket in &sockets {
             socket.share_unsent(count)?;
         }
+        let ways_of = |renewal: &Renewal| {
+            let numbered = sockets.iter().enumerate();
+            let ways = numbered.map(|(number, socket)| renewal.ways(number, socket.ends()));
+            ways.collect()
+        };
         Ok(Self {
+            ways: renewal.as_ref().map_or_else(Vec::new, ways_of),
             sockets,
             carriers,
             watched,
@@ -206,9 +216,9 @@ impl TcpConnection {
     /// The traffic of a connection, over all of its sockets.
     pub(crate) fn traffic_of(&self, number: usize) -> Option<TrafficCounts> {
         let line = lock(&self.carriers[number].line);
-        let now = match line.broken {
-            None => self.sockets[number].traffic(),
-            Some(_) => None,
+        let now = match line.aside {
+            false => self.sockets[number].traffic(),
+            true => None,
         };
         let past = line.past.map(|past| TrafficCounts {
             renewals: line.renewals,
@@ -240,6 +250,23 @@ pub(crate) struct Renewal {
     pub(crate) call: u64,
     /// Whether this end made it.
     pub(crate) calls: bool,
+}
+
+impl Renewal {
+    /// Whether there are several networks between the ends, so that connections can be shifted.
+    pub(crate) fn has_rails(&self) -> bool {
+        ways::networks(&self.dialer.address, &self.address) > 1
+    }
+
+    /// The ways of a connection, first that between these addresses, of its first socket.
+    fn ways(&self, number: usize, ends: Option<(IpAddr, IpAddr)>) -> Vec<Way> {
+        let mut ways = Way::all(number, &self.dialer.address, &self.address);
+        let own = |way: &Way| ends.is_some_and(|ends| way.is_between(ends));
+        if let Some(own) = ways.iter().position(own) {
+            ways[..=own].rotate_right(1);
+        }
+        ways
+    }
 }
 
 /// A link's peer, and the number of the call that made it.

@@ -1,11 +1,11 @@
 //! Calls to a peer's listener: for a link, and for a connection of a link in place of a broken one.
 
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::TcpStream;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use weft_transport::fork::Descriptor;
 use weft_transport::{EndpointId, LinkError};
 
 use crate::address::TcpAddress;
@@ -13,7 +13,9 @@ use crate::handshake::{
     ANSWER_BYTES, CallerHandshake, KeyPair, LinkPart, Position, RENEWAL_VERDICT_BYTES,
     RenewalVerdict, Session,
 };
+use crate::patience::Patience;
 use crate::socket::{self, Socket, SocketOptions};
+use crate::ways::{Way, connect_any};
 
 /// How long to try one of several addresses of a peer before the next.
 pub(crate) const ADDRESS_TIMEOUT: Duration = Duration::from_secs(3);
@@ -27,11 +29,10 @@ pub(crate) struct Dialer {
     pub(crate) address: TcpAddress,
 }
 
-/// The time that a call may take.
-#[derive(Clone, Copy)]
-pub(crate) struct Patience<'a> {
-    pub(crate) deadline: Instant,
-    pub(crate) cancel: &'a AtomicBool,
+/// A connection to a peer that has proven its identity, about a connection of a link.
+pub(crate) struct Call {
+    socket: Socket,
+    session: Session,
 }
 
 impl Dialer {
@@ -64,63 +65,58 @@ impl Dialer {
         &self,
         number: usize,
         peer: &TcpAddress,
-        patience: Patience<'_>,
-    ) -> Result<Socket, LinkError> {
-        let nowhere = || LinkError::Refused("the peer has no address".into());
-        let target = peer
-            .in_network(number % peer.networks())
-            .ok_or_else(nowhere)?;
-        let source = match self.address.networks() {
-            1 => None,
-            networks => self.address.in_network(number % networks),
-        };
-        let source = source.map(|address| address.ip());
-        let source = source.filter(|ip| ip.is_ipv4() == target.is_ipv4());
-        self.connect(source, target, patience)
-    }
-
-    fn connect(
-        &self,
-        source: Option<IpAddr>,
-        target: SocketAddr,
         Patience { deadline, cancel }: Patience<'_>,
     ) -> Result<Socket, LinkError> {
+        let nowhere = || LinkError::Refused("the peer has no address".into());
+        let Way { source, target } = Way::over(number, &self.address, peer).ok_or_else(nowhere)?;
         let stream = socket::connect_from(source, target, deadline, cancel)?;
         Ok(Socket::new(stream, self.options)?)
     }
 
-    /// Calls the peer about a connection of a link that broke: reports the position of this end,
-    /// and returns its answer and the new connection. Tries each of the peer's addresses, first
-    /// that of the connection's own network.
-    pub(crate) fn call_again(
+    /// Calls the peer about a connection of a link, over the first of some ways that works.
+    pub(crate) fn call(
         &self,
-        (peer, address): (EndpointId, &TcpAddress),
+        to: (EndpointId, &TcpAddress),
         part: LinkPart,
-        position: Position,
+        ways: &[Way],
         patience: Patience<'_>,
+    ) -> Result<Call, LinkError> {
+        let stream = connect_any(ways, patience)?;
+        self.call_over(stream, to, part, patience)
+    }
+
+    /// Calls the peer about a connection of a link, over this stream.
+    pub(crate) fn call_over(
+        &self,
+        stream: Descriptor<TcpStream>,
+        to: (EndpointId, &TcpAddress),
+        part: LinkPart,
+        patience: Patience<'_>,
+    ) -> Result<Call, LinkError> {
+        let socket = Socket::new(stream, self.options)?;
+        let session = self.prove(&socket, to, part, patience)?;
+        Ok(Call { socket, session })
+    }
+}
+
+impl Call {
+    /// The peer's address, for messages.
+    pub(crate) fn host(&self) -> String {
+        let ends = self.socket.ends();
+        ends.map_or_else(|| "another address".into(), |(_, peer)| peer.to_string())
+    }
+
+    /// Reports the position of this end, and returns the peer's answer and the new connection.
+    pub(crate) fn report(
+        mut self,
+        position: Position,
+        Patience { deadline, cancel }: Patience<'_>,
     ) -> Result<(RenewalVerdict, Socket), LinkError> {
-        let number = usize::from(part.connection);
-        let until = Patience {
-            deadline: patience.deadline.min(Instant::now() + ADDRESS_TIMEOUT),
-            ..patience
-        };
-        let mut connected = match number {
-            0 => Err(LinkError::Refused("the peer has no address".into())),
-            _ => self.connect_further(number, address, until),
-        };
-        for target in address.sockets() {
-            if connected.is_ok() {
-                break;
-            }
-            connected = self.connect(None, target, until);
-        }
-        let socket = connected?;
-        let mut session = self.prove(&socket, (peer, address), part, until)?;
-        say(&socket, &session.report(position))?;
+        say(&self.socket, &self.session.report(position))?;
         let mut verdict = [0; RENEWAL_VERDICT_BYTES];
-        socket.receive_exactly(&mut verdict, until.deadline, until.cancel)?;
-        match session.read_renewal_verdict(&verdict) {
-            Some(verdict) => Ok((verdict, socket.seal(session.records()))),
+        (self.socket).receive_exactly(&mut verdict, deadline, cancel)?;
+        match self.session.read_renewal_verdict(&verdict) {
+            Some(verdict) => Ok((verdict, self.socket.seal(self.session.records()))),
             None => Err(LinkError::Refused(
                 "the answer after the handshake is not the peer's".into(),
             )),

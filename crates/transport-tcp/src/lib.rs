@@ -28,8 +28,10 @@ mod listener;
 mod lock;
 mod lookup;
 mod outgoing;
+mod patience;
 mod places;
 mod put;
+mod rails;
 mod record_key;
 mod records;
 #[cfg(test)]
@@ -38,6 +40,7 @@ mod renewal;
 #[cfg(test)]
 mod renewal_tests;
 mod resumption;
+mod shift;
 mod slices;
 mod socket;
 mod stream;
@@ -45,6 +48,7 @@ mod stream;
 mod traffic_tests;
 mod transport;
 mod user;
+mod ways;
 
 pub use congestion::{CongestionChoice, CongestionControl};
 pub use encryption::{Cipher, Encryption};

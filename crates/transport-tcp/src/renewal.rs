@@ -8,6 +8,7 @@
 //! makes its connections anew, to get the goodbye.
 
 use std::io;
+use std::net::IpAddr;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 use std::thread;
@@ -18,11 +19,12 @@ use weft_transport::{EndpointId, LinkError};
 use crate::broken::CLOSED;
 use crate::carrier::{Break, Line};
 use crate::connection::{ConnectionEnd, KnownLinks, Renewal, TcpConnection};
-use crate::dialer::Patience;
+use crate::dialer::{ADDRESS_TIMEOUT, Call};
 use crate::handshake::{LinkPart, Position, Purpose, RenewalVerdict, Session};
 use crate::incoming::{ReceiveProgress, TcpIncoming};
 use crate::lock::lock;
 use crate::outgoing::TcpOutgoing;
+use crate::patience::Patience;
 use crate::socket::Socket;
 
 /// How long an end waits for the other's call before it knocks.
@@ -48,7 +50,11 @@ impl TcpConnection {
         if self.renewal.is_none() || self.over.load(Ordering::Acquire) {
             return false;
         }
-        self.note_break(number, &mut lock(&self.carriers[number].line), why);
+        self.note_break(
+            number,
+            &mut lock(&self.carriers[number].line),
+            Break::now(why),
+        );
         match self.check() {
             Ok(()) => self.start_renewing(number),
             // A closed link.
@@ -56,34 +62,43 @@ impl TcpConnection {
         }
     }
 
-    fn note_break(&self, number: usize, line: &mut Line, why: String) {
+    /// Records why a connection is not used from now on, unless that was recorded already.
+    pub(crate) fn note_break(&self, number: usize, line: &mut Line, reason: Break) {
         self.carriers[number].broken.store(true, Ordering::Release);
-        line.broken.get_or_insert_with(|| Break {
-            why,
-            since: Instant::now(),
-        });
+        line.broken.get_or_insert(reason);
     }
 
     /// False if no thread can be started.
     fn start_renewing(self: &Arc<Self>, number: usize) -> bool {
+        self.start_renewing_after(number, |_, _| {})
+    }
+
+    /// Starts a thread that does something with a connection, and makes it anew if it is broken
+    /// then. Nothing happens if such a thread is at work already. False if none can be started.
+    pub(crate) fn start_renewing_after(
+        self: &Arc<Self>,
+        number: usize,
+        first: impl FnOnce(&Self, &Renewal) + Send + 'static,
+    ) -> bool {
         let mut line = lock(&self.carriers[number].line);
         if self.carriers[number].has_left() || std::mem::replace(&mut line.renewing, true) {
             return true;
         }
         let connection = self.clone();
         let builder = thread::Builder::new().name("weft-tcp-renew".into());
-        let started = builder.spawn(move || connection.renew(number));
+        let started = builder.spawn(move || {
+            if let Some(renewal) = &connection.renewal {
+                first(&connection, renewal);
+                connection.renew(renewal, number);
+            }
+        });
         line.renewing = started.is_ok();
         started.is_ok()
     }
 
-    /// Makes a connection anew, or ends the link.
-    fn renew(self: Arc<Self>, number: usize) {
-        let Some(renewal) = &self.renewal else {
-            return;
-        };
-        let carrier = &self.carriers[number];
-        loop {
+    /// Makes a connection anew that is broken, or ends the link.
+    fn renew(&self, renewal: &Renewal, number: usize) {
+        while self.is_to_be_renewed(number) {
             self.set_aside(number);
             // The watcher takes what has arrived.
             self.announce();
@@ -91,14 +106,16 @@ impl TcpConnection {
                 self.end(ConnectionEnd::Gone(why));
             }
             self.announce();
-            let mut line = lock(&carrier.line);
-            let again =
-                line.broken.is_some() && !carrier.has_left() && !self.over.load(Ordering::Acquire);
-            if !again {
-                line.renewing = false;
-                return;
-            }
         }
+    }
+
+    /// If not, its thread ends.
+    fn is_to_be_renewed(&self, number: usize) -> bool {
+        let carrier = &self.carriers[number];
+        let mut line = lock(&carrier.line);
+        line.renewing =
+            line.broken.is_some() && !carrier.has_left() && !self.over.load(Ordering::Acquire);
+        line.renewing
     }
 
     /// Takes what has arrived on a broken connection, and closes its socket: what arrives from now
@@ -228,9 +245,20 @@ impl TcpConnection {
         number: usize,
         deadline: Instant,
     ) -> Result<Attempt, LinkError> {
-        let carrier = &self.carriers[number];
-        let position = self.position(number);
-        let mut line = lock(&carrier.line);
+        let patience = Patience {
+            deadline,
+            cancel: &self.over,
+        };
+        let patience = patience.at_most(ADDRESS_TIMEOUT);
+        let part = self.next_part(renewal, number);
+        let to = (renewal.peer, &renewal.address);
+        let call = (renewal.dialer).call(to, part, &self.ways[number], patience)?;
+        self.conclude(renewal, part, call, patience)
+    }
+
+    /// What the next call, or knock, is about.
+    pub(crate) fn next_part(&self, renewal: &Renewal, number: usize) -> LinkPart {
+        let mut line = lock(&self.carriers[number].line);
         let (purpose, epoch) = match renewal.calls {
             true => {
                 line.called = line.called.max(line.epoch) + 1;
@@ -238,31 +266,36 @@ impl TcpConnection {
             }
             false => (Purpose::Knock, line.epoch),
         };
-        drop(line);
-        let part = LinkPart {
+        LinkPart {
             call: renewal.call,
             connection: number as u16,
             cipher: renewal.cipher,
             purpose,
             epoch,
-        };
-        let patience = Patience {
-            deadline,
-            cancel: &self.over,
-        };
-        let to = (renewal.peer, &renewal.address);
-        let (verdict, socket) = renewal.dialer.call_again(to, part, position, patience)?;
+        }
+    }
+
+    /// Reports this end's position to the peer, and does what its answer says.
+    pub(crate) fn conclude(
+        &self,
+        renewal: &Renewal,
+        part: LinkPart,
+        call: Call,
+        patience: Patience<'_>,
+    ) -> Result<Attempt, LinkError> {
+        let number = usize::from(part.connection);
+        let (verdict, socket) = call.report(self.position(number), patience)?;
         match verdict {
             RenewalVerdict::Known => Ok(Attempt::Known),
             RenewalVerdict::Unknown => Ok(Attempt::Unknown),
             RenewalVerdict::Resumed(received) if renewal.calls => {
-                self.install(number, epoch, received, socket)
+                self.install(number, part.epoch, received, socket)
             }
             RenewalVerdict::Resumed(_) => Ok(Attempt::Unknown),
         }
     }
 
-    /// This end's position on a connection that is set aside.
+    /// This end's position on a connection that is not used.
     fn position(&self, number: usize) -> Position {
         let carrier = &self.carriers[number];
         let mut outgoing = lock(&carrier.outgoing);
@@ -324,6 +357,9 @@ impl TcpConnection {
     ) -> io::Result<Option<Break>> {
         let carrier = &self.carriers[number];
         socket.share_unsent(self.sockets.len())?;
+        if !line.aside {
+            line.count(self.sockets[number].traffic());
+        }
         self.sockets[number].replace(socket)?;
         if let Some(watched) = &self.watched {
             carrier.writing.store(false, Ordering::Relaxed);
@@ -354,11 +390,9 @@ impl TcpConnection {
         if part.epoch <= line.epoch {
             return;
         }
-        self.note_break(
-            number,
-            &mut line,
-            "the peer called for a new connection".into(),
-        );
+        let over = socket.ends().map(|(_, peer)| format!(" from {peer}"));
+        let why = "the peer called for a new connection".to_owned() + &over.unwrap_or_default();
+        self.note_break(number, &mut line, Break::now(why));
         self.set_aside_locked(number, &mut outgoing, &mut incoming, &mut line);
         let received = self.received(&incoming);
         let possible = !self.over.load(Ordering::Acquire)
@@ -389,27 +423,31 @@ impl TcpConnection {
         self.announce();
     }
 
-    /// The peer says that a connection broke, which this end has to make anew.
-    fn knocked(self: &Arc<Self>, number: usize, epoch: u32) {
+    /// The peer says that a connection broke, which this end has to make anew. The knock came over
+    /// a connection between these addresses.
+    fn knocked(self: &Arc<Self>, number: usize, epoch: u32, over: Option<(IpAddr, IpAddr)>) {
         let Some(carrier) = self.carriers.get(number) else {
             return;
         };
         let mut line = lock(&carrier.line);
-        if line.epoch == epoch {
-            self.note_break(
-                number,
-                &mut line,
-                "the connection to it broke at its end".into(),
-            );
-            drop(line);
-            // Without a thread, the peer knocks again.
-            self.start_renewing(number);
+        if line.epoch != epoch {
+            return;
         }
+        let elsewhere = over.is_some() && over != self.sockets[number].ends();
+        if elsewhere && self.renewal.as_ref().is_some_and(Renewal::has_rails) {
+            drop(line);
+            return self.shift_as_asked(number);
+        }
+        let why = "the connection to it broke at its end".into();
+        self.note_break(number, &mut line, Break::now(why));
+        drop(line);
+        // Without a thread, the peer knocks again.
+        self.start_renewing(number);
     }
 }
 
 /// The result of a call or a knock.
-enum Attempt {
+pub(crate) enum Attempt {
     /// The connection is whole, or the link over.
     Over,
     /// The peer will call.
@@ -440,7 +478,7 @@ impl KnownLinks {
             }
             (Some(link), Purpose::Knock) if made_here(&link) => {
                 say_verdict(&socket, &mut session, RenewalVerdict::Known);
-                link.knocked(part.connection.into(), part.epoch);
+                link.knocked(part.connection.into(), part.epoch, socket.ends());
             }
             _ => drop(say_verdict(&socket, &mut session, RenewalVerdict::Unknown)),
         }

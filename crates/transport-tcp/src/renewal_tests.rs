@@ -7,12 +7,14 @@ use weft_transport::{EndpointId, Link, LinkError, Local, Transport};
 use weft_transport_testing::conformance::{Events, deadline};
 
 use crate::address::TcpAddress;
-use crate::dialer::{Dialer, Patience};
+use crate::dialer::Dialer;
 use crate::encryption::Encryption;
 use crate::handshake::{LinkPart, Position, Purpose, RenewalVerdict};
 use crate::interface::Interface;
 use crate::lock::lock;
+use crate::patience::Patience;
 use crate::transport::{TcpOptions, TcpTransport};
+use crate::ways::Way;
 
 /// An endpoint, with what the crate knows of it.
 struct Party {
@@ -69,9 +71,22 @@ impl Party {
             cancel: &never,
         };
         let to = (other.local.id, &other.address());
-        let called = dialer.call_again(to, part, position, patience);
-        called.map(|(verdict, _)| verdict)
+        call_again(dialer, to, part, position, patience)
     }
+}
+
+fn call_again(
+    dialer: &Dialer,
+    to: (EndpointId, &TcpAddress),
+    part: LinkPart,
+    position: Position,
+    patience: Patience<'_>,
+) -> Result<RenewalVerdict, LinkError> {
+    let ways = Way::all(0, &dialer.address, to.1);
+    let called = dialer.call(to, part, &ways, patience)?;
+    called
+        .report(position, patience)
+        .map(|(verdict, _)| verdict)
 }
 
 /// Two endpoints with a link, which the first has called for, and the number of that call.
@@ -157,8 +172,13 @@ fn stranger_gets_no_answer_about_a_link() {
     };
     let to = (b.local.id, &b.address());
     let dialer = &stranger.transport.dialer;
-    let refused = dialer.call_again(to, part(call, Purpose::Renew, 1), position, patience);
-    let refused = refused.map(|(verdict, _)| verdict);
+    let refused = call_again(
+        dialer,
+        to,
+        part(call, Purpose::Renew, 1),
+        position,
+        patience,
+    );
     assert!(
         matches!(refused, Err(LinkError::TimedOut(_))),
         "{refused:?}"
@@ -215,8 +235,14 @@ fn impossible_position_ends_the_link() {
     };
     let to = (b.local.id, &b.address());
     let dialer = &a.transport.dialer;
-    let called = dialer.call_again(to, part(call, Purpose::Renew, 1), position, patience);
-    assert_eq!(called.unwrap().0, RenewalVerdict::Unknown);
+    let called = call_again(
+        dialer,
+        to,
+        part(call, Purpose::Renew, 1),
+        position,
+        patience,
+    );
+    assert_eq!(called.unwrap(), RenewalVerdict::Unknown);
     let mut received = weft_transport_testing::conformance::Received::default();
     let until = deadline();
     let end = loop {

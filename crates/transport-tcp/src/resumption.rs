@@ -22,7 +22,7 @@ pub enum Resumption {
     Off,
     /// If what was sent is still kept. Little processor time is spent on keeping: a put whose
     /// memory its caller takes back before it is confirmed is copied only as far as the time
-    /// allows.
+    /// allows. Links over several networks keep everything.
     #[default]
     Auto,
     /// Always: everything is kept, at any cost.
@@ -34,6 +34,15 @@ impl Resumption {
     pub fn parse(name: &str) -> Option<Resumption> {
         let all = [Resumption::Off, Resumption::Auto, Resumption::On];
         all.into_iter().find(|one| one.to_string() == name)
+    }
+
+    /// The setting for a link. Over several networks everything is kept: that the loss of one does
+    /// no harm is what they are for.
+    pub(crate) fn for_networks(self, several: bool) -> Self {
+        match self {
+            Resumption::Auto if several => Resumption::On,
+            other => other,
+        }
     }
 
     /// Whether anything is kept.

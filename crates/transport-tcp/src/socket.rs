@@ -35,6 +35,14 @@ pub(crate) struct SocketOptions {
     pub(crate) congestion: CongestionChoice,
 }
 
+/// A connection whose bytes or probes nobody answers.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Stall {
+    /// The age of the last sign of the peer's host.
+    pub(crate) silence: Duration,
+    pub(crate) round_trip: Duration,
+}
+
 /// A connection. Forked children do not keep it open.
 #[derive(Debug)]
 pub(crate) struct Socket {
@@ -161,6 +169,24 @@ impl Socket {
         owes.then(|| Duration::from_millis(last_sign.into()))
     }
 
+    /// Since when the peer's host has not answered, although the kernel has sent something again or
+    /// probed; and the round trip. None if nothing is missing.
+    pub(crate) fn stall(&self) -> Option<Stall> {
+        let info = self.info()?;
+        let repeated = info.tcpi_unacked > 0 && info.tcpi_retransmits > 0 || info.tcpi_probes > 0;
+        let last_sign = info.tcpi_last_ack_recv.min(info.tcpi_last_data_recv);
+        repeated.then(|| Stall {
+            silence: Duration::from_millis(last_sign.into()),
+            round_trip: Duration::from_micros(info.tcpi_rtt.into()),
+        })
+    }
+
+    /// The addresses of the connection's ends, this one's first.
+    pub(crate) fn ends(&self) -> Option<(IpAddr, IpAddr)> {
+        let (own, peer) = (self.stream.local_addr(), self.stream.peer_addr());
+        Some((own.ok()?.ip(), peer.ok()?.ip()))
+    }
+
     /// The traffic of the connection.
     pub(crate) fn traffic(&self) -> Option<TrafficCounts> {
         let info = self.info()?;
@@ -277,32 +303,66 @@ pub fn connect_from(
     deadline: Instant,
     cancel: &AtomicBool,
 ) -> Result<Descriptor<TcpStream>, LinkError> {
-    let family = match address {
-        SocketAddr::V4(_) => libc::AF_INET,
-        SocketAddr::V6(_) => libc::AF_INET6,
-    };
-    let socket = unconnected(family)?;
-    let raw = socket.as_raw_fd();
-    let refused = |error: io::Error| match error.kind() {
+    let connecting = Connecting::start(source, address)?;
+    if connecting.pending {
+        wait_until(connecting.descriptor(), libc::POLLOUT, deadline, cancel)?;
+    }
+    connecting.finish()
+}
+
+/// A stream that connects.
+pub(crate) struct Connecting {
+    socket: Descriptor<TcpStream>,
+    address: SocketAddr,
+    /// It has not been connected from the start.
+    pending: bool,
+}
+
+impl Connecting {
+    /// Starts to connect, without waiting.
+    pub(crate) fn start(source: Option<IpAddr>, address: SocketAddr) -> Result<Self, LinkError> {
+        let family = match address {
+            SocketAddr::V4(_) => libc::AF_INET,
+            SocketAddr::V6(_) => libc::AF_INET6,
+        };
+        let socket = unconnected(family)?;
+        let raw = socket.as_raw_fd();
+        if let Some(source) = source {
+            bind(raw, source).map_err(|error| refused(address, error))?;
+        }
+        let pending = match start_connecting(raw, address) {
+            Ok(()) => false,
+            Err(error) if os_code(&error) == Some(libc::EINPROGRESS) => true,
+            Err(error) => return Err(refused(address, error)),
+        };
+        Ok(Self {
+            socket,
+            address,
+            pending,
+        })
+    }
+
+    /// Ready for writing when it is connected, or has failed.
+    pub(crate) fn descriptor(&self) -> RawFd {
+        self.socket.as_raw_fd()
+    }
+
+    /// The connected stream, or why there is none.
+    pub(crate) fn finish(self) -> Result<Descriptor<TcpStream>, LinkError> {
+        let pending = self.socket.take_error();
+        match pending.map_err(|error| failed("getsockopt(SO_ERROR)", error))? {
+            None => Ok(self.socket),
+            Some(error) => Err(refused(self.address, error)),
+        }
+    }
+}
+
+fn refused(address: SocketAddr, error: io::Error) -> LinkError {
+    match error.kind() {
         io::ErrorKind::ConnectionRefused => {
             LinkError::Absent(format!("nothing listens at {address}: {error}"))
         }
         _ => LinkError::Io(failed(format!("connecting to {address}"), explained(error))),
-    };
-    if let Some(source) = source {
-        bind(raw, source).map_err(refused)?;
-    }
-    match start_connecting(raw, address) {
-        Ok(()) => {}
-        Err(error) if os_code(&error) == Some(libc::EINPROGRESS) => {
-            wait_until(raw, libc::POLLOUT, deadline, cancel)?;
-        }
-        Err(error) => return Err(refused(error)),
-    }
-    let pending = socket.take_error();
-    match pending.map_err(|error| failed("getsockopt(SO_ERROR)", error))? {
-        None => Ok(socket),
-        Some(error) => Err(refused(error)),
     }
 }
 

@@ -19,7 +19,7 @@ use crate::closing;
 use crate::congestion::CongestionChoice;
 use crate::connection::KnownLinks;
 use crate::connection::Renewal;
-use crate::dialer::{ADDRESS_TIMEOUT, Dialer, Patience, say};
+use crate::dialer::{ADDRESS_TIMEOUT, Dialer, say};
 use crate::encryption::Encryption;
 use crate::handshake::{
     CONNECTIONS_MAX, HandshakeVerdict, KeyPair, LinkPart, Purpose, VERDICT_BYTES,
@@ -27,8 +27,10 @@ use crate::handshake::{
 use crate::interface::Interface;
 use crate::link::{self, TcpLink};
 use crate::listener::{self, Listener, Members};
+use crate::patience::Patience;
 use crate::resumption::Resumption;
 use crate::socket::{self, Socket, SocketOptions};
+use crate::ways;
 
 /// How long to wait before an unreachable host is called again.
 const UNREACHABLE_PAUSE: Duration = Duration::from_millis(50);
@@ -307,7 +309,7 @@ impl TcpTransport {
 
     /// The number of connections of a link to a peer.
     fn connections_for(&self, round_trip: Duration, peer: &TcpAddress) -> usize {
-        let networks = self.dialer.address.networks().max(peer.networks());
+        let networks = ways::networks(&self.dialer.address, peer);
         let each = match round_trip < LONG {
             true => 1,
             false => LONG_CONNECTIONS,

@@ -4,19 +4,15 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use weft_transport::{
-    Link, LinkError, Local, POOL_HEADER, RegionKey, Signal, Standing, Stream, Submission, Ticket,
-    Transport,
-};
+use weft_transport::{Link, LinkError, Local, Standing, Transport};
 use weft_transport_tcp::{Encryption, Interface, Resumption, TcpOptions, TcpTransport};
-use weft_transport_testing::conformance::{LinkPair, LinkSide, Subject, TestMemory, deadline};
+use weft_transport_testing::conformance::{LinkPair, LinkSide, Subject, deadline};
 use weft_transport_testing::reset;
 
-const FLAG: u64 = POOL_HEADER;
-const DATA: u64 = POOL_HEADER + 4096;
-const BYTES: usize = 200_000;
-/// Puts whose memory at the receiver is not free yet.
-const SLOTS: u64 = 4;
+use exchange::Exchange;
+
+mod exchange;
+
 const ROUNDS: u64 = 300;
 /// An end is reported within a second.
 const SOON: Duration = Duration::from_secs(1);
@@ -78,164 +74,26 @@ fn renewals(link: &dyn Link) -> u64 {
     link.traffic().map_or(0, |traffic| traffic.renewals)
 }
 
-/// The content of a round's put.
-fn content(round: u64) -> Vec<u8> {
-    (0..BYTES)
-        .map(|at| (at % 241) as u8 ^ round as u8)
-        .collect()
-}
-
-/// The number of a round's stream: the ordinary, the urgent, or a further one.
-fn stream_of(link: &dyn Link, round: u64) -> usize {
-    let further = (1..).take_while(|number| link.further_stream(*number).is_some());
-    round as usize % (further.count() + 2)
-}
-
-/// Each stream has its own signal.
-fn flag_of(link: &dyn Link, round: u64) -> u64 {
-    FLAG + 64 * stream_of(link, round) as u64
-}
-
-/// One direction of the traffic: puts of all sizes over all streams, each with a signal, and behind
-/// each a message, which the receiver answers when it has compared everything.
-struct Direction {
-    round: u64,
-    /// The memory of puts that are under way.
-    sources: Vec<(Ticket, TestMemory)>,
-    answered: u64,
-    checked: u64,
-}
-
-impl Direction {
-    fn new() -> Self {
-        Direction {
-            round: 0,
-            sources: Vec::new(),
-            answered: 0,
-            checked: 0,
-        }
-    }
-
-    fn place(round: u64) -> u64 {
-        DATA + round % SLOTS * BYTES as u64
-    }
-
-    /// A round's bytes: some are copied into the queue, some are sent from their memory.
-    fn bytes(round: u64) -> usize {
-        match round % 5 {
-            0 => 100,
-            1 => 2000,
-            2 => 70_000,
-            _ => BYTES,
-        }
-    }
-
-    fn send(&mut self, from: &LinkSide) {
-        // The memory of complete puts is the caller's again.
-        self.sources.retain(|(ticket, memory)| {
-            let complete = from.link.completed(*ticket).expect("a good link");
-            if complete {
-                for piece in memory.source() {
-                    // SAFETY: the piece is the test's own, and no put reads it any more.
-                    unsafe { piece.start().cast_mut().write_bytes(0xEE, piece.len()) };
-                }
-            }
-            !complete
-        });
-        if self.round == ROUNDS || self.round - self.answered >= SLOTS {
-            return;
-        }
-        let round = self.round + 1;
-        let memory = from.memory(&[&content(round)[..Self::bytes(round)]]);
-        let signal = Signal {
-            offset: flag_of(&*from.link, round),
-            value: round,
-        };
-        let stream: &dyn Stream = match stream_of(&*from.link, round) {
-            0 => &*from.link,
-            1 => from.link.urgent(),
-            number => from.link.further_stream(number - 1).expect("a stream"),
-        };
-        let source = memory.source();
-        match stream.put(RegionKey::POOL, Self::place(round), &source, Some(signal)) {
-            Ok(Submission::Full) => return,
-            Ok(Submission::Done) => {}
-            Ok(Submission::UnderWay(ticket)) => self.sources.push((ticket, memory)),
-            Err(error) => panic!("round {round}: {error}"),
-        }
-        from.link
-            .message(&round.to_le_bytes())
-            .expect("a good link");
-        self.round = round;
-    }
-
-    /// Compares what a message announces.
-    fn check(&mut self, to: &LinkSide, round: u64) {
-        assert_eq!(round, self.checked + 1, "once, and in order");
-        let start = Self::place(round);
-        let bytes = Self::bytes(round);
-        assert!(
-            to.bytes(start..start + bytes as u64) == content(round)[..bytes],
-            "{round}"
-        );
-        let flag = flag_of(&*to.link, round);
-        assert!(
-            to.word(flag) >= round,
-            "no old signal overwrites a newer one"
-        );
-        self.checked = round;
-        to.link
-            .message(&(round | ANSWER).to_le_bytes())
-            .expect("a good link");
-    }
-}
-
-/// A message that answers another has this bit.
-const ANSWER: u64 = 1 << 63;
-
-/// Handles the messages of one end.
-fn take(side: &mut LinkSide, sent: &mut Direction, received: &mut Direction) {
-    assert!(side.received.end.is_none(), "{:?}", side.received.end);
-    for message in std::mem::take(&mut side.received.messages) {
-        let number = u64::from_le_bytes(message.try_into().unwrap());
-        match number & ANSWER {
-            0 => received.check(side, number),
-            _ => sent.answered = number & !ANSWER,
-        }
-    }
-}
-
 /// Sends in both directions while one connection after the other is reset at either end.
 fn check_traffic(subject: &Subject) {
-    let mut pair = pair(subject);
-    let [mut there, mut back] = [Direction::new(), Direction::new()];
+    let mut exchange = Exchange::new(pair(subject), ROUNDS);
     let (mut resets, mut last, mut answered) = (0, Instant::now(), 0);
     let until = deadline() + Duration::from_secs(40);
-    while there.answered < ROUNDS || back.answered < ROUNDS {
-        assert!(
-            Instant::now() < until,
-            "{} {}",
-            there.answered,
-            back.answered
-        );
-        there.send(&pair.a);
-        back.send(&pair.b);
-        pair.a.pump();
-        pair.b.pump();
-        take(&mut pair.a, &mut there, &mut back);
-        take(&mut pair.b, &mut back, &mut there);
+    while exchange.answered() < 2 * ROUNDS {
+        assert!(Instant::now() < until, "{}", exchange.answered());
+        exchange.advance();
         // A busy machine makes progress between two resets, too.
-        let since = there.answered + back.answered;
+        let since = exchange.answered();
         if last.elapsed() > Duration::from_millis(2) && since >= answered + 4 {
             (resets, answered) = (resets + 1, since);
-            reset(if resets % 3 == 0 {
-                &*pair.b.link
-            } else {
-                &*pair.a.link
+            reset(match resets % 3 {
+                0 => &*exchange.pair.b.link,
+                _ => &*exchange.pair.a.link,
             });
             last = Instant::now();
         }
     }
+    let pair = &exchange.pair;
     let renewed = renewals(&*pair.a.link).min(renewals(&*pair.b.link));
     assert!(renewed > 20, "{renewed} of {resets}");
 }

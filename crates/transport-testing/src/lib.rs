@@ -11,6 +11,6 @@ mod resets;
 mod strict;
 
 pub use device::{DeviceMemory, must_take_device_memory};
-pub use network::{enter_network, set_loopback};
+pub use network::{Networks, enter_network, set_loopback};
 pub use resets::{reset, reset_socket};
 pub use strict::{StrictTransport, strict};

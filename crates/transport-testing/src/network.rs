@@ -26,3 +26,58 @@ pub fn set_loopback(state: &str) -> bool {
     }
     set
 }
+
+/// Networks beside each other on this thread's own network (see [`enter_network`]), any of which
+/// can fall silent: what is sent over it vanishes, without an error.
+pub struct Networks;
+
+impl Networks {
+    /// Adds two. Prints a message and returns None where that does not work.
+    pub fn add() -> Option<Networks> {
+        let steps = [
+            "ip address add 10.9.0.1/24 dev lo",
+            "ip address add 10.9.1.1/24 dev lo",
+            "ip link add hole type veth peer name bottom",
+            "tc qdisc add dev lo ingress",
+        ];
+        let missing = steps.into_iter().find(|step| !run(step));
+        if let Some(step) = missing {
+            eprintln!("skipped: `{step}` failed");
+        }
+        missing.is_none().then_some(Networks)
+    }
+
+    /// The address of this host on one of them.
+    pub fn address(&self, number: usize) -> String {
+        format!("10.9.{number}.1")
+    }
+
+    /// Takes one down.
+    pub fn silence(&self, number: usize) {
+        let (place, address) = (place(number), self.address(number));
+        let from_there = format!("u32 match ip src {address}/32");
+        // Nothing is at the other end of the hole.
+        let vanishes = "action mirred egress redirect dev hole";
+        assert!(run(&format!(
+            "tc filter add {place} {from_there} {vanishes}"
+        )));
+    }
+
+    /// Brings it back.
+    pub fn restore(&self, number: usize) {
+        assert!(run(&format!("tc filter del {}", place(number))));
+    }
+}
+
+/// The place of the filter that takes one of the networks down.
+fn place(number: usize) -> String {
+    format!("dev lo ingress protocol ip prio {}", number + 1)
+}
+
+fn run(command: &str) -> bool {
+    let mut words = command.split(' ');
+    let status = Command::new(words.next().unwrap_or_default())
+        .args(words)
+        .status();
+    status.is_ok_and(|status| status.success())
+}

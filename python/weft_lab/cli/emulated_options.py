@@ -5,9 +5,11 @@ from __future__ import annotations
 import argparse
 
 from weft.cli.values import Parser, count, within
+from weft_lab.emulation.errors import EmulationError
+from weft_lab.emulation.faults import LineLoss
 from weft_lab.emulation.network import HOSTS_MAX, INTERFACES_MAX
 
-__all__ = ["add_hosts", "add_rate", "delay_ms", "emulated_hosts", "interfaces", "line_gbps", "shape"]
+__all__ = ["add_hosts", "add_rate", "delay_ms", "emulated_hosts", "interfaces", "line_gbps", "line_loss", "shape"]
 
 emulated_hosts: Parser[int] = within(1, HOSTS_MAX)
 line_gbps: Parser[float] = within(0.001, 1000.0)
@@ -23,6 +25,14 @@ def shape(text: str) -> tuple[int, int]:
         return emulated_hosts(hosts), count(ranks)
     except argparse.ArgumentTypeError as error:
         raise argparse.ArgumentTypeError(f"{text!r} is not HOSTSxRANKS, such as 4x2: {error}") from None
+
+
+def line_loss(text: str) -> LineLoss:
+    """The loss of a line: `1.0@5+3`."""
+    try:
+        return LineLoss.parsed(text)
+    except EmulationError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def add_hosts(parser: argparse.ArgumentParser) -> None:

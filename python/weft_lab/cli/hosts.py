@@ -28,6 +28,7 @@ EPILOG = """\
 examples:
   sudo weft hosts --hosts 4 --gbps 1 --ranks-per-host 2 -- python train.py
   sudo weft hosts --hosts 2 --gbps 1 --delay-ms 20 -- python train.py
+  WEFT_INTERFACE=all sudo -E weft hosts --hosts 2 --interfaces 2 --lose 1.0@5+3 -- python train.py
 """
 
 
@@ -50,6 +51,14 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="I",
         help="lines of every host, each of this rate and to a separate switch: eth0, eth1 ... with the addresses "
         "10.77.0.x, 10.77.1.x ... (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--lose",
+        type=values.listed(emulated_options.line_loss),
+        default=[],
+        metavar="LOSS,...",
+        help="losses of lines: 1.0@5+3 takes the line of eth0 from host 1 after 5 seconds, for 3 seconds. The interface "
+        "stays up, and what it sends vanishes",
     )
     parser.add_argument(
         "--ranks-per-host",
@@ -87,6 +96,8 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 def _check(arguments: argparse.Namespace) -> None:
     if arguments.interfaces > 1 and arguments.delay_ms is not None:
         raise UsageError("--interfaces and --delay-ms cannot be combined: only one line can have a delay")
+    if arguments.lose and arguments.delay_ms is not None:
+        raise UsageError("--lose and --delay-ms cannot be combined: lines with a delay cannot be lost")
 
 
 def _run(arguments: argparse.Namespace) -> int:
@@ -99,6 +110,7 @@ def _run(arguments: argparse.Namespace) -> int:
                 master_port=arguments.master_port,
                 shared=arguments.share,
                 grace_s=arguments.grace,
+                losses=arguments.lose,
             )
         )
     except EmulationError as error:

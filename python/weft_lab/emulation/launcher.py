@@ -16,6 +16,7 @@ from weft_lab.emulation import kernel
 from weft_lab.emulation.control import HostControl
 from weft_lab.emulation.delay import LineDelay
 from weft_lab.emulation.errors import EmulationError
+from weft_lab.emulation.faults import LineLoss, LineLosses
 from weft_lab.emulation.host import HostPlan, RankProcess, live_as_host
 from weft_lab.emulation.network import EmulatedNetwork
 from weft_lab.emulation.output import PrefixedOutput
@@ -36,9 +37,13 @@ class HostLaunch:
     """Directories below `/tmp` or `/dev/shm` that all hosts see."""
     grace_s: float = 30.0
     """Seconds that other ranks may continue after a failure or a forwarded signal."""
+    losses: Sequence[LineLoss] = ()
+    """Losses of lines while the command runs."""
 
     def __post_init__(self) -> None:
         """Raises for values that are not allowed."""
+        for loss in self.losses:
+            loss.check(self.network)
         if not 1 <= self.ranks_per_host <= 256:
             raise EmulationError(f"--ranks-per-host is {self.ranks_per_host}; it must be between 1 and 256")
 
@@ -172,6 +177,7 @@ class _Launcher:
     def _attend(self) -> None:
         """Forwards output and signals until every rank has ended and no output is left."""
         woken = _wake_on_signals()
+        losses = LineLosses(self._what.losses, self._what.network)
         with selectors.DefaultSelector() as selector:
             selector.register(woken, selectors.EVENT_READ)
             if self._delay is not None:
@@ -182,7 +188,8 @@ class _Launcher:
             for output in self._outputs:
                 selector.register(output.source, selectors.EVENT_READ, output)
             while len(selector.get_map()) > lasting:
-                for key, _ in selector.select(self._time_left()):
+                waits = [left for left in (self._time_left(), losses.time_left()) if left is not None]
+                for key, _ in selector.select(min(waits, default=None)):
                     if isinstance(key.data, PrefixedOutput):
                         goes_on = key.data.pass_on()
                     elif isinstance(key.data, _Host):
@@ -193,6 +200,8 @@ class _Launcher:
                         goes_on = self._on_signals(woken)
                     if not goes_on:
                         selector.unregister(key.fileobj)
+                for change in losses.carry_out():
+                    print(f"weft hosts: {change}", file=sys.stderr, flush=True)
                 if self._time_left() == 0:
                     self._kill_hosts()
 

@@ -152,6 +152,13 @@ class EmulatedNetwork:
         if self.delay_ms is not None:
             self._lead_into_delay(host)
 
+    def set_line(self, host: int, interface: int, has_line: bool) -> None:
+        """Connects a host's port with its switch, or takes it off: its interface stays up, and what
+        it sends vanishes.
+        """
+        port = self.port(host, interface)
+        _ip([f"link set {port} master {_switch(interface)}" if has_line else f"link set {port} nomaster"])
+
     def configure_host(self, host: int) -> None:
         """Brings up the interfaces of the host that the calling process is on."""
         _ip(["link set lo up"])

@@ -92,6 +92,8 @@ impl TcpLink {
         (resumption, renewal): (Resumption, Option<Renewal>),
     ) -> io::Result<Arc<Self>> {
         let count = sockets.len();
+        let several = renewal.as_ref().is_some_and(Renewal::has_rails);
+        let resumption = resumption.for_networks(several);
         let carrier = |number| Carrier::new(number, count, regions.clone(), resumption);
         let carriers = (0..count).map(carrier).collect();
         let name = (renewal.as_ref()).map(|renewal| (renewal.known.clone(), renewal.call));
@@ -447,7 +449,10 @@ impl Link for TcpLink {
         }
         let first = self.next_stream.fetch_add(1, Ordering::Relaxed);
         let numbers = (0..count).map(|step| first.wrapping_add(step) % count);
-        let waiting = |number: &usize| self.carriers()[*number].waiting.load(Ordering::Relaxed);
+        let waiting = |number: &usize| {
+            let carrier = &self.carriers()[*number];
+            (carrier.is_broken(), carrier.waiting.load(Ordering::Relaxed))
+        };
         numbers.min_by_key(waiting).unwrap_or(0)
     }
 
