@@ -7,8 +7,8 @@ import time
 import pytest
 from emulated_hosts import HostLauncher, python, reports, run_hosts
 
-# All-reduces for some seconds, in which every sum is compared. Every rank prints the longest of them, and how much each
-# interface has sent at the end: after the return of the lost one.
+# All-reduces for some seconds, in which every sum is compared. Every rank prints the longest of
+# them, and how much each interface has sent at the end: after the return of the lost one.
 FOR_SECONDS = """
 import json, os, subprocess, time
 from pathlib import Path

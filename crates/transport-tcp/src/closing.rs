@@ -4,8 +4,8 @@
 //! Keepalive probes idle connections only. While bytes are unacknowledged, the kernel retransmits
 //! for a quarter of an hour before it gives up. So one thread per process checks every connection a
 //! few times within its peer timeout: if an acknowledgement has been missing for that long, the
-//! peer is lost. A peer that is merely stopped still acknowledges. Connections of links over several
-//! networks are checked more often.
+//! peer is lost. A peer that is merely stopped still acknowledges. Connections of links over
+//! several networks are checked more often.
 
 use std::io;
 use std::net::Shutdown;

@@ -3,8 +3,8 @@
 //!
 //! A line that is cut without a reset leaves its connections to TCP, which repeats what was sent
 //! for as long as the peer timeout. [Note: Silent networks] A connection counts as silent when the
-//! kernel has repeated something and heard nothing since, at two looks in succession. A line that
-//! is merely congested still delivers acknowledgements. See [Note: Shifts] for what follows.
+//! kernel has repeated something and received nothing since, at two looks in succession. A line
+//! that is merely congested still delivers acknowledgements. See [Note: Shifts] for what follows.
 #![forbid(unsafe_code)]
 
 use std::sync::{Arc, Weak};
@@ -16,8 +16,8 @@ use crate::ways::Way;
 
 /// The interval between two looks at a connection.
 pub(crate) const PERIOD: Duration = Duration::from_millis(100);
-/// A host that was heard of this recently is not silent.
-const HEARD: Duration = Duration::from_millis(200);
+/// A host from which something has arrived this recently is not silent.
+const RECENT: Duration = Duration::from_millis(200);
 /// The time between two looks at which a connection must be silent, beside two round trips. A
 /// little less than a period, as these vary.
 const CONFIRMED: Duration = Duration::from_millis(80);
@@ -121,7 +121,7 @@ struct Silence {
 impl Silence {
     /// For how long it has been silent, if that is to be acted on.
     fn is_lasting(&mut self, stall: Option<Stall>, now: Instant) -> Option<Duration> {
-        let Some(stall) = stall.filter(|stall| stall.silence >= HEARD) else {
+        let Some(stall) = stall.filter(|stall| stall.silence >= RECENT) else {
             self.since = None;
             return None;
         };

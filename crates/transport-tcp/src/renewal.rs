@@ -256,7 +256,7 @@ impl TcpConnection {
         self.conclude(renewal, part, call, patience)
     }
 
-    /// What the next call, or knock, is about.
+    /// The subject of the next call, or knock.
     pub(crate) fn next_part(&self, renewal: &Renewal, number: usize) -> LinkPart {
         let mut line = lock(&self.carriers[number].line);
         let (purpose, epoch) = match renewal.calls {

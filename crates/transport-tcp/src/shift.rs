@@ -36,7 +36,7 @@ impl TcpConnection {
         });
     }
 
-    /// Starts to shift a connection away from its network, as the peer asks for it over another one.
+    /// Starts to shift a connection away from its network, as the peer asks for over another one.
     pub(crate) fn shift_as_asked(self: &Arc<Self>, number: usize) {
         self.start_renewing_after(number, move |link, renewal| {
             if link.leave(renewal, number, None).is_err() {

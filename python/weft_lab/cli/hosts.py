@@ -57,8 +57,8 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         type=values.listed(emulated_options.line_loss),
         default=[],
         metavar="LOSS,...",
-        help="losses of lines: 1.0@5+3 takes the line of eth0 from host 1 after 5 seconds, for 3 seconds. The interface "
-        "stays up, and what it sends vanishes",
+        help="losses of lines: 1.0@5+3 takes the line of eth0 from host 1 after 5 seconds, for 3 seconds. "
+        "The interface stays up, and what it sends vanishes",
     )
     parser.add_argument(
         "--ranks-per-host",

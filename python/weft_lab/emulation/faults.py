@@ -31,9 +31,7 @@ class LineLoss:
         found = _FORM.fullmatch(text)
         if found is None:
             raise EmulationError(f"{text!r} is not HOST.INTERFACE@SECONDS+SECONDS, such as 1.0@5+3")
-        return LineLoss(
-            int(found["host"]), int(found["interface"]), float(found["after"]), float(found["seconds"])
-        )
+        return LineLoss(int(found["host"]), int(found["interface"]), float(found["after"]), float(found["seconds"]))
 
     def check(self, network: EmulatedNetwork) -> None:
         """Raises if the network has no such line, or frames pass it otherwise."""
@@ -60,10 +58,10 @@ class LineLosses:
 
     def carry_out(self) -> list[str]:
         """Carries out the changes that are due, and returns what they are."""
-        told = []
+        changes = []
         while self._due and self._due[-1][0] <= time.monotonic():
             _, loss, has_line = self._due.pop()
             self._network.set_line(loss.host, loss.interface, has_line)
             change = "has its line again" if has_line else "has lost its line"
-            told.append(f"eth{loss.interface} of {self._network.host_name(loss.host)} {change}")
-        return told
+            changes.append(f"eth{loss.interface} of {self._network.host_name(loss.host)} {change}")
+        return changes

@@ -153,8 +153,9 @@ class EmulatedNetwork:
             self._lead_into_delay(host)
 
     def set_line(self, host: int, interface: int, has_line: bool) -> None:
-        """Connects a host's port with its switch, or takes it off: its interface stays up, and what
-        it sends vanishes.
+        """Connects a host's port with its switch, or takes it off.
+
+        The host's interface stays up, and what it sends vanishes.
         """
         port = self.port(host, interface)
         _ip([f"link set {port} master {_switch(interface)}" if has_line else f"link set {port} nomaster"])
