@@ -67,6 +67,8 @@ def test_training_goes_on_if_a_newcomer_fails_meanwhile(training: Training) -> N
         newcomer = training.start(how, *OPTIONS, "--spoils-ahead", f"newcomer {how}")
         ranks[0].until(lambda one, said=said, before=before: one.log.read_text().count(said) > before, f"no {said!r}")
         newcomer.process.kill()
+        # One that comes in the commit that learns of the failure is taken in at once, in a pause.
+        ranks[0].until_step(ranks[0].steps[-1]["step"] + 4, 2)
     assert {line["ranks"] for line in ranks[0].steps} == {2}
     for how in ("fails", "is slow"):
         ranks.append(training.start(how, *OPTIONS, "--spoils-ahead", f"newcomer {how}"))
