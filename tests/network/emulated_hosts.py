@@ -66,6 +66,23 @@ def processes_with(marker: str) -> list[int]:
     return found
 
 
+UNTIL_FAILURE = """
+import json, time
+import numpy as np
+import weft
+
+group = weft.init(timeout=30, peer_timeout=2)
+group.barrier()
+print("ready", flush=True)
+try:
+    while True:
+        group.all_reduce(np.ones(100_000, np.float32))
+except weft.PeerLost as error:
+    print(json.dumps({"lost": error.rank, "host": error.host, "at": time.monotonic()}), flush=True)
+"""
+"""For `HostLauncher`: every rank prints "ready", and then which rank it has lost, and when."""
+
+
 class HostLauncher:
     """`weft hosts` at work, killed at the end of the block."""
 

@@ -5,7 +5,7 @@ import signal
 import time
 
 import pytest
-from emulated_hosts import HostLauncher, python, reports, run_hosts
+from emulated_hosts import UNTIL_FAILURE, HostLauncher, python, reports, run_hosts
 
 # All-reduces for some seconds, in which every sum is compared. Every rank prints the longest of
 # them, and how much each interface has sent at the end: after the return of the lost one.
@@ -84,22 +84,6 @@ def test_lost_line_costs_encrypted_links_a_pause(monkeypatch: pytest.MonkeyPatch
 def test_own_interface_that_goes_down_costs_a_pause(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OWN", "eth1")
     check()
-
-
-UNTIL_FAILURE = """
-import json, time
-import numpy as np
-import weft
-
-group = weft.init(timeout=30, peer_timeout=2)
-group.barrier()
-print("ready", flush=True)
-try:
-    while True:
-        group.all_reduce(np.ones(100_000, np.float32))
-except weft.PeerLost as error:
-    print(json.dumps({"lost": error.rank, "at": time.monotonic()}), flush=True)
-"""
 
 
 def test_host_that_loses_all_lines_is_lost() -> None:

@@ -5,7 +5,7 @@ import signal
 import time
 
 import pytest
-from emulated_hosts import HostLauncher, python, reports, run_hosts
+from emulated_hosts import UNTIL_FAILURE, HostLauncher, python, reports, run_hosts
 
 ALL_REDUCE = """
 import json, re
@@ -111,22 +111,6 @@ def test_algorithms_for_units_between_hosts(hosts: int, ranks_per_host: int) -> 
     for report in reports(done):
         assert report["plan"] == "multi-rail"
         assert report["right"] == [True] * 33
-
-
-UNTIL_FAILURE = """
-import json, time
-import numpy as np
-import weft
-
-group = weft.init(timeout=30, peer_timeout=2)
-group.barrier()
-print("ready", flush=True)
-try:
-    while True:
-        group.all_reduce(np.ones(100_000, np.float32))
-except weft.PeerLost as error:
-    print(json.dumps({"lost": error.rank, "host": error.host, "at": time.monotonic()}), flush=True)
-"""
 
 
 def test_host_that_dies_is_named_by_all_others() -> None:

@@ -156,24 +156,24 @@ fn short_loss_of_all_networks_does_no_harm(networks: &Networks) {
     let mut exchange = Exchange::new(pair(&PLAIN), u64::MAX);
     until(&mut exchange, "traffic", |now| now.answered() > 50);
     let lost = Instant::now();
-    [0, 1]
-        .into_iter()
-        .for_each(|number| networks.silence(number));
+    for number in [0, 1] {
+        networks.silence(number);
+    }
     until(&mut exchange, "a while", |_| {
         lost.elapsed() > PEER_TIMEOUT / 4
     });
-    [0, 1]
-        .into_iter()
-        .for_each(|number| networks.restore(number));
+    for number in [0, 1] {
+        networks.restore(number);
+    }
     let before = exchange.answered();
     until(&mut exchange, "traffic", |now| now.answered() > before + 50);
 }
 
 fn host_without_a_network_is_lost(networks: &Networks) {
     let mut pair = pair(&PLAIN);
-    [0, 1]
-        .into_iter()
-        .for_each(|number| networks.silence(number));
+    for number in [0, 1] {
+        networks.silence(number);
+    }
     let since = Instant::now();
     pair.a.link.message(b"lost").unwrap();
     pair.until("both ends", |pair| {
@@ -187,7 +187,7 @@ fn host_without_a_network_is_lost(networks: &Networks) {
         PEER_TIMEOUT / 2 < took && took < PEER_TIMEOUT * 2,
         "{took:?}"
     );
-    [0, 1]
-        .into_iter()
-        .for_each(|number| networks.restore(number));
+    for number in [0, 1] {
+        networks.restore(number);
+    }
 }
