@@ -192,15 +192,21 @@ fn verified_from_thirty_four_to_sixty_four_ranks() {
 /// Virtual ranks of the Python package need this order of sums.
 #[test]
 fn sums_are_those_of_a_binary_tree() {
-    for (name, ranks) in [
-        ("halving-doubling", &[2, 4, 8, 16, 32][..]),
-        ("slice-tree", &[2, 3, 4, 5, 6, 7, 8, 9, 16, 21]),
+    let any = &[2, 3, 4, 5, 6, 7, 8, 9, 16, 21][..];
+    for (collective, name, ranks) in [
+        (
+            Collective::AllReduce,
+            "halving-doubling",
+            &[2, 4, 8, 16, 32][..],
+        ),
+        (Collective::AllReduce, "slice-tree", any),
+        (Collective::ReduceScatter, "slice-tree", any),
     ] {
-        let algorithm = find("all-reduce", name).expect("it is registered");
+        let algorithm = find(collective.name(), name).expect("it is registered");
         for &ranks in ranks {
             for memory in [MemoryClass::Ordinary, MemoryClass::Symmetric] {
                 let topology = hosts(ranks);
-                let request = request(Collective::AllReduce, memory, &topology);
+                let request = request(collective, memory, &topology);
                 let report = verify(&programs(algorithm, request), &options(algorithm, request));
                 let trees = report.expect("it is verified above").trees;
                 assert!(!trees.is_empty());

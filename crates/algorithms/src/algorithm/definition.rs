@@ -105,6 +105,11 @@ impl Requirements {
         mapped: Reach::All,
         ..Requirements::NONE
     };
+    /// As [`Requirements::MAPPED`], and blocks may have a size per rank.
+    pub(crate) const MAPPED_ANY_SIZES: Requirements = Requirements {
+        per_rank_sizes: true,
+        ..Requirements::MAPPED
+    };
     /// As [`Requirements::NONE`], and combines in the canonical tree.
     pub(crate) const REPRODUCIBLE: Requirements = Requirements {
         reproducible: true,

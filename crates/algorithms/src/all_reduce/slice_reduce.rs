@@ -9,12 +9,13 @@
 //! written there. A result replaces its contribution, in cache lines that the reducing rank has
 //! just fetched: cheaper than memory of its own, which all would have to fetch.
 
-use weft_schedule::{Grid, Schedule, Slice};
+use weft_schedule::{Grid, Schedule};
 
 use crate::cost::expression::{BLOCK, Expr, OTHER_BLOCKS, OTHERS};
 use crate::cost::formula::Rounds;
 use crate::patterns::builder::{ProgramBuilder, block};
 use crate::patterns::crossing;
+use crate::patterns::tree_sum::Combine;
 use crate::{About, Algorithm, Costs, Formula, Requirements, ScheduleRequest, Symmetry};
 
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
@@ -59,9 +60,6 @@ fn build(request: &ScheduleRequest) -> Schedule {
     }
     b.build()
 }
-
-/// Combines the slices of all ranks, the second argument in their order, into the first.
-pub(super) type Combine = fn(&mut ProgramBuilder, Vec<Slice>, Vec<Slice>);
 
 /// Lets each rank combine its slice of all ranks.
 pub(super) fn exchange(b: &mut ProgramBuilder, combine: Combine) {

@@ -5,11 +5,12 @@
 //! over at the right end takes part at the next level. On a power of two of ranks, this is the
 //! order of halving-doubling.
 
-use weft_schedule::{Grid, Schedule, Slice};
+use weft_schedule::{Grid, Schedule};
 
 use super::slice_reduce;
 use crate::cost::expression::OTHER_BLOCKS;
-use crate::patterns::builder::{ProgramBuilder, block};
+use crate::patterns::builder::ProgramBuilder;
+use crate::patterns::tree_sum::add_in_tree;
 use crate::{About, Algorithm, Costs, Formula, Requirements, ScheduleRequest, Symmetry};
 
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
@@ -40,24 +41,4 @@ fn build(request: &ScheduleRequest) -> Schedule {
         slice_reduce::exchange(&mut b, add_in_tree);
     }
     b.build()
-}
-
-/// Adds the slices of all ranks, in their order.
-fn add_in_tree(b: &mut ProgramBuilder, dsts: Vec<Slice>, mut srcs: Vec<Slice>) {
-    let own = block(b.rank());
-    let sums: Vec<_> = (0..srcs.len() / 2).map(|_| b.add_scratch(1)).collect();
-    while srcs.len() > 2 {
-        let pairs: Vec<Vec<Slice>> = srcs.chunks(2).map(<[Slice]>::to_vec).collect();
-        srcs = (pairs.into_iter().zip(0..))
-            .map(|(pair, number): (Vec<Slice>, usize)| match pair.len() {
-                1 => pair[0].clone(),
-                _ => {
-                    let sum = b.scratch(sums[number], own.clone());
-                    b.reduce(sum.clone(), pair);
-                    sum
-                }
-            })
-            .collect();
-    }
-    b.reduce_final(dsts, srcs);
 }

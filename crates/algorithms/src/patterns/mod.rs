@@ -10,6 +10,7 @@ pub(crate) mod rails;
 pub(crate) mod range_tree;
 pub(crate) mod ring;
 pub(crate) mod tree;
+pub(crate) mod tree_sum;
 pub(crate) mod two_trees;
 pub(crate) mod units;
 pub(crate) mod wire;

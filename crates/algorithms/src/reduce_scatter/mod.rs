@@ -5,5 +5,6 @@ crate::registry::algorithms! {
     halving,
     direct,
     slice_reduce,
+    slice_tree,
     multi_rail,
 }

@@ -6,10 +6,11 @@
 
 use weft_schedule::Schedule;
 
-use crate::cost::expression::OTHER_BLOCKS;
+use crate::cost::expression::{Expr, OTHER_BLOCKS};
 use crate::cost::formula::Rounds;
 use crate::patterns::builder::{ProgramBuilder, block};
 use crate::patterns::crossing;
+use crate::patterns::tree_sum::Combine;
 use crate::{About, Algorithm, Costs, Formula, Requirements, ScheduleRequest, Symmetry};
 
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
@@ -30,15 +31,25 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
 };
 
 fn formula(request: &ScheduleRequest) -> Formula {
+    reducing(request, 1)
+}
+
+/// The formula where this share is combined.
+pub(super) fn reducing(request: &ScheduleRequest, reduced: impl Into<Expr>) -> Formula {
     let show = Rounds::signals(1).copying(request.staged(OTHER_BLOCKS));
     let reduction = Rounds::signals(1)
         .crossing(crossing::all_pairs(request) * request.block_share())
         .reading(OTHER_BLOCKS)
-        .reducing(1);
+        .reducing(reduced);
     Formula::of([show, reduction])
 }
 
 fn build(request: &ScheduleRequest) -> Schedule {
+    exchange(request, ProgramBuilder::reduce_final)
+}
+
+/// Lets each rank combine its block of all ranks.
+pub(super) fn exchange(request: &ScheduleRequest, combine: Combine) -> Schedule {
     let mut b = ProgramBuilder::new(request, request.blocks());
     let own = block(b.rank());
     if request.ranks == 1 {
@@ -57,7 +68,8 @@ fn build(request: &ScheduleRequest) -> Schedule {
         Some(scratch) => b.scratch_of(peer, scratch, own.clone()),
         None => b.input_of(peer, own.clone()),
     });
-    b.reduce_final(vec![b.output(own)], srcs);
+    let dsts = vec![b.output(own)];
+    combine(&mut b, dsts, srcs);
     b.signal_all();
     b.wait_all();
     b.build()
