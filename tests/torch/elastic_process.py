@@ -82,7 +82,7 @@ def train(given: argparse.Namespace, write: Any) -> None:
     width = given.width
     net = nn.Sequential(
         nn.Linear(INPUTS, width), nn.BatchNorm1d(width), nn.Tanh(),
-        nn.Linear(width, width), nn.Dropout(0.2 if given.wrapping == "virtual" else 0.0), nn.Tanh(),
+        nn.Linear(width, width), nn.Dropout(0.2 if given.wrapping.startswith("virtual") else 0.0), nn.Tanh(),
         nn.Linear(width, OUTPUTS),
     )  # fmt: skip
     plain = torch.optim.AdamW(net.parameters(), lr=0.01)
@@ -157,6 +157,7 @@ def wrapped(wrapping: str, net: nn.Module, plain: torch.optim.Optimizer) -> tupl
         return DistributedDataParallel(net), plain
     options: dict[str, Any] = {
         "virtual": {"virtual_ranks": VIRTUAL_RANKS},
+        "virtual, divided": {"virtual_ranks": VIRTUAL_RANKS, "shard": 2048},
         "divided": {"shard": 2048},
         "overlapped": {},
     }[wrapping]

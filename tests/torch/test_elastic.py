@@ -17,10 +17,13 @@ from weft.processes.ports import free_ports
 from weft.torch.recovery.members import leaving_now
 
 
-def test_kills_and_joins_leave_the_bits_of_an_undisturbed_run(training: Training) -> None:
+@pytest.mark.parametrize(("wrapping", "first_step"), [("virtual", 10), ("virtual, divided", 9)])
+def test_kills_and_joins_leave_the_bits_of_an_undisturbed_run(
+    training: Training, wrapping: str, first_step: int
+) -> None:
     alone = training.start("alone", WEFT_LOBBY=f"127.0.0.1:{free_ports(1)[0]}")
     expected = alone.ended()
-    held = ("--hold-at", "2,5,8")
+    held = ("--hold-at", "2,5,8", "--wrapping", wrapping)
     first = training.start("first", *held)
     first.until_step(1, 1)
     second, third = training.start("second", *held), training.start("third", *held)
@@ -36,7 +39,7 @@ def test_kills_and_joins_leave_the_bits_of_an_undisturbed_run(training: Training
     last = [one.ended() for one in (second, third, fourth)]
     assert {one["hash"] for one in last} == {expected["hash"]}
     assert losses(alone, first, second, third, fourth) == {line["step"]: {line["loss"]} for line in alone.steps}
-    assert [line["step"] for line in fourth.steps] == [10, 11]
+    assert [line["step"] for line in fourth.steps] == list(range(first_step, 12))
 
 
 @pytest.mark.parametrize("wrapping", ["ddp", "overlapped", "divided"])

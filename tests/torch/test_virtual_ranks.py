@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 import io
 import os
+import time
+from itertools import accumulate, pairwise
 
 import pytest
 import torch
@@ -15,9 +17,11 @@ from worker_pool import WorkerPool
 import weft
 import weft.torch
 from weft.torch.lookup import backend_of
+from weft.torch.parallel.virtual.balance import dealt
 from weft.torch.parallel.virtual.probe import probed
-from weft.torch.parallel.virtual.tree import TreeSum, is_tree_of_ranks, nodes_of, parts_of
+from weft.torch.parallel.virtual.tree import TreeSum, equal_ranges, is_tree_of_ranks, nodes_of
 
+OPTIMIZERS = {"AdamW": torch.optim.AdamW, "Adafactor": torch.optim.Adafactor}
 STEPS = 4
 SAMPLES = 3
 
@@ -58,10 +62,15 @@ def trained(virtual_ranks: int, kind: str, steps: range, state: bytes = b"") -> 
     torch.manual_seed(100 + dist.get_rank())  # rank 0's counts
     canonical = dist.new_group(pg_options=weft.torch.Options(reproducible=True)) if "canonical" in kind else None
     fusion = 40_000 if "small" in kind else "automatic"
-    model = weft.torch.DataParallel(net, virtual_ranks=virtual_ranks, fusion=fusion, process_group=canonical)
-    optimizer = torch.optim.AdamW(net.parameters(), lr=1e-2)
+    divided = {"shard": 1, "parameters": "host" if "host" in kind else "own"} if "divided" in kind else {}
+    model = weft.torch.DataParallel(net, virtual_ranks=virtual_ranks, fusion=fusion, process_group=canonical, **divided)
+    optimizer = OPTIMIZERS["Adafactor" if "whole tensors" in kind else "AdamW"](net.parameters(), lr=1e-2)
     if "overlapped" in kind:
         optimizer = weft.torch.Overlapped(optimizer, model)
+    divisions = [bucket.division is not None for bucket in model._reducer.buckets]
+    assert any(divisions) == (divided != {} and dist.get_world_size() > 1)
+    if not canonical and os.environ.get("WEFT_TRANSPORT") != "tcp" and model._parts.sums.is_tree_of_ranks:
+        assert all(map(model._reducer.average._is_summed_on_the_way, model._reducer.buckets))
     if state:
         checkpoint = torch.load(io.BytesIO(state))
         model.load_state_dict(checkpoint["model"])
@@ -80,16 +89,17 @@ def trained(virtual_ranks: int, kind: str, steps: range, state: bytes = b"") -> 
         losses.append(model.mean_over_parts(found))
     model.flush()
     digest = hashlib.sha256()
-    for tensor in [*net.state_dict().values(), *_states(optimizer, net)]:
+    whole = optimizer.full_state_dict() if "overlapped" in kind else optimizer.state_dict()
+    for tensor in [*net.state_dict().values(), *_states(whole)]:
         digest.update(tensor.contiguous().numpy().tobytes())
-    checkpoint = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "parts": model.mode.state_dict()}
+    checkpoint = {"model": model.state_dict(), "optimizer": whole, "parts": model.mode.state_dict()}
     torch.save(checkpoint, saved := io.BytesIO())
     return digest.hexdigest(), losses, saved.getvalue()
 
 
-def _states(optimizer, net: nn.Module) -> list[Tensor]:
-    inner = getattr(optimizer, "optimizer", optimizer)
-    return [inner.state[parameter][name] for parameter in net.parameters() for name in sorted(inner.state[parameter])]
+def _states(whole: dict) -> list[Tensor]:
+    states = [state for _, state in sorted(whole["state"].items())]
+    return [torch.as_tensor(state[name]) for state in states for name in sorted(state)]
 
 
 def job(_rank: int, _size: int, *arguments) -> tuple[str, list[float], bytes]:
@@ -111,22 +121,42 @@ def job(_rank: int, _size: int, *arguments) -> tuple[str, list[float], bytes]:
 def test_bits_do_not_depend_on_the_number_of_ranks(workers, virtual_ranks: int, sizes: tuple[int], parts: str) -> None:
     results = {}
     for size in sizes:
-        for kind in ("plain", "overlapped", "overlapped, small buckets", "canonical sums"):
+        for kind in (
+            "plain",
+            "overlapped",
+            "overlapped, small buckets",
+            "canonical sums",
+            "overlapped, divided",
+            "overlapped, divided, small buckets, host",
+        ):
             for found in workers.run(size, job, virtual_ranks, f"{kind} {parts}", range(STEPS)):
                 results[size, kind] = found[:2]
     assert len({str(found) for found in results.values()}) == 1, results
 
 
-def test_bits_with_clipping_and_mixed_precision(workers) -> None:
-    results = [found for size in (1, 2, 3, 4) for found in workers.run(size, mixed_precision_job)]
+def test_bits_of_updates_of_whole_tensors_by_one_rank(workers) -> None:
+    kinds = {1: "plain", 2: "overlapped, divided", 3: "overlapped, divided, small buckets"}
+    results = {
+        size: str(found[:2])
+        for size, kind in kinds.items()
+        for found in workers.run(size, job, 4, f"{kind}, whole tensors", range(STEPS))
+    }
+    assert len(set(results.values())) == 1, results
+
+
+@pytest.mark.parametrize("divided", [False, True])
+def test_bits_with_clipping_and_mixed_precision(workers, divided: bool) -> None:
+    results = [found for size in (1, 2, 3, 4) for found in workers.run(size, mixed_precision_job, divided)]
     assert len(set(results)) == 1, results
 
 
-def mixed_precision_job(_rank: int, _size: int) -> str:
+def mixed_precision_job(_rank: int, _size: int, divided: bool) -> str:
     torch.set_num_threads(1)
     net = network()
-    model = weft.torch.DataParallel(net, virtual_ranks=4)
+    model = weft.torch.DataParallel(net, virtual_ranks=4, shard=1 if divided else "none")
     optimizer, scaler = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9), torch.amp.GradScaler("cpu")
+    if divided:
+        optimizer = weft.torch.Overlapped(optimizer, model)
     schedule = torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.9)
     for step in range(STEPS):
         batch = [samples(step, part) for part in model.virtual_ranks]
@@ -135,10 +165,14 @@ def mixed_precision_job(_rank: int, _size: int) -> str:
                 loss = nn.functional.cross_entropy(model(inputs), labels)
             scaler.scale(loss).backward()
         scaler.unscale_(optimizer)
-        torch.nn.utils.clip_grad_norm_(net.parameters(), 0.5)
+        if divided:
+            optimizer.clip_grad_norm_(0.5)
+        else:
+            torch.nn.utils.clip_grad_norm_(net.parameters(), 0.5)
         scaler.step(optimizer)
         scaler.update()
         schedule.step()
+    model.flush()
     digest = hashlib.sha256()
     for tensor in net.state_dict().values():
         digest.update(tensor.contiguous().numpy().tobytes())
@@ -152,6 +186,7 @@ def test_bits_do_not_depend_on_the_transport(workers) -> None:
         for ranks, virtual_ranks in ((4, 8), (3, 8), (3, 3), (3, 4), (3, 6), (2, 4)):
             parts = "" if ranks == 4 else "complete"
             found = over_tcp.run(ranks, job, virtual_ranks, f"overlapped {parts}", range(STEPS))
+            found += over_tcp.run(ranks, job, virtual_ranks, f"overlapped, divided {parts}", range(STEPS))
             found += workers.run(1, job, virtual_ranks, f"plain {parts}", range(STEPS))
             assert len({str(one[:2]) for one in found}) == 1, (ranks, virtual_ranks)
         assert over_tcp.run(4, pairs) == [{"tcp": 6}] * 4
@@ -169,9 +204,10 @@ def pairs(_rank: int, _size: int) -> dict[str, int]:
 
 def test_checkpoint_is_continued_by_another_number_of_ranks(workers) -> None:
     whole = workers.run(2, job, 5, "plain", range(STEPS))[0]
-    *_, state = workers.run(3, job, 5, "overlapped", range(2))[0]
-    digest, losses, _ = workers.run(1, job, 5, "plain", range(2, STEPS), state)[0]
-    assert (digest, losses) == (whole[0], whole[1][2:])
+    for before, after in (("overlapped", (1, "plain")), ("overlapped, divided", (2, "overlapped, divided"))):
+        *_, state = workers.run(3, job, 5, before, range(2))[0]
+        digest, losses, _ = workers.run(after[0], job, 5, after[1], range(2, STEPS), state)[0]
+        assert (digest, losses) == (whole[0], whole[1][2:])
 
 
 @pytest.mark.parametrize(
@@ -219,6 +255,60 @@ def zero_job(_rank: int, _size: int, parts: tuple[int]) -> bool:
     return bool(torch.signbit(model.module.factor.grad))
 
 
+@pytest.mark.parametrize(("size", "virtual_ranks"), [(3, 8), (2, 4)])
+@pytest.mark.parametrize("divided", [False, True])
+def test_slower_rank_gets_fewer_parts(workers, size: int, virtual_ranks: int, divided: bool) -> None:
+    alone = workers.run(1, balanced_job, virtual_ranks, False)
+    found = workers.run(size, balanced_job, virtual_ranks, divided)
+    assert {digest for digest, _ in [*alone, *found]} == {alone[0][0]}
+    first, *_, last = zip(*(ranges for _, ranges in found), strict=True)
+    for ranges in (first, last):
+        assert [part for own in ranges for part in own] == list(range(virtual_ranks))
+    assert len(last[1]) < len(first[1])
+
+
+def balanced_job(rank: int, _size: int, virtual_ranks: int, divided: bool) -> tuple[str, list[range]]:
+    """A hash of everything after some steps, and the parts that the rank had in each of them."""
+    torch.set_num_threads(1)
+    net = network()
+    model = weft.torch.DataParallel(
+        net, virtual_ranks=virtual_ranks, balance_every=2, shard=1 if divided else "none", replan_after=3
+    )
+    optimizer = weft.torch.Overlapped(torch.optim.AdamW(net.parameters(), lr=1e-2), model)
+    ranges = []
+    for step in range(7):
+        ranges.append(model.virtual_ranks)
+        for inputs, labels in model.parts([samples(step, part) for part in model.virtual_ranks]):
+            time.sleep(0.1 * (rank == 1))
+            nn.functional.cross_entropy(model(inputs), labels).backward()
+        optimizer.step()
+    model.flush()
+    digest = hashlib.sha256()
+    for tensor in [*net.state_dict().values(), *_states(optimizer.full_state_dict())]:
+        digest.update(tensor.contiguous().numpy().tobytes())
+    return digest.hexdigest(), ranges
+
+
+@pytest.mark.parametrize(
+    ("seconds", "counts", "expected"),
+    [
+        ((1.0, 1.0), (2, 2), (2, 2)),
+        ((1.0, 1.02), (2, 2), (2, 2)),
+        ((1.0, 3.0), (2, 2), (3, 1)),
+        ((1.0, 1.0, 1.0), (2, 3, 3), (2, 3, 3)),
+        ((3.0, 1.0, 1.5), (2, 2, 2), (1, 3, 2)),
+        ((9.0, 1.0, 1.0), (1, 1, 1), (1, 1, 1)),
+        ((0.0, 1.0), (1, 3), (3, 1)),
+    ],
+)
+def test_virtual_ranks_are_dealt_by_speed(seconds, counts, expected) -> None:
+    def ranges(counts: tuple[int, ...]) -> list[range]:
+        ends = [0, *accumulate(counts)]
+        return [range(*pair) for pair in pairwise(ends)]
+
+    assert dealt(seconds, ranges(counts)) == ranges(expected)
+
+
 def test_wrong_calls(workers) -> None:
     workers.run(2, wrong_job)
 
@@ -227,7 +317,8 @@ def wrong_job(_rank: int, _size: int) -> None:
     net = nn.Sequential(nn.Linear(2, 2))
     for wrong, error, text in (
         ({"virtual_ranks": 1}, weft.ArgumentError, "expected at least 2"),
-        ({"virtual_ranks": 4, "shard": "automatic"}, weft.UnsupportedError, "with shard"),
+        ({"virtual_ranks": 4, "balance_every": 0}, weft.ArgumentError, "balance_every=0: expected a number of steps"),
+        ({"balance_every": 2}, weft.ArgumentError, "no virtual ranks to deal"),
         ({"virtual_ranks": 4, "algorithm": "ring"}, weft.UnsupportedError, "with algorithm"),
         ({"virtual_ranks": 4, "gradients": "view"}, weft.UnsupportedError, "with gradients"),
         ({"virtual_ranks": 4, "mode": weft.torch.modes.Wire("bf16")}, weft.UnsupportedError, "with mode"),
@@ -292,16 +383,17 @@ def probed_checkpoint_job(_rank: int, _size: int) -> None:
 def test_one_tree(parts: int) -> None:
     def text(ranks: int) -> str:
         whole: TreeSum[str] = TreeSum(lambda left, right: f"({left}{right})")
-        for rank in range(ranks):
+        for parts_of_rank in equal_ranges(ranks, parts):
             own: TreeSum[str] = TreeSum(lambda left, right: f"({left}{right})")
-            for part in parts_of(rank, ranks, parts):
+            for part in parts_of_rank:
                 own.push((0, part), f"<{part}>")
-            assert own.nodes == nodes_of(parts_of(rank, ranks, parts))
+            assert own.nodes == nodes_of(parts_of_rank)
             for node, value in zip(own.nodes, own.values, strict=True):
                 whole.push(node, value)
         return whole.total()
 
     assert len({text(ranks) for ranks in range(1, parts + 1)}) == 1
-    assert is_tree_of_ranks(parts, parts) and is_tree_of_ranks(4, 4 * parts) == (parts.bit_count() == 1)
-    assert not is_tree_of_ranks(2, 2 * parts + 1)
+    assert is_tree_of_ranks(equal_ranges(parts, parts))
+    assert is_tree_of_ranks(equal_ranges(4, 4 * parts)) == (parts.bit_count() == 1)
+    assert not is_tree_of_ranks(equal_ranges(2, 2 * parts + 1))
     assert all(f"<{part}>" in text(1) for part in range(parts))

@@ -8,7 +8,7 @@ from weft.datatypes.ops import Op
 from weft.torch.parallel.buckets import Bucket, Handle
 from weft.torch.parallel.communication import Communication
 
-__all__ = ["Averaging", "ExactAveraging", "ReadyHandle"]
+__all__ = ["Averaging", "BothHandles", "ExactAveraging", "ReadyHandle"]
 
 
 class Averaging(Protocol):
@@ -46,8 +46,8 @@ class ExactAveraging:
         if bucket.division is not None:
             bucket.division.is_partial = True
             how = planned.priority
-            scattered = self._communication.issue(bucket.division.scatter, priority=how)
-            return _Both(scattered, self._communication.issue(bucket.prepared_flags, priority=how))
+            scattered = self._communication.issue(bucket.division.scatter("avg"), priority=how)
+            return BothHandles(scattered, self._communication.issue(bucket.prepared_flags, priority=how))
         if not bucket.memory.is_cpu:
             return self._communication.all_reduce(bucket.memory, algorithm=planned.algorithm)
         return self._communication.issue(bucket.prepared, priority=planned.priority, algorithm=planned.algorithm)
@@ -61,7 +61,7 @@ class ExactAveraging:
         """See `Averaging`."""
 
 
-class _Both:
+class BothHandles:
     """The reduce-scatter of a divided bucket's gradients, and the all-reduce of its flags."""
 
     def __init__(self, gradients: Handle, flags: Handle) -> None:

@@ -19,6 +19,7 @@ from weft.torch.patches.tensors import copy_all
 
 if TYPE_CHECKING:
     from weft.api.request import PreparedCall
+    from weft.datatypes.ops import AverageOf, Op
 
 __all__ = ["Bucket", "Handle", "Shares", "Slot", "Update", "make_buckets", "parameter_info", "shaped"]
 
@@ -55,16 +56,19 @@ class Shares(Protocol):
     """Whether the bucket has this rank's own gradients outside of its share."""
     averages: Tensor
     """The averaged gradients of this rank's share."""
-    scatter: PreparedCall
-    """Reduce-scatters of gradients to averages and to sums, an all-gather of averages."""
-    scatter_sums: PreparedCall
     gather_gradients: PreparedCall
+    """An all-gather of averages."""
     complete_parameters: PreparedCall
     """After the update of the share: all parameters are here when it ends."""
     pieces: Mapping[Slot, Any]
     """The parts of parameters that this rank updates."""
     owners: Mapping[Slot, list[int]]
     """How many elements of each parameter each rank updates."""
+    counts: list[int]
+    """How many elements each rank updates."""
+
+    def scatter(self, op: Op | AverageOf) -> PreparedCall:
+        """A reduce-scatter of the bucket's gradients to `averages`."""
 
     def hold_parameters(self) -> None:
         """Moves the parameters into the division's memory, if they are elsewhere."""

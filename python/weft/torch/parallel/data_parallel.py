@@ -38,6 +38,7 @@ from weft.torch.parallel.planner import Planner
 from weft.torch.parallel.reducer import Reducer
 from weft.torch.parallel.rows import EmbeddingPolicy, RowAveraging, Rows, bytes_of_rows, check_rows, exchanged_by_rows
 from weft.torch.parallel.trained import TrainedParameters
+from weft.torch.parallel.virtual.balance import check_balance
 from weft.torch.parallel.virtual.continued import begin_parts
 from weft.torch.parallel.virtual.parts import Parts, checked_virtual_ranks
 from weft.torch.parallel.virtual.probe import probed
@@ -89,6 +90,7 @@ class DataParallel(nn.Module, Joinable):
         replan_every: int | None = None,
         init_sync: bool = True,
         virtual_ranks: int | None = None,
+        balance_every: int | None = None,
         strict: bool = True,
         **ddp: Unpack[DDPKeywords],
     ) -> None:
@@ -125,7 +127,10 @@ class DataParallel(nn.Module, Joinable):
                 sent.
             virtual_ranks: Gradients, buffers and random numbers are those of this number of parts,
                 with the same bits for any number of ranks up to it: see `parts`. Not on a GPU, and
-                without `mode`, `shard`, `parameters`, `algorithm`, `buffers` and views.
+                without `mode`, `algorithm`, `buffers` and views.
+            balance_every: Virtual ranks are dealt anew, by how long the ranks compute for one, each
+                time this many steps have passed: read `virtual_ranks` after each step then. Never,
+                if not given.
             strict: With virtual ranks: refuse ranks and checkpoints of processes that compute other
                 bits, such as on other processors or with other numbers of threads. False: warn.
             replan_every: And again each time this many steps have passed. Never, if not given.
@@ -150,6 +155,7 @@ class DataParallel(nn.Module, Joinable):
             fusion, embeddings = for_device(fusion, mode, embeddings)
         self._one_copy = parameters == "host"
         self._shard = checked_shard(shard, parameters, mode, on_device=self._on_device)
+        check_balance(balance_every, virtual_ranks)
         if virtual_ranks is not None:
             embeddings = "dense"
         options = PlanOptions(fusion, algorithm)
@@ -173,6 +179,7 @@ class DataParallel(nn.Module, Joinable):
                 "replan_after": replan_after,
                 "replan_every": replan_every,
                 "virtual_ranks": virtual_ranks,
+                "balance_every": balance_every,
                 "strict": str(strict),
             },
             {} if virtual_ranks is None else probed(dtypes),
@@ -187,14 +194,19 @@ class DataParallel(nn.Module, Joinable):
                 module,
                 on_device=self._on_device,
                 mode=mode is not None,
-                shard=shard != "none",
-                parameters=parameters != "own",
                 algorithm=algorithm != "automatic",
                 buffers=buffers != "broadcast",
                 gradients=gradients != "copy",
             )
             probes = [one.probe for one in ranks]
-            self._parts = Parts(virtual_ranks, self._communication, probes, ranks[0].seed, strict=strict)
+            self._parts = Parts(
+                virtual_ranks,
+                self._communication,
+                probes,
+                ranks[0].seed,
+                strict=strict,
+                balance_every=balance_every,
+            )
             mode, buffers = self._parts.sums, "leave"
             begin_parts(module, self._parts.sums)
             check_mode(mode, trained)
@@ -262,7 +274,10 @@ class DataParallel(nn.Module, Joinable):
 
     @property
     def virtual_ranks(self) -> range:
-        """The virtual ranks of this rank, which give a batch its parts; empty without any."""
+        """The virtual ranks of this rank, which give a batch its parts; empty without any.
+
+        With `balance_every`, they may change in the end of `parts`.
+        """
         return range(0) if self._parts is None else self._parts.own
 
     def parts(self, batch: Sequence[_Batch | None]) -> Iterator[_Batch]:

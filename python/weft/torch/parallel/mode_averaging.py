@@ -50,7 +50,7 @@ class ModeAveraging:
         begun_ns = time.monotonic_ns()
         operations = _BucketOperations(self._communication, bucket)
         with self._in_stage(bucket):
-            stages = iter(self._mode.average(for_mode(bucket), operations))
+            stages = iter(self._stages(bucket, operations))
             first = next(stages, None)
         flags = operations.average_flags() if operations.started else None
 
@@ -73,6 +73,9 @@ class ModeAveraging:
             timed_rest()
             return _Rest(lambda: None)
         return _Rest(self._communication.thread.submit(timed_rest).result)
+
+    def _stages(self, bucket: Bucket, operations: modes.Communication) -> modes.Stages:
+        return self._mode.average(for_mode(bucket), operations)
 
     def operation(self, bucket: Bucket) -> tuple[Op, int]:
         """See `Averaging`. Modes of several stages are timed."""

@@ -48,6 +48,8 @@ class Observer:
         self.spans: deque[Span] = deque(maxlen=_SPANS_MAX)
         self.steps = 0
         """How many backward passes have averaged gradients: the same number on all ranks."""
+        self.waited_ns = 0
+        """How long the program has waited for averages, in all."""
         self.windows: Windows | None = None
         """Whether times of gradients and of uses of parameters are measured."""
         self._forward_ns = 0
@@ -119,6 +121,7 @@ class Observer:
         start = _now()
         yield
         now = _now()
+        self.waited_ns += now - start
         self._add("wait", bucket.number, start, now)
         if self.windows is not None:
             self.windows.waited(now - start)

@@ -18,6 +18,7 @@ from weft.torch.parallel.buckets import shaped
 
 if TYPE_CHECKING:
     from weft.api.request import PreparedCall
+    from weft.datatypes.ops import AverageOf, Op
     from weft.torch.parallel.buckets import Bucket, Slot
     from weft.torch.parallel.communication import Communication
 
@@ -82,13 +83,19 @@ class Division:
             slot: [max(0, min(end, stop) - max(begin, start)) for begin, end in pairwise(bounds)]
             for slot, (start, stop) in zip(bucket.slots, pairwise(starts), strict=True)
         }
-        scattered = counts, readable(self._buffer), writable(self.averages)
-        self.scatter = call("reduce-scatter", *scattered, op="avg")
-        self.scatter_sums = call("reduce-scatter", *scattered, op="sum")
+        self.counts = counts
+        self._scatters: dict[Op | AverageOf, PreparedCall] = {}
         self.gather_gradients = call("all-gather", counts, readable(self.averages), writable(self._buffer))
         self.complete_parameters: PreparedCall = self._completion(counts)
         self._enter()
         bucket.division = self
+
+    def scatter(self, op: Op | AverageOf) -> PreparedCall:
+        """See `Shares`."""
+        if op not in self._scatters:
+            places = readable(self._buffer), writable(self.averages)
+            self._scatters[op] = call("reduce-scatter", self.counts, *places, op=op)
+        return self._scatters[op]
 
     def _memory(self, elements: int, like: Tensor) -> Tensor:
         return self._communication.memory(elements, like, of_thread=True)

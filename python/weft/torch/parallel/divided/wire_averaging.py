@@ -43,7 +43,7 @@ class WireAveraging:
         division.is_partial = True
         how = bucket.planned.priority
         gradients = self._communication.issue(
-            division.scatter_sums, priority=how, wire=self._format if is_rounded else None
+            division.scatter("sum"), priority=how, wire=self._format if is_rounded else None
         )
         flags = self._communication.issue(bucket.prepared_flags, priority=how)
         return _Rounded(gradients, flags, division.averages, self._rounded if is_rounded else None)

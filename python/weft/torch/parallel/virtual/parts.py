@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import statistics
+import time
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
@@ -13,9 +15,10 @@ from weft.errors import ArgumentError, Error, UnsupportedError
 from weft.torch import modes
 from weft.torch.parallel.communication import Communication
 from weft.torch.parallel.module_buffers import flat, unflat
+from weft.torch.parallel.virtual.balance import dealt
 from weft.torch.parallel.virtual.probe import Probe, check_probes
 from weft.torch.parallel.virtual.sums import PartSums, averaged
-from weft.torch.parallel.virtual.tree import TreeSum, parts_of
+from weft.torch.parallel.virtual.tree import TreeSum, equal_ranges
 
 if TYPE_CHECKING:
     from weft.torch.parallel.reducer import Reducer
@@ -39,19 +42,34 @@ class Parts:
     """This rank's parts of each step, which begin with the same model on all ranks."""
 
     def __init__(
-        self, virtual_ranks: int, communication: Communication, probes: Sequence[Probe], seed: int, *, strict: bool
+        self,
+        virtual_ranks: int,
+        communication: Communication,
+        probes: Sequence[Probe],
+        seed: int,
+        *,
+        strict: bool,
+        balance_every: int | None,
     ) -> None:
         """Every rank calls it; random numbers follow from the seed.
 
-        `probes` are those of all ranks; see `check_probes` about `strict`.
+        `probes` are those of all ranks; see `check_probes` about `strict`. The parts are dealt anew
+        each time `balance_every` steps have passed.
         """
         check_probes({f"rank {rank}": one for rank, one in enumerate(probes)}, "rank 0", probes[0], strict=strict)
         probe = probes[communication.rank]
-        self.own = parts_of(communication.rank, communication.size, virtual_ranks)
-        self.sums = PartSums(virtual_ranks, self.own, seed, probe, strict=strict)
-        self._virtual_ranks = virtual_ranks
+        ranges = equal_ranges(communication.size, virtual_ranks)
+        self.sums = PartSums(ranges, communication.rank, seed, probe, strict=strict)
+        self._balance_every = balance_every
+        self._seconds: list[float] = []
+        """How long this rank has computed for each part, since they were dealt."""
         self._communication = communication
         self._active = False
+
+    @property
+    def own(self) -> range:
+        """The parts of this rank."""
+        return self.sums.own
 
     def check(self) -> None:
         """Raises unless a step is under way."""
@@ -63,11 +81,12 @@ class Parts:
 
     def iterate(self, model: Model, reducer: Reducer, batch: Sequence[_Batch | None]) -> Iterator[_Batch]:
         """See `DataParallel.parts`."""
+        own = self.own
         present = [number for number, one in enumerate(batch) if one is not None]
-        if len(batch) != len(self.own):
+        if len(batch) != len(own):
             raise ArgumentError(
-                f"the batch has {len(batch)} parts: expected {len(self.own)}, one for each of the virtual ranks "
-                f"{self.own.start} to {self.own.stop - 1} of rank {self._communication.rank}"
+                f"the batch has {len(batch)} parts: expected {len(own)}, one for each of the virtual ranks "
+                f"{own.start} to {own.stop - 1} of rank {self._communication.rank}"
             )
         if not present:
             raise ArgumentError(
@@ -78,18 +97,20 @@ class Parts:
                 "model.parts() within no_sync(): a step's parts are its accumulation; use more virtual ranks instead"
             )
         model.zero_grad()
-        self.sums.begin(self.own[present[-1]])
+        self.sums.begin(own[present[-1]])
         buffers = _Buffers(model.module)
         state = torch.get_rng_state()
         self._active = True
         try:
-            for number, part in enumerate(self.own):
+            for number, part in enumerate(own):
                 one = batch[number]
                 if one is not None:
                     buffers.restore()
                     torch.default_generator.manual_seed(self._seed(part))
                     model.require_backward_grad_sync = number == present[-1]
+                    begun, waited = time.monotonic(), reducer.observer.waited_ns
                     yield one
+                    self._seconds.append(time.monotonic() - begun - (reducer.observer.waited_ns - waited) / 1e9)
                 buffers.keep(part)
                 if number < present[-1]:
                     self.sums.keep(part, reducer.slots)
@@ -97,7 +118,15 @@ class Parts:
             torch.set_rng_state(state)
             model.require_backward_grad_sync = True
             self._active = False
-        buffers.average(self._virtual_ranks, self._communication)
+        buffers.average(self.sums.ranges, self._communication)
+        if self._balance_every is not None and self.sums.step % self._balance_every == 0:
+            self._balance()
+
+    def _balance(self) -> None:
+        """Deals the parts anew, by their times on all ranks, which all have the same of."""
+        seconds = self._communication.gather(statistics.median(self._seconds), float)
+        self._seconds.clear()
+        self.sums.deal(dealt(seconds, self.sums.ranges))
 
     def mean(self, values: Sequence[float | Tensor | None]) -> float:
         """See `DataParallel.mean_over_parts`."""
@@ -138,12 +167,12 @@ class _Buffers:
         for largest, buffer in zip(self._largest, self._others, strict=True):
             torch.maximum(largest, buffer, out=largest)
 
-    def average(self, virtual_ranks: int, communication: Communication) -> None:
+    def average(self, ranges: Sequence[range], communication: Communication) -> None:
         operations = modes.GroupCommunication(communication.process_group)
         for dtype, sums in self._sums.items():
             buffers = self._of(dtype)
             average = torch.empty_like(sums.values[0])
-            modes.run(averaged(average, sums.nodes, sums.values, virtual_ranks, operations))
+            modes.run(averaged(average, sums.nodes, sums.values, ranges, operations))
             unflat(average, buffers)
         for largest, buffer in zip(self._largest, self._others, strict=True):
             buffer.copy_(largest)

@@ -2,11 +2,13 @@
 
 [Note: Sums by owners] Each rank sends the sums of its nodes, cut into a block for each rank, to the
 blocks' owners. An owner adds its block in the order of [Note: One tree], and sends the average to
-all. No operation adds on the way, so the bits depend neither on transports nor on algorithms.
+all, unless it updates those elements itself. No operation adds on the way, so the bits depend
+neither on transports nor on algorithms.
 
 [Note: Sums on the way] Where the rest is a tree of the ranks, a bucket is one all-reduce, as exact
 averages are: by slice-tree on one host, by halving-doubling on a power of two of ranks, by two-shot
-on three, and by any algorithm on two.
+on three, and by any algorithm on two. Where updates are divided it is one reduce-scatter: by
+slice-tree on one host, by direct on three ranks, and by any algorithm on two.
 
 A sum of zeros has a sign that depends on how many were added. So zero is added: to the total, or to
 one of the summands.
@@ -15,16 +17,19 @@ one of the summands.
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from weft.api.request import PreparedCall, call
 from weft.datatypes.ops import AverageOf, Op
 from weft.errors import ArgumentError, ConfigError
 from weft.torch import modes
+from weft.torch.memory import readable, writable
 from weft.torch.modes.mode import Stages
+from weft.torch.parallel.averaging import BothHandles
 from weft.torch.parallel.buckets import Bucket, Handle, Slot, shaped
 from weft.torch.parallel.communication import Communication, prepared_all_reduce
 from weft.torch.parallel.gradient import raw_gradient, set_raw_gradient
@@ -32,7 +37,7 @@ from weft.torch.parallel.gradient_state import Brings
 from weft.torch.parallel.mode_averaging import ModeAveraging, for_mode
 from weft.torch.parallel.observer import Observer
 from weft.torch.parallel.virtual.probe import Probe, check_probes
-from weft.torch.parallel.virtual.tree import Node, TreeSum, is_tree_of_ranks, nodes_of, parts_of
+from weft.torch.parallel.virtual.tree import Node, TreeSum, is_tree_of_ranks, nodes_of
 
 __all__ = ["PartAveraging", "PartSums", "averaged"]
 
@@ -48,16 +53,23 @@ class PartSums(modes.Mode):
     bucket. None stands for zeros.
     """
 
-    def __init__(self, virtual_ranks: int, own: range, seed: int, probe: Probe, *, strict: bool) -> None:
-        """`own` are this rank's parts; `seed` and `probe` are the same on all ranks."""
+    def __init__(self, ranges: Sequence[range], rank: int, seed: int, probe: Probe, *, strict: bool) -> None:
+        """`ranges` are the ranks' parts; they, `seed` and `probe` are the same on all ranks."""
         super().__init__()
         self._probe = probe
         self.strict = strict
-        self._virtual_ranks = virtual_ranks
-        self._parts = own
+        self._virtual_ranks = ranges[-1].stop
+        self._rank = rank
+        self.deal(ranges)
         self.seed = seed
         self._kept: dict[str, TreeSum[Tensor | None]] = {}
         self._last = -1
+
+    def deal(self, ranges: Sequence[range]) -> None:
+        """Continues with these parts, by rank. Every rank calls it between two steps."""
+        self.ranges = list(ranges)
+        self.own = self.ranges[self._rank]
+        self.is_tree_of_ranks = len(ranges) > 1 and is_tree_of_ranks(ranges)
 
     @property
     def step(self) -> int:
@@ -86,7 +98,15 @@ class PartSums(modes.Mode):
         """See `weft.torch.modes.Mode.average`."""
         self._begin(bucket)
         nodes, sums = self._sums(bucket)
-        yield from averaged(bucket.buffer, nodes, sums, self._virtual_ranks, communication)
+        yield from averaged(bucket.buffer, nodes, sums, self.ranges, communication)
+
+    def average_share(
+        self, bucket: modes.Bucket, counts: Sequence[int], share: Tensor, communication: modes.Communication
+    ) -> Stages:
+        """Averages into `share` what this rank owns; the ranks own that many elements each."""
+        self._begin(bucket)
+        _, sums = self._sums(bucket)
+        share.copy_((yield from _owned(sums, counts, self.ranges, communication)))
 
     def add_parts(self, bucket: modes.Bucket, zeros: slice) -> None:
         """Makes the buffer the sum of this rank's parts, one node; its `zeros` become positive."""
@@ -110,7 +130,7 @@ class PartSums(modes.Mode):
             kept = self._kept.pop(name, None) or TreeSum(_sum)
             view: Tensor = shaped(own, parameter)
             kept.push((0, self._last), view)
-            for empty in range(self._last + 1, self._parts.stop):
+            for empty in range(self._last + 1, self.own.stop):
                 kept.push((0, empty), None)
             nodes = kept.nodes
             views.append(view)
@@ -162,19 +182,21 @@ class PartAveraging(ModeAveraging):
     def __init__(self, mode: PartSums, communication: Communication, observer: Observer) -> None:
         """Every rank calls it."""
         super().__init__(mode, communication, observer)
-        ranks, parts = communication.size, mode.divisor.contributions
-        self._algorithms = _algorithms(ranks) if ranks > 1 and is_tree_of_ranks(ranks, parts) else []
-        while self._algorithms and not self._is_possible(self._algorithms[0]):
-            self._algorithms.pop(0)
+        one, block = (torch.zeros(n, dtype=torch.float32, device=torch.device("cpu")) for n in (1, communication.size))
+        self._algorithms = self._possible(_algorithms(communication.size), prepared_all_reduce(one, "sum"))
+        scatter = call("reduce-scatter", [1] * communication.size, readable(block), writable(one), op="sum")
+        self._scatters = self._possible(_scatters(communication.size), scatter)
+        """The same for divided buckets."""
 
-    def _is_possible(self, algorithm: str | None) -> bool:
-        """Whether placement and settings allow it: all ranks have the same."""
-        try:
-            one = torch.zeros(1, dtype=torch.float32, device=torch.device("cpu"))
-            self._communication.all_reduce(one, "sum", algorithm=algorithm, wire="full").wait()
-        except ConfigError:
-            return False
-        return True
+    def _possible(self, algorithms: list[str | None], tried: PreparedCall) -> list[str | None]:
+        """From the first that placement and settings allow on: all ranks have the same."""
+        for number, algorithm in enumerate(algorithms):
+            try:
+                self._communication.issue(tried, algorithm=algorithm, wire="full").wait()
+            except ConfigError:
+                continue
+            return algorithms[number:]
+        return []
 
     def __call__(self, bucket: Bucket) -> Handle:
         """See `Averaging`. A parameter is used if any part has used it."""
@@ -183,60 +205,94 @@ class PartAveraging(ModeAveraging):
                 bucket.flags[number] = 1
         if not self._is_summed_on_the_way(bucket):
             return super().__call__(bucket)
-        block = -(-bucket.buffer.numel() // self._communication.size)
-        first = block * self._communication.rank
-        self._mode.add_parts(for_mode(bucket), slice(first, first + block))
+        division = bucket.division
+        counts = _equal_counts(bucket.buffer.numel(), self._communication.size) if division is None else division.counts
+        first = sum(counts[: self._communication.rank])
+        self._mode.add_parts(for_mode(bucket), slice(first, first + counts[self._communication.rank]))
         bucket.sent_bytes = bucket.memory.nbytes
-        prepared = prepared_all_reduce(bucket.memory, self._mode.divisor)
         how = bucket.planned.priority
-        return self._communication.issue(prepared, priority=how, algorithm=self._algorithms[0], wire="full")
+        if division is None:
+            prepared = prepared_all_reduce(bucket.memory, self._mode.divisor)
+            return self._communication.issue(prepared, priority=how, algorithm=self._algorithms[0], wire="full")
+        division.is_partial = True
+        prepared = division.scatter(self._mode.divisor)
+        scattered = self._communication.issue(prepared, priority=how, algorithm=self._scatters[0], wire="full")
+        return BothHandles(scattered, self._communication.issue(bucket.prepared_flags, priority=how))
+
+    def _stages(self, bucket: Bucket, operations: modes.Communication) -> Stages:
+        division = bucket.division
+        if division is None:
+            return super()._stages(bucket, operations)
+        division.is_partial = True
+        return self._mode.average_share(for_mode(bucket), division.counts, division.averages, operations)
 
     def operation(self, bucket: Bucket) -> tuple[Op, int]:
         """See `Averaging`."""
-        return ("avg", bucket.memory.numel()) if self._is_summed_on_the_way(bucket) else super().operation(bucket)
+        if not self._is_summed_on_the_way(bucket):
+            return super().operation(bucket)
+        return "avg", bucket.memory.numel() if bucket.division is None else bucket.buffer.numel()
 
     def _is_summed_on_the_way(self, bucket: Bucket) -> bool:
         """See [Note: Sums on the way]."""
-        return bool(self._algorithms) and bucket.buffer.dtype in _PRECISE
+        algorithms = self._algorithms if bucket.division is None else self._scatters
+        return self._mode.is_tree_of_ranks and bool(algorithms) and bucket.buffer.dtype in _PRECISE
 
 
 def _algorithms(ranks: int) -> list[str | None]:
     """The algorithms whose sums are a tree of the ranks, best first; None is any."""
-    if ranks == 2:
+    if ranks <= 2:
         return [None]
     if ranks == 3:  # of which the tree adds one after the other, as two-shot does
         return ["slice-tree", "two-shot"]
     return ["slice-tree", "halving-doubling"] if ranks.bit_count() == 1 else ["slice-tree"]
 
 
+def _scatters(ranks: int) -> list[str | None]:
+    """The same of reduce-scatters."""
+    if ranks <= 2:
+        return [None]
+    return ["slice-tree", "direct"] if ranks == 3 else ["slice-tree"]
+
+
 def averaged(
     buffer: Tensor,
     nodes: list[Node],
     sums: Sequence[Tensor],
-    virtual_ranks: int,
+    ranges: Sequence[range],
     communication: modes.Communication,
 ) -> Iterator[modes.Work]:
     """Averages over all parts into `buffer`, by stages: see [Note: Sums by owners].
 
-    `sums` are those of this rank's nodes, each as long as the buffer.
+    `sums` are those of this rank's nodes, each as long as the buffer; `ranges` the ranks' parts.
     """
     ranks = communication.size
     if ranks == 1:
-        buffer.copy_(_average(nodes, sums, virtual_ranks))
+        buffer.copy_(_average(nodes, sums, ranges[-1].stop))
         return
-    block = -(-buffer.numel() // ranks)
-    source = buffer.new_zeros(ranks * block * len(sums))
-    blocks = source.view(ranks, len(sums), block)
-    for number, one in enumerate(sums):
-        _cut(one, blocks[:, number])
-    all_nodes = [nodes_of(parts_of(rank, ranks, virtual_ranks)) for rank in range(ranks)]
-    received = [block * len(theirs) for theirs in all_nodes]
-    output = buffer.new_empty(sum(received))
-    yield communication.all_to_all(output, source, received=received, sent=[block * len(sums)] * ranks)
-    own = _average([node for theirs in all_nodes for node in theirs], list(torch.split(output, block)), virtual_ranks)
-    gathered = buffer.new_empty(ranks * block)
-    yield communication.all_gather(list(torch.split(gathered, block)), own)
-    buffer.copy_(gathered[: buffer.numel()])
+    counts = _equal_counts(buffer.numel(), ranks)
+    own = yield from _owned(sums, counts, ranges, communication)
+    gathered = torch.empty_like(buffer)
+    yield communication.all_gather(list(torch.split(gathered, counts)), own)
+    buffer.copy_(gathered)
+
+
+def _owned(
+    sums: Sequence[Tensor],
+    counts: Sequence[int],
+    ranges: Sequence[range],
+    communication: modes.Communication,
+) -> Generator[modes.Work, None, Tensor]:
+    """The averages of this rank's elements, of which the ranks own that many each."""
+    blocks = [torch.split(one, list(counts)) for one in sums]
+    source = sums[0] if len(sums) == 1 else torch.cat([one for of_rank in zip(*blocks, strict=True) for one in of_rank])
+    own = counts[communication.rank]
+    all_nodes = list(map(nodes_of, ranges))
+    received = [own * len(theirs) for theirs in all_nodes]
+    output = source.new_empty(sum(received))
+    sent = [count * len(sums) for count in counts]
+    yield communication.all_to_all(output, source, received=received, sent=sent)
+    summands = output.view(-1, own) if own else [output] * sum(map(len, all_nodes))
+    return _average([node for theirs in all_nodes for node in theirs], list(summands), ranges[-1].stop)
 
 
 def _average(nodes: Sequence[Node], sums: Sequence[Tensor], virtual_ranks: int) -> Tensor:
@@ -248,11 +304,10 @@ def _average(nodes: Sequence[Node], sums: Sequence[Tensor], virtual_ranks: int) 
     return total.add_(0.0).mul_(1 / virtual_ranks)
 
 
-def _cut(vector: Tensor, blocks: Tensor) -> None:
-    """Copies a vector into rows, of which the last ones may stay zero."""
-    length = blocks.shape[1]
-    for row, piece in zip(blocks, torch.split(vector, max(length, 1)), strict=False):
-        row[: piece.numel()].copy_(piece)
+def _equal_counts(elements: int, ranks: int) -> list[int]:
+    """The elements of each rank, where the last ones may have fewer, or none."""
+    block = -(-elements // ranks)
+    return [max(0, min(block, elements - block * rank)) for rank in range(ranks)]
 
 
 def _sum(left: Tensor | None, right: Tensor | None) -> Tensor | None:

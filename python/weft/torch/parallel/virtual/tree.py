@@ -9,10 +9,10 @@ rank has one node, the rest is often the same tree over the ranks, which algorit
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Generic, TypeVar
 
-__all__ = ["Node", "TreeSum", "is_tree_of_ranks", "nodes_of", "parts_of"]
+__all__ = ["Node", "TreeSum", "equal_ranges", "is_tree_of_ranks", "nodes_of"]
 
 Node = tuple[int, int]
 """A level and a number within it, from left to right."""
@@ -48,9 +48,9 @@ class TreeSum(Generic[_Value]):
         self.values[-2:] = [self._add(*self.values[-2:])]
 
 
-def parts_of(rank: int, ranks: int, parts: int) -> range:
-    """The numbers of the parts that a rank has."""
-    return range(parts * rank // ranks, parts * (rank + 1) // ranks)
+def equal_ranges(ranks: int, parts: int) -> list[range]:
+    """By rank, the numbers of the parts that it has, where all have about as many."""
+    return [range(parts * rank // ranks, parts * (rank + 1) // ranks) for rank in range(ranks)]
 
 
 def nodes_of(parts: Iterable[int]) -> list[Node]:
@@ -61,12 +61,12 @@ def nodes_of(parts: Iterable[int]) -> list[Node]:
     return sums.nodes
 
 
-def is_tree_of_ranks(ranks: int, parts: int) -> bool:
+def is_tree_of_ranks(ranges: Sequence[range]) -> bool:
     """Whether every rank has one node, and the sums of these are a tree of the ranks as leaves."""
-    nodes = [nodes_of(parts_of(rank, ranks, parts)) for rank in range(ranks)]
+    nodes = list(map(nodes_of, ranges))
     if any(len(theirs) > 1 for theirs in nodes):
         return False
-    return _tree(theirs[0] for theirs in nodes) == _tree((0, rank) for rank in range(ranks))
+    return _tree(theirs[0] for theirs in nodes) == _tree((0, rank) for rank in range(len(ranges)))
 
 
 def _tree(nodes: Iterable[Node]) -> object:
