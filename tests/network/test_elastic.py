@@ -5,8 +5,10 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
+import pytest
 from emulated_hosts import HostLauncher, printed, python, run_hosts
 
 from weft.processes.ports import free_ports
@@ -30,7 +32,7 @@ while os.environ["RANK"] == "2":  # it comes when the others train
         break
     except OSError:
         time.sleep(0.1)
-elastic_process.main(["/dev/stdout", "--steps", "80", "--pause", "0.1"])
+elastic_process.main(["/dev/stdout", "--pause", "0.1", *sys.argv[1:]])
 """
 
 
@@ -64,13 +66,23 @@ def test_processes_that_are_started_alone_at_once_begin_one_training() -> None:
     assert sum(line.get("step") == 0 for line in lines) < 3, "the last one joins"
 
 
+@pytest.mark.parametrize("options", [("--wrapping", "overlapped"), ("--wrapping", "overlapped", "--ahead")])
+def test_host_joins_over_a_long_line(options: Sequence[str]) -> None:
+    """Its answers to rank 0 come a step later."""
+    command = [*python(MEMBER), "--steps", "100", *options]
+    done = run_hosts("--hosts", "3", "--delay-ms", "40", command=command, deadline_s=120)
+    assert done.returncode == 0, done.stderr
+    lines = [json.loads(line) for line in printed(done)[2]]
+    assert {line["ranks"] for line in lines if "step" in line} == {3}
+
+
 def test_host_joins_and_the_host_of_rank_0_dies(tmp_path: Path) -> None:
     alone = tmp_path / "alone.jsonl"
     own = os.environ | {"WEFT_LOBBY": f"127.0.0.1:{free_ports(1)[0]}"}
     subprocess.run([sys.executable, PROGRAM, alone, "--steps", "80"], check=True, timeout=60, env=own)
     expected = [json.loads(line) for line in alone.read_text().splitlines()]
     found: list[dict] = []
-    with HostLauncher("--hosts", "3", command=python(MEMBER)) as launcher:
+    with HostLauncher("--hosts", "3", command=[*python(MEMBER), "--steps", "80"]) as launcher:
         while sum("hash" in line for line in found) < 2:
             found += launcher.failures(1)
             if found[-1].get("ranks") == 3 and not any(line.get("ranks") == 3 for line in found[:-1]):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import threading
 import time
 
 import pytest
@@ -15,6 +16,17 @@ from weft.processes.ports import free_ports
 from weft.torch.recovery import description
 from weft.torch.recovery.lobby import Desk, addresses_in
 from weft.torch.recovery.members import sigterm_noted
+
+
+def lobby_with_a_newcomer() -> tuple[Desk, _weft.TcpStore]:
+    """A lobby, and the store of a newcomer that has come there and answers no question yet."""
+    (port,) = free_ports(1)
+    own = description.of([], 1, "")
+    desk = Desk.open([("127.0.0.1", port)], lambda other: description.difference(own, other))
+    assert desk is not None
+    newcomer = _weft.TcpStore("127.0.0.1", port, False, 5.0, _weft.Cancellation())
+    newcomer.set("newcomer 0", json.dumps(own).encode())
+    return desk, newcomer
 
 
 @pytest.mark.parametrize("sent", [b"", b"\xff", b"[]", b"3", b"{}", b'{"parts": 3}', b"[" * 100_000, b'{"weft": {}}'])
@@ -32,12 +44,7 @@ def test_unreadable_descriptions_are_refused(sent: bytes) -> None:
 
 
 def test_newcomer_with_the_same_parts_is_asked_invited_and_let_in() -> None:
-    (port,) = free_ports(1)
-    own = description.of([], 1, "")
-    desk = Desk.open([("127.0.0.1", port)], lambda other: description.difference(own, other))
-    assert desk is not None
-    newcomer = _weft.TcpStore("127.0.0.1", port, False, 5.0, _weft.Cancellation())
-    newcomer.set("newcomer 0", json.dumps(own).encode())
+    desk, newcomer = lobby_with_a_newcomer()
     newcomer.set("here 0.0", b"1")  # before it is asked: it must not wait
     assert desk.ready(0) == [], "there is no room"
     assert desk.ready(1) == [0]
@@ -53,6 +60,16 @@ def test_newcomer_with_the_same_parts_is_asked_invited_and_let_in() -> None:
         answer = newcomer.get(f"answer 0.{number}", 5.0)
         assert answer is not None
         assert json.loads(answer) == expected
+
+
+def test_commit_waits_for_the_answer_of_a_newcomer_that_it_takes_in() -> None:
+    desk, newcomer = lobby_with_a_newcomer()
+    assert desk.ready(1, awaited=[0], patience_s=0.0) == [], "it has not answered"
+    answer = threading.Timer(0.3, newcomer.set, ("here 0.0", b"1"))
+    answer.start()
+    assert desk.ready(1, awaited=[1], patience_s=600.0) == [], "others are not waited for"
+    assert desk.ready(1, awaited=[0], patience_s=600.0) == [0]
+    answer.join()
 
 
 def test_lobby_of_other_hosts_is_not_opened() -> None:

@@ -14,8 +14,7 @@ and nothing else.
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Mapping, Sequence, Set
 from typing import Any
 
 import torch.distributed as dist
@@ -64,6 +63,8 @@ class Ahead:
         self._last = 0
         """The number of the last invitation."""
         self._invited: set[int] = set()
+        self._counted: list[int] | None = None
+        """The newcomers that the last vote has counted, on rank 0; None if no vote took place."""
         self._own: list[int] | None = None
         """The last vote of a rank that is alone."""
 
@@ -74,28 +75,35 @@ class Ahead:
         result of this function. `waiting` asks for the newcomers that rank 0 sees in the lobby.
         """
         failed = self._learn(answers)
+        self._counted = []
         if self._sending is not None:
             self._sending.commit()
-            entering = len(self.entering(waiting())) if self._is_complete else 0
-            return [entering, 0, 0, 0, self._sending.stage]
+            if self._is_complete:
+                self._counted = [one for one in waiting() if one in self._sending.newcomers]
+            return [len(self._counted), 0, 0, 0, self._sending.stage]
         newcomers = waiting()
         fresh = set() if failed else set(newcomers) - self._invited
         if fresh and self._state_bytes() >= BYTES_MIN:
             return [0, *self._invite(sorted(fresh)), NONE]
-        return [len(newcomers), 0, 0, 0, NONE]
+        self._counted = list(newcomers)
+        return [len(self._counted), 0, 0, 0, NONE]
 
-    def entering(self, waiting: Sequence[int]) -> list[int]:
-        """Those of the waiting newcomers that are taken in next."""
-        if self._sending is None or not self._is_complete:
-            return list(waiting)
-        return [one for one in waiting if one in self._sending.newcomers]
+    def entering(self, waiting: Callable[[Collection[int]], Sequence[int]]) -> list[int]:
+        """The newcomers that are taken in next: those that the last vote has counted.
 
-    def entering_alone(self, waiting: Callable[[], Sequence[int]]) -> list[int]:
+        All that wait where commits do not vote. `waiting` asks for them, as in a vote, and waits
+        for the answers of the given ones.
+        """
+        counted, self._counted = self._counted, None
+        if counted is None:
+            return list(waiting(()))
+        return [one for one in waiting(counted) if one in counted] if counted else []
+
+    def entering_alone(self, waiting: Callable[[Collection[int]], Sequence[int]]) -> list[int]:
         """The same of a rank that is alone: its votes pass at once."""
-        waiting = functools.cache(waiting)  # a question to the newcomers
-        self._own = self.vote(None if self._own is None else [self._own], waiting)
+        self._own = self.vote(None if self._own is None else [self._own], lambda: waiting(()))
         self.begin(frozenset())
-        return self.entering(waiting()) if self._own[0] else []
+        return self._counted or []
 
     @property
     def _is_complete(self) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import timedelta
 from functools import partial
 from typing import Any
@@ -178,11 +178,11 @@ class Entrance:
         if self.desk is not None:
             self.desk.begin()
 
-    def ready(self, room: int) -> list[int]:
-        """The newcomers that rank 0 would take in now, by their numbers in the lobby."""
+    def ready(self, room: int, awaited: Collection[int], patience_s: float) -> list[int]:
+        """The newcomers that rank 0 would take in now, by their numbers: see `Desk.ready`."""
         if self.desk is None and time.monotonic() >= self._opens_again_at:
             self.serve()
-        return [] if self.desk is None else self.desk.ready(room)
+        return [] if self.desk is None else self.desk.ready(room, awaited, patience_s)
 
     def close(self, *, has_ended: bool) -> None:
         """Closes the lobby, if this process serves it: it has ended, or goes on elsewhere."""

@@ -26,7 +26,7 @@ import math
 import secrets
 import socket
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from weft import _weft, config
@@ -128,8 +128,11 @@ class Desk:
         """Declares that the training has begun: see [Note: One beginning]."""
         self.store.set("begun", b"1")
 
-    def ready(self, room: int) -> list[int]:
-        """The numbers of newcomers that have just shown that they wait: at most `room`."""
+    def ready(self, room: int, awaited: Collection[int] = (), patience_s: float = 0.0) -> list[int]:
+        """The numbers of newcomers that have just shown that they wait: at most `room`.
+
+        The commit waits up to `patience_s` for the answers of `awaited` ones, which it takes in.
+        """
         while (found := self.store.get(f"newcomer {self._next}", 0.0)) is not None:
             number, self._next = self._next, self._next + 1
             refusal = self._refusal_of(found)
@@ -143,13 +146,22 @@ class Desk:
             if one.asked_at is None:
                 self._answer(number, one.answers, {"question": True})
                 one.answers, one.asked_at = one.answers + 1, time.monotonic()
-        return [number for number, one in asked if self._is_present(number, one)]
+        patience_s = max(min(patience_s, _SILENT_S), _ANSWER_S)
+        return [
+            number
+            for number, one in asked
+            if self._is_present(number, one, patience_s if number in awaited else _ANSWER_S)
+        ]
 
-    def _is_present(self, number: int, one: _Waiting) -> bool:
-        """Whether a newcomer has answered its open question. One that is slow delays no commit."""
+    def _is_present(self, number: int, one: _Waiting, patience_s: float) -> bool:
+        """Whether a newcomer has answered its open question. One that is slow delays no vote.
+
+        But where it is taken in, its answer is waited for, which is later than the vote by more
+        than a step on a long line: otherwise it would never be taken in.
+        """
         assert one.asked_at is not None, "it was asked"
         waited = time.monotonic() - one.asked_at
-        if self.store.get(f"here {number}.{one.answers - 1}", max(_ANSWER_S - waited, 0.0)) is not None:
+        if self.store.get(f"here {number}.{one.answers - 1}", max(patience_s - waited, 0.0)) is not None:
             one.asked_at = None
             return True
         if waited > _SILENT_S:

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import gc
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from datetime import timedelta
+from functools import partial
 from typing import Any, TypeVar
 from weakref import WeakSet
 
@@ -44,6 +45,8 @@ T = TypeVar("T")
 
 _ROOM_MAX = 64
 """The most newcomers that are taken in at once."""
+_PATIENCE = 4
+"""Which part of a timeout a commit may wait for those that are taken in: as others wait for it."""
 
 
 class Recovery:
@@ -246,7 +249,7 @@ class Recovery:
             kept.prepare(divided.get(kept.optimizer))
         self._states.prepared = self.step
         group = Group(backend_of(None).weft_group)
-        newcomers = self._states.entering(models, lambda: self._waiting(group.size)) if changes else []
+        newcomers = self._states.entering(models, partial(self._waiting, group.size)) if changes else []
         own = np.array([self.step, len(newcomers), self._leaves.is_set()])
         rows = group.all_gather(own).reshape(group.size, own.size)
         check_steps(rows, self.step)
@@ -257,11 +260,12 @@ class Recovery:
             leaving = leaving_now(asked, group.hosts)
             raise Change(newcomers, has_newcomers=has_newcomers, leaving=leaving)
 
-    def _waiting(self, ranks: int) -> list[int]:
-        """The newcomers for which rank 0 has room, by their numbers in the lobby."""
+    def _waiting(self, ranks: int, awaited: Collection[int] = ()) -> list[int]:
+        """The newcomers for which rank 0 has room, by their numbers: see `Desk.ready`."""
         assert self._entrance is not None, "newcomers wait in a lobby"
         limits = (_ROOM_MAX + ranks, self._ranks_max, fewest_virtual_ranks())
-        return self._entrance.ready(min(limit for limit in limits if limit is not None) - ranks)
+        room = min(limit for limit in limits if limit is not None) - ranks
+        return self._entrance.ready(room, awaited, self._timeout().total_seconds() / _PATIENCE)
 
     def _models(self) -> list[DataParallel]:
         """The models that `train` has made."""

@@ -31,7 +31,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -278,12 +278,14 @@ class States:
         self.ahead = Ahead(optimizers, lambda: self.nbytes, entrance, timeout.total_seconds())
         self._senders = [AheadSender(self.ahead, optimizer) for optimizer in optimizers]
 
-    def entering(self, models: Sequence[DataParallel], waiting: Callable[[], Sequence[int]]) -> list[int]:
+    def entering(
+        self, models: Sequence[DataParallel], waiting: Callable[[Collection[int]], Sequence[int]]
+    ) -> list[int]:
         """The newcomers that a commit that waits takes in; a rank alone sends its state ahead."""
         if self.ahead is None:
             return []
         if dist.get_world_size() > 1 or not self._are_announced(models):
-            return self.ahead.entering(waiting())
+            return self.ahead.entering(waiting)
         for sender in self._senders:
             watch_updates(sender.optimizer, sender)
         return self.ahead.entering_alone(waiting)
