@@ -26,17 +26,18 @@ from torch.nn.parallel import DistributedDataParallel
 import weft.torch
 from weft.errors import ArgumentError
 from weft.torch.parallel.divided import division
-from weft.torch.recovery import ahead, lobby, members, replay, sending
+from weft.torch.recovery import ahead, lobby, members, replay, sending, vote
 
 INPUTS, OUTPUTS = 6, 2
-SPOILED: dict[str, tuple[Callable[[], Any], int]] = {
-    "newcomer dies": (lambda: os.kill(os.getpid(), signal.SIGKILL), 3),
-    "newcomer stops": (lambda: os.kill(os.getpid(), signal.SIGSTOP), 3),
-    "newcomer fails": (lambda: 1 / 0, 3),
-    "newcomer is slow": (lambda: time.sleep(0.5), 0),
-    "member dies": (lambda: os.kill(os.getpid(), signal.SIGKILL), 5),
+SPOILED: dict[str, tuple[Callable[[], Any], Any, str, int]] = {
+    "newcomer dies": (lambda: os.kill(os.getpid(), signal.SIGKILL), replay.Replay, "_take", 3),
+    "newcomer stops": (lambda: os.kill(os.getpid(), signal.SIGSTOP), replay.Replay, "_take", 3),
+    "newcomer fails": (lambda: 1 / 0, replay.Replay, "_take", 3),
+    "newcomer is slow": (lambda: time.sleep(0.5), replay.Replay, "_take", 0),
+    "member dies": (lambda: os.kill(os.getpid(), signal.SIGKILL), sending.Outbox, "send", 5),
+    "member dies in a vote": (lambda: os.kill(os.getpid(), signal.SIGKILL), vote, "meet", 2),
 }
-"""Faults of the state that is sent ahead, and after how many messages."""
+"""Faults where state is sent ahead: what happens, in which function, and after how many calls."""
 VIRTUAL_RANKS = 4
 
 
@@ -129,15 +130,14 @@ def open_lobby_late(path: Path) -> None:
 
 
 def spoil_ahead(how: str) -> None:
-    """Lets the exchange of state that is sent ahead fail in this process, when it has begun."""
-    what, number = SPOILED[how]
-    owner, name = (sending.Outbox, "send") if how.startswith("member") else (replay.Replay, "_take")
+    """Lets a function of this process fail: see `SPOILED`."""
+    what, owner, name, number = SPOILED[how]
     sound, calls = getattr(owner, name), itertools.count()
 
-    def spoiled(*given: Any) -> Any:
+    def spoiled(*given: Any, **named: Any) -> Any:
         if next(calls) >= number:
             what()
-        return sound(*given)
+        return sound(*given, **named)
 
     setattr(owner, name, spoiled)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 import torch
@@ -26,9 +27,14 @@ def received(newcomer: Process) -> tuple[float, float]:
     return float(found[1]), float(found[2])
 
 
-def begun(training: Training, count: int, *options: str, last: Sequence[str] = ()) -> list[Process]:
+def is_stopped(process: Process) -> bool:
+    """Whether a process was stopped by a signal."""
+    return Path(f"/proc/{process.process.pid}/stat").read_text().rsplit(")", 1)[1].split()[0] == "T"
+
+
+def begun(training: Training, count: int, *options: str, last: Sequence[str] = (), **variables: str) -> list[Process]:
     """Ranks of a launcher that train."""
-    ranks = training.launch(count, *OPTIONS, *options, last=last)
+    ranks = training.launch(count, *OPTIONS, *options, last=last, **variables)
     ranks[0].until_step(2, count)
     return ranks
 
@@ -67,12 +73,49 @@ def test_training_goes_on_if_a_newcomer_fails_meanwhile(training: Training) -> N
         newcomer = training.start(how, *OPTIONS, "--spoils-ahead", f"newcomer {how}")
         ranks[0].until(lambda one, said=said, before=before: one.log.read_text().count(said) > before, f"no {said!r}")
         newcomer.process.kill()
-        # One that comes in the commit that learns of the failure is taken in at once, in a pause.
-        ranks[0].until_step(ranks[0].steps[-1]["step"] + 4, 2)
     assert {line["ranks"] for line in ranks[0].steps} == {2}
     for how in ("fails", "is slow"):
         ranks.append(training.start(how, *OPTIONS, "--spoils-ahead", f"newcomer {how}"))
         train_ten_steps(*ranks)
+    check_losses(training)
+
+
+def test_newcomer_that_waits_when_another_one_dies_receives_its_state_ahead(training: Training) -> None:
+    ranks = begun(training, 2)
+    stopped = training.start("stopped", *OPTIONS, "--spoils-ahead", "newcomer stops")
+    stopped.until(is_stopped, "nothing is sent ahead")
+    second = training.start("second", *OPTIONS)
+    second.until_log("waiting to join")
+    stopped.process.kill()
+    train_ten_steps(*ranks, second)
+    assert received(second)[1] > 0.7, "of 0.8 MB"
+    check_losses(training)
+
+
+@pytest.mark.parametrize("how", ["newcomer dies"])
+def test_newcomer_whose_neighbour_dies_receives_its_state_ahead(training: Training, how: str) -> None:
+    """They are invited together, or the other one waits behind the one that dies."""
+    ranks = begun(training, 2, "--hold-at", "10", WEFT_TIMEOUT="600")
+    options = (*OPTIONS, "--hold-at", "10")
+    dies = training.start("dies", *options, "--spoils-ahead", how)
+    dies.until_log("waiting to join")
+    second = training.start("second", *options)
+    second.until_log("waiting to join")
+    training.go(10)
+    train_ten_steps(*ranks, second)
+    assert received(second)[1] > 0.7, "of 0.8 MB"
+    check_losses(training)
+
+
+def test_newcomer_of_a_vote_in_which_a_member_dies_receives_its_state_ahead(training: Training) -> None:
+    options = ("--hold-at", "2")
+    ranks = training.launch(3, *OPTIONS, *options, last=("--spoils-ahead", "member dies in a vote"))
+    ranks[0].until_step(1, 3)
+    newcomer = training.start("newcomer", *OPTIONS, *options)
+    newcomer.until_log("waiting to join")
+    training.go(2)
+    train_ten_steps(*ranks[:2], newcomer)
+    assert received(newcomer)[1] > 0.7, "of 0.8 MB"
     check_losses(training)
 
 

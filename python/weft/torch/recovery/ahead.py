@@ -14,6 +14,7 @@ and nothing else.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence, Set
 from typing import Any
 
@@ -36,6 +37,8 @@ __all__ = ["Ahead", "AheadSender", "part_of"]
 
 BYTES_MIN = 4 << 20
 """Of a state that is sent ahead: a smaller one makes a short pause."""
+_INVITATIONS_MAX = 2
+"""Of a newcomer, the second because of others that were invited with it; then comes a pause."""
 
 
 def part_of(tensor: Tensor, rank: int, ranks: int) -> Tensor:
@@ -62,7 +65,8 @@ class Ahead:
         """Of all members, in the last vote."""
         self._last = 0
         """The number of the last invitation."""
-        self._invited: set[int] = set()
+        self._invitations: Counter[int] = Counter()
+        """By newcomer; as many as are allowed where it was the only one, and that has failed."""
         self._counted: list[int] | None = None
         """The newcomers that the last vote has counted, on rank 0; None if no vote took place."""
         self._own: list[int] | None = None
@@ -74,7 +78,7 @@ class Ahead:
         `answers` has the rows of the last vote, if all have voted: of each the last columns are the
         result of this function. `waiting` asks for the newcomers that rank 0 sees in the lobby.
         """
-        failed = self._learn(answers)
+        self._learn(answers)
         self._counted = []
         if self._sending is not None:
             self._sending.commit()
@@ -82,10 +86,13 @@ class Ahead:
                 self._counted = [one for one in waiting() if one in self._sending.newcomers]
             return [len(self._counted), 0, 0, 0, self._sending.stage]
         newcomers = waiting()
-        fresh = set() if failed else set(newcomers) - self._invited
-        if fresh and self._state_bytes() >= BYTES_MIN:
-            return [0, *self._invite(sorted(fresh)), NONE]
-        self._counted = list(newcomers)
+        fresh = [one for one in newcomers if self._invitations[one] < _INVITATIONS_MAX]
+        if self._state_bytes() < BYTES_MIN:
+            fresh = []
+        # First those that have waited for so long. The others receive their state ahead after that.
+        self._counted = [one for one in newcomers if one not in fresh]
+        if fresh and not self._counted:
+            return [0, *self._invite(fresh), NONE]
         return [len(self._counted), 0, 0, 0, NONE]
 
     def entering(self, waiting: Callable[[Collection[int]], Sequence[int]]) -> list[int]:
@@ -109,26 +116,26 @@ class Ahead:
     def _is_complete(self) -> bool:
         return set(self._stages) == {SENT}
 
-    def _learn(self, answers: Sequence[Sequence[int]] | None) -> bool:
-        """Accepts an invitation of the last vote; returns whether a member has failed."""
+    def _learn(self, answers: Sequence[Sequence[int]] | None) -> None:
+        """Accepts an invitation of the last vote, or ends the sending if a member has failed."""
         if answers is None:
             self._stages = []
-            return False
+            return
         number, address, count = answers[0][-4:-1]
         self._stages = [row[-1] for row in answers]
         if number > self._last:
             self._accept(number, address, count)
-        failed = FAILED in self._stages
-        if failed:
+        if FAILED in self._stages:
+            if self._sending is not None and len(self._sending.newcomers) == 1:
+                self._invitations[self._sending.newcomers[0]] = _INVITATIONS_MAX
             self.end(in_order=False)
-        return failed
 
     def _invite(self, newcomers: Sequence[int]) -> list[int]:
         """Invites newcomers, on rank 0; returns what others must know."""
         desk = self._entrance.desk
         assert desk is not None, "newcomers wait in it"
         number = desk.invite(newcomers, self._ranks, self._timeout_s)
-        self._invited.update(newcomers)
+        self._invitations.update(newcomers)
         address = self._entrance.addresses.index(desk.address)
         self._accept(number, address, len(newcomers), newcomers)
         return [number, address, len(newcomers)]
