@@ -34,6 +34,7 @@ SPOILED: dict[str, tuple[Callable[[], Any], Any, str, int]] = {
     "newcomer stops": (lambda: os.kill(os.getpid(), signal.SIGSTOP), replay.Replay, "_take", 3),
     "newcomer fails": (lambda: 1 / 0, replay.Replay, "_take", 3),
     "newcomer is slow": (lambda: time.sleep(0.5), replay.Replay, "_take", 0),
+    "newcomer dies before it meets": (lambda: os.kill(os.getpid(), signal.SIGKILL), replay, "met", 0),
     "member dies": (lambda: os.kill(os.getpid(), signal.SIGKILL), sending.Outbox, "send", 5),
     "member dies in a vote": (lambda: os.kill(os.getpid(), signal.SIGKILL), vote, "meet", 2),
 }

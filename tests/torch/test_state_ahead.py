@@ -92,7 +92,7 @@ def test_newcomer_that_waits_when_another_one_dies_receives_its_state_ahead(trai
     check_losses(training)
 
 
-@pytest.mark.parametrize("how", ["newcomer dies"])
+@pytest.mark.parametrize("how", ["newcomer dies", "newcomer dies before it meets"])
 def test_newcomer_whose_neighbour_dies_receives_its_state_ahead(training: Training, how: str) -> None:
     """They are invited together, or the other one waits behind the one that dies."""
     ranks = begun(training, 2, "--hold-at", "10", WEFT_TIMEOUT="600")

@@ -13,7 +13,7 @@ import pytest
 from weft import _weft
 from weft.errors import ArgumentError
 from weft.processes.ports import free_ports
-from weft.torch.recovery import description
+from weft.torch.recovery import description, lobby
 from weft.torch.recovery.lobby import Desk, addresses_in
 from weft.torch.recovery.members import sigterm_noted
 
@@ -70,6 +70,19 @@ def test_commit_waits_for_the_answer_of_a_newcomer_that_it_takes_in() -> None:
     assert desk.ready(1, awaited=[1], patience_s=600.0) == [], "others are not waited for"
     assert desk.ready(1, awaited=[0], patience_s=600.0) == [0]
     answer.join()
+
+
+def test_newcomer_that_answers_no_more_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lobby, "_SILENT_S", 0.1)
+    desk, newcomer = lobby_with_a_newcomer()
+    assert desk.ready(1) == []
+    assert desk.has([0])
+    time.sleep(0.1)
+    assert desk.ready(1, awaited=[0], patience_s=600.0) == []
+    assert not desk.has([0])
+    answer = newcomer.get("answer 0.1", 5.0)
+    assert answer is not None
+    assert json.loads(answer) == {"again": True}
 
 
 def test_lobby_of_other_hosts_is_not_opened() -> None:

@@ -25,6 +25,7 @@ from torch.optim import Optimizer
 from weft import _weft, config
 from weft.api.group import Group
 from weft.bootstrap import endpoints
+from weft.errors import Error
 from weft.torch.parallel.gradient import raw_gradient
 from weft.torch.parallel.overlapped import is_deferrable
 from weft.torch.parallel.watched_groups import plain_parameters
@@ -82,6 +83,7 @@ class Ahead:
         self._counted = []
         if self._sending is not None:
             self._sending.commit()
+            self._look_for(self._sending, waiting)
             if self._is_complete:
                 self._counted = [one for one in waiting() if one in self._sending.newcomers]
             return [len(self._counted), 0, 0, 0, self._sending.stage]
@@ -94,6 +96,14 @@ class Ahead:
         if fresh and not self._counted:
             return [0, *self._invite(fresh), NONE]
         return [len(self._counted), 0, 0, 0, NONE]
+
+    def _look_for(self, sending: Sending, waiting: Callable[[], Sequence[int]]) -> None:
+        """Gives up newcomers that end before they meet the members, which nobody else notices."""
+        if sending.stage == NONE and sending.newcomers:
+            waiting()
+            desk = self._entrance.desk
+            if desk is None or not desk.has(sending.newcomers):
+                sending.fail(Error("a newcomer is gone before it has met the others"))
 
     def entering(self, waiting: Callable[[Collection[int]], Sequence[int]]) -> list[int]:
         """The newcomers that are taken in next: those that the last vote has counted.

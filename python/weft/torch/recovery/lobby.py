@@ -153,6 +153,10 @@ class Desk:
             if self._is_present(number, one, patience_s if number in awaited else _ANSWER_S)
         ]
 
+    def has(self, numbers: Sequence[int]) -> bool:
+        """Whether all of these newcomers wait, as far as is known."""
+        return all(number in self._waiting for number in numbers)
+
     def _is_present(self, number: int, one: _Waiting, patience_s: float) -> bool:
         """Whether a newcomer has answered its open question. One that is slow delays no vote.
 

@@ -53,8 +53,11 @@ class Replay:
         return self._thread.is_alive()
 
     def end(self, *, in_order: bool) -> None:
-        """Waits for the end of what was sent, if it ends in order; ends it otherwise."""
-        if in_order:
+        """Waits for the end of what was sent, if it ends in order; ends it otherwise.
+
+        It also ends it where the members were not met: they have given up the meeting.
+        """
+        if in_order and self._group is not None:
             self._thread.join(_ENDING_S)
         self._cancel.cancel()
         if self._thread.is_alive() and self._group is not None:

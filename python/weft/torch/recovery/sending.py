@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import queue
 import threading
 import time
@@ -28,6 +29,10 @@ commit before the last one; it has failed.
 _QUEUED_MAX = 2
 """How many times its share of the state a member keeps for newcomers that take it too slowly."""
 _QUEUED_BYTES_MIN = 16 << 20
+_COMMITS_MAX, _SENDING_S_MAX = 100, 60.0
+"""Commits, and seconds, in which newcomers must have what was sent: whichever is longer. They could
+be as far behind forever, on a line that passes just as much as each step sends.
+"""
 _BEHIND_S = 0.02
 """How far behind newcomers may be, if that is more than a step."""
 
@@ -61,6 +66,8 @@ class Sending:
         self._queued_bytes = 0
         self._commits: deque[tuple[float, int]] = deque([(time.monotonic(), 0)])
         """The times of the last ones, and what was queued by then."""
+        self._begun_at = math.inf
+        self._begun_commits = 0
         threading.Thread(target=self._run, name="weft-ahead", daemon=True).start()
 
     @property
@@ -71,7 +78,8 @@ class Sending:
         if self._outbox is None:
             return NONE
         sent = self._outbox.sent_bytes
-        if self._queued_bytes - sent > max(_QUEUED_MAX * self.share_bytes, _QUEUED_BYTES_MIN):
+        is_long = self._begun_commits > _COMMITS_MAX and time.monotonic() > self._begun_at + _SENDING_S_MAX
+        if is_long or self._queued_bytes - sent > max(_QUEUED_MAX * self.share_bytes, _QUEUED_BYTES_MIN):
             LOGGER.warning("newcomers are too slow for the state that is sent ahead: they take it in a pause")
             self._failed = True
             return FAILED
@@ -81,6 +89,7 @@ class Sending:
         """Begins with the updates after those of `pending` parameters, by `id`."""
         self._skipped = set(pending)
         self.has_begun = True
+        self._begun_at = time.monotonic()
 
     def takes(self, parameter: Tensor) -> bool:
         """Whether newcomers carry out this update of a parameter."""
@@ -106,7 +115,7 @@ class Sending:
                 return
             whole = packed(parts)
         except Exception as error:  # such as of sparse gradients; training goes on in any case
-            self._fail(error)
+            self.fail(error)
             return
         self._queued_bytes += whole.size
         self._queue.put(whole)
@@ -114,6 +123,7 @@ class Sending:
     def commit(self) -> None:
         """Notes what was queued by a commit."""
         now = time.monotonic()
+        self._begun_commits += self.has_begun
         self._commits.append((now, self._queued_bytes))
         while len(self._commits) > 2 and self._commits[1][0] <= now - _BEHIND_S:
             self._commits.popleft()
@@ -138,12 +148,13 @@ class Sending:
             else:
                 outbox.send(np.empty(0, np.uint8))
         except Exception as error:  # training goes on in any case
-            self._fail(error)
+            self.fail(error)
         finally:
             if self._group is not None:
                 leave(self._group)
 
-    def _fail(self, error: Exception) -> None:
+    def fail(self, error: Exception) -> None:
+        """Ends it, because of an error."""
         if not self._given_up:
             LOGGER.warning("the state cannot be sent ahead: %s: %s", type(error).__name__, error)
         self._failed = True
