@@ -26,7 +26,7 @@ from torch.nn.parallel import DistributedDataParallel
 import weft.torch
 from weft.errors import ArgumentError
 from weft.torch.parallel.divided import division
-from weft.torch.recovery import ahead, lobby, members, replay, sending, vote
+from weft.torch.recovery import ahead, entrance, lobby, members, replay, sending, transfer, vote
 
 INPUTS, OUTPUTS = 6, 2
 SPOILED: dict[str, tuple[Callable[[], Any], Any, str, int]] = {
@@ -35,11 +35,12 @@ SPOILED: dict[str, tuple[Callable[[], Any], Any, str, int]] = {
     "newcomer fails": (lambda: 1 / 0, replay.Replay, "_take", 3),
     "newcomer is slow": (lambda: time.sleep(0.5), replay.Replay, "_take", 0),
     "newcomer dies before it meets": (lambda: os.kill(os.getpid(), signal.SIGKILL), replay, "met", 0),
+    "newcomer dies where it is taken in": (lambda: os.kill(os.getpid(), signal.SIGKILL), entrance, "met", 0),
+    "newcomer dies as it compares": (lambda: os.kill(os.getpid(), signal.SIGKILL), transfer, "_sums_of_all", 0),
     "member dies": (lambda: os.kill(os.getpid(), signal.SIGKILL), sending.Outbox, "send", 5),
     "member dies in a vote": (lambda: os.kill(os.getpid(), signal.SIGKILL), vote, "meet", 2),
 }
 """Faults where state is sent ahead: what happens, in which function, and after how many calls."""
-VIRTUAL_RANKS = 4
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -50,6 +51,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--steps", type=int, default=12)
     parser.add_argument("--width", type=int, default=32)
     parser.add_argument("--version", default="")
+    parser.add_argument("--virtual-ranks", type=int, default=4)
     parser.add_argument("--ranks-min", type=int, default=1)
     parser.add_argument("--ranks-max", type=int)
     parser.add_argument("--pause", type=float, default=0.0, help="seconds of a step")
@@ -96,7 +98,7 @@ def train(given: argparse.Namespace, write: Any) -> None:
     def steps(recovery: weft.torch.Recovery) -> str:
         if dist.get_world_size() == given.fails_with:
             raise ArgumentError(f"{given.fails_with} ranks are not allowed")
-        model, optimizer = wrapped(given.wrapping, net, plain)
+        model, optimizer = wrapped(given, net, plain)
         while recovery.step < given.steps:
             go = given.record.parent / f"go{recovery.step}"
             while str(recovery.step) in given.hold_at.split(",") and not go.exists():
@@ -153,15 +155,15 @@ class OddPart:
         """Has nothing to load."""
 
 
-def wrapped(wrapping: str, net: nn.Module, plain: torch.optim.Optimizer) -> tuple[Any, Any]:
-    if wrapping == "ddp":
+def wrapped(given: argparse.Namespace, net: nn.Module, plain: torch.optim.Optimizer) -> tuple[Any, Any]:
+    if given.wrapping == "ddp":
         return DistributedDataParallel(net), plain
     options: dict[str, Any] = {
-        "virtual": {"virtual_ranks": VIRTUAL_RANKS},
-        "virtual, divided": {"virtual_ranks": VIRTUAL_RANKS, "shard": 2048},
+        "virtual": {"virtual_ranks": given.virtual_ranks},
+        "virtual, divided": {"virtual_ranks": given.virtual_ranks, "shard": 2048},
         "divided": {"shard": 2048},
         "overlapped": {},
-    }[wrapping]
+    }[given.wrapping]
     model = weft.torch.DataParallel(net, fusion=4096, **options)
     return model, weft.torch.Overlapped(plain, model)
 

@@ -211,18 +211,20 @@ def test_rank_that_was_given_up_joins_again(training: Training, stopped: int) ->
     assert ends[stopped]["recoveries"] == 1
 
 
-def test_members_go_on_without_a_newcomer_with_which_the_model_cannot_be_wrapped(training: Training) -> None:
-    options = ("--hold-at", "4", "--steps", "60", "--pause", "0.05", "--fails-with", "3")
+def test_members_go_on_without_newcomers_with_which_the_model_cannot_be_wrapped(training: Training) -> None:
+    options = ("--steps", "100000", "--pause", "0.02", "--fails-with", "3")
     ranks = training.launch(2, *options)
-    ranks[0].until_step(3, 2)
-    newcomer = training.start("newcomer", *options)
-    newcomer.until_log("waiting to join")
-    training.go(4)
-    assert newcomer.process.wait(PATIENCE_S) == 1
-    assert "3 ranks are not allowed" in newcomer.log.read_text()
-    assert len({one.ended()["hash"] for one in ranks}) == 1
-    assert [line["step"] for line in ranks[0].steps] == list(range(60))
-    assert "no more than 2 ranks from now on" in ranks[0].log.read_text()
+    for number in range(3):
+        ranks[0].until_step(ranks[0].steps[-1]["step"] + 3 if number else 3, 2)
+        assert "no more than 2 ranks from now on" not in ranks[0].log.read_text()
+        newcomer = training.start(f"newcomer{number}", *options)
+        assert newcomer.process.wait(PATIENCE_S) == 1
+        assert "3 ranks are not allowed" in newcomer.log.read_text()
+    ranks[0].until_log("no more than 2 ranks from now on")
+    ranks[0].until_step(ranks[0].steps[-1]["step"] + 3, 2)
+    assert {line["ranks"] for line in ranks[0].steps} == {2}
+    steps = [line["step"] for line in ranks[0].steps]
+    assert steps == list(range(len(steps)))
 
 
 def test_member_that_dies_where_newcomers_are_met_holds_up_nobody(training: Training) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from elastic_forks import Process, Training, losses, train_together
+from elastic_forks import PATIENCE_S, Process, Training, losses, train_together
 
 from weft import _weft
 from weft.errors import UnsupportedError
@@ -104,6 +104,32 @@ def test_newcomer_whose_neighbour_dies_receives_its_state_ahead(training: Traini
     training.go(10)
     train_ten_steps(*ranks, second)
     assert received(second)[1] > 0.7, "of 0.8 MB"
+    check_losses(training)
+
+
+@pytest.mark.parametrize("how", ["newcomer dies where it is taken in", "newcomer dies as it compares"])
+def test_training_goes_on_when_a_newcomer_dies_after_it_has_the_state(training: Training, how: str) -> None:
+    ranks = begun(training, 2)
+    dies = training.start("dies", *OPTIONS, "--spoils-ahead", how)
+    assert dies.process.wait(PATIENCE_S) < 0
+    train_ten_steps(*ranks, training.start("newcomer", *OPTIONS))
+    check_losses(training)
+
+
+def test_two_newcomers_with_the_same_place_of_a_launcher_join(training: Training) -> None:
+    """As two pods of one name: the lobby gives them their ranks."""
+    ranks = begun(training, 2)
+    place = {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "TORCHELASTIC_RUN_ID": "one"}
+    train_ten_steps(*ranks, *(training.start(name, *OPTIONS, **place) for name in ("newcomer", "other")))
+    check_losses(training)
+
+
+def test_newcomer_with_another_number_of_virtual_ranks_ends_alone(training: Training) -> None:
+    ranks = begun(training, 2)
+    other = training.start("other", *OPTIONS, "--virtual-ranks", "8")
+    assert other.process.wait(PATIENCE_S) == 1
+    assert "virtual_ranks=4 there, virtual_ranks=8 here" in other.log.read_text()
+    train_ten_steps(*ranks, training.start("newcomer", *OPTIONS))
     check_losses(training)
 
 

@@ -23,7 +23,7 @@ from weft import config
 from weft.api.group import Group
 from weft.bootstrap import endpoints
 from weft.bootstrap.stores import rendezvous
-from weft.errors import ArgumentError, ConfigError, Error
+from weft.errors import ArgumentError, Error
 from weft.output.logs import LOGGER
 from weft.torch.lookup import backend_of
 from weft.torch.parallel.communication import Communication
@@ -36,7 +36,7 @@ from weft.torch.recovery.garbage import older_objects_frozen
 from weft.torch.recovery.lobby import addresses_in
 from weft.torch.recovery.members import Change, leaving_now, meet_newcomers, sigterm_noted
 from weft.torch.recovery.states import NO_STATE, States, check_steps
-from weft.torch.recovery.survivors import meeting_of, replace_default_group
+from weft.torch.recovery.survivors import check_default_group, meeting_of, replace_default_group
 from weft.torch.recovery.transfer import transferred
 
 __all__ = ["Recovery"]
@@ -47,6 +47,8 @@ _ROOM_MAX = 64
 """The most newcomers that are taken in at once."""
 _PATIENCE = 4
 """Which part of a timeout a commit may wait for those that are taken in: as others wait for it."""
+_FAILED_ENTRIES_MAX = 3
+"""After how many newcomers in a row, with which the program fails, no more are taken in."""
 
 
 class Recovery:
@@ -124,6 +126,7 @@ class Recovery:
         """The committed step and the number of ranks with which the last recovery continued."""
         self._ranks_before: int | None = None
         """The number of ranks before newcomers were taken in, until a step with them is done."""
+        self._failed_entries = 0
         self._others: WeakSet[DataParallel] = WeakSet()
         """Models that existed before `run`, and whose failures are not those of `train`."""
 
@@ -190,7 +193,7 @@ class Recovery:
         """Makes the first group, or enters that of the training that runs."""
         if self._entrance is not None:
             self._entrance.begin(self._settle, self._ranks_min)
-        _check_default_group()
+        check_default_group()
         if self._route is None:
             self._route = rendezvous(dist.group.WORLD.get_group_store())  # type: ignore[union-attr]
         if self._states.prepared == NO_STATE:
@@ -220,7 +223,8 @@ class Recovery:
             weft.Error: Communication has failed. Let it pass: `run` handles it.
         """
         self.step += 1
-        self._ranks_before = None
+        if self._ranks_before is not None:
+            self._ranks_before, self._failed_entries = None, 0
         if self.step % self._every == 0:
             self._commit()
 
@@ -301,13 +305,17 @@ class Recovery:
     def _without_newcomers(self, error: Exception) -> str | None:
         """Lets the members go on alone, where `train` fails with newcomers; None if there are none.
 
-        Such as a model that all ranks of one host share, where a newcomer is on another host. The
-        newcomers raise the error. Returns what has failed.
+        Such as newcomers with other options of the model. They raise the error. If all newcomers
+        fail, as where a model is shared by the ranks of one host, they take in no more. Returns
+        what has failed.
         """
         if self._ranks_before is None:
             return None
-        LOGGER.warning("no more than %d ranks from now on, as the program fails with more", self._ranks_before)
-        self._ranks_max = self._ranks_before
+        self._failed_entries += 1
+        LOGGER.warning("the program fails with newcomers: %d ranks go on without them", self._ranks_before)
+        if self._failed_entries >= _FAILED_ENTRIES_MAX:
+            LOGGER.warning("no more than %d ranks from now on, as the program fails with more", self._ranks_before)
+            self._ranks_max = self._ranks_before
         return f"{type(error).__name__}: {error}"
 
     def _change(self, change: Change) -> None:
@@ -385,13 +393,3 @@ class Recovery:
         if self._tried == (step, ranks):
             raise Error(f"the {ranks} ranks that continued after step {step} have failed there again. {failure}")
         self._tried = step, ranks
-
-
-def _check_default_group() -> None:
-    if not dist.is_initialized():
-        raise ConfigError("there is no process group: call torch.distributed.init_process_group('weft') first")
-    if dist.get_backend() != "weft":
-        raise ConfigError(
-            f"the default process group's backend is {dist.get_backend()}: expected weft, as in "
-            "init_process_group('weft')"
-        )

@@ -11,14 +11,26 @@ from torch.distributed import Store, TCPStore  # type: ignore[attr-defined]
 
 from weft._weft import AboveStandardStreams
 from weft.api.group import Group
+from weft.errors import ConfigError
 from weft.processes.routes import own_address_towards
 from weft.torch.groups import already_made
 
-__all__ = ["meeting_of", "replace_default_group"]
+__all__ = ["check_default_group", "meeting_of", "replace_default_group"]
 
 _ADDRESS_BYTES = 256
 _CONNECTING_MAX = timedelta(seconds=10)
 _LOOPBACK = "127.0.0.1"
+
+
+def check_default_group() -> None:
+    """Raises `weft.ConfigError` unless there is a default process group over weft."""
+    if not dist.is_initialized():
+        raise ConfigError("there is no process group: call torch.distributed.init_process_group('weft') first")
+    if dist.get_backend() != "weft":
+        raise ConfigError(
+            f"the default process group's backend is {dist.get_backend()}: expected weft, as in "
+            "init_process_group('weft')"
+        )
 
 
 def meeting_of(group: Group, timeout: timedelta, route: str | None) -> Store:
