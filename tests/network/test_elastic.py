@@ -66,11 +66,18 @@ def test_processes_that_are_started_alone_at_once_begin_one_training() -> None:
     assert sum(line.get("step") == 0 for line in lines) < 3, "the last one joins"
 
 
-@pytest.mark.parametrize("options", [("--wrapping", "overlapped"), ("--wrapping", "overlapped", "--ahead")])
-def test_host_joins_over_a_long_line(options: Sequence[str]) -> None:
-    """Its answers to rank 0 come a step later."""
-    command = [*python(MEMBER), "--steps", "100", *options]
-    done = run_hosts("--hosts", "3", "--delay-ms", "40", command=command, deadline_s=120)
+@pytest.mark.parametrize(
+    ("line", "options"),
+    [
+        (("--delay-ms", "40"), ()),
+        (("--delay-ms", "40"), ("--ahead",)),
+        (("--gbps", "0.05"), ("--ahead", "--width", "256")),
+    ],
+)
+def test_host_joins_over_a_long_or_a_slow_line(line: Sequence[str], options: Sequence[str]) -> None:
+    """Its answers to rank 0 come a step later, or the gradients fill the line."""
+    command = [*python(MEMBER), "--steps", "100", "--wrapping", "overlapped", *options]
+    done = run_hosts("--hosts", "3", *line, command=command, deadline_s=120)
     assert done.returncode == 0, done.stderr
     lines = [json.loads(line) for line in printed(done)[2]]
     assert {line["ranks"] for line in lines if "step" in line} == {3}
