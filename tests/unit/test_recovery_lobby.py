@@ -85,6 +85,19 @@ def test_newcomer_that_answers_no_more_is_forgotten(monkeypatch: pytest.MonkeyPa
     assert json.loads(answer) == {"again": True}
 
 
+def test_flood_of_descriptions_delays_no_commit() -> None:
+    desk, newcomer = lobby_with_a_newcomer()
+    for number in range(1, 1000):
+        newcomer.set(f"newcomer {number}", b"{}")
+    newcomer.set("here 0.0", b"1")
+    assert desk.ready(1) == [0]
+    assert newcomer.get("answer 1.0", 5.0) is not None
+    assert newcomer.get("answer 999.0", 0.0) is None, "it waits for a later commit"
+    for _ in range(1000 // lobby._CLAIMS_MAX):
+        desk.ready(0)
+    assert newcomer.get("answer 999.0", 5.0) is not None
+
+
 def test_lobby_of_other_hosts_is_not_opened() -> None:
     assert Desk.open([("192.0.2.1", 29500)], lambda _: None) is None
 

@@ -49,6 +49,8 @@ _SILENT_S = 2.0
 """After how long without an answer a newcomer has to claim another number."""
 _READING_S = 0.25
 _TOKEN_BYTES = 8
+_CLAIMS_MAX = 64
+"""Descriptions that one commit reads: others wait, so that a flood of them delays no commit."""
 _PLACE_S = 15.0
 """How long a newcomer that was asked waits for what follows, before it looks for a lobby again."""
 
@@ -133,7 +135,10 @@ class Desk:
 
         The commit waits up to `patience_s` for the answers of `awaited` ones, which it takes in.
         """
-        while (found := self.store.get(f"newcomer {self._next}", 0.0)) is not None:
+        for _ in range(_CLAIMS_MAX):
+            found = self.store.get(f"newcomer {self._next}", 0.0)
+            if found is None:
+                break
             number, self._next = self._next, self._next + 1
             refusal = self._refusal_of(found)
             if refusal is None:
