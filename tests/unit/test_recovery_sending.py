@@ -74,7 +74,7 @@ def test_newcomers_that_stay_behind_are_given_up(member: Sending, monkeypatch: p
     for _ in range(sending._COMMITS_MAX):
         member.send(lambda: [torch.zeros(10)])
         member.commit()
-    assert member.stage == READY, "so many are allowed"
+    assert member.stage == READY, "that number is allowed"
     member.commit()
     assert member.stage == FAILED
 

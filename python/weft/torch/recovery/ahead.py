@@ -91,7 +91,7 @@ class Ahead:
         fresh = [one for one in newcomers if self._invitations[one] < _INVITATIONS_MAX]
         if self._state_bytes() < BYTES_MIN:
             fresh = []
-        # First those that have waited for so long. The others receive their state ahead after that.
+        # First those whose invitation has failed. The others receive their state ahead after that.
         self._counted = [one for one in newcomers if one not in fresh]
         if fresh and not self._counted:
             return [0, *self._invite(fresh), NONE]
