@@ -39,6 +39,7 @@ __all__ = [
     "fail_meeting",
     "family",
     "flight_records",
+    "named_addresses",
     "operations",
     "plan",
     "price",
@@ -75,6 +76,12 @@ def checksum(address: int, count: int) -> int:
 
 def ciphers() -> list[str]:
     """The ciphers that links can have, beginning with the faster one on this machine."""
+
+def named_addresses(interface: str) -> list[tuple[int, str, str]]:
+    """The addresses that ranks publish with this value of `WEFT_INTERFACE`.
+
+    For each the number of its network, the name of its interface, and the address.
+    """
 
 def rdma_ports() -> list[tuple[str, str, bool]]:
     """The ports of this machine's RDMA devices: name, description, whether it can be used.

@@ -27,7 +27,7 @@ def write(path: Path, command: Sequence[str], rows: Sequence[Any], machine: Iter
 
     It names neither the host nor the user's folders.
     """
-    found = [finding._asdict() for finding in (findings() if machine is None else machine)]
+    found = [finding.for_programs() for finding in (findings() if machine is None else machine)]
     document = {
         "kind": KIND,
         "weft": __version__,

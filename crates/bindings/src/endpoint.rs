@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use pyo3::prelude::*;
 use weft_runtime::{
-    Cipher, Encryption, EndpointOptions, Resumption, TransportChoice, Unregistered,
+    Cipher, Encryption, EndpointOptions, Interface, Resumption, TransportChoice, Unregistered,
 };
 
 use crate::error::{argument_error, checked};
@@ -94,6 +94,21 @@ impl PyEndpoint {
 #[pyfunction]
 pub(crate) fn ciphers() -> Vec<&'static str> {
     Cipher::by_speed().map(Cipher::name).to_vec()
+}
+
+/// The addresses that ranks with this choice of interfaces publish: for each the number of its
+/// network, the name of its interface, and the address.
+#[pyfunction]
+pub(crate) fn named_addresses(
+    py: Python<'_>,
+    interface: String,
+) -> PyResult<Vec<(u8, String, String)>> {
+    let found = py.detach(|| Interface::Named(interface).named_addresses());
+    let found = found.map_err(|why| argument_error(py, why.to_string()))?;
+    let found = found.into_iter();
+    Ok(found
+        .map(|at| (at.network, at.interface, at.ip.to_string()))
+        .collect())
 }
 
 /// The ports of this machine's RDMA devices: for each its name, a description, and whether it can

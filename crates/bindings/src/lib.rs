@@ -37,6 +37,7 @@ fn _weft(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(call::wire_formats, module)?)?;
     module.add_function(wrap_pyfunction!(checksum::checksum, module)?)?;
     module.add_function(wrap_pyfunction!(endpoint::ciphers, module)?)?;
+    module.add_function(wrap_pyfunction!(endpoint::named_addresses, module)?)?;
     module.add_function(wrap_pyfunction!(endpoint::rdma_ports, module)?)?;
     module.add_function(wrap_pyfunction!(registration::try_device_memory, module)?)?;
     module.add_class::<bench::PyControlBlock>()?;

@@ -38,4 +38,4 @@ pub use weft_flight::{Stage, StageOf, StageSpan};
 pub use weft_memory::{Pool, PoolRange, Unregistered};
 pub use weft_transport::{DmaBuf, fork::AboveStandardStreams};
 pub use weft_transport_rdma::{Port as RdmaPort, ports as rdma_ports, try_device_memory};
-pub use weft_transport_tcp::{Cipher, Encryption, Resumption};
+pub use weft_transport_tcp::{Cipher, Encryption, Interface, NamedAddress, Resumption};

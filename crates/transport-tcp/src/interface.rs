@@ -268,7 +268,7 @@ fn in_network(ip: IpAddr, network: IpAddr, bits: u8) -> bool {
 
 /// The names and addresses of the interfaces that are up. Link-local IPv6 addresses are left out:
 /// they need a scope that is valid on one host only.
-fn interfaces() -> io::Result<Vec<(String, IpAddr)>> {
+pub(crate) fn interfaces() -> io::Result<Vec<(String, IpAddr)>> {
     let mut list: *mut libc::ifaddrs = std::ptr::null_mut();
     // The C library asks the kernel over a socket.
     let _above = AboveStandardStreams::new()?;

@@ -10,8 +10,9 @@ from collections.abc import Iterator, Sequence
 
 from weft.cli import values
 from weft.cli.command import Command, UsageError
-from weft.diagnosis import reachability
+from weft.diagnosis import lines, reachability
 from weft.diagnosis.findings import Finding, findings
+from weft.errors import ArgumentError
 from weft.output.plain_text import FIRST_SHOWN_S, Table, show
 
 DESCRIPTION = """\
@@ -24,7 +25,10 @@ with status 1 if something that jobs need does not work, else with 0.
 With --hosts, it checks instead whether these hosts can be reached from here: by name, and by TCP to the port of the
 rendezvous and to some of the ports that ranks listen on. It distinguishes a firewall that drops packets from a port on
 which nothing listens; a firewall that refuses connections is recognized only while `weft doctor --listen` runs on the
-other host. Run it on each host: firewalls may differ by direction.
+other host. While that runs, it also measures the way over each interface, as ranks would connect them: whether it leads
+there, its rate from here to there, its round trip, the rate of all together, and whether the loss of one is survived.
+The interfaces are those of WEFT_INTERFACE, on both hosts, or all that are not virtual. Run it on each host: firewalls
+and rates may differ by direction.
 """
 
 EPILOG = """\
@@ -72,22 +76,29 @@ def _run(arguments: argparse.Namespace) -> int:
     if arguments.listen:
         return _listen(arguments)
     ports = reachability.checked_ports(arguments.port)
-    looks = reachability.hosts(arguments.hosts, ports) if arguments.hosts else findings()
-    found = list(_with_progress(looks))
+    if arguments.hosts:
+        looks, what = lines.of_hosts(arguments.hosts, ports), "measuring lines"
+    else:
+        looks, what = findings(), "trying transports"
+    try:
+        found = list(_with_progress(looks, what))
+    except ArgumentError as error:  # of WEFT_INTERFACE
+        print(f"weft doctor: {error}", file=sys.stderr)
+        return 1
     if arguments.json:
-        print(json.dumps([finding._asdict() for finding in found], indent=1))
+        print(json.dumps([finding.for_programs() for finding in found], indent=1))
     else:
         show(*report(found))
     return 1 if any(finding.good is False for finding in found) else 0
 
 
-def _with_progress(looks: Iterator[Finding]) -> Iterator[Finding]:
+def _with_progress(looks: Iterator[Finding], what: str) -> Iterator[Finding]:
     """The findings, with a line on standard error while they take long."""
     begin = time.monotonic()
     said = False
     for finding in looks:
         if not said and time.monotonic() - begin > FIRST_SHOWN_S:
-            print("weft doctor: trying transports", file=sys.stderr, flush=True)
+            print(f"weft doctor: {what}", file=sys.stderr, flush=True)
             said = True
         yield finding
 
@@ -122,11 +133,15 @@ def _table(found: Sequence[Finding]) -> Table:
 
 def _listen(arguments: argparse.Namespace) -> int:
     ports = reachability.checked_ports(arguments.port)
-    print(f"listening at ports {', '.join(map(str, ports))} for {arguments.listen:g} s", flush=True)
+    printed = set()
     try:
-        for port, caller in reachability.listening(ports, arguments.listen):
-            print(f"port {port} was called by {caller}", flush=True)
-    except OSError as error:
+        callers = reachability.listening(ports, arguments.listen)
+        print(f"listening at ports {', '.join(map(str, ports))} for {arguments.listen:g} s", flush=True)
+        for port, caller in callers:
+            if (port, caller) not in printed:
+                printed.add((port, caller))
+                print(f"port {port} was called by {caller}", flush=True)
+    except (OSError, ArgumentError) as error:
         print(f"weft doctor: cannot listen: {error}", file=sys.stderr)
         return 1
     return 0

@@ -6,7 +6,7 @@ import ctypes
 import resource
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from weft import machine
 from weft._weft import HostDomains
@@ -31,6 +31,12 @@ class Finding(NamedTuple):
     text: str
     advice: str = ""
     """The change that is advised, if any."""
+    figures: dict[str, Any] | None = None
+    """Measurements, for programs."""
+
+    def for_programs(self) -> dict[str, Any]:
+        """As it is written as JSON: with figures, if there are any."""
+        return {key: value for key, value in self._asdict().items() if key != "figures" or value is not None}
 
 
 def container(root: Path = Path("/")) -> Finding:

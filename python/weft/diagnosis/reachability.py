@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from weft.diagnosis.host_checks import Finding
+from weft.diagnosis.line_service import LineService
 
 __all__ = ["checked_ports", "hosts", "listening"]
 
@@ -51,7 +52,8 @@ def _host(name: str, ports: Sequence[int], timeout_s: float) -> Finding:
         )
     outcomes = {port: _tried(address, port, timeout_s) for port in ports}
     shown = ", ".join(f"port {port} {outcome}" for port, outcome in outcomes.items())
-    return Finding(subject, *_judged(name, address, outcomes, shown))
+    figures = {"address": address, "ports": {str(port): outcome for port, outcome in outcomes.items()}}
+    return Finding(subject, *_judged(name, address, outcomes, shown), figures)
 
 
 def _judged(name: str, address: str, outcomes: dict[int, str], shown: str) -> tuple[bool | None, str, str]:
@@ -63,7 +65,10 @@ def _judged(name: str, address: str, outcomes: dict[int, str], shown: str) -> tu
         ports = ", ".join(map(str, lost))
         return False, f"{address}: {shown}", f"let the firewalls between here and {name} pass TCP to ports {ports}"
     if all(outcome == "refuses" for outcome in outcomes.values()):
-        why = f"to be sure that no firewall refuses, run `weft doctor --listen` on {name} and ask again"
+        why = (
+            f"to be sure that no firewall refuses, and to measure each interface, run `weft doctor --listen` on {name} "
+            "and ask again"
+        )
         return None, f"{address} is reached, but nothing listens: {shown}", why
     return True, f"{address}: {shown}", ""
 
@@ -81,27 +86,39 @@ def _tried(address: str, port: int, timeout_s: float) -> str:
         return f"fails: {error.strerror}"
 
 
-@contextlib.contextmanager
-def _listeners(ports: Sequence[int]) -> Iterator[selectors.DefaultSelector]:
-    with contextlib.ExitStack() as stack:
-        selector = stack.enter_context(selectors.DefaultSelector())
-        for port in ports:
-            selector.register(stack.enter_context(socket.create_server(("", port))), selectors.EVENT_READ)
-        yield selector
+def _listener(port: int) -> socket.socket:
+    """A socket that listens at all addresses of this host."""
+    if socket.has_dualstack_ipv6():
+        return socket.create_server(("", port), family=socket.AF_INET6, dualstack_ipv6=True)
+    return socket.create_server(("", port))
 
 
 def listening(ports: Sequence[int], seconds: float) -> Iterator[tuple[int, str]]:
-    """Accepts connections at these ports for this long; yields each caller's port and address.
+    """Answers callers at these ports for this long; yields each one's port and address.
 
-    Raises `OSError` if another process listens at one of them.
+    It listens when this returns.
+
+    Raises `OSError` if another process listens at one of them, and `ArgumentError` if
+    `WEFT_INTERFACE` names an interface that this host lacks.
     """
+    service = LineService()
+    with contextlib.ExitStack() as opened:
+        selector = opened.enter_context(selectors.DefaultSelector())
+        for port in ports:
+            selector.register(opened.enter_context(_listener(port)), selectors.EVENT_READ)
+        return _callers(selector, service, opened.pop_all(), seconds)
+
+
+def _callers(
+    selector: selectors.DefaultSelector, service: LineService, opened: contextlib.ExitStack, seconds: float
+) -> Iterator[tuple[int, str]]:
     end = time.monotonic() + seconds
-    with _listeners(ports) as selector:
+    with opened:
         while (left_s := end - time.monotonic()) > 0:
             for key, _ in selector.select(left_s):
                 server = key.fileobj
                 assert isinstance(server, socket.socket)
                 with contextlib.suppress(OSError):
                     caller, address = server.accept()
-                    caller.close()
-                    yield server.getsockname()[1], str(address[0])
+                    service.answer(caller)
+                    yield server.getsockname()[1], str(address[0]).removeprefix("::ffff:")
