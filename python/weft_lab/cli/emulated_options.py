@@ -6,10 +6,20 @@ import argparse
 
 from weft.cli.values import Parser, count, within
 from weft_lab.emulation.errors import EmulationError
-from weft_lab.emulation.faults import LineLoss
+from weft_lab.emulation.faults import Forgetting, LineLoss
 from weft_lab.emulation.network import HOSTS_MAX, INTERFACES_MAX
 
-__all__ = ["add_hosts", "add_rate", "delay_ms", "emulated_hosts", "interfaces", "line_gbps", "line_loss", "shape"]
+__all__ = [
+    "add_hosts",
+    "add_rate",
+    "delay_ms",
+    "emulated_hosts",
+    "forgetting",
+    "interfaces",
+    "line_gbps",
+    "line_loss",
+    "shape",
+]
 
 emulated_hosts: Parser[int] = within(1, HOSTS_MAX)
 line_gbps: Parser[float] = within(0.001, 1000.0)
@@ -31,6 +41,14 @@ def line_loss(text: str) -> LineLoss:
     """The loss of a line: `1.0@5+3`."""
     try:
         return LineLoss.parsed(text)
+    except EmulationError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def forgetting(text: str) -> Forgetting:
+    """Forgotten connections: `1@5`, `1@5:reset`."""
+    try:
+        return Forgetting.parsed(text)
     except EmulationError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
 

@@ -29,6 +29,7 @@ examples:
   sudo weft hosts --hosts 4 --gbps 1 --ranks-per-host 2 -- python train.py
   sudo weft hosts --hosts 2 --gbps 1 --delay-ms 20 -- python train.py
   WEFT_INTERFACE=all sudo -E weft hosts --hosts 2 --interfaces 2 --lose 1.0@5+3 -- python train.py
+  sudo weft hosts --hosts 2 --forget 1@5 -- python train.py
 """
 
 
@@ -58,7 +59,17 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         metavar="LOSS,...",
         help="losses of lines: 1.0@5+3 takes the line of eth0 from host 1 after 5 seconds, for 3 seconds. "
-        "The interface stays up, and what it sends vanishes",
+        "The interface stays up, and what it sends vanishes. 1.0:out@5+3 loses only what it sends, 1.0:in@5+3 what it "
+        "receives",
+    )
+    parser.add_argument(
+        "--forget",
+        type=values.listed(emulated_options.forgetting),
+        default=[],
+        metavar="HOST@S,...",
+        help="1@5: the TCP connections that host 1 has with others after 5 seconds are forgotten on the way, as by a "
+        "translator of addresses (NAT) or a firewall that restarts: from then on their packets vanish, and those of "
+        "new connections pass. 1@5:reset: the packets are answered with resets",
     )
     parser.add_argument(
         "--ranks-per-host",
@@ -98,6 +109,8 @@ def _check(arguments: argparse.Namespace) -> None:
         raise UsageError("--interfaces and --delay-ms cannot be combined: only one line can have a delay")
     if arguments.lose and arguments.delay_ms is not None:
         raise UsageError("--lose and --delay-ms cannot be combined: lines with a delay cannot be lost")
+    if arguments.forget and arguments.delay_ms is not None:
+        raise UsageError("--forget and --delay-ms cannot be combined: frames take another way with a delay")
 
 
 def _run(arguments: argparse.Namespace) -> int:
@@ -111,6 +124,7 @@ def _run(arguments: argparse.Namespace) -> int:
                 shared=arguments.share,
                 grace_s=arguments.grace,
                 losses=arguments.lose,
+                forgettings=arguments.forget,
             )
         )
     except EmulationError as error:

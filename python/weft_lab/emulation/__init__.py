@@ -8,8 +8,8 @@ nothing to clean up.
 """
 
 from weft_lab.emulation.errors import EmulationError
-from weft_lab.emulation.faults import LineLoss
+from weft_lab.emulation.faults import Forgetting, LineLoss
 from weft_lab.emulation.launcher import HostLaunch, launch, require_root
 from weft_lab.emulation.network import EmulatedNetwork
 
-__all__ = ["EmulationError", "HostLaunch", "EmulatedNetwork", "LineLoss", "launch", "require_root"]
+__all__ = ["EmulationError", "Forgetting", "HostLaunch", "EmulatedNetwork", "LineLoss", "launch", "require_root"]

@@ -16,7 +16,7 @@ from weft_lab.emulation import kernel
 from weft_lab.emulation.control import HostControl
 from weft_lab.emulation.delay import LineDelay
 from weft_lab.emulation.errors import EmulationError
-from weft_lab.emulation.faults import LineLoss, LineLosses
+from weft_lab.emulation.faults import Forgetting, LineFaults, LineLoss
 from weft_lab.emulation.host import HostPlan, RankProcess, live_as_host
 from weft_lab.emulation.network import EmulatedNetwork
 from weft_lab.emulation.output import PrefixedOutput
@@ -39,11 +39,14 @@ class HostLaunch:
     """Seconds that other ranks may continue after a failure or a forwarded signal."""
     losses: Sequence[LineLoss] = ()
     """Losses of lines while the command runs."""
+    forgettings: Sequence[Forgetting] = ()
+    """Connections that are forgotten on the way meanwhile."""
 
     def __post_init__(self) -> None:
         """Raises for values that are not allowed."""
-        for loss in self.losses:
-            loss.check(self.network)
+        faults: list[LineLoss | Forgetting] = [*self.losses, *self.forgettings]
+        for fault in faults:
+            fault.check(self.network)
         if not 1 <= self.ranks_per_host <= 256:
             raise EmulationError(f"--ranks-per-host is {self.ranks_per_host}; it must be between 1 and 256")
 
@@ -177,7 +180,8 @@ class _Launcher:
     def _attend(self) -> None:
         """Forwards output and signals until every rank has ended and no output is left."""
         woken = _wake_on_signals()
-        losses = LineLosses(self._what.losses, self._what.network)
+        what = self._what
+        faults = LineFaults(what.losses, what.forgettings, what.network, lambda host: self._hosts[host].pid)
         with selectors.DefaultSelector() as selector:
             selector.register(woken, selectors.EVENT_READ)
             if self._delay is not None:
@@ -188,7 +192,7 @@ class _Launcher:
             for output in self._outputs:
                 selector.register(output.source, selectors.EVENT_READ, output)
             while len(selector.get_map()) > lasting:
-                waits = [left for left in (self._time_left(), losses.time_left()) if left is not None]
+                waits = [left for left in (self._time_left(), faults.time_left()) if left is not None]
                 for key, _ in selector.select(min(waits, default=None)):
                     if isinstance(key.data, PrefixedOutput):
                         goes_on = key.data.pass_on()
@@ -200,7 +204,7 @@ class _Launcher:
                         goes_on = self._on_signals(woken)
                     if not goes_on:
                         selector.unregister(key.fileobj)
-                for change in losses.carry_out():
+                for change in faults.carry_out():
                     print(f"weft hosts: {change}", file=sys.stderr, flush=True)
                 if self._time_left() == 0:
                     self._kill_hosts()

@@ -119,8 +119,8 @@ class EmulatedNetwork:
     def make_switch(self) -> None:
         """Makes the switches in the calling process's network namespace."""
         for interface in range(self.interfaces):
-            switch = _switch(interface)
-            _ip([f"link add {switch} type bridge", f"link set {switch} up"])
+            name = switch(interface)
+            _ip([f"link add {name} type bridge", f"link set {name} up"])
         _ip(["link set lo up"])
 
     def make_delay(self) -> int:
@@ -144,7 +144,7 @@ class EmulatedNetwork:
             _ip(
                 [
                     f"link add {port} type veth peer name eth{interface} address {ethernet} netns {pid}",
-                    f"link set {port} master {_switch(interface)}",
+                    f"link set {port} master {switch(interface)}",
                     f"link set {port} up",
                 ]
             )
@@ -158,7 +158,7 @@ class EmulatedNetwork:
         The host's interface stays up, and what it sends vanishes.
         """
         port = self.port(host, interface)
-        _ip([f"link set {port} master {_switch(interface)}" if has_line else f"link set {port} nomaster"])
+        _ip([f"link set {port} master {switch(interface)}" if has_line else f"link set {port} nomaster"])
 
     def configure_host(self, host: int) -> None:
         """Brings up the interfaces of the host that the calling process is on."""
@@ -183,7 +183,8 @@ class EmulatedNetwork:
         _run(["tc", "qdisc", "replace", "dev", interface, "root", "tbf", *arguments], "")
 
 
-def _switch(interface: int) -> str:
+def switch(interface: int) -> str:
+    """The switch that this interface of every host is plugged into."""
     return SWITCH if interface == 0 else f"{SWITCH}{interface}"
 
 

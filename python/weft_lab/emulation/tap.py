@@ -6,7 +6,9 @@ import struct
 
 from weft_lab.emulation.errors import EmulationError
 
-FRAME_BYTES_MAX = 12 + 14 + 65536
+OFFLOAD_HEADER_BYTES = 12
+"""The header that says how to split a frame; of zeros for one that is complete."""
+FRAME_BYTES_MAX = OFFLOAD_HEADER_BYTES + 14 + 65536
 """A frame as it is read: the kernel's offload header, Ethernet header, packet."""
 
 _DEVICE = "/dev/net/tun"
@@ -18,7 +20,6 @@ _IFF_TAP = 0x0002
 _IFF_NO_PI = 0x1000
 _IFF_VNET_HDR = 0x4000
 _CHECKSUM, _TSO4, _TSO6, _TSO_ECN = 0x01, 0x02, 0x04, 0x08
-_VNET_HEADER_BYTES = 12
 
 
 def open_tap(name: str) -> int:
@@ -34,11 +35,11 @@ def open_tap(name: str) -> int:
         descriptor = os.open(_DEVICE, os.O_RDWR | os.O_CLOEXEC)
     except OSError as error:
         raise EmulationError(
-            f"a delay needs a TAP device, but {_DEVICE} cannot be opened ({error.strerror}): load the module tun, "
-            "and give a container the device (with Docker: --device /dev/net/tun)"
+            f"delays and resets need a TAP device, but {_DEVICE} cannot be opened ({error.strerror}): load the "
+            "module tun, and give a container the device (with Docker: --device /dev/net/tun)"
         ) from None
     flags = _IFF_TAP | _IFF_NO_PI | _IFF_VNET_HDR
     fcntl.ioctl(descriptor, _TUNSETIFF, struct.pack("16sH22x", name.encode(), flags))
-    fcntl.ioctl(descriptor, _TUNSETVNETHDRSZ, struct.pack("i", _VNET_HEADER_BYTES))
+    fcntl.ioctl(descriptor, _TUNSETVNETHDRSZ, struct.pack("i", OFFLOAD_HEADER_BYTES))
     fcntl.ioctl(descriptor, _TUNSETOFFLOAD, _CHECKSUM | _TSO4 | _TSO6 | _TSO_ECN)
     return descriptor
