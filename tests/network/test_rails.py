@@ -76,6 +76,55 @@ def test_lost_line_costs_a_pause(interface: int) -> None:
     check("--lose", f"1.{interface}@2+2")
 
 
+@pytest.mark.parametrize("way", ["in", "out"])
+def test_line_lost_in_one_direction_costs_a_pause(way: str) -> None:
+    check("--lose", f"1.0:{way}@2+2")
+
+
+# Host 1 does not answer over eth1 when the ranks connect. Sums until eth1 carries much.
+LOST_AT_FIRST = """
+import json, os, subprocess, time
+from pathlib import Path
+
+import numpy as np
+import weft
+
+def answer(state):
+    if os.environ["RANK"] == "1":
+        subprocess.run(["ip", "link", "set", "eth1", "arp", state], check=True)
+
+def sent():
+    rows = [line.split() for line in Path("/proc/net/dev").read_text().splitlines()]
+    return next(int(row[9]) for row in rows if row[0] == "eth1:")
+
+answer("off")
+group = weft.init(timeout=30)
+before, begin, wrong, rounds = sent(), time.monotonic(), 0, 0
+mib = np.arange(2**18, dtype=np.float32)
+early = 0
+while True:
+    y = mib.copy()
+    group.all_reduce(y)
+    wrong += not np.array_equal(y, 2 * mib)
+    rounds += 1
+    if rounds == 20:
+        early = sent() - before
+        answer("on")
+    # Both stop together, when both have sent over it, or never will.
+    enough = sent() - before > 2**24 or time.monotonic() > begin + 40
+    if group.all_reduce(np.array([rounds > 20 and enough], np.float32))[0] == 2:
+        break
+print(json.dumps({"wrong": wrong, "early": early, "late": sent() - before}), flush=True)
+group.close()
+"""
+
+
+def test_line_that_is_lost_at_first_is_used_later() -> None:
+    for rank in reports(run_hosts("--hosts", "2", "--gbps", "1", "--interfaces", "2", command=python(LOST_AT_FIRST))):
+        assert rank["wrong"] == 0
+        assert rank["early"] < 2**20 < 2**24 < rank["late"], rank
+
+
 def test_lost_line_costs_encrypted_links_a_pause(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WEFT_ENCRYPT", "1")
     check("--lose", "1.1@2+2")

@@ -21,7 +21,7 @@ use crate::class::Class;
 use crate::connection::{ConnectionEnd, TcpConnection};
 use crate::frame::Frame;
 use crate::lock::lock;
-use crate::rails::{self, RailWatch};
+use crate::rails::RailWatch;
 use crate::socket::IDLE;
 
 /// The interval at which goodbyes under way are advanced.
@@ -128,7 +128,6 @@ fn with_duties(change: impl FnOnce(&mut Duties)) {
 
 fn run() {
     let mut next_watch = Instant::now();
-    let mut next_look = next_watch;
     let mut duties = self::duties();
     loop {
         duties.goodbyes.retain_mut(|goodbye| !goodbye.advance());
@@ -136,10 +135,7 @@ fn run() {
             duties.watched.retain_mut(ClosingConnection::check);
             next_watch = Instant::now() + WATCH_PERIOD;
         }
-        if Instant::now() >= next_look {
-            duties.rails.retain_mut(RailWatch::check);
-            next_look = Instant::now() + rails::PERIOD;
-        }
+        duties.rails.retain_mut(RailWatch::check);
         let nap = duties.nap();
         let waited = DUTIES.get().1.wait_timeout(duties, nap);
         duties = waited.unwrap_or_else(PoisonError::into_inner).0;
@@ -151,10 +147,17 @@ impl Duties {
     fn nap(&self) -> Duration {
         match self {
             Duties { goodbyes, .. } if !goodbyes.is_empty() => GOODBYE_PERIOD,
-            Duties { rails, .. } if !rails.is_empty() => rails::PERIOD,
-            Duties { watched, .. } if !watched.is_empty() => WATCH_PERIOD,
+            Duties { watched, .. } if !watched.is_empty() => self.until_look().min(WATCH_PERIOD),
             _ => Duration::from_secs(3600),
         }
+    }
+
+    fn until_look(&self) -> Duration {
+        let looks = self.rails.iter().map(RailWatch::next_look);
+        let next = looks
+            .min()
+            .map(|next| next.saturating_duration_since(Instant::now()));
+        next.unwrap_or(WATCH_PERIOD)
     }
 }
 

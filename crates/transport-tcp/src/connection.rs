@@ -63,8 +63,7 @@ pub(crate) struct TcpConnection {
     pub(crate) doorbell: Arc<Doorbell>,
     /// How its connections are made anew, if they are.
     pub(crate) renewal: Option<Renewal>,
-    /// If they are, by number the ways of each connection: its own, over which the link was made,
-    /// and the others.
+    /// If they are, by number the ways of each connection: its own, and the others.
     pub(crate) ways: Vec<Vec<Way>>,
     end: Mutex<Option<ConnectionEnd>>,
     /// Nothing is sent or received any more, not even a goodbye.
@@ -258,9 +257,13 @@ impl Renewal {
         ways::networks(&self.dialer.address, &self.address) > 1
     }
 
-    /// The ways of a connection, first that between these addresses, of its first socket.
+    /// The ways of a connection, its own first: that over the network whose turn it is, if there
+    /// are several, otherwise that between these addresses, of its first socket.
     fn ways(&self, number: usize, ends: Option<(IpAddr, IpAddr)>) -> Vec<Way> {
         let mut ways = Way::all(number, &self.dialer.address, &self.address);
+        if self.has_rails() {
+            return ways;
+        }
         let own = |way: &Way| ends.is_some_and(|ends| way.is_between(ends));
         if let Some(own) = ways.iter().position(own) {
             ways[..=own].rotate_right(1);

@@ -14,8 +14,8 @@ use crate::handshake::{
     RenewalVerdict, Session,
 };
 use crate::patience::Patience;
-use crate::socket::{self, Socket, SocketOptions};
-use crate::ways::{Way, connect_any};
+use crate::socket::{Socket, SocketOptions};
+use crate::ways::{STAGGER, Way, connect_any};
 
 /// How long to try one of several addresses of a peer before the next.
 pub(crate) const ADDRESS_TIMEOUT: Duration = Duration::from_secs(3);
@@ -60,16 +60,20 @@ impl Dialer {
         })
     }
 
-    /// A further connection, over the network whose turn it is.
+    /// A further connection, over the network whose turn it is. If that does not answer, it may
+    /// be `elsewhere` until it does.
     pub(crate) fn connect_further(
         &self,
         number: usize,
         peer: &TcpAddress,
-        Patience { deadline, cancel }: Patience<'_>,
+        elsewhere: bool,
+        patience: Patience<'_>,
     ) -> Result<Socket, LinkError> {
-        let nowhere = || LinkError::Refused("the peer has no address".into());
-        let Way { source, target } = Way::over(number, &self.address, peer).ok_or_else(nowhere)?;
-        let stream = socket::connect_from(source, target, deadline, cancel)?;
+        let mut ways = Way::all(number, &self.address, peer);
+        if !elsewhere {
+            ways.truncate(1);
+        }
+        let stream = connect_any(&ways, ADDRESS_TIMEOUT, patience)?;
         Ok(Socket::new(stream, self.options)?)
     }
 
@@ -81,7 +85,8 @@ impl Dialer {
         ways: &[Way],
         patience: Patience<'_>,
     ) -> Result<Call, LinkError> {
-        let stream = connect_any(ways, patience)?;
+        // A peer that refuses at one address is there: silent ways need no more time.
+        let stream = connect_any(ways, STAGGER, patience)?;
         self.call_over(stream, to, part, patience)
     }
 

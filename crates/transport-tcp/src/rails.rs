@@ -1,5 +1,4 @@
-//! Observation of links over several networks: when a connection's network falls silent, and when
-//! it answers again.
+//! Observation of links: when a connection falls silent, and when its network answers again.
 //!
 //! A line that is cut without a reset leaves its connections to TCP, which repeats what was sent
 //! for as long as the peer timeout. [Note: Silent networks] A connection counts as silent when the
@@ -14,8 +13,10 @@ use crate::connection::{Renewal, TcpConnection};
 use crate::socket::{Connecting, Stall, poll, poll_entry};
 use crate::ways::Way;
 
-/// The interval between two looks at a connection.
-pub(crate) const PERIOD: Duration = Duration::from_millis(100);
+/// The interval between two looks at a connection of a link over several networks.
+const PERIOD: Duration = Duration::from_millis(100);
+/// The same over one network: there a shift waits for the kernel anyway.
+const LONE_PERIOD: Duration = Duration::from_millis(250);
 /// A host from which something has arrived this recently is not silent.
 const RECENT: Duration = Duration::from_millis(200);
 /// The time between two looks at which a connection must be silent, beside two round trips. A
@@ -24,7 +25,8 @@ const CONFIRMED: Duration = Duration::from_millis(80);
 /// The least time between two attempts to shift one connection.
 const ATTEMPTS: Duration = Duration::from_millis(300);
 /// The time between two calls over a connection's own network, which does not answer. It doubles
-/// each time that a network is lost soon after its return.
+/// each time that a network is lost soon after its return, and with each call over one that has
+/// never answered.
 const RETURN_PAUSE_MIN: Duration = Duration::from_secs(1);
 const RETURN_PAUSE_MAX: Duration = Duration::from_secs(32);
 /// A network that was used for this long is not lost soon.
@@ -32,32 +34,48 @@ const STABLE: Duration = Duration::from_secs(10);
 /// How long a call over a connection's own network may take.
 const CALL_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// A link over several networks.
+/// A link whose connections are made anew.
 pub(crate) struct RailWatch {
     connection: Weak<TcpConnection>,
+    /// The interval between two looks.
+    period: Duration,
+    next_look: Instant,
     /// By the number of the connection.
     rails: Vec<Rail>,
 }
 
 impl RailWatch {
-    /// None if there is only one network between the ends, or broken connections are not made anew.
+    /// None if broken connections are not made anew.
     pub(crate) fn new(connection: &Arc<TcpConnection>) -> Option<Self> {
-        let several = (connection.renewal.as_ref()).is_some_and(Renewal::has_rails);
-        several.then(|| Self {
+        let period = match connection.renewal.as_ref()?.has_rails() {
+            true => PERIOD,
+            false => LONE_PERIOD,
+        };
+        Some(Self {
             connection: Arc::downgrade(connection),
+            period,
+            next_look: Instant::now() + period,
             rails: connection.sockets.iter().map(|_| Rail::default()).collect(),
         })
     }
 
-    /// Looks at every connection; false when there is nothing more to look at.
+    /// Looks at every connection if it is time; false when there is nothing more to look at.
     pub(crate) fn check(&mut self) -> bool {
         let Some(connection) = self.connection.upgrade() else {
             return false;
         };
-        for (number, rail) in self.rails.iter_mut().enumerate() {
-            rail.check(&connection, number, Instant::now());
+        let now = Instant::now();
+        if now >= self.next_look {
+            self.next_look = now + self.period;
+            for (number, rail) in self.rails.iter_mut().enumerate() {
+                rail.check(&connection, number, now);
+            }
         }
         true
+    }
+
+    pub(crate) fn next_look(&self) -> Instant {
+        self.next_look
     }
 }
 
@@ -105,7 +123,8 @@ impl Rail {
 
 /// The way to which a connection returns: the end that has made the link calls, until it closes it.
 fn own_way(connection: &TcpConnection, number: usize) -> Option<Way> {
-    let calls = (connection.renewal.as_ref()).is_some_and(|renewal| renewal.calls);
+    let returns = |renewal: &Renewal| renewal.calls && renewal.has_rails();
+    let calls = connection.renewal.as_ref().is_some_and(returns);
     let own = connection.ways[number].first().copied();
     own.filter(|_| calls && connection.check().is_ok())
 }
@@ -140,6 +159,8 @@ impl Silence {
 struct Home {
     /// Since when it does.
     since: Option<Instant>,
+    /// It did at some time.
+    has_been: bool,
     pause: Duration,
     called: Option<Instant>,
 }
@@ -149,7 +170,7 @@ impl Home {
     fn is_call_due(&mut self, is_home: bool, now: Instant) -> bool {
         if is_home {
             self.since.get_or_insert(now);
-            self.called = None;
+            (self.has_been, self.called) = (true, None);
             return false;
         }
         if let Some(since) = self.since.take() {
@@ -158,13 +179,15 @@ impl Home {
                 false => RETURN_PAUSE_MIN,
             };
         }
-        if self.pause.is_zero() {
-            return false; // It never did.
-        }
+        // If it never did, its network was lost when the link was made, or leads elsewhere.
+        self.pause = self.pause.max(RETURN_PAUSE_MIN);
         let called = *self.called.get_or_insert(now);
         let due = now - called >= self.pause;
         if due {
             self.called = Some(now);
+            if !self.has_been {
+                self.pause = (2 * self.pause).min(RETURN_PAUSE_MAX);
+            }
         }
         due
     }
@@ -186,6 +209,7 @@ mod tests {
         Some(Stall {
             silence: silence * MS,
             round_trip: round_trip * MS,
+            tries: 1,
         })
     }
 
@@ -244,5 +268,18 @@ mod tests {
         let used = [60, 1, 1, 20].map(|seconds| seconds * second);
         assert_eq!(pauses(&used), [1, 2, 4, 1].map(|seconds| seconds * second));
         assert_eq!(*pauses(&[second; 9]).last().unwrap(), RETURN_PAUSE_MAX);
+    }
+
+    #[test]
+    fn network_that_has_never_answered_is_called_less_and_less_often() {
+        let (mut home, start) = (Home::default(), Instant::now());
+        let second = 1000 * MS;
+        let calls = (0..100).filter(|at| home.is_call_due(false, start + *at * second));
+        assert_eq!(calls.collect::<Vec<u32>>(), [1, 3, 7, 15, 31, 63, 95]);
+        // It does, and is lost again after a while.
+        let later = 200 * second;
+        assert!(!home.is_call_due(true, start + later));
+        assert!(!home.is_call_due(false, start + 2 * later));
+        assert!(home.is_call_due(false, start + 2 * later + second));
     }
 }

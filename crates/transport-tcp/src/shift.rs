@@ -1,4 +1,4 @@
-//! Shifts of connections between networks: away from one that has fallen silent, and back.
+//! Shifts of silent connections: to another network and back, or to a new one over the same.
 //!
 //! [Note: Shifts] A connection is left alone until the peer has proven over another network that it
 //! is there: if nothing answers, TCP goes on, and the peer timeout counts. Then the connection is
@@ -6,10 +6,19 @@
 //! of the new one first, as the end of a connection without a goodbye mostly means a process's end.
 //! An end that has not made the link knocks over another network, and changes nothing by itself. A
 //! knock that comes over another network than the connection's makes the maker leave that one, too.
+//!
+//! [Note: Forgotten connections] A translator of addresses or a firewall that has forgotten a
+//! connection drops its packets, and passes those of new ones. So where no other network answers,
+//! a new connection over the same network is tried. That the peer answers there says nothing yet:
+//! all packets may have been lost until just now. It does if the kernel then repeats something on
+//! the old connection, and again nothing answers. What is not kept cannot be sent again: then the
+//! old connection is left alone.
 #![forbid(unsafe_code)]
 
 use std::net::TcpStream;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use weft_transport::LinkError;
@@ -26,6 +35,11 @@ use crate::ways::Way;
 
 /// How long the search for a network that answers may take. Then it begins again.
 const SEARCH_TIMEOUT: Duration = Duration::from_secs(1);
+/// How long to wait until the kernel repeats something. A listener waits longer for a caller.
+const REPEAT_TIMEOUT: Duration = Duration::from_millis(1500);
+const REPEAT_POLL: Duration = Duration::from_millis(10);
+/// The time for an answer to that, beside two round trips.
+const ANSWERED: Duration = Duration::from_millis(30);
 
 impl TcpConnection {
     /// Starts to shift a connection away from its network, which has been silent for this long.
@@ -66,12 +80,23 @@ impl TcpConnection {
         let Some(ends) = self.sockets[number].ends() else {
             return Ok(());
         };
-        let ways = self.ways[number].iter().filter(|way| !way.is_between(ends));
-        let ways: Vec<Way> = ways.copied().collect();
+        let elsewhere = |way: &&Way| renewal.has_rails() && !way.is_between(ends);
+        let ways: Vec<Way> = self.ways[number]
+            .iter()
+            .filter(elsewhere)
+            .copied()
+            .collect();
         let part = self.next_part(renewal, number);
         let to = (renewal.peer, &renewal.address);
         let patience = self.patience(SEARCH_TIMEOUT);
-        let call = renewal.dialer.call(to, part, &ways, patience)?;
+        let call = match renewal.dialer.call(to, part, &ways, patience) {
+            Err(LinkError::Cancelled) => return Ok(()),
+            Err(_) if silence.is_some() => match self.call_beside(renewal, part)? {
+                Some(call) => call,
+                None => return Ok(()),
+            },
+            found => found?,
+        };
         if silence.is_some() && self.sockets[number].stall().is_none() {
             return Ok(());
         }
@@ -82,8 +107,49 @@ impl TcpConnection {
             Some(silence) => format!("was silent for {:.1} s", silence.as_secs_f64()),
             None => "was silent at its end".into(),
         };
-        let why = format!("{} {silent}, while {} answers", ends.1, call.host());
+        let answers = match call.host() {
+            host if host == ends.1.to_string() => "it answers on a new connection".into(),
+            host => format!("{host} answers"),
+        };
+        let why = format!("{} {silent}, while {answers}", ends.1);
         self.exchange(renewal, part, call, Break { why, since })
+    }
+
+    /// Calls over any network, the connection's own as well, if that shows that the connection has
+    /// been forgotten on the way. See [Note: Forgotten connections].
+    fn call_beside(&self, renewal: &Renewal, part: LinkPart) -> Result<Option<Call>, LinkError> {
+        let number = usize::from(part.connection);
+        if !self.is_whole(number) {
+            return Ok(None);
+        }
+        let to = (renewal.peer, &renewal.address);
+        let patience = self.patience(SEARCH_TIMEOUT);
+        let call = (renewal.dialer).call(to, part, &self.ways[number], patience)?;
+        let Some(before) = self.sockets[number].stall() else {
+            return Ok(None);
+        };
+        let deadline = Instant::now() + REPEAT_TIMEOUT;
+        let mut repeated = None;
+        while Instant::now() < deadline && !self.over.load(Ordering::Acquire) {
+            thread::sleep(REPEAT_POLL);
+            let Some(now) = self.sockets[number].stall() else {
+                return Ok(None);
+            };
+            if now.tries != before.tries {
+                let since = repeated.get_or_insert_with(Instant::now);
+                if since.elapsed() >= ANSWERED + 2 * now.round_trip {
+                    return Ok(Some(call).filter(|_| self.is_whole(number)));
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// Whether everything that the peer may lack can be sent again.
+    fn is_whole(&self, number: usize) -> bool {
+        let mut outgoing = lock(&self.carriers[number].outgoing);
+        let kept = outgoing.kept();
+        kept.start() == kept.confirmed()
     }
 
     fn go_home(

@@ -41,6 +41,8 @@ pub(crate) struct Stall {
     /// The age of the last sign of the peer's host.
     pub(crate) silence: Duration,
     pub(crate) round_trip: Duration,
+    /// How often the kernel has repeated something or probed, since the last sign at least.
+    pub(crate) tries: u32,
 }
 
 /// A connection. Forked children do not keep it open.
@@ -178,6 +180,9 @@ impl Socket {
         repeated.then(|| Stall {
             silence: Duration::from_millis(last_sign.into()),
             round_trip: Duration::from_micros(info.tcpi_rtt.into()),
+            tries: info
+                .tcpi_total_retrans
+                .wrapping_add(info.tcpi_probes.into()),
         })
     }
 

@@ -30,7 +30,7 @@ use crate::listener::{self, Listener, Members};
 use crate::patience::Patience;
 use crate::resumption::Resumption;
 use crate::socket::{self, Socket, SocketOptions};
-use crate::ways;
+use crate::ways::{self, Way, connect_any};
 
 /// How long to wait before an unreachable host is called again.
 const UNREACHABLE_PAUSE: Duration = Duration::from_millis(50);
@@ -228,8 +228,9 @@ impl TcpTransport {
                 deadline: until,
                 cancel,
             };
-            let further = self.dialer.connect_further(number, address, patience);
-            // A network without a route to the peer is left out.
+            let elsewhere = self.resumption.keeps();
+            let further = (self.dialer).connect_further(number, address, elsewhere, patience);
+            // One that cannot be made is left out.
             if let Ok(further) = further
                 && let Ok(mut session) = prove(&further, number, until)
                 && say(&further, &session.confirm(0)).is_ok()
@@ -275,7 +276,8 @@ impl TcpTransport {
         }
     }
 
-    /// One attempt at each of the peer's addresses, until one succeeds.
+    /// Attempts at the peer's addresses, until one succeeds: at whichever answers first, while
+    /// better ones are tried a moment earlier.
     fn call_any(
         &self,
         peer: EndpointId,
@@ -283,23 +285,39 @@ impl TcpTransport {
         deadline: Instant,
         cancel: &AtomicBool,
     ) -> Result<Option<Arc<dyn Link>>, LinkError> {
-        let last = address.ips.len() - 1;
+        let mut ways = Way::all(0, &self.dialer.address, address);
+        // Last as the routes lead, from any address.
+        let routed = (address.sockets()).map(|target| Way {
+            source: None,
+            target,
+        });
+        for way in routed {
+            if !ways.contains(&way) {
+                ways.push(way);
+            }
+        }
         let mut failure = None;
-        for (number, at) in address.sockets().enumerate() {
-            let until = match number < last {
-                true => deadline.min(Instant::now() + ADDRESS_TIMEOUT),
-                false => deadline,
+        while !ways.is_empty() {
+            let soon = deadline.min(Instant::now() + ADDRESS_TIMEOUT);
+            // If one has failed, the others may never answer.
+            let patience = Patience {
+                deadline: if failure.is_some() { soon } else { deadline },
+                cancel,
             };
-            let connected = socket::connect(at, until, cancel);
-            let answer = connected.and_then(|stream| {
-                let answer = self.call(peer, address, stream, until, cancel);
-                answer.map_err(|error| match error {
-                    LinkError::Refused(why) => LinkError::Refused(format!("{at}: {why}")),
-                    other => other,
-                })
-            });
-            match answer {
+            let stream = match connect_any(&ways, ADDRESS_TIMEOUT, patience) {
                 Err(LinkError::Cancelled) => return Err(LinkError::Cancelled),
+                Err(error) => return Err(failure.unwrap_or(error)),
+                Ok(stream) => stream,
+            };
+            let at = stream.peer_addr();
+            let at = at.map_err(|error| failed("getpeername", error))?;
+            ways.retain(|way| way.target != at);
+            let until = if ways.is_empty() { deadline } else { soon };
+            match self.call(peer, address, stream, until, cancel) {
+                Err(LinkError::Cancelled) => return Err(LinkError::Cancelled),
+                Err(LinkError::Refused(why)) => {
+                    failure = Some(LinkError::Refused(format!("{at}: {why}")));
+                }
                 Err(error) => failure = Some(error),
                 answer => return answer,
             }

@@ -12,7 +12,7 @@ use crate::patience::Patience;
 use crate::socket::{Connecting, poll, poll_entry};
 
 /// How long a way may not answer before the next one is tried as well.
-const STAGGER: Duration = Duration::from_millis(150);
+pub(crate) const STAGGER: Duration = Duration::from_millis(150);
 /// How soon a cancelled attempt ends.
 const CANCEL_POLL: Duration = Duration::from_millis(30);
 
@@ -72,31 +72,33 @@ pub(crate) fn networks(own: &TcpAddress, peer: &TcpAddress) -> usize {
 }
 
 /// Connects over the first way that answers. They are tried in their order: each as soon as those
-/// before it have failed, or not answered for a moment.
+/// before it have failed, or not answered for a moment. If the last has been tried and one has been
+/// refused, the others get no more time than `after_refusal`.
 ///
 /// # Errors
 /// [`LinkError::Absent`] if none answers, and nothing listens at the end of one of them; otherwise
 /// the reason of the last.
 pub(crate) fn connect_any(
     ways: &[Way],
+    after_refusal: Duration,
     patience: Patience<'_>,
 ) -> Result<Descriptor<TcpStream>, LinkError> {
     let mut race = Race::default();
     let mut ways = ways.iter();
-    let mut next_start = Instant::now();
+    let mut started = Instant::now();
     loop {
-        while race.connecting.is_empty() || Instant::now() >= next_start {
+        while race.connecting.is_empty() || started.elapsed() >= STAGGER {
             match ways.next() {
                 Some(way) => race.start(way),
                 None => break,
             }
-            next_start = Instant::now() + STAGGER;
+            started = Instant::now();
         }
         let all_started = ways.len() == 0;
-        // A peer that refuses at one address is there: silent ways need no more time.
-        let until = match all_started && race.refused.is_none() {
-            true => patience.deadline,
-            false => patience.deadline.min(next_start),
+        let until = match (all_started, &race.refused) {
+            (true, None) => patience.deadline,
+            (true, Some(_)) => patience.deadline.min(started + after_refusal),
+            (false, _) => patience.deadline.min(started + STAGGER),
         };
         if let Some(connected) = race.wait(until)? {
             return Ok(connected);

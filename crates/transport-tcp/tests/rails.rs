@@ -50,6 +50,7 @@ fn loss_and_return_of_networks() {
         idle_connection_is_shifted(&networks, number);
         goodbye_is_said_over_the_other_network(&networks, number);
         process_that_ends_is_lost_soon(&networks, number);
+        network_that_is_lost_at_first_is_used_later(&networks, number);
     }
     short_loss_of_all_networks_does_no_harm(&networks);
     host_without_a_network_is_lost(&networks);
@@ -150,6 +151,30 @@ fn process_that_ends_is_lost_soon(networks: &Networks, number: usize) {
         assert!(since.elapsed() < Duration::from_secs(1), "{end:?}");
         networks.restore(number);
     }
+}
+
+fn network_that_is_lost_at_first_is_used_later(networks: &Networks, number: usize) {
+    // Those of the pairs before may still be closing.
+    let (closing, until) = (deadline(), |number| networks.connections(number) > 0);
+    while until(0) || until(1) {
+        assert!(Instant::now() < closing, "connections stay");
+    }
+    networks.silence(number);
+    let since = Instant::now();
+    let mut pair = pair(&PLAIN);
+    assert!(since.elapsed() < SOON, "{:?}", since.elapsed());
+    assert_eq!(networks.connections(1 - number), 2);
+    networks.restore(number);
+    pair.until("its use", |_| networks.connections(number) == 1);
+    pair.until("its start", |pair| renewals(pair) == 1);
+    assert_eq!(networks.connections(1 - number), 1);
+    let mut exchange = Exchange::new(pair, u64::MAX);
+    until_answered(&mut exchange, 50);
+}
+
+fn until_answered(exchange: &mut Exchange, more: u64) {
+    let before = exchange.answered();
+    until(exchange, "traffic", |now| now.answered() > before + more);
 }
 
 fn short_loss_of_all_networks_does_no_harm(networks: &Networks) {

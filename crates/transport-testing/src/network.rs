@@ -67,7 +67,66 @@ impl Networks {
     pub fn restore(&self, number: usize) {
         assert!(run(&format!("tc filter del {}", place(number))));
     }
+
+    /// Takes all TCP connections down that exist now, and no new ones, as a translator of addresses
+    /// does that has forgotten them.
+    pub fn forget_connections(&self) {
+        for (own, peer) in established() {
+            let ports = format!(
+                "match ip sport {} 0xffff match ip dport {} 0xffff",
+                own.port, peer.port
+            );
+            let vanishes = "action mirred egress redirect dev hole";
+            assert!(run(&format!(
+                "tc filter add {FORGOTTEN} u32 match ip protocol 6 0xff {ports} {vanishes}"
+            )));
+        }
+    }
+
+    /// Lets packets of forgotten connections pass again.
+    pub fn remember_connections(&self) {
+        assert!(run(&format!("tc filter del {FORGOTTEN}")));
+    }
+
+    /// The number of TCP connections over a network.
+    pub fn connections(&self, number: usize) -> usize {
+        let address = self.address(number);
+        let over = |(own, peer): &(End, End)| own.address == address && peer.address == address;
+        // Both ends are here.
+        established().iter().filter(|ends| over(ends)).count() / 2
+    }
 }
+
+/// An end of a TCP connection.
+struct End {
+    address: String,
+    port: u16,
+}
+
+/// The ends of all established connections over IPv4, by the kernel's table.
+fn established() -> Vec<(End, End)> {
+    const ESTABLISHED: &str = "01";
+    let table = std::fs::read_to_string("/proc/thread-self/net/tcp").expect("the kernel's table");
+    let ends = table.lines().skip(1).filter_map(|line| {
+        let [_, own, peer, state, ..] = line.split_whitespace().collect::<Vec<_>>()[..] else {
+            return None;
+        };
+        (state == ESTABLISHED).then_some((end_of(own)?, end_of(peer)?))
+    });
+    ends.collect()
+}
+
+fn end_of(text: &str) -> Option<End> {
+    let (address, port) = text.split_once(':')?;
+    let address = u32::from_str_radix(address, 16).ok()?.to_ne_bytes();
+    Some(End {
+        address: std::net::Ipv4Addr::from(address).to_string(),
+        port: u16::from_str_radix(port, 16).ok()?,
+    })
+}
+
+/// The place of the filters that take forgotten connections down.
+const FORGOTTEN: &str = "dev lo ingress protocol ip prio 9";
 
 /// The place of the filter that takes one of the networks down.
 fn place(number: usize) -> String {
