@@ -280,7 +280,7 @@ validate-prediction: setup ## predicted against measured training steps (needs r
 	$(BIN)/python -m benches.prediction $(if $(QUICK),--quick) --output build/validate-prediction
 
 TRIALS ?= 2000
-chaos: setup ## 2,000 faults of 17 kinds, or TRIALS, for at most DURATION; on emulated hosts too as root; ONLY=kinds
+chaos: setup ## 2,000 faults of 19 kinds, or TRIALS, for at most DURATION; on emulated hosts too as root; ONLY=kinds
 	TORCH_CPP_LOG_LEVEL=ERROR $(BIN)/python tests/chaos/run.py --trials $(TRIALS) \
 		$(if $(DURATION),--for $(DURATION)) $(if $(ONLY),--only $(ONLY)) --json build/chaos.json
 

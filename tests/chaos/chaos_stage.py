@@ -27,6 +27,7 @@ from chaos_member import ChaosMember, Life
 from weft.processes.local_ranks import die_with_parent
 from weft.processes.ports import free_ports
 from weft_lab.emulation import EmulatedNetwork, kernel
+from weft_lab.emulation.middle_box import MiddleBox
 from weft_lab.emulation.network import INTERFACE
 
 LIVES: dict[str, Life] = {"collectives": chaos_life.live, "training": chaos_training.live}
@@ -129,7 +130,8 @@ class Stage:
     def __init__(self, hosts: int) -> None:
         """One host is this one. More are emulated, for which this process leaves its network."""
         self.hosts = hosts
-        self._network = EmulatedNetwork(hosts=hosts, gbps=GBPS) if hosts > 1 else None
+        self._network = EmulatedNetwork(hosts=hosts, gbps=GBPS, interfaces=2) if hosts > 1 else None
+        self._middle_box = None if self._network is None else MiddleBox(self._network)
         self._agents: list[_Agent] = []
         try:
             if self._network is not None:
@@ -148,7 +150,7 @@ class Stage:
 
     @property
     def interface(self) -> str | None:
-        """The name of each host's network interface; None where it is this host's own."""
+        """The interface that ranks use by default, of two; None where it is this host's own."""
         return None if self._network is None else INTERFACE
 
     @property
@@ -184,21 +186,36 @@ class Stage:
         """
         return self._agents[process.host].flood(listeners(process.pid), connections)
 
-    def cut(self, host: int, how: str) -> None:
+    def cut(self, host: int, how: str, interface: int = 0) -> None:
         """Cuts a host's line: at the switch, at its interface, or so that frames just vanish."""
-        self._line(host, how, cut=True)
+        self._line(host, how, interface, cut=True)
 
-    def mend(self, host: int, how: str) -> None:
-        """Mends the cut lines."""
-        self._line(host, how, cut=False)
+    def mend(self, host: int, how: str, interface: int = 0) -> None:
+        """Mends the cut line; one that is whole stays so."""
+        self._line(host, how, interface, cut=False)
 
-    def _line(self, host: int, how: str, *, cut: bool) -> None:
-        assert self._network is not None
-        port = self._network.port(host)
+    def forget(self, host: int, *, resets: bool) -> int:
+        """Forgets the present connections of a host on the way; returns how many there are."""
+        assert self._middle_box is not None
+        return self._middle_box.forget(host, self._agents[host].pid, resets=resets)
+
+    def remember(self) -> None:
+        """Lets everything pass again."""
+        assert self._middle_box is not None
+        self._middle_box.clear()
+
+    def _line(self, host: int, how: str, interface: int, *, cut: bool) -> None:
+        assert self._network is not None and self._middle_box is not None
+        port = self._network.port(host, interface)
         if how == "port down":
             _run(["ip", "link", "set", port, "down" if cut else "up"])
         elif how == "interface down":
-            self._agents[host].run(["ip", "link", "set", INTERFACE, "down" if cut else "up"])
+            self._agents[host].run(["ip", "link", "set", f"eth{interface}", "down" if cut else "up"])
+        elif how in ONE_WAY_CUTS:
+            if cut:
+                self._middle_box.cut(host, interface, ONE_WAY_CUTS[how])
+            else:
+                self._middle_box.clear()
         else:  # a port that learns but does not forward
             _run(["bridge", "link", "set", "dev", port, "state", "0" if cut else "3"])
 
@@ -212,6 +229,7 @@ class Stage:
 
 
 CUTS = ("port down", "interface down", "black hole")
+ONE_WAY_CUTS = {"what it sends is lost": "out", "what it receives is lost": "in"}
 
 
 def gather(processes: Sequence[RankProcess], done: Callable[[RankProcess], bool], within_s: float) -> bool:
@@ -237,14 +255,14 @@ class _Agent:
 
     def __init__(self, host: int, network: EmulatedNetwork | None) -> None:
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._pid = os.fork()
-        if self._pid == 0:
+        self.pid = os.fork()
+        if self.pid == 0:
             _close_all_but(theirs.fileno())
             _live_as_agent(host, network, theirs)
         theirs.close()
         if network is not None:
             self._receive()
-            network.plug_in(host, self._pid)
+            network.plug_in(host, self.pid)
             self._say(order="configure")
         self._receive()
 
@@ -277,8 +295,8 @@ class _Agent:
 
     def close(self) -> None:
         """Ends the host; the kernel then ends the processes on it."""
-        os.kill(self._pid, signal.SIGKILL)
-        os.waitpid(self._pid, 0)
+        os.kill(self.pid, signal.SIGKILL)
+        os.waitpid(self.pid, 0)
         self._control.close()
 
     def _say(self, descriptors: Sequence[int] = (), **message: object) -> None:

@@ -66,6 +66,11 @@ def test_lost_hosts_and_links_are_reported_or_outlasted(trials) -> None:
     assert trials(["vanish", "blip", "half-open", "slow-line", "full-disk"], 5) == []
 
 
+@pytest.mark.system_package("iproute2")
+def test_no_group_ends_by_lost_interfaces_and_forgotten_connections(trials) -> None:
+    assert trials(["rail-loss", "forgotten"], 4) == []
+
+
 def test_repeatedly_disturbed_job_continues(tmp_path: Path) -> None:
     found = tmp_path / "soak.json"
     command = [sys.executable, str(COMMAND.with_name("soak.py")), "--for", "8s", "--json", str(found)]

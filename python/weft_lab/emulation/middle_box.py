@@ -60,7 +60,9 @@ class MiddleBox:
     def __init__(self, network: EmulatedNetwork) -> None:
         """Makes nothing yet."""
         self._network = network
-        self._devices: set[str] = set()
+        self._has_hole = False
+        self._answering: dict[str, threading.Thread] = {}
+        """The threads behind the devices that answer."""
         self._ports: set[str] = set()
 
     def cut(self, host: int, interface: int, direction: str) -> None:
@@ -100,6 +102,10 @@ class MiddleBox:
         """Takes all of its faults back."""
         _tc([f"qdisc del dev {port} clsact" for port in sorted(self._ports)])
         self._ports.clear()
+        for device, thread in self._answering.items():
+            _run(["ip", "link", "delete", device], "")
+            thread.join()
+        self._answering.clear()
 
     def _port(self, host: int, interface: int) -> str:
         """The switch's port, with places for filters."""
@@ -117,15 +123,14 @@ class MiddleBox:
         return port
 
     def _hole(self) -> None:
-        if _HOLE not in self._devices:
-            self._devices.add(_HOLE)
+        if not self._has_hole:
+            self._has_hole = True
             _run(["ip", "-batch", "-"], f"link add {_HOLE} type veth peer name bottom\nlink set {_HOLE} up\n")
 
     def _answers(self, interface: int) -> str:
-        """The device that answers, with a thread behind it that ends with the process."""
+        """The device that answers, with a thread behind it."""
         device = f"{_ANSWERS}{interface}"
-        if device not in self._devices:
-            self._devices.add(device)
+        if device not in self._answering:
             descriptor = open_tap(device)
             lines = [
                 f"link set {device} master {switch(interface)}",
@@ -134,7 +139,9 @@ class MiddleBox:
                 f"link set {device} up",
             ]
             _run(["ip", "-batch", "-"], "\n".join(lines) + "\n")
-            threading.Thread(target=answer_with_resets, args=(descriptor,), daemon=True).start()
+            thread = threading.Thread(target=answer_with_resets, args=(descriptor,), daemon=True)
+            thread.start()
+            self._answering[device] = thread
         return device
 
 

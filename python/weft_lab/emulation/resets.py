@@ -2,6 +2,7 @@
 
 import os
 import struct
+from contextlib import suppress
 
 from weft_lab.emulation.tap import FRAME_BYTES_MAX, OFFLOAD_HEADER_BYTES
 
@@ -24,12 +25,15 @@ _RESET, _ACK = 0x04, 0x10
 
 
 def answer_with_resets(descriptor: int) -> None:
-    """Answers every packet of TCP that leaves by a TAP device with a reset, for good."""
-    while True:
-        frame = os.read(descriptor, FRAME_BYTES_MAX)[OFFLOAD_HEADER_BYTES:]
-        answer = reset_for(frame)
-        if answer is not None:
-            os.write(descriptor, bytes(OFFLOAD_HEADER_BYTES) + answer)
+    """Answers every packet of TCP that leaves by a TAP device with a reset, until it is deleted."""
+    # A read of a device that has been deleted fails, as does a write to it.
+    with suppress(OSError):
+        while True:
+            frame = os.read(descriptor, FRAME_BYTES_MAX)[OFFLOAD_HEADER_BYTES:]
+            answer = reset_for(frame)
+            if answer is not None:
+                os.write(descriptor, bytes(OFFLOAD_HEADER_BYTES) + answer)
+    os.close(descriptor)
 
 
 def reset_for(frame: bytes) -> bytes | None:

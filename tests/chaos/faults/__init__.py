@@ -4,9 +4,11 @@ from faults.blip import Blip
 from faults.cut import Cut
 from faults.disk import FullDisk
 from faults.fault import Fault
+from faults.forgotten import Forgotten
 from faults.half_open import HalfOpen
 from faults.kill import Kill
 from faults.limits import DescriptorLimit, MemoryLimit
+from faults.rail import RailLoss
 from faults.reset import Reset
 from faults.settings import OtherSettings
 from faults.slow import SlowLine
@@ -32,6 +34,8 @@ FAULTS: dict[str, Fault] = {
         Blip(),
         SlowLine(),
         HalfOpen(),
+        RailLoss(),
+        Forgotten(),
         DescriptorLimit(),
         MemoryLimit(),
         FullDisk(),
