@@ -74,6 +74,8 @@ class TrialOutcome:
     """The number of errors of each kind."""
     operations: int = 0
     messages: int = 0
+    gap_s: float = 0.0
+    """The longest time between the ends of two rounds of a rank's work."""
     duration_s: float = 0.0
     load: float = 0.0
     """How many processes wanted to run on each core, by the kernel's mean of the last minute."""
@@ -319,6 +321,7 @@ class Trial:
             if (message := process.message(event, phase)) is not None:
                 self.outcome.operations += message.get("operations", 0)
                 self.outcome.messages += message.get("messages", 0)
+                self.outcome.gap_s = max(self.outcome.gap_s, message.get("gap_s", 0.0))
                 for wrong in message.get("wrong", ()):
                     self.complain(f"WRONG RESULT on rank {process.number}: {wrong}")
                 if event == "failed":

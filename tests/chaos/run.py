@@ -118,7 +118,8 @@ def _print_outcome(outcome: TrialOutcome, *, verbose: bool) -> None:
         errors = ", ".join(f"{count} {kind}" for kind, count in outcome.errors.items()) or "no errors"
         latest = f", by {1000 * max(outcome.notices_s):.0f} ms" if outcome.notices_s else ""
         notes = f" ({'; '.join(outcome.notes)})" if outcome.notes else ""
-        print(f"{outcome.plan}{notes}: {outcome.duration_s:.2f} s, {errors}{latest}", flush=True)
+        took = f"{outcome.duration_s:.2f} s, longest gap {outcome.gap_s:.2f} s"
+        print(f"{outcome.plan}{notes}: {took}, {errors}{latest}", flush=True)
 
 
 _printed_at = 0.0
