@@ -91,6 +91,8 @@ def _to_host(name: str, place: tuple[str, int], own: list[NamedAddress], interfa
         answer = _asked(place, None, "networks")
         theirs = [NamedAddress(str(one["interface"]), str(one["address"])) for one in answer["networks"]]
         their_interface = answer["interface"]
+        if not theirs:
+            raise ValueError("it has no address")
     except (OSError, ValueError, LookupError, TypeError) as error:
         advice = f"run `weft doctor --listen` on {name} meanwhile, with the same WEFT_INTERFACE"
         yield Finding(subject, None, f"not measured: no `weft doctor --listen` answers there ({error})", advice)
@@ -99,7 +101,7 @@ def _to_host(name: str, place: tuple[str, int], own: list[NamedAddress], interfa
     lines = [Line(own[at % len(own)], theirs[at % len(theirs)]) for at in range(count)]
     for line in lines:
         _measure(line, place[1])
-        yield _described(line, name, interface, lines)
+    yield from (_described(line, name, interface, lines) for line in lines)
     working = [line for line in lines if line.works]
     together = _together(working, place[1]) if len(working) > 1 else None
     yield _survival(name, lines, together, interface, their_interface)
@@ -110,7 +112,7 @@ def _described(line: Line, name: str, interface: str | None, lines: Sequence[Lin
     subject, figures = f"{line.own.interface} to {name}", line.figures()
     # Where nothing is set, jobs do without it.
     wrong = None if interface is None else False
-    others = ",".join(dict.fromkeys(one.own.interface for one in lines if one.own != line.own))
+    others = ",".join(dict.fromkeys(one.own.interface for one in lines if one.works))
     without = f", or leave it out: WEFT_INTERFACE={others} on every host" if others else ""
     if line.fault:
         advice = (
