@@ -17,12 +17,12 @@
 
 use std::net::TcpStream;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use weft_transport::LinkError;
 use weft_transport::fork::Descriptor;
+use weft_transport::{LinkError, PerProcess};
 
 use crate::carrier::Break;
 use crate::connection::{ConnectionEnd, Renewal, TcpConnection};
@@ -41,12 +41,37 @@ const REPEAT_POLL: Duration = Duration::from_millis(10);
 /// The time for an answer to that, beside two round trips.
 const ANSWERED: Duration = Duration::from_millis(30);
 
+/// The searches of a process that are under way: each has a thread.
+static SEARCHES: PerProcess<AtomicUsize> = PerProcess::new(Default::default);
+const SEARCHES_MAX: usize = 64;
+
+/// The right to search. When a host vanishes, all links to its ranks fall silent.
+struct SearchPlace;
+
+impl SearchPlace {
+    fn take() -> Option<SearchPlace> {
+        let place = |taken: usize| (taken < SEARCHES_MAX).then(|| taken + 1);
+        let taken = (SEARCHES.get()).fetch_update(Ordering::Relaxed, Ordering::Relaxed, place);
+        taken.is_ok().then(|| SearchPlace)
+    }
+}
+
+impl Drop for SearchPlace {
+    fn drop(&mut self) {
+        SEARCHES.get().fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 impl TcpConnection {
     /// Starts to shift a connection away from its network, which has been silent for this long.
     pub(crate) fn shift_away(self: &Arc<Self>, number: usize, silence: Duration) {
         // If it does not succeed, it is tried again.
+        let Some(place) = SearchPlace::take() else {
+            return;
+        };
         self.start_renewing_after(number, move |link, renewal| {
             let _ = link.leave(renewal, number, Some(silence));
+            drop(place);
         });
     }
 
@@ -205,5 +230,21 @@ impl TcpConnection {
         // The link's watcher sends what has waited.
         self.announce();
         concluded.map(drop)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_are_limited_and_given_back() {
+        // Other tests of the process have none for long.
+        let places: Vec<_> = (0..2 * SEARCHES_MAX)
+            .map_while(|_| SearchPlace::take())
+            .collect();
+        assert!(!places.is_empty() && places.len() <= SEARCHES_MAX);
+        drop(places);
+        assert!(SearchPlace::take().is_some());
     }
 }
