@@ -25,7 +25,11 @@ use crate::lock::lock;
 use crate::store::{CANCEL_POLL, StatusReport, Store, key_timeout};
 
 /// A server that has sent nothing for this long is lost.
-const SILENCE_MAX: Duration = Duration::from_secs(10);
+pub(super) const SILENCE_MAX: Duration = Duration::from_secs(10);
+/// A connection on which nothing has come for this long may have been forgotten on the way, by a
+/// translator of addresses or a firewall: another one is tried. A server that lives sends something
+/// every half second.
+const FORGOTTEN_AFTER: Duration = Duration::from_secs(4);
 /// The timeout of a call that does not wait for another client.
 const CALL_TIMEOUT: Duration = Duration::from_secs(30);
 /// The timeout of an attempt to connect.
@@ -330,7 +334,8 @@ impl TcpStore {
     /// One request and its answer.
     ///
     /// The server closes connections that were idle for long, and further ones when it has too
-    /// many: then the request is sent again, as every request may be repeated.
+    /// many: then the request is sent again, as every request may be repeated. It is also sent
+    /// again, once, when the server is silent on this connection and answers on a new one.
     fn call(
         &self,
         mut request: StoreRequest,
@@ -347,17 +352,30 @@ impl TcpStore {
             Some(connection) => connection,
             None => self.dial_again(deadline, cancel)?,
         };
-        let mut answer = connection.exchange(&request, cancel);
-        while matches!(answer, Err(StoreFailure::Ended)) && Instant::now() < deadline {
+        let mut silence_max = FORGOTTEN_AFTER;
+        let mut answer = connection.exchange(&request, silence_max, cancel);
+        loop {
+            let fresh = match answer {
+                Err(StoreFailure::Ended) if Instant::now() < deadline => {
+                    self.dial_once(deadline, cancel).ok()
+                }
+                // The deadline may have passed meanwhile: then the server answers immediately.
+                Err(StoreFailure::Silent) if silence_max < SILENCE_MAX => {
+                    let lost = Instant::now() + SILENCE_MAX - silence_max;
+                    silence_max = SILENCE_MAX;
+                    self.dial(lost, cancel).ok()
+                }
+                _ => break,
+            };
             lock(&self.idle).clear();
-            let Ok(fresh) = self.dial_once(deadline, cancel) else {
+            let Some(fresh) = fresh else {
                 break;
             };
             connection = fresh;
             if let StoreRequest::Get { wait_millis, .. } = &mut request {
                 *wait_millis = millis_until(deadline);
             }
-            answer = connection.exchange(&request, cancel);
+            answer = connection.exchange(&request, silence_max, cancel);
             if answer.is_err() {
                 thread::sleep(CANCEL_POLL);
             }
@@ -373,6 +391,7 @@ impl TcpStore {
                 }
             }
             Err(StoreFailure::Cancelled) => Err(Error::cancelled()),
+            Err(_) if cancel.load(Ordering::Relaxed) => Err(Error::cancelled()),
             Err(failure) => {
                 self.lost.store(true, Ordering::Relaxed);
                 Err(self.peer_lost(&failure.to_string()))
@@ -516,6 +535,7 @@ impl ClientConnection {
     pub(super) fn exchange(
         &mut self,
         request: &StoreRequest,
+        silence_max: Duration,
         cancel: &AtomicBool,
     ) -> Result<StoreAnswer, StoreFailure> {
         let plain = message(request);
@@ -525,7 +545,7 @@ impl ClientConnection {
         }
         write(&self.stream, &wire, Instant::now() + CALL_TIMEOUT, cancel)?;
         let reply = loop {
-            let body = self.receive(BODY_BYTES_MAX, cancel)?;
+            let body = self.receive(BODY_BYTES_MAX, silence_max, cancel)?;
             match postcard::from_bytes(&body) {
                 Ok(StoreReply::Waiting) => {}
                 Ok(reply) => break reply,
@@ -542,7 +562,7 @@ impl ClientConnection {
         let mut values = Vec::with_capacity(count);
         let mut left = REPLY_BYTES_MAX;
         for _ in 0..count {
-            let value = self.receive(left.min(VALUE_BYTES_MAX), cancel)?;
+            let value = self.receive(left.min(VALUE_BYTES_MAX), silence_max, cancel)?;
             left -= value.len();
             values.push(value);
         }
@@ -550,9 +570,14 @@ impl ClientConnection {
     }
 
     /// The next message's body. Memory is allocated as bytes arrive, not as announced.
-    fn receive(&mut self, bytes_max: usize, cancel: &AtomicBool) -> Result<Vec<u8>, StoreFailure> {
+    fn receive(
+        &mut self,
+        bytes_max: usize,
+        silence_max: Duration,
+        cancel: &AtomicBool,
+    ) -> Result<Vec<u8>, StoreFailure> {
         let mut buffer = [0; 16 << 10];
-        let mut deadline = Instant::now() + SILENCE_MAX;
+        let mut deadline = Instant::now() + silence_max;
         loop {
             if let Some(body) = self.channel.next_body(bytes_max)? {
                 return Ok(body);
@@ -568,7 +593,7 @@ impl ClientConnection {
                     let mut wire = Vec::new();
                     self.channel.feed(&buffer[..bytes], &mut wire)?;
                     write(&self.stream, &wire, deadline, cancel)?;
-                    deadline = Instant::now() + SILENCE_MAX;
+                    deadline = Instant::now() + silence_max;
                 }
                 None => {}
             }

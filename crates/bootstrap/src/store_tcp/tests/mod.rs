@@ -1,5 +1,6 @@
 //! Tests of the store over TCP.
 
+mod forgotten;
 mod status;
 mod tls;
 
@@ -174,7 +175,10 @@ fn ask(server: &TcpStoreServer, access: StoreAccess, request: &StoreRequest) -> 
     else {
         panic!("no connection");
     };
-    connection.exchange(request, &never).unwrap().reply
+    connection
+        .exchange(request, client::SILENCE_MAX, &never)
+        .unwrap()
+        .reply
 }
 
 /// The server's reply to a stranger's bytes, until the connection ends.
