@@ -3,8 +3,8 @@
 import pytest
 from emulated_hosts import python, reports, run_hosts
 
-# All-reduces until two seconds after one that took long, in which every sum is compared. Every
-# rank prints the longest of them.
+# All-reduces until two seconds after one that took long, in which every sum is compared; then the
+# ranks meet again. Every rank prints the longest of them, and the time of the meeting.
 UNTIL_PAUSE = """
 import json, time
 
@@ -29,7 +29,12 @@ while True:
         paused = time.monotonic()
     if flag[0]:
         break
-print(json.dumps({"wrong": wrong, "longest": longest}), flush=True)
+# The connections to the store were forgotten as well.
+since = time.monotonic()
+second = weft.init(timeout=60, peer_timeout=10)
+wrong += second.all_reduce(np.ones(1, np.float32))[0] != group.size
+print(json.dumps({"wrong": int(wrong), "longest": longest, "meeting": time.monotonic() - since}), flush=True)
+second.close()
 group.close()
 """
 
@@ -39,7 +44,7 @@ def check(option: str, reported: str, *options: str) -> None:
     for rank in reports(done):
         assert rank["wrong"] == 0
         # Much less than the peer timeout, after which the rank would be lost.
-        assert rank["longest"] < 5, rank
+        assert rank["longest"] < 5 and rank["meeting"] < 20, rank
     assert reported in done.stderr and "was made anew" in done.stderr, done.stderr
     print(done.stderr)
 
