@@ -122,7 +122,7 @@ def test_host_that_dies_is_named_by_all_others() -> None:
     for report in found:
         assert report["lost"] in (2, 3)
         assert report["host"] == "host1"
-        assert report["at"] - died < 1
+        assert report["at"] - died < 2, "before the peer timeout would find it"
 
 
 def test_cut_off_host_is_lost_after_peer_timeout() -> None:
