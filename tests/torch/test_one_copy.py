@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import os
 import re
+import resource
 import signal
 import time
 from pathlib import Path
@@ -84,6 +85,27 @@ def test_a_forked_child_changes_nothing(workers) -> None:
 
 def test_rank_that_is_killed_while_it_writes(workers) -> None:
     workers.run(3, killed_job, dying={1})
+
+
+@pytest.mark.parametrize("parameters", ["own", "host"])
+def test_memory_that_cannot_be_made_is_named_on_all_ranks(workers, parameters: str) -> None:
+    workers.run(2, full_job, parameters)
+
+
+def full_job(rank: int, _size: int, parameters: str) -> None:
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    if rank == 1:  # as where the memory of the machine or of a container is full
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, before[1]))
+    try:
+        with pytest.raises(weft.ConfigError, match=r"cannot make \d+ bytes of symmetric memory"):
+            weft.torch.DataParallel(nn.Linear(500, 500), shard=1, parameters=parameters)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    model = weft.torch.DataParallel(nn.Linear(500, 500), shard=1, parameters=parameters)
+    optimizer = weft.torch.Overlapped(torch.optim.SGD(model.parameters(), lr=0.1), model)
+    model(torch.ones(2, 500)).sum().backward()
+    optimizer.step()
+    model.flush()
 
 
 def test_options(workers) -> None:
