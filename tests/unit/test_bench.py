@@ -87,7 +87,7 @@ def test_record_has_rows_command_and_machine(tmp_path: Path, monkeypatch: pytest
     record.write(tmp_path / "record.json", ["weft", "bench", f"{Path.cwd()}/run.json"], [ROW], found)
     written = json.loads((tmp_path / "record.json").read_text())
     assert written["command"] == "weft bench run.json" and written["processor"]
-    assert written["machine"] == [{**found[0]._asdict(), "text": "~/.cache/weft/profiles: none"}]
+    assert written["machine"] == [{**found[0].for_programs(), "text": "~/.cache/weft/profiles: none"}]
     assert written["rows"] == [dataclasses.asdict(ROW)]
     assert gather([tmp_path / "record.json"]).benches == [("record.json", [ROW])]
 

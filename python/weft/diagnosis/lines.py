@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from weft import config
+from weft._weft import AboveStandardStreams
 from weft.diagnosis import reachability
 from weft.diagnosis.host_checks import Finding
 from weft.diagnosis.line_service import GREETING, NamedAddress, networks, settled_interfaces
@@ -202,7 +203,8 @@ def _source(line: Line) -> str | None:
 
 
 def _connected(address: str, port: int, source: str | None) -> socket.socket:
-    return socket.create_connection((address, port), _TIMEOUT_S, (source, 0) if source else None)
+    with AboveStandardStreams():
+        return socket.create_connection((address, port), _TIMEOUT_S, (source, 0) if source else None)
 
 
 def _round_trip(address: str, port: int, source: str | None) -> float:
