@@ -110,7 +110,8 @@ class Parts:
                     model.require_backward_grad_sync = number == present[-1]
                     begun, waited = time.monotonic(), reducer.observer.waited_ns
                     yield one
-                    self._seconds.append(time.monotonic() - begun - (reducer.observer.waited_ns - waited) / 1e9)
+                    if self._balance_every is not None:
+                        self._seconds.append(time.monotonic() - begun - (reducer.observer.waited_ns - waited) / 1e9)
                 buffers.keep(part)
                 if number < present[-1]:
                     self.sums.keep(part, reducer.slots)
