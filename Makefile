@@ -85,8 +85,8 @@ test: ## everything that CI checks, some of it side by side; without system pack
 # Tests that are about time run beside jobs that only compute, at lower priority (`nice`); the others wait for processes
 # most of the time, and run side by side.
 test-side-by-side: setup
-	$(SIDE_BY_SIDE) "fmt-check lint build-tests test-loom site" "test-chaos test-multiprocess test-network"
-	FEATURE_STEPS=40 $(SIDE_BY_SIDE) "test-rust" "test-torch" "test-unit test-documentation test-wheel"
+	$(SIDE_BY_SIDE) "fmt-check lint build-tests test-loom site test-unit" "test-chaos test-multiprocess test-network"
+	FEATURE_STEPS=40 $(SIDE_BY_SIDE) "test-rust test-wheel" "test-torch-others" "test-torch-elastic test-documentation"
 
 # The extension has no Rust tests of its own: Python tests it.
 TEST_RUST = $(CARGO) test --workspace --exclude weft-bindings --locked --quiet
@@ -111,13 +111,22 @@ test-loom: ## models of protocols: flags, sleep, claims, rings, forks, who drive
 test-python: test-unit test-multiprocess test-torch test-chaos ## these four
 
 test-unit: extension ## Python without peers
-	$(BIN)/pytest tests/unit
+	nice $(BIN)/pytest tests/unit
 
 test-multiprocess: extension ## real ranks
 	$(BIN)/pytest tests/multiprocess
 
 test-torch: extension ## the torch backend and the data-parallel wrapper, features for 100 steps (FEATURE_STEPS)
 	$(BIN)/pytest tests/torch
+
+# Those of ranks that fail, leave and join wait most of the time.
+ELASTIC := $(patsubst %,tests/torch/test_%.py,elastic recovery leaving)
+
+test-torch-elastic: extension
+	$(BIN)/pytest $(ELASTIC)
+
+test-torch-others: extension
+	$(BIN)/pytest tests/torch $(ELASTIC:%=--ignore=%)
 
 test-chaos: extension ## short forms of chaos, soak and attack, and the quick rows of test-environments
 	$(BIN)/pytest tests/chaos tests/attack tests/environments
