@@ -168,8 +168,8 @@ endif
 test-rdma: extension system-packages-rdma ## over RDMA, in a virtual machine with two Soft-RoCE devices (root): 15 minutes
 	tests/rdma/run.sh $(BIN)/python
 
-test-numa: extension system-packages-rdma ## the placement of memory near a GPU, in a virtual machine with two NUMA nodes (root): a minute
-	VM_NODES=2 tests/rdma/vm.sh $(BIN)/python -m pytest -q tests/unit/test_device_placement.py
+test-numa: extension system-packages-rdma ## the placement of memory near a GPU, and of divided parameters near their ranks, in a virtual machine with two NUMA nodes (root): six minutes
+	VM_NODES=2 tests/rdma/vm.sh $(BIN)/python -m pytest -q tests/unit/test_device_placement.py tests/torch/test_numa.py
 
 # Frameworks, launchers and the tools for releases have environments of their own, which see the packages of .venv behind
 # theirs.

@@ -13,7 +13,7 @@ from tools.emulated_cuda import Emulated, library
 from weft.device import placement
 from weft.device.driver import Driver
 from weft.device.memory import Registered, address_of
-from weft.device.placement import memory_at, node_of
+from weft.device.placement import memory_at, move_pages, node_of
 
 PAGES = 64
 several_nodes = pytest.mark.skipif(len(host_nodes()) < 2, reason="one NUMA node here: see make test-numa")
@@ -67,6 +67,26 @@ def test_pages_lie_where_they_are_wanted(node: int) -> None:
         memory = np.frombuffer(mmap.mmap(-1, PAGES * 4096), np.uint8)
         memory[:] = 1
     assert pages_by_node(address_of(memory)) == {node: PAGES}
+
+
+@several_nodes
+def test_pages_are_moved() -> None:
+    memory = np.frombuffer(mmap.mmap(-1, PAGES * 4096), np.uint8)
+    memory[:] = 1
+    for node in (0, 1):
+        move_pages(address_of(memory) + 1, 10 * 4096, node)  # nine of them are whole
+        move_pages(address_of(memory) + 20 * 4096, (PAGES - 20) * 4096, 1 - node)
+        assert pages_by_node(address_of(memory))[1 - node] >= PAGES - 20
+        assert pages_by_node(address_of(memory))[node] >= 9
+    assert memory.all()
+
+
+def test_pages_that_cannot_be_moved_stay() -> None:
+    memory = np.frombuffer(mmap.mmap(-1, PAGES * 4096), np.uint8)
+    memory[::2] = 1
+    move_pages(address_of(memory), memory.nbytes, placement._NODES_MAX - 1)
+    move_pages(address_of(memory), 10, 0)
+    assert memory.sum() == memory.nbytes // 2
 
 
 @several_nodes

@@ -1,4 +1,4 @@
-"""Placement of host memory that a device copies: at the NUMA node that the device is attached to.
+"""Placement of host memory at NUMA nodes: that of the device which copies it, or of a rank.
 
 Copies by way of another node cross the link between processors, which all devices share. So bounce
 buffers belong where the path is shortest (TCCL, ASPLOS 2024).
@@ -8,20 +8,25 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import mmap
 import platform
 from collections.abc import Iterator
 from ctypes import byref, c_int, c_long, c_ulong
 from pathlib import Path
 
+import numpy as np
+
 from weft.device.driver import Driver
 from weft.errors import DeviceError
 
-__all__ = ["memory_at", "node_of"]
+__all__ = ["memory_at", "move_pages", "node_of"]
 
 _PCI_DEVICES = Path("/sys/bus/pci/devices")
-_CALLS = {"x86_64": (238, 239), "aarch64": (237, 236)}
-"""The numbers of set_mempolicy and get_mempolicy, for which the C library has no functions."""
+_CALLS = {"x86_64": (238, 239, 279), "aarch64": (237, 236, 239)}
+"""The numbers of set_mempolicy, get_mempolicy and move_pages, for which the C library has no functions."""
 _PREFERRED = 1
+_MOVE_OWN = 2
+"""Pages that only this process has mapped."""
 _NODES_MAX = 1024
 _Nodes = c_ulong * (_NODES_MAX // (8 * ctypes.sizeof(c_ulong)))
 
@@ -53,6 +58,18 @@ def memory_at(node: int | None) -> Iterator[None]:
         yield
     finally:
         _set_policy(*before)
+
+
+def move_pages(address: int, nbytes: int, node: int) -> None:
+    """Moves the whole pages of memory that this process alone has touched to a node.
+
+    Where that fails, as a node without room or another process's use make it, they stay.
+    """
+    page = mmap.PAGESIZE
+    pages = np.arange(-(-address // page) * page, (address + nbytes) // page * page, page, dtype=np.uint64)
+    nodes, status = np.full(len(pages), node, np.intc), np.empty(len(pages), np.intc)
+    arrays = (ctypes.c_void_p(array.ctypes.data) for array in (pages, nodes, status))
+    _call(2, c_int(0), c_ulong(len(pages)), *arrays, c_int(_MOVE_OWN))
 
 
 def _policy() -> tuple[int, ctypes.Array[c_ulong]] | None:

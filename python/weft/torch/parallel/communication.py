@@ -193,6 +193,13 @@ class Communication:
         return found
 
     @functools.cached_property
+    def numa_nodes(self) -> list[int | None]:
+        """By rank of one host, the NUMA node that it is bound to; all ranks ask for it first at once."""
+        nodes = _weft.domains()
+        found: list[int | None] = self.gather(nodes.node if len(nodes.nodes) > 1 else None, int | None)
+        return found
+
+    @functools.cached_property
     def _symmetric_of_thread(self) -> SymmetricMemory:
         return SymmetricMemory(self.thread.submit(self._child).result())
 

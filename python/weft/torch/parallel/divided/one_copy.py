@@ -6,7 +6,9 @@ is gathered. Nobody may still read the old ones then: before its first update af
 communication thread waits in a barrier until all ranks have called `step`, and so have ended their
 backward. After a bucket's update there is another barrier, for which the first use of its
 parameters waits. A rank that evaluates, saves or loads data between two steps finds the parameters
-unchanged, since the next update needs its `step`.
+unchanged, since the next update needs its `step`. The pages of a share are moved to the NUMA node
+of the rank that updates it, if that rank is bound to one: it reads and writes them in each step,
+and the forward passes of all ranks read from all nodes.
 
 A change in place by the program would be made once by each rank, while others compute. The next
 `step` finds it by the parameters' versions, and all ranks end with an error. In `exclusive` each
@@ -27,6 +29,7 @@ from torch import Tensor
 from torch._C._distributed_c10d import DebugLevel, get_debug_level
 
 from weft.api.calls import barrier
+from weft.device.placement import move_pages
 from weft.errors import UnsupportedError
 from weft.torch.parallel.buckets import shaped
 from weft.torch.parallel.divided.division import Division, own_memory, place
@@ -46,17 +49,28 @@ class OneCopy(Division):
 
     def _memory(self, elements: int, like: Tensor) -> Tensor:
         memory, self._shared = self._communication.shared_memory(elements, like)
+        self._nodes = self._communication.numa_nodes
         return memory
 
     def _enter(self) -> None:
         if self._communication.rank == 0:
             for parameter, memory in zip(self._moved, self._places, strict=True):
                 shaped(memory, parameter).copy_(parameter.detach())
+            self._move_shares()
         self._communication.group.barrier()
         for parameter, memory in zip(self._moved, self._places, strict=True):
             place(parameter, memory)
         self._checksums = self._own_checksums()
         self.updated()
+
+    def _move_shares(self) -> None:
+        """Moves the pages of each share to its owner's NUMA node."""
+        begin = self.parameters.data_ptr()
+        for count, node in zip(self.counts, self._nodes, strict=True):
+            nbytes = count * self.parameters.element_size()
+            if node is not None:
+                move_pages(begin, nbytes, node)
+            begin += nbytes
 
     def _completion(self, counts: list[int]) -> PreparedCall:  # noqa: ARG002
         return barrier()
