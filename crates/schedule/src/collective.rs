@@ -20,7 +20,7 @@ use crate::rank::Rank;
 /// | `Barrier`       | nothing              | not used          | not used                               |
 ///
 /// "Block r" is the r-th of P equal shares of the grid: with a grid of P chunks it is chunk r.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Collective {
     /// Every rank gets the reduction of all ranks' vectors.
     AllReduce,

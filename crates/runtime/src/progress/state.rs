@@ -1,6 +1,6 @@
 //! The engine's state behind its lock, and one pass over it.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -65,8 +65,8 @@ impl ReadyLinks {
 /// The state of the progress engine.
 pub(crate) struct ProgressState {
     pub(crate) endpoint: Arc<Endpoint>,
-    pub(crate) groups: HashMap<u64, GroupState>,
-    pub(crate) links: HashMap<u64, WatchedLink>,
+    pub(crate) groups: BTreeMap<u64, GroupState>,
+    pub(crate) links: BTreeMap<u64, WatchedLink>,
     /// Links that are ready, and not watched yet.
     pub(crate) ready_links: Arc<ReadyLinks>,
     next_key: u64,
@@ -98,8 +98,8 @@ impl ProgressState {
         let now = Instant::now();
         ProgressState {
             endpoint,
-            groups: HashMap::new(),
-            links: HashMap::new(),
+            groups: BTreeMap::new(),
+            links: BTreeMap::new(),
             ready_links: Arc::default(),
             next_key: 0,
             poller,

@@ -183,7 +183,7 @@ fn hash_of(collective: &str, name: &str, tiling: Tiling, schedules: u64) -> u64 
 }
 
 /// The memory, the counts and the wire format of a call, as far as the choice depends on them.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct CallKind {
     /// Symmetric if all ranks passed the same piece of it, mapped by all.
     pub(crate) memory: MemoryClass,

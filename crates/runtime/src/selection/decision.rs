@@ -23,7 +23,7 @@ pub(crate) struct Decision {
 }
 
 /// The key of a decision: candidates, with the class of memory that they use.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct DecisionKey {
     pub(super) collective: Collective,
     pub(super) per_rank: bool,

@@ -1,6 +1,6 @@
 //! Algorithm selection: per-call override, group policy, profile, defaults.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use weft_algorithms::{MemoryClass, Refusal, Selection, family};
@@ -21,6 +21,7 @@ use super::user_schedules::UserSchedule;
 use crate::Error;
 
 /// The choice of algorithms for one group. Depends only on values that are the same on all ranks.
+/// Its maps have a few entries and are asked for every call: comparing is faster than hashing there.
 pub(crate) struct Selector {
     pub(crate) site: Site,
     pub(crate) traits: GroupTraits,
@@ -29,11 +30,11 @@ pub(crate) struct Selector {
     pub(crate) table: ProfileTable,
     pub(crate) catalog: Catalog,
     /// The lines, once looked up: ascending, the last without a limit.
-    pub(crate) lines: HashMap<(Collective, CallKind), Vec<SizeRow>>,
+    pub(crate) lines: BTreeMap<(Collective, CallKind), Vec<SizeRow>>,
     /// Whether this rank maps each rank's memory.
     mapped: Vec<bool>,
-    plans: HashMap<(u32, Collective, CallKind), Arc<Plan>>,
-    decisions: HashMap<DecisionKey, Arc<Decision>>,
+    plans: BTreeMap<(u32, Collective, CallKind), Arc<Plan>>,
+    decisions: BTreeMap<DecisionKey, Arc<Decision>>,
     /// The programs for the calling thread, if all ranks map each other's memory.
     pub(crate) calling_thread: Option<Arc<ProgramTables>>,
 }
@@ -61,12 +62,12 @@ impl Selector {
             layout,
             policy: policy.clone(),
             table: ProfileTable::new(),
-            lines: HashMap::new(),
+            lines: BTreeMap::new(),
             mapped: (0..traits.ranks)
                 .map(|other| meeting.maps(rank, other))
                 .collect(),
-            plans: HashMap::new(),
-            decisions: HashMap::new(),
+            plans: BTreeMap::new(),
+            decisions: BTreeMap::new(),
             calling_thread: (traits.mapped() && (2..=INLINE_RANKS as u32).contains(&traits.ranks))
                 .then(|| Arc::new(ProgramTables::new(traits.ranks))),
         };
