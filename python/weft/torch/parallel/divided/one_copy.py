@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import contextlib
 import operator
-import zlib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -28,6 +27,7 @@ import torch
 from torch import Tensor
 from torch._C._distributed_c10d import DebugLevel, get_debug_level
 
+from weft import _weft
 from weft.api.calls import barrier
 from weft.device.placement import move_pages
 from weft.errors import UnsupportedError
@@ -129,15 +129,18 @@ class OneCopy(Division):
             return {}
         pieces = [(memory, self.pieces.get(slot), slot) for slot, memory in zip(self._slots, self._places, strict=True)]
         return {
-            slot: zlib.crc32(memory[piece.start : piece.stop].view(torch.uint8).numpy().data)
-            for memory, piece, slot in pieces
-            if piece is not None
+            slot: _checksum(memory[piece.start : piece.stop]) for memory, piece, slot in pieces if piece is not None
         }
 
     def _now(self) -> list[tuple[int, int]]:
         """The addresses and versions of the parameters."""
         versions = map(operator.attrgetter("_version"), self._moved)
         return list(zip(map(torch.Tensor.data_ptr, self._moved), versions, strict=True))
+
+
+def _checksum(values: Tensor) -> int:
+    """That of their bytes."""
+    return _weft.checksum(values.data_ptr(), values.nbytes)
 
 
 def check_one_host(communication: Communication) -> None:
