@@ -288,10 +288,11 @@ class DataParallel(nn.Module, Joinable):
         starts the averages over the parts of all ranks.
 
         Args:
-            batch: The samples of each of `virtual_ranks`; None for one that has none this time.
+            batch: The samples of each of `virtual_ranks`; None for one that has none this time: it
+                is left out, and its gradients count as zeros.
 
         Raises:
-            weft.ArgumentError: The batch has another number of parts, or no samples.
+            weft.ArgumentError: The batch has another number of parts.
             weft.ConfigError: The model has no virtual ranks.
             weft.UnsupportedError: It is within `no_sync`: parts are accumulated anyway.
 

@@ -88,52 +88,56 @@ class Parts:
                 f"the batch has {len(batch)} parts: expected {len(own)}, one for each of the virtual ranks "
                 f"{own.start} to {own.stop - 1} of rank {self._communication.rank}"
             )
-        if not present:
-            raise ArgumentError(
-                f"no part of rank {self._communication.rank}'s batch has samples: expected one at least on every rank"
-            )
         if not model.require_backward_grad_sync:
             raise UnsupportedError(
                 "model.parts() within no_sync(): a step's parts are its accumulation; use more virtual ranks instead"
             )
         model.zero_grad()
-        self.sums.begin(own[present[-1]])
+        last = present[-1] if present else 0
+        self.sums.begin(own[last])
         buffers = _Buffers(model.module)
         state = torch.get_rng_state()
         self._active = True
         try:
             for number, part in enumerate(own):
                 one = batch[number]
+                buffers.restore()
                 if one is not None:
-                    buffers.restore()
                     torch.default_generator.manual_seed(self._seed(part))
-                    model.require_backward_grad_sync = number == present[-1]
+                    model.require_backward_grad_sync = number == last
                     begun, waited = time.monotonic(), reducer.observer.waited_ns
                     yield one
                     if self._balance_every is not None:
                         self._seconds.append(time.monotonic() - begun - (reducer.observer.waited_ns - waited) / 1e9)
                 buffers.keep(part)
-                if number < present[-1]:
+                if number < last:
                     self.sums.keep(part, reducer.slots)
         finally:
             torch.set_rng_state(state)
             model.require_backward_grad_sync = True
             self._active = False
+        if not present:
+            reducer.average_without_backward()
         buffers.average(self.sums.ranges, self._communication)
         if self._balance_every is not None and self.sums.step % self._balance_every == 0:
             self._balance()
 
     def _balance(self) -> None:
-        """Deals the parts anew, by their times on all ranks, which all have the same of."""
-        seconds = self._communication.gather(statistics.median(self._seconds), float)
+        """Deals the parts anew, by their times on all ranks, if each has had one with samples."""
+        own = statistics.median(self._seconds) if self._seconds else None
         self._seconds.clear()
-        self.sums.deal(dealt(seconds, self.sums.ranges))
+        seconds: list[float | None] = self._communication.gather(own, float | None)
+        known = [one for one in seconds if one is not None]
+        if len(known) == len(seconds):
+            self.sums.deal(dealt(known, self.sums.ranges))
 
     def mean(self, values: Sequence[float | Tensor | None]) -> float:
         """See `DataParallel.mean_over_parts`."""
         own = [None if value is None else float(value) for value in values]
         everyone: list[list[float | None]] = self._communication.gather(own, list[float | None])
         found = [value for theirs in everyone for value in theirs if value is not None]
+        if not found:
+            raise ArgumentError("no part on any rank has a value: expected one at least")
         return sum(found) / len(found)
 
     def _seed(self, part: int) -> int:
