@@ -31,7 +31,8 @@ import weft.torch
 from weft.torch import modes
 from weft.torch.parallel.divided import division
 from weft.torch.parallel.divided.checkpoint import Share
-from weft.torch.parallel.divided.division import share_bounds
+from weft.torch.parallel.divided.division import BLOCK_ELEMENTS as BLOCK
+from weft.torch.parallel.divided.division import share_bounds, whole_bounds
 from weft.torch.parallel.divided.norm import norm_of
 from weft.torch.parallel.plan import PlannedBucket
 
@@ -52,20 +53,33 @@ def test_optimizers(workers, name: str) -> None:
     workers.run(3, optimizer_job, name)
 
 
-@pytest.mark.parametrize("whole_tensors", (False, True))
+SIZES = ([1], [3 * BLOCK + 5], [7, 0, 2 * BLOCK, 1], [BLOCK] * 9, [10 * BLOCK, 3, 4 * BLOCK + 1])
+
+
 @pytest.mark.parametrize("ranks", (1, 2, 3, 7))
-def test_shares_end_where_allowed(ranks: int, whole_tensors: bool) -> None:
-    block = division.BLOCK_ELEMENTS
-    for sizes in ([1], [3 * block + 5], [7, 0, 2 * block, 1], [block] * 9, [10 * block, 3, 4 * block + 1]):
-        bounds = share_bounds(sizes, ranks, whole_tensors=whole_tensors)
+def test_shares_end_where_allowed(ranks: int) -> None:
+    for sizes in SIZES:
+        bounds = share_bounds(sizes, ranks)
         ends = [sum(sizes[:place]) for place in range(len(sizes) + 1)]
         assert (bounds[0], bounds[-1], len(bounds)) == (0, sum(sizes), ranks + 1)
         assert bounds == sorted(bounds)
         for bound in bounds:
-            first = max(end for end in ends if end <= bound)
-            assert bound == first or (not whole_tensors and (bound - first) % block == 0)
-        unevenness = max(sizes) if whole_tensors else block
-        assert max(stop - start for start, stop in pairwise(bounds)) <= sum(sizes) / ranks + unevenness
+            assert (bound - max(end for end in ends if end <= bound)) % BLOCK == 0
+        assert max(stop - start for start, stop in pairwise(bounds)) <= sum(sizes) / ranks + BLOCK
+
+
+@pytest.mark.parametrize("ranks", (1, 2, 3, 4, 7))
+@pytest.mark.parametrize("buckets", [[[100]] * 8, SIZES, [[5, 5], [3], [1, 0, 1]]])
+def test_whole_tensors_are_dealt_evenly_over_all_buckets(buckets: list[list[int]], ranks: int) -> None:
+    loads = [0] * ranks
+    for sizes in sorted(buckets, key=sum, reverse=True):
+        bounds = whole_bounds(sizes, loads)
+        ends = {sum(sizes[:place]) for place in range(len(sizes) + 1)}
+        assert (bounds[0], bounds[-1], len(bounds)) == (0, sum(sizes), ranks + 1)
+        assert bounds == sorted(bounds) and ends.issuperset(bounds)
+        loads = [load + stop - start for load, (start, stop) in zip(loads, pairwise(bounds), strict=True)]
+    largest = max(map(max, buckets))
+    assert max(loads) <= sum(map(sum, buckets)) / ranks + largest
 
 
 @pytest.mark.parametrize("gradients", ("copy", "view"))
@@ -75,6 +89,10 @@ def test_gradients_that_are_kept_or_dropped_after_a_flush(workers, gradients: st
 
 def test_state_is_divided(workers) -> None:
     workers.run(4, memory_job)
+
+
+def test_whole_tensors_of_different_buckets_are_divided(workers) -> None:
+    workers.run(4, whole_tensors_job)
 
 
 @pytest.mark.parametrize("name", ("bf16", "fp16", "full"))
@@ -242,6 +260,18 @@ def memory_job(rank: int, size: int) -> None:
         dist.all_gather_object(every, own)
         assert sum(every) == total
         assert max(every) <= total / size * 1.02 + 4 * VECTOR * len(model.plan.buckets)
+
+
+def whole_tensors_job(rank: int, size: int) -> None:
+    torch.manual_seed(rank)
+    net = nn.Sequential(*(nn.Linear(INPUTS, INPUTS, bias=False) for _ in range(2 * size)), nn.Linear(INPUTS, OUTPUTS))
+    model, optimizer = divided()(net, torch.optim.Adafactor, fusion="none")
+    train(model, optimizer, rank, 2)
+    pieces = [piece for bucket in model._reducer.buckets for piece in bucket.division.pieces.values()]
+    own = sum(piece.parameter.numel() for piece in pieces)
+    every: list[Any] = [None] * size
+    dist.all_gather_object(every, own)
+    assert max(every) <= sum(every) / size + INPUTS * INPUTS
 
 
 def report_job(rank: int, _size: int) -> None:
@@ -506,6 +536,9 @@ def refusals_job(rank: int, _size: int) -> None:
         divided()(mlp(rank), shard=1 + rank)
     with pytest.raises(weft.ConfigError, match=r"optimizer of rank .* differs"):
         divided()(mlp(rank), lambda parameters: torch.optim.SGD(parameters, lr=0.1 * (1 + rank)))
+    for choose in (lambda ordered: ordered[:: 1 - 2 * rank], lambda ordered: ordered[: len(ordered) - rank]):
+        with pytest.raises(weft.ConfigError, match=r"optimizer of rank \d has \S+ as parameter \d of group 0"):
+            divided()(mlp(rank), lambda parameters, choose=choose: sgd(choose(list(parameters))))
     with pytest.raises(weft.UnsupportedError, match="keeps state of all parameters in its groups"):
         divided()(mlp(rank), lambda parameters: Counting(parameters, lr=0.1))
     model, optimizer = divided()(mlp(rank), sgd)

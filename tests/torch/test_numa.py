@@ -1,4 +1,4 @@
-"""Tests of the placement of divided parameters at the NUMA nodes of the ranks: see make test-numa."""
+"""Tests of the placement of divided parameters at NUMA nodes: see make test-numa."""
 
 from __future__ import annotations
 

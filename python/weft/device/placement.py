@@ -23,7 +23,7 @@ __all__ = ["memory_at", "move_pages", "node_of"]
 
 _PCI_DEVICES = Path("/sys/bus/pci/devices")
 _CALLS = {"x86_64": (238, 239, 279), "aarch64": (237, 236, 239)}
-"""The numbers of set_mempolicy, get_mempolicy and move_pages, for which the C library has no functions."""
+"""The numbers of set_mempolicy, get_mempolicy and move_pages: the C library has no functions."""
 _PREFERRED = 1
 _MOVE_OWN = 2
 """Pages that only this process has mapped."""

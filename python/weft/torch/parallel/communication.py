@@ -194,7 +194,7 @@ class Communication:
 
     @functools.cached_property
     def numa_nodes(self) -> list[int | None]:
-        """By rank of one host, the NUMA node that it is bound to; all ranks ask for it first at once."""
+        """By rank of one host, the NUMA node that it is bound to. Every rank calls it."""
         nodes = _weft.domains()
         found: list[int | None] = self.gather(nodes.node if len(nodes.nodes) > 1 else None, int | None)
         return found

@@ -318,9 +318,14 @@ class Overlapped(Optimizer):
             return self._divided.part_of(slot)
         return Part(parameter, parameter, 0, self._inner.state)
 
+    def _name_of(self, parameter: torch.Tensor) -> str:
+        slot = self._reducer.slot_of(parameter)
+        return "another tensor" if slot is None else slot.name
+
     def _divide(self, optimizer: Optimizer, nbytes_min: int) -> None:
         communication = self._model._communication
-        check_optimizers(optimizer, communication)
+        groups = [list(map(self._name_of, group["params"])) for group in optimizer.param_groups]
+        check_optimizers(optimizer, groups, communication)
         self._first = False
         self._divided = DividedOptimizer(optimizer, communication)
         if self._model.has_one_copy:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import operator
 import threading
 import time
 import weakref
@@ -178,6 +179,9 @@ class Reducer:
         self.check()
         self._in_backward, self._began_late = True, False
         at_end_of_backward(self._end_backward)
+        self._begin_averages()
+
+    def _begin_averages(self) -> None:
         self.flush()
         self._next = 0
         self._read_early.clear()
@@ -185,6 +189,13 @@ class Reducer:
         for bucket in self.buckets:
             bucket.begin()
         self.observer.begin_backward()
+
+    @outside_of_modes
+    def average_without_backward(self) -> None:
+        """In place of a backward on a rank without samples: starts the averages, with zeros."""
+        self.check()
+        self._begin_averages()
+        self._issue_rest(averages=True)
 
     @outside_of_modes
     def average_nothing(self) -> None:
@@ -270,9 +281,12 @@ class Reducer:
     def _divide(self) -> None:
         if not self.divided:
             return
-        for bucket in self.buckets:
+        loads = [0] * self.communication.size if self._whole_tensors else None
+        for bucket in sorted(self.buckets, key=lambda bucket: -bucket.buffer.numel()):
             if self._is_divisible(bucket):
-                self._kind(bucket, self.communication, whole_tensors=self._whole_tensors)
+                division = self._kind(bucket, self.communication, loads)
+                if loads is not None:
+                    loads = list(map(operator.add, loads, division.counts))
                 self._moved.update(bucket.slots)
             else:
                 for slot in bucket.slots:
@@ -568,13 +582,19 @@ class Reducer:
 
         There are none if no parameter got a gradient, as in `autograd.grad`.
         """
-        averages = self.synchronizes and any(slot.fired for slot in self.slots)
-        if averages:
-            for bucket in self.buckets[self._next :]:
-                self._issue(bucket)
+        if self.synchronizes and any(slot.fired for slot in self.slots):
             for slot in self.slots:
                 slot.expected = max(slot.expected, slot.fired)
             self._learned = True
+            self._issue_rest(averages=True)
+        else:
+            self._issue_rest(averages=False)
+
+    def _issue_rest(self, *, averages: bool) -> None:
+        """Ends a backward, or what is in its place."""
+        if averages:
+            for bucket in self.buckets[self._next :]:
+                self._issue(bucket)
             self.communication.native.count_step()
         self._in_backward = False
         self.observer.end_backward(averages)

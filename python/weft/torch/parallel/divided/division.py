@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from weft.torch.parallel.buckets import Bucket, Slot
     from weft.torch.parallel.communication import Communication
 
-__all__ = ["BLOCK_ELEMENTS", "Division", "Piece", "flattened", "own_memory", "place", "share_bounds"]
+__all__ = ["BLOCK_ELEMENTS", "Division", "Piece", "flattened", "own_memory", "place", "share_bounds", "whole_bounds"]
 
 BLOCK_ELEMENTS = 16 << 10
 """Shares end at multiples of it within a tensor, so that norms can be added in blocks that do not
@@ -49,17 +49,17 @@ class Division:
     The parameters of the bucket are moved into one vector, so that one all-gather brings them.
     """
 
-    def __init__(self, bucket: Bucket, communication: Communication, *, whole_tensors: bool) -> None:
+    def __init__(self, bucket: Bucket, communication: Communication, loads: Sequence[int] | None = None) -> None:
         """Every rank calls it for the same bucket.
 
         Args:
             bucket: The bucket; it refers to its division from now on.
             communication: The ranks.
-            whole_tensors: Whether a tensor is updated by one rank, as optimizers need that combine
-                its elements.
+            loads: If a tensor is to be updated by one rank, as optimizers need that combine its
+                elements: how many elements of other buckets each rank updates.
         """
         sizes = [slot.parameter.numel() for slot in bucket.slots]
-        bounds = share_bounds(sizes, communication.size, whole_tensors=whole_tensors)
+        bounds = share_bounds(sizes, communication.size) if loads is None else whole_bounds(sizes, loads)
         own = slice(bounds[communication.rank], bounds[communication.rank + 1])
         counts = [stop - start for start, stop in pairwise(bounds)]
         like = bucket.slots[0].parameter.detach()
@@ -153,23 +153,39 @@ def flattened(value: Tensor, parameter: Tensor) -> Tensor:
     return flat
 
 
-def share_bounds(sizes: Sequence[int], ranks: int, *, whole_tensors: bool) -> list[int]:
+def share_bounds(sizes: Sequence[int], ranks: int) -> list[int]:
     """Where the shares of a bucket end: rank r has the elements from bound r to bound r + 1.
 
-    The shares are as equal as is possible where they end at the ends of tensors, or, without
-    `whole_tensors`, also at blocks within them.
+    The shares are as equal as is possible where they end at the ends of tensors, or at blocks
+    within them.
     """
     ends = [0, *accumulate(sizes)]
-    return [_nearest(ends, ends[-1] * rank / ranks, whole_tensors) for rank in range(ranks + 1)]
+    return [_nearest(ends, ends[-1] * rank / ranks, BLOCK_ELEMENTS) for rank in range(ranks + 1)]
 
 
-def _nearest(ends: Sequence[int], target: float, whole_tensors: bool) -> int:
-    """The place nearest to the target at which a share may end."""
+def whole_bounds(sizes: Sequence[int], loads: Sequence[int]) -> list[int]:
+    """Where the shares of a bucket end if tensors are not cut.
+
+    The ranks that update the fewest elements of other buckets get the more of this one.
+    """
+    ends = [0, *accumulate(sizes)]
+    level, free = 0.0, float(ends[-1])
+    for ranks, (load, above) in enumerate(pairwise([*sorted(loads), float("inf")]), 1):
+        level = load + free / ranks  # of the ranks up to this one, once they have all of the bucket
+        if level <= above:
+            break
+        free -= ranks * (above - load)
+    wanted = accumulate((max(0.0, level - load) for load in loads), initial=0.0)
+    return [_nearest(ends, min(target, ends[-1]), ends[-1]) for target in wanted]
+
+
+def _nearest(ends: Sequence[int], target: float, block: int) -> int:
+    """The place nearest to the target at which a share may end: of a tensor or a block in it."""
     tensor = min(bisect(ends, target), len(ends) - 1)
     before, after = ends[tensor - 1], ends[tensor]
-    if not whole_tensors:
-        before += int((target - before) / BLOCK_ELEMENTS) * BLOCK_ELEMENTS
-        after = min(before + BLOCK_ELEMENTS, after)
+    if block:
+        before += int((target - before) / block) * block
+        after = min(before + block, after)
     return before if target - before <= after - target else after
 
 

@@ -7,7 +7,7 @@ import dataclasses
 import weakref
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import accumulate, pairwise
+from itertools import accumulate, pairwise, zip_longest
 from typing import Any, NamedTuple
 
 import torch
@@ -242,11 +242,13 @@ class _Refusal:
         return _Refusal, (None,)
 
 
-def check_optimizers(optimizer: Optimizer, communication: Communication) -> None:
+def check_optimizers(optimizer: Optimizer, groups: list[list[str]], communication: Communication) -> None:
     """Checks that all ranks have this optimizer, and that its updates can be divided.
 
+    `groups` are the names of its parameters, by group.
+
     Raises:
-        weft.ConfigError: The optimizers of the ranks differ.
+        weft.ConfigError: The optimizers of the ranks differ, or their parameters do.
         weft.UnsupportedError: It keeps state of all parameters in its groups.
     """
     own = repr(optimizer)
@@ -256,6 +258,14 @@ def check_optimizers(optimizer: Optimizer, communication: Communication) -> None
                 f"the optimizer of rank {rank} differs from that of rank {communication.rank}: {theirs} there, {own} "
                 f"here. All {communication.size} ranks must make the same optimizer where updates are divided"
             )
+    for rank, others in enumerate(communication.gather(groups, list[list[str]])):
+        for number, (theirs, ours) in enumerate(zip_longest(others, groups, fillvalue=())):
+            for place, (there, here) in enumerate(zip_longest(theirs, ours, fillvalue="nothing")):
+                if there != here:
+                    raise ConfigError(
+                        f"the optimizer of rank {rank} has {there} as parameter {place} of group {number}, that of "
+                        f"rank {communication.rank} has {here}: expected the same parameters in one order on all ranks"
+                    )
     if not is_elementwise(optimizer):
         _check_groups(optimizer)
 
