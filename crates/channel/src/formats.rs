@@ -7,9 +7,7 @@ use weft_bootstrap::Formats;
 use weft_call::Error;
 use weft_call::{Fingerprint, mix};
 
-use super::layout::{
-    CLAIMS, ChannelLayout, FRAGMENT_BYTES, FRAGMENTS, INLINE_HEADER, INLINE_SLOTS,
-};
+use super::layout::{CLAIMS, ChannelLayout, FRAGMENT_BYTES, INLINE_HEADER, INLINE_SLOTS};
 use super::layout::{SMALL_RECEIVE, SMALL_SCRATCH, SlotSize};
 use super::message::{ControlMessage, GrantedPart, SplitCall};
 use super::one_sided::{CellOp, CellUpdate, OneSidedWord};
@@ -40,7 +38,6 @@ fn layouts() -> String {
     });
     let constants = [
         u64::from(CLAIMS),
-        FRAGMENTS as u64,
         FRAGMENT_BYTES,
         INLINE_HEADER as u64,
         INLINE_SLOTS,

@@ -37,8 +37,14 @@ const DELAYED_RATE: f64 = 1.25e9;
 const LANE_BYTES_MAX: u64 = 24 << 20;
 /// Claimable steps that ranks other than their owner may execute: those with lower numbers.
 pub const CLAIMS: u32 = 64;
-/// The most fragments of point-to-point messages under way.
-pub const FRAGMENTS: usize = 4;
+/// The most fragments of point-to-point messages under way, where no link crosses a network.
+const FRAGMENTS: usize = 4;
+/// The same over a network without delay.
+const NETWORK_FRAGMENTS: usize = 16;
+/// The same over links with delay: 8 MiB per peer, of which a rank has messages.
+const DELAYED_FRAGMENTS_MAX: usize = 128;
+/// The round trips of a link with delay that fragments cover: one, and the receiver's turn.
+const FRAGMENT_ROUND_TRIPS: f64 = 1.5;
 /// The size of such a fragment, in bytes.
 pub const FRAGMENT_BYTES: u64 = 64 << 10;
 
@@ -110,6 +116,8 @@ pub struct ChannelLayout {
     pub limits: TileLimits,
     /// The most tiles of one operation under way.
     pub slots: usize,
+    /// The most fragments of point-to-point messages under way from one rank to another.
+    pub fragments: usize,
     /// The slots of inline operations: 0 where there are too many ranks for them.
     inline_slots: u64,
 }
@@ -121,6 +129,7 @@ impl ChannelLayout {
         ChannelLayout {
             limits,
             slots: slots(ranks, limits, round_trip),
+            fragments: fragments(round_trip),
             inline_slots: match ranks as usize <= INLINE_RANKS {
                 true => INLINE_SLOTS,
                 false => 0,
@@ -137,7 +146,7 @@ impl ChannelLayout {
             }
             (ChannelPart::SMALL_TILES, _) => (LANES * self.slots) as u64 * SMALL_RECEIVE,
             (ChannelPart::INLINE, _) => self.inline_bytes(SlotSize::Large),
-            (ChannelPart::FRAGMENTS, _) => FRAGMENTS as u64 * FRAGMENT_BYTES,
+            (ChannelPart::FRAGMENTS, _) => self.fragments as u64 * FRAGMENT_BYTES,
             _ => 0,
         }
     }
@@ -279,6 +288,19 @@ fn slots(ranks: u32, limits: TileLimits, round_trip: Duration) -> usize {
     (wanted.min(room) as usize).max(SLOTS)
 }
 
+/// The number of fragments of a pair of ranks. A fragment is free again after a round trip.
+fn fragments(round_trip: Duration) -> usize {
+    if round_trip.is_zero() {
+        return FRAGMENTS;
+    }
+    let bytes = FRAGMENT_ROUND_TRIPS * round_trip.as_secs_f64() * DELAYED_RATE;
+    let wanted = match is_delayed(round_trip) {
+        true => (bytes / FRAGMENT_BYTES as f64) as usize,
+        false => 0,
+    };
+    wanted.clamp(NETWORK_FRAGMENTS, DELAYED_FRAGMENTS_MAX)
+}
+
 /// The lane of operation `sequence`, of a level of priority.
 #[inline]
 pub fn lane_of(sequence: u64, level: usize) -> usize {
@@ -330,6 +352,18 @@ mod tests {
     }
 
     #[test]
+    fn fragments_fill_links_with_delay() {
+        let fragments = |micros| ChannelLayout::new(4, Duration::from_micros(micros)).fragments;
+        assert_eq!(
+            (fragments(0), fragments(100)),
+            (FRAGMENTS, NETWORK_FRAGMENTS)
+        );
+        // 1 Gbit/s.
+        assert!(fragments(40_000) as u64 * FRAGMENT_BYTES > 125_000_000 * 40 / 1000);
+        assert_eq!(fragments(4_000_000), DELAYED_FRAGMENTS_MAX);
+    }
+
+    #[test]
     fn regions_do_not_overlap() {
         for (ranks, millis) in (MILLIS.into_iter())
             .flat_map(|millis| [1, 2, 3, 8, 33, 1000].map(|ranks| (ranks, millis)))
@@ -350,7 +384,7 @@ mod tests {
             assert!(words[words.len() - 1] + SPACING <= layout.inline(SlotSize::Small).offset);
             let slots = || (0..LANES).flat_map(|lane| (0..slots).map(move |slot| (lane, slot)));
             let (receive, scratch) = (layout.limits.receive_bytes, layout.limits.scratch_bytes);
-            check(layout.fragments(), FRAGMENT_BYTES, |part| {
+            check(layout.fragment_places(), FRAGMENT_BYTES, |part| {
                 layout.channel_bytes(part)
             });
             for (small, receive, scratch) in [
@@ -370,8 +404,8 @@ mod tests {
     }
 
     impl ChannelLayout {
-        fn fragments(self) -> impl Iterator<Item = Place> {
-            (0..FRAGMENTS).map(move |slot| self.fragment(slot))
+        fn fragment_places(self) -> impl Iterator<Item = Place> {
+            (0..self.fragments).map(move |slot| self.fragment(slot))
         }
     }
 

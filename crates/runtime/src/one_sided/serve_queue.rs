@@ -10,8 +10,9 @@ use weft_channel::{ControlMessage, OneSidedWord};
 
 /// The most bytes that a message carries.
 pub(super) const FRAGMENT_BYTES: u64 = 32 << 10;
-/// The most fragments that a rank may have requested from another and not received.
-pub(super) const FRAGMENTS_MAX: usize = 8;
+/// The most fragments that a rank may have requested from another and not received: 4 MiB, which
+/// fill a line of 1 Gbit/s whose round trip takes 30 ms. The owner sends one when the link is idle.
+pub(super) const FRAGMENTS_MAX: usize = 128;
 
 /// The reads that a peer has requested, a few fragments at a time.
 #[derive(Default)]

@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use weft_call::{Completion, Finished, TimeLimit};
-use weft_channel::{Channel, ChannelLayout, ControlMessage, FRAGMENT_BYTES, FRAGMENTS, Place};
+use weft_channel::{Channel, ChannelLayout, ControlMessage, FRAGMENT_BYTES, Place};
 use weft_memory::{RegisteredMemory, Registrations, access};
 use weft_transport::{Iovec, Link, LinkError, RegionKey, Segment, Signal, Submission, Ticket};
 
@@ -490,7 +490,7 @@ impl PeerMessages {
             let Some(target) = self.receiving.front() else {
                 return Err(LinkError::Protocol("a fragment without a receive".into()));
             };
-            let slot = (self.fragments_taken % FRAGMENTS as u64) as usize;
+            let slot = (self.fragments_taken % route.layout.fragments as u64) as usize;
             let bytes = FRAGMENT_BYTES.min(target.bytes - self.received);
             let from = route.channel.at(route.layout.fragment(slot));
             let to = target.memory.wrapping_add(self.received as usize);
@@ -530,9 +530,9 @@ impl PeerMessages {
         let taken = route.pool.word(word).load(Ordering::Acquire);
         let mut moved = self.remove_completed(route, finished)?;
         while let Some(source) = self.sending.front()
-            && self.fragments_sent < taken.saturating_add(FRAGMENTS as u64)
+            && self.fragments_sent < taken.saturating_add(route.layout.fragments as u64)
         {
-            let slot = (self.fragments_sent % FRAGMENTS as u64) as usize;
+            let slot = (self.fragments_sent % route.layout.fragments as u64) as usize;
             let bytes = FRAGMENT_BYTES.min(source.bytes - self.sent);
             let place = route.layout.fragment(slot);
             let start = source.memory.wrapping_add(self.sent as usize);
