@@ -69,6 +69,28 @@ def test_far_sites_train_by_every_contender(tmp_path: Path) -> None:
     assert (tmp_path / "far.png").exists()
 
 
+def test_cut_line_costs_streaming_sites_no_step(tmp_path: Path) -> None:
+    done = experiment(
+        tmp_path,
+        "far",
+        "--steps",
+        "120",
+        "--contenders",
+        "streaming",
+        "--period",
+        "6",
+        "--delay-steps",
+        "2",
+        "--cut",
+        "2+3",
+    )
+    assert done.returncode == 0, done.stderr
+    (found,) = json.loads(done.stdout)["trained"].values()
+    assert found["seconds"][-1] > 5
+    # A step that waits takes as long as what is left of the cut.
+    assert found["longest_ms"] < 1500
+
+
 def test_lenet_is_trained_by_all_installed_peers(tmp_path: Path) -> None:
     done = experiment(tmp_path, "lenet", "--shapes", "2x2", "--rounds", "2", "--steps", "3")
     assert done.returncode == 0, done.stderr

@@ -68,6 +68,8 @@ REFUSED = [
     ("experiment lenet --hosts 2", "give --shapes"),
     ("experiment overlap --delay-ms 20", "--delay-ms is for the experiment far"),
     ("experiment far --ranks 4", "a site of far has one rank"),
+    ("experiment far --cut 10", "'10' is not SECONDS+SECONDS, such as 10+30"),
+    ("experiment overlap --cut 10+30", "--cut is for the experiment far"),
     ("experiment far --period 5 --delay-steps 5", "--period 5: expected at least --fragments, 3, and more than"),
     ("experiment far --contenders ddp-gloo", "'ddp-gloo' is not one of none, exact"),
     ("experiment overlap --seed 1", "--seed is for the experiment elastic"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 
 from weft.cli import values
 from weft.cli.command import UsageError, report_progress
@@ -17,6 +18,7 @@ __all__ = ["STEPS", "add_arguments", "check", "check_other", "run"]
 STEPS = 300
 _GBPS, _BATCH = 0.1, 16
 _DEFAULTS = {"delay_ms": 20.0, "period": 30, "fragments": 3, "delay_steps": 6}
+_CUT = re.compile(r"(\d+(?:\.\d*)?)\+(\d+(?:\.\d*)?)")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -35,11 +37,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--delay-steps", type=values.count, metavar="N", help="steps until a fragment is applied (default: 6)"
     )
+    group.add_argument(
+        "--cut",
+        type=_cut,
+        metavar="S+S",
+        help="10+30 cuts the line of the last site after 10 seconds of each training, for 30 seconds; timeouts are "
+        "four times as long (default: no cut)",
+    )
 
 
 def check_other(arguments: argparse.Namespace) -> None:
     """Checks that another experiment has none of them."""
-    experiment_servers.check_absent(arguments, _DEFAULTS, "far")
+    experiment_servers.check_absent(arguments, [*_DEFAULTS, "cut"], "far")
 
 
 def check(arguments: argparse.Namespace) -> None:
@@ -64,6 +73,7 @@ def run(arguments: argparse.Namespace) -> int:
     from weft_lab.experiment.far_torchft import present
 
     require_root()
+    cut_after_s, cut_s = arguments.cut or (0.0, 0.0)
     study = far.FarStudy(
         sites=max(arguments.hosts, 2),
         gbps=arguments.gbps or _GBPS,
@@ -74,6 +84,8 @@ def run(arguments: argparse.Namespace) -> int:
         fragments=int(_given(arguments, "fragments")),
         delay=int(_given(arguments, "delay_steps")),
         contenders=present(arguments.contenders or list(far.CONTENDERS), report_progress),
+        cut_after_s=cut_after_s,
+        cut_s=cut_s,
     )
     outcome = far.measure(study, arguments.out)
     picture = arguments.out / "far.png"
@@ -83,6 +95,13 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         console.show(*far.table(outcome), f"measured: {arguments.out}/far-*.json; picture: {picture}")
     return 0
+
+
+def _cut(text: str) -> tuple[float, float]:
+    found = _CUT.fullmatch(text)
+    if found is None or not float(found[2]):
+        raise argparse.ArgumentTypeError(f"{text!r} is not SECONDS+SECONDS, such as 10+30")
+    return float(found[1]), float(found[2])
 
 
 def _given(arguments: argparse.Namespace, name: str) -> float:

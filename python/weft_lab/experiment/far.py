@@ -36,6 +36,10 @@ CONTENDERS: dict[str, str] = {
 """Contenders by name, with descriptions."""
 
 
+_PATIENCE = 4
+"""The timeouts, as a multiple of a cut's duration."""
+
+
 @dataclasses.dataclass(frozen=True)
 class FarStudy:
     """One training by all contenders."""
@@ -52,11 +56,20 @@ class FarStudy:
     delay: int
     """Of StreamingDiLoCo, in steps."""
     contenders: tuple[str, ...]
+    cut_after_s: float = 0.0
+    cut_s: float = 0.0
+    """The last site's line is cut in each training after the first time, for the second, if any."""
 
     @property
     def key(self) -> str:
         """The name of its file."""
-        return f"far-{self.sites}-{self.gbps:g}-{self.delay_ms:g}"
+        cut = f"-cut{self.cut_s:g}" if self.cut_s else ""
+        return f"far-{self.sites}-{self.gbps:g}-{self.delay_ms:g}{cut}"
+
+    @property
+    def patience_s(self) -> float | None:
+        """How long a site may be away; None: the default."""
+        return _PATIENCE * self.cut_s or None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,6 +82,8 @@ class Trained:
     """Losses on the test text along the way, of the first site; the last one of all sites' model:
     without communication the mean of the sites'.
     """
+    longest_ms: float = 0.0
+    """The longest step of any site."""
 
     def per_second(self, tokens: int) -> float:
         """Tokens of all sites per second."""
@@ -130,7 +145,7 @@ def measure(study: FarStudy, directory: Path) -> FarOutcome:
             gbps=study.gbps,
             delay_ms=study.delay_ms,
             shared=[shared, str(path.parent)],
-            environment={**launch.QUIET_TORCH, "RUST_LOG": "error"},  # torchft reports every step
+            environment=_environment(study),
         )
         processes.run(ranks, look)
     found = load(path)
@@ -138,21 +153,30 @@ def measure(study: FarStudy, directory: Path) -> FarOutcome:
     return found
 
 
+def _environment(study: FarStudy) -> dict[str, str]:
+    quiet = {**launch.QUIET_TORCH, "RUST_LOG": "error"}  # torchft reports every step
+    return quiet if study.patience_s is None else {**quiet, "WEFT_PEER_TIMEOUT": f"{study.patience_s:g}"}
+
+
 def table(outcome: FarOutcome) -> list[Table | str]:
     """A title, a row for each contender, and the bound of exact averages."""
     study = outcome.study
-    found = console.new_table("", ">tokens/s", ">of none", ">ms exposed", ">loss", ("", {"no_wrap": False}))
+    found = console.new_table(
+        "", ">tokens/s", ">of none", ">ms exposed", ">longest ms", ">loss", ("", {"no_wrap": False})
+    )
     alone = outcome.trained.get("none")
     for name, one in outcome.trained.items():
         of_none = "" if alone is None else f"{alone.seconds[-1] / one.seconds[-1]:.2f}"
         exposed = outcome.exposed_ms(name)
         cells = [f"{one.per_second(outcome.tokens):.0f}", of_none, "" if exposed is None else f"{exposed:.1f}"]
-        found.add_row(name, *cells, f"{one.losses[-1]:.4f}", CONTENDERS[name])
+        found.add_row(name, *cells, f"{one.longest_ms:.0f}", f"{one.losses[-1]:.4f}", CONTENDERS[name])
     title = (
         f"{study.sites} sites, {study.gbps:g} Gbit/s, {2 * study.delay_ms:g} ms there and back: "
         f"{outcome.parameters / 1e6:.2f} M parameters, batch {study.samples}, {study.steps} steps, "
         f"period {study.period}, {study.fragments} fragments, delay {study.delay}"
     )
+    if study.cut_s:
+        title += f", a line cut after {study.cut_after_s:g} s for {study.cut_s:g} s"
     return [title, found, *_bound(outcome)]
 
 

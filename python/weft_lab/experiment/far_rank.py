@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import time
+from datetime import timedelta
 from pathlib import Path
 
 import torch
@@ -16,6 +18,7 @@ from weft.torch import modes
 from weft.torch.exchange import gather
 from weft_lab.demo.language import CONTEXT, LanguageModel, Text, loss_of
 from weft_lab.experiment.far import FarOutcome, FarStudy, Trained, load
+from weft_lab.experiment.far_cut import Cut
 from weft_lab.experiment.far_torchft import TorchftDiLoCo
 from weft_lab.experiment.results import save
 from weft_lab.experiment.stages import Stages
@@ -74,31 +77,41 @@ class Training:
         for step in range(_WARM_UP):  # of this process: the state stays as it is
             loss_of(self.net, self._text.batch(study.samples, step)).backward()  # type: ignore[no-untyped-call]
             self.net.zero_grad()
-        seconds, losses, taken = [], [], 0.0
+        seconds, losses, taken, longest = [], [], 0.0, 0.0
         looks = {study.steps * look // _LOOKS for look in range(1, _LOOKS)}
         dist.barrier()
-        for step in range(1, study.steps + 1):
+        with self._cut(rank):
+            for step in range(1, study.steps + 1):
+                begin = time.monotonic()
+                self._step(study.samples, step * study.sites + rank)
+                step_s = time.monotonic() - begin
+                taken, longest = taken + step_s, max(longest, step_s)
+                if step in looks:
+                    seconds.append(taken)
+                    losses.append(self._loss())
             begin = time.monotonic()
-            self._optimizer.zero_grad()
-            loss = loss_of(self._model, self._text.batch(study.samples, step * study.sites + rank))
-            loss.backward()  # type: ignore[no-untyped-call]
-            self._optimizer.step()
-            if self._outer is not None:
-                self._outer.step()
-            taken += time.monotonic() - begin
-            if step in looks:
-                seconds.append(taken)
-                losses.append(self._loss())
-        begin = time.monotonic()
-        self._finish()
-        seconds.append(taken + time.monotonic() - begin)
+            self._finish()
+            seconds.append(taken + time.monotonic() - begin)
         losses.append(self._loss())
-        every: list[list[list[float]]] = gather([seconds, losses], list[list[float]])
+        every: list[list[list[float]]] = gather([seconds, losses, [longest]], list[list[float]])
         slowest = [max(times) for times in zip(*(one[0] for one in every), strict=True)]
         if self._torchft is not None:
             self._torchft.close()
         last = sum(one[1][-1] for one in every) / len(every)
-        return Trained(slowest, [*losses[:-1], last])
+        return Trained(slowest, [*losses[:-1], last], 1e3 * max(one[2][0] for one in every))
+
+    def _step(self, samples: int, batch: int) -> None:
+        self._optimizer.zero_grad()
+        loss = loss_of(self._model, self._text.batch(samples, batch))
+        loss.backward()  # type: ignore[no-untyped-call]
+        self._optimizer.step()
+        if self._outer is not None:
+            self._outer.step()
+
+    def _cut(self, rank: int) -> contextlib.AbstractContextManager[object]:
+        study = self._study
+        cut = study.cut_s > 0 and rank == study.sites - 1
+        return Cut(study.cut_after_s, study.cut_s) if cut else contextlib.nullcontext()
 
     def _finish(self) -> None:
         """Makes all sites' parameters those of one model, if they train one."""
@@ -122,7 +135,7 @@ class Training:
             return None
         return modes.StreamingDiLoCo(
             parameters,
-            modes.Sites(),
+            modes.Sites(timeout=None if study.patience_s is None else timedelta(seconds=study.patience_s)),
             fragments=study.fragments,
             period=study.period,
             delay=study.delay,
