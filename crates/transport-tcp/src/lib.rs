@@ -27,6 +27,7 @@ mod link;
 mod listener;
 mod lock;
 mod lookup;
+mod losses;
 mod named_address;
 mod outgoing;
 mod patience;

@@ -3,13 +3,16 @@
 //! A line that is cut without a reset leaves its connections to TCP, which repeats what was sent
 //! for as long as the peer timeout. [Note: Silent networks] A connection counts as silent when the
 //! kernel has repeated something and received nothing since, at two looks in succession. A line
-//! that is merely congested still delivers acknowledgements. See [Note: Shifts] for what follows.
+//! that is merely congested still delivers acknowledgements. See [Note: Shifts] for what follows,
+//! and [Note: Lost ways] for connections that follow those of other links.
 #![forbid(unsafe_code)]
 
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use crate::connection::{Renewal, TcpConnection};
+use crate::losses::{self, RECENT};
+use crate::shift::Reason;
 use crate::socket::{Connecting, Stall, poll, poll_entry};
 use crate::ways::Way;
 
@@ -17,8 +20,6 @@ use crate::ways::Way;
 const PERIOD: Duration = Duration::from_millis(100);
 /// The same over one network: there a shift waits for the kernel anyway.
 const LONE_PERIOD: Duration = Duration::from_millis(250);
-/// A host from which something has arrived this recently is not silent.
-const RECENT: Duration = Duration::from_millis(200);
 /// The time between two looks at which a connection must be silent, beside two round trips. A
 /// little less than a period, as these vary.
 const CONFIRMED: Duration = Duration::from_millis(80);
@@ -83,6 +84,8 @@ impl RailWatch {
 #[derive(Default)]
 struct Rail {
     silence: Silence,
+    /// When a loss that another link has found was last acted on.
+    followed: Option<Instant>,
     home: Home,
     /// A call over the connection's own network, while it runs over another one.
     call: Option<Connecting>,
@@ -97,10 +100,26 @@ impl Rail {
         }
         let stall = connection.sockets[number].stall();
         if let Some(silence) = self.silence.is_lasting(stall, now) {
-            connection.shift_away(number, silence);
+            connection.shift_away(number, Reason::Silent(silence));
+        } else if let Some(reason) = self.follows(connection, number, now) {
+            if connection.shift_away(number, reason) {
+                self.followed = Some(now);
+            }
         } else if let Some(own) = own_way(connection, number) {
             self.return_by(own, connection, number, now);
         }
+    }
+
+    /// Why it follows connections of other links, if it does. See [Note: Lost ways].
+    fn follows(&self, link: &TcpConnection, number: usize, now: Instant) -> Option<Reason> {
+        let has_rails = link.renewal.as_ref().is_some_and(Renewal::has_rails);
+        if !has_rails || !losses::is_any(self.followed, now) {
+            return None;
+        }
+        let socket = &link.sockets[number];
+        let (ends, quiet) = (socket.ends()?, socket.quiet()?);
+        let concern = losses::concern(ends, quiet, self.followed, now)?;
+        Some(Reason::Lost { quiet, concern })
     }
 
     /// Calls over the connection's own network if it runs over another one, without waiting.

@@ -390,6 +390,7 @@ impl TcpConnection {
         if part.epoch <= line.epoch {
             return;
         }
+        self.note_leaving(number, socket.ends());
         let over = socket.ends().map(|(_, peer)| format!(" from {peer}"));
         let why = "the peer called for a new connection".to_owned() + &over.unwrap_or_default();
         self.note_break(number, &mut line, Break::now(why));

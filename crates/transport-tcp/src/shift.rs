@@ -6,6 +6,7 @@
 //! of the new one first, as the end of a connection without a goodbye mostly means a process's end.
 //! An end that has not made the link knocks over another network, and changes nothing by itself. A
 //! knock that comes over another network than the connection's makes the maker leave that one, too.
+//! Connections of other links follow ([Note: Lost ways]).
 //!
 //! [Note: Forgotten connections] A translator of addresses or a firewall that has forgotten a
 //! connection drops its packets, and passes those of new ones. So where no other network answers,
@@ -29,9 +30,10 @@ use crate::connection::{ConnectionEnd, Renewal, TcpConnection};
 use crate::dialer::{ADDRESS_TIMEOUT, Call};
 use crate::handshake::LinkPart;
 use crate::lock::lock;
+use crate::losses::{self, Concern, Ends};
 use crate::patience::Patience;
 use crate::renewal::Attempt;
-use crate::ways::Way;
+use crate::ways::{STAGGER, Way, connect_any};
 
 /// How long the search for a network that answers may take. Then it begins again.
 const SEARCH_TIMEOUT: Duration = Duration::from_secs(1);
@@ -62,23 +64,65 @@ impl Drop for SearchPlace {
     }
 }
 
+/// Why a connection leaves its network.
+#[derive(Clone, Copy)]
+pub(crate) enum Reason {
+    /// The kernel has repeated something, and nothing has arrived for this long.
+    Silent(Duration),
+    /// Another link has lost the network, and nothing has arrived for this long.
+    Lost { quiet: Duration, concern: Concern },
+    /// The peer asks for it.
+    Asked,
+}
+
+impl Reason {
+    fn silence(self) -> Duration {
+        match self {
+            Reason::Silent(silence) | Reason::Lost { quiet: silence, .. } => silence,
+            Reason::Asked => Duration::ZERO,
+        }
+    }
+
+    /// Whether its present network must be called first.
+    fn is_to_be_proven(self) -> bool {
+        matches!(
+            self,
+            Reason::Lost {
+                concern: Concern::Address,
+                ..
+            }
+        )
+    }
+
+    fn text(self) -> String {
+        let seconds = self.silence().as_secs_f64();
+        match self {
+            Reason::Silent(_) => format!("was silent for {seconds:.1} s"),
+            Reason::Lost { .. } => {
+                format!("was lost by another link, and quiet for {seconds:.1} s")
+            }
+            Reason::Asked => "was silent at its end".into(),
+        }
+    }
+}
+
 impl TcpConnection {
-    /// Starts to shift a connection away from its network, which has been silent for this long.
-    pub(crate) fn shift_away(self: &Arc<Self>, number: usize, silence: Duration) {
+    /// Starts to shift a connection away from its network. False if that is not possible now.
+    pub(crate) fn shift_away(self: &Arc<Self>, number: usize, reason: Reason) -> bool {
         // If it does not succeed, it is tried again.
         let Some(place) = SearchPlace::take() else {
-            return;
+            return false;
         };
         self.start_renewing_after(number, move |link, renewal| {
-            let _ = link.leave(renewal, number, Some(silence));
+            let _ = link.leave(renewal, number, reason);
             drop(place);
-        });
+        })
     }
 
     /// Starts to shift a connection away from its network, as the peer asks for over another one.
     pub(crate) fn shift_as_asked(self: &Arc<Self>, number: usize) {
         self.start_renewing_after(number, move |link, renewal| {
-            if link.leave(renewal, number, None).is_err() {
+            if link.leave(renewal, number, Reason::Asked).is_err() {
                 let why = "its end of the connection broke".into();
                 let mut line = lock(&link.carriers[number].line);
                 link.note_break(number, &mut line, Break::now(why));
@@ -93,18 +137,28 @@ impl TcpConnection {
         });
     }
 
-    /// Shifts a connection to another network, if the peer answers there. If that is because of the
-    /// silence of its present one, this may have ended meanwhile.
-    fn leave(
-        &self,
-        renewal: &Renewal,
-        number: usize,
-        silence: Option<Duration>,
-    ) -> Result<(), LinkError> {
-        let since = Instant::now() - silence.unwrap_or_default();
+    /// Records that a connection leaves its network, as the peer has called for it over another
+    /// one, from this address to that. A return to its own is no loss.
+    pub(crate) fn note_leaving(&self, number: usize, to: Option<Ends>) {
+        let (Some(from), Some(to)) = (self.sockets[number].ends(), to) else {
+            return;
+        };
+        let returns = |own: &Way| own.is_between(to);
+        if from != to && !self.ways[number].first().is_some_and(returns) {
+            losses::record(from);
+        }
+    }
+
+    /// Shifts a connection to another network, if the peer answers there, and the reason to leave
+    /// its present one still holds.
+    fn leave(&self, renewal: &Renewal, number: usize, reason: Reason) -> Result<(), LinkError> {
+        let since = Instant::now() - reason.silence();
         let Some(ends) = self.sockets[number].ends() else {
             return Ok(());
         };
+        if reason.is_to_be_proven() && self.answers_between(number, ends) {
+            return Ok(());
+        }
         let elsewhere = |way: &&Way| renewal.has_rails() && !way.is_between(ends);
         let ways: Vec<Way> = self.ways[number]
             .iter()
@@ -116,28 +170,46 @@ impl TcpConnection {
         let patience = self.patience(SEARCH_TIMEOUT);
         let call = match renewal.dialer.call(to, part, &ways, patience) {
             Err(LinkError::Cancelled) => return Ok(()),
-            Err(_) if silence.is_some() => match self.call_beside(renewal, part)? {
-                Some(call) => call,
-                None => return Ok(()),
-            },
+            Err(_) if matches!(reason, Reason::Silent(_)) => {
+                match self.call_beside(renewal, part)? {
+                    Some(call) => call,
+                    None => return Ok(()),
+                }
+            }
             found => found?,
         };
-        if silence.is_some() && self.sockets[number].stall().is_none() {
+        if !self.still_holds(number, reason) {
             return Ok(());
         }
+        let answers = match call.host() {
+            host if host == ends.1.to_string() => "it answers on a new connection".into(),
+            host => {
+                losses::record(ends);
+                format!("{host} answers")
+            }
+        };
         if !renewal.calls {
             return self.knock(renewal, part, call);
         }
-        let silent = match silence {
-            Some(silence) => format!("was silent for {:.1} s", silence.as_secs_f64()),
-            None => "was silent at its end".into(),
-        };
-        let answers = match call.host() {
-            host if host == ends.1.to_string() => "it answers on a new connection".into(),
-            host => format!("{host} answers"),
-        };
-        let why = format!("{} {silent}, while {answers}", ends.1);
+        let why = format!("{} {}, while {answers}", ends.1, reason.text());
         self.exchange(renewal, part, call, Break { why, since })
+    }
+
+    fn still_holds(&self, number: usize, reason: Reason) -> bool {
+        let socket = &self.sockets[number];
+        match reason {
+            Reason::Silent(_) => socket.stall().is_some(),
+            Reason::Lost { quiet, .. } => socket.quiet().is_some_and(|now| now >= quiet),
+            Reason::Asked => true,
+        }
+    }
+
+    /// Whether the peer's host answers a new connection between the ends of one.
+    fn answers_between(&self, number: usize, ends: Ends) -> bool {
+        let present = self.ways[number].iter().find(|way| way.is_between(ends));
+        let call = |way: &Way| connect_any(&[*way], STAGGER, self.patience(STAGGER));
+        // Nothing may listen any more. A way that is not known cannot be called.
+        present.is_none_or(|way| matches!(call(way), Ok(_) | Err(LinkError::Absent(_))))
     }
 
     /// Calls over any network, the connection's own as well, if that shows that the connection has

@@ -166,9 +166,12 @@ impl Socket {
     pub(crate) fn silence(&self) -> Option<Duration> {
         let info = self.info()?;
         let owes = info.tcpi_unacked > 0 || info.tcpi_probes > 0;
-        // A peer that only sends data may acknowledge nothing new for long.
-        let last_sign = info.tcpi_last_ack_recv.min(info.tcpi_last_data_recv);
-        owes.then(|| Duration::from_millis(last_sign.into()))
+        owes.then(|| last_sign(&info))
+    }
+
+    /// For how long nothing at all has arrived from the peer's host.
+    pub(crate) fn quiet(&self) -> Option<Duration> {
+        self.info().as_ref().map(last_sign)
     }
 
     /// Since when the peer's host has not answered, although the kernel has sent something again or
@@ -176,9 +179,8 @@ impl Socket {
     pub(crate) fn stall(&self) -> Option<Stall> {
         let info = self.info()?;
         let repeated = info.tcpi_unacked > 0 && info.tcpi_retransmits > 0 || info.tcpi_probes > 0;
-        let last_sign = info.tcpi_last_ack_recv.min(info.tcpi_last_data_recv);
         repeated.then(|| Stall {
-            silence: Duration::from_millis(last_sign.into()),
+            silence: last_sign(&info),
             round_trip: Duration::from_micros(info.tcpi_rtt.into()),
             tries: info
                 .tcpi_total_retrans
@@ -257,6 +259,13 @@ impl Socket {
     pub(crate) fn descriptor(&self) -> RawFd {
         self.stream.as_raw_fd()
     }
+}
+
+/// The age of the peer host's last sign.
+fn last_sign(info: &libc::tcp_info) -> Duration {
+    // A peer that only sends data may acknowledge nothing new for long.
+    let last = info.tcpi_last_ack_recv.min(info.tcpi_last_data_recv);
+    Duration::from_millis(last.into())
 }
 
 /// The received data of a connection.

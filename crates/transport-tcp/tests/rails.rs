@@ -48,6 +48,7 @@ fn loss_and_return_of_networks() {
             traffic_survives_the_loss_of_a_network(&networks, number, &subject);
         }
         idle_connection_is_shifted(&networks, number);
+        idle_connection_follows_that_of_another_link(&networks, number);
         goodbye_is_said_over_the_other_network(&networks, number);
         process_that_ends_is_lost_soon(&networks, number);
         network_that_is_lost_at_first_is_used_later(&networks, number);
@@ -113,6 +114,23 @@ fn idle_connection_is_shifted(networks: &Networks, number: usize) {
     pair.until("its return", |pair| renewals(pair) == 2);
     pair.a.link.message(b"through").unwrap();
     pair.until("the message", |pair| !pair.b.received.messages.is_empty());
+}
+
+fn idle_connection_follows_that_of_another_link(networks: &Networks, number: usize) {
+    let mut busy = Exchange::new(pair(&PLAIN), u64::MAX);
+    let mut idle = pair(&PLAIN);
+    until_answered(&mut busy, 50);
+    idle.a.link.message(b"the last").unwrap();
+    idle.until("a message", |pair| !pair.b.received.messages.is_empty());
+    networks.silence(number);
+    until(&mut busy, "a shift", |now| renewals(&now.pair) == 1);
+    let took = until(&mut busy, "another", |_| renewals(&idle) == 1);
+    // Otherwise, it is probed after a second.
+    assert!(took < Duration::from_millis(500), "{took:?}");
+    networks.restore(number);
+    until(&mut busy, "their return", |now| {
+        renewals(&now.pair) == 2 && renewals(&idle) == 2
+    });
 }
 
 fn goodbye_is_said_over_the_other_network(networks: &Networks, number: usize) {
