@@ -28,6 +28,7 @@ from elastic_forks import Fork, Nursery
 RANKS_MAX = 4
 STEP_S = 0.02
 PATIENCE_S = 60.0
+"""How long a rank may do no step."""
 FAULTS_MAX = 50
 """In one training."""
 
@@ -125,9 +126,12 @@ class Chaos:
         return found
 
     def wait(self, member: Member) -> int | None:
-        end = time.monotonic() + PATIENCE_S
+        """Waits for its end while it does steps; returns its status, None if it hangs."""
+        steps, end = 0, time.monotonic() + PATIENCE_S
         while member.status is None and time.monotonic() < end:
-            time.sleep(0.05)
+            time.sleep(0.2)
+            if len(member.steps) > steps:
+                steps, end = len(member.steps), time.monotonic() + PATIENCE_S
         return member.status
 
 

@@ -211,6 +211,20 @@ def test_rank_that_was_given_up_joins_again(training: Training, stopped: int) ->
     assert ends[stopped]["recoveries"] == 1
 
 
+def test_ranks_without_a_quorum_go_on_when_they_find_each_other(training: Training) -> None:
+    """Half of the ranks, without rank 0, wait for it; it waits for them for too short a time."""
+    settings = {"WEFT_TIMEOUT": "3", "WEFT_PEER_TIMEOUT": "15"}
+    ranks = training.launch(2, "--steps", "60", "--pause", "0.02", **settings)
+    ranks[0].until_step(5, 2)
+    ranks[0].process.send_signal(signal.SIGSTOP)
+    ranks[1].until_log("Looking for the others, or their lobby")
+    ranks[0].process.send_signal(signal.SIGCONT)
+    ends = [one.ended() for one in ranks]
+    assert len({end["hash"] for end in ends}) == 1
+    assert {line["ranks"] for line in ranks[1].steps} == {2}
+    assert ends[1]["recoveries"] == 1, "their groups have the same names"
+
+
 def test_members_go_on_without_newcomers_with_which_the_model_cannot_be_wrapped(training: Training) -> None:
     options = ("--steps", "100000", "--pause", "0.02", "--fails-with", "3")
     ranks = training.launch(2, *options)

@@ -214,18 +214,20 @@ class Group(Collectives, Messages):
 
         Args:
             timeout: Seconds that all of it may take; this group's timeout by default.
-            name: The name in errors, to which a number is added; this group's name by default. The
+            name: The name in errors, to which `/left` is added; this group's name by default. The
                 other options are those of this group.
 
         Returns:
             The new group.
 
         Raises:
-            weft.Timeout: Too few ranks survive, or they did not agree in time.
+            weft.Timeout: Too few ranks survive, or they did not agree in time: it may be called
+                again.
             weft.Aborted: The others have continued without this rank, which did not call in time.
             weft.ConfigError: The group was shrunk before.
         """
-        native = self._native.shrink(self._child_name(name or self.name), timeout)
+        # Not numbered: some ranks call it again, after a timeout, and others for the first time.
+        native = self._native.shrink(f"{name or self.name}/left", timeout)
         reports.made(native)
         return Group(native)
 

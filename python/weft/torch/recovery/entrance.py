@@ -7,10 +7,9 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import timedelta
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 import torch.distributed as dist
-from torch.optim import Optimizer
 
 from weft import config
 from weft.api.group import Group
@@ -19,6 +18,7 @@ from weft.errors import ConfigError, Error, UnsupportedError
 from weft.output import logs
 from weft.output.logs import LOGGER
 from weft.torch.recovery import description
+from weft.torch.recovery.copies import OptimizerCopy
 from weft.torch.recovery.failures import FAILURES, StateLost
 from weft.torch.recovery.lobby import Address, Desk, Door, Place, is_own, knock, text_of
 from weft.torch.recovery.members import LobbyFound, first_group, met
@@ -42,6 +42,20 @@ class _LobbyTaken(Exception):
     """Another process serves at the lobby's address."""
 
 
+class Kept(Protocol):
+    """The kept state of training on this process."""
+
+    @property
+    def optimizers(self) -> Sequence[OptimizerCopy]:
+        """Those of its parts that are optimizers."""
+
+    def content(self) -> Any:
+        """What newcomers are to receive."""
+
+    def forget(self) -> None:
+        """Makes this process one that has no state."""
+
+
 class Entrance:
     """How this process comes into the training, and how it lets in others while it is rank 0.
 
@@ -52,14 +66,8 @@ class Entrance:
         replay: What this process has received while it waited in the lobby, if anything.
     """
 
-    def __init__(
-        self,
-        addresses: Sequence[Address],
-        own: Mapping[str, Any],
-        state: Callable[[], Any],
-        optimizers: Sequence[Optimizer],
-    ) -> None:
-        """`own` describes this process; `state` returns what newcomers are to receive."""
+    def __init__(self, addresses: Sequence[Address], own: Mapping[str, Any], kept: Kept) -> None:
+        """`own` describes this process."""
         self.route = text_of(addresses[0])
         self.desk: Desk | None = None
         self._opens_again_at = math.inf
@@ -67,8 +75,7 @@ class Entrance:
         self.addresses = addresses
         self.replay: Replay | None = None
         self._own = own
-        self._state = state
-        self._optimizers = optimizers
+        self._kept = kept
 
     def begin(self, settle: Settle, ranks_min: int) -> None:
         """Joins the training that runs; else makes the default group, unless there is one."""
@@ -156,7 +163,7 @@ class Entrance:
         if differing is not None:
             return differing
         try:
-            described(self._state(), [])
+            described(self._kept.content(), [])
         except UnsupportedError as error:
             return f"the state of training has {error}, which cannot be sent"
         return None
@@ -190,10 +197,6 @@ class Entrance:
             self.desk.close(has_ended=has_ended)
             self.desk = None
 
-    def enter_again(self, settle: Settle) -> bool:
-        """Joins the training that has given up this process; False if none is found."""
-        return self._enter(settle, _FOUND_S)
-
     def _enter(self, settle: Settle, knocks_s: float, *, begun: bool = False) -> bool:
         """Joins the training that runs, if there is one: waits in its lobby, and takes its state.
 
@@ -202,21 +205,46 @@ class Entrance:
         """
         has_waited, until = False, time.monotonic() + knocks_s
         while True:
-            door = knock(self.addresses, begun=begun)
-            if door is None and time.monotonic() >= until:
-                if has_waited:
-                    raise Error(f"the training whose lobby was at {self.route} has ended, or its rank 0 is elsewhere")
-                return False
-            if door is None:
-                time.sleep(_KNOCKING_S)
-                continue
-            if not has_waited:
-                LOGGER.warning("waiting to join the training at %s", text_of(door.address))
-            place = door.wait(self._own, partial(self._receive, door.address))
-            has_waited, until = True, time.monotonic() + _FOUND_S
-            self._end_replay(in_order=place is not None)
-            if place is not None and self._take(door, place, settle):
+            has_joined = self._try(settle, begun=begun)
+            if has_joined:
                 return True
+            if has_joined is not None:
+                has_waited, until = True, time.monotonic() + _FOUND_S
+            elif time.monotonic() < until:
+                time.sleep(_KNOCKING_S)
+            elif has_waited:
+                raise Error(f"the training whose lobby was at {self.route} has ended, or its rank 0 is elsewhere")
+            else:
+                return False
+
+    def come_back(self, settle: Settle, find_again: Callable[[], bool]) -> bool:
+        """Joins the training that has given up this process; False if none is found.
+
+        Where no part of the group has a quorum, such as while rank 0 of two is stopped, nobody
+        serves a lobby. So it also looks for the others by `find_again`, with the state that it has:
+        until it receives another one, this process keeps its own.
+        """
+        until = time.monotonic() + _FOUND_S
+        while not (has_joined := self._try(settle, begun=True)):
+            if has_joined is not None:  # it has waited
+                until = time.monotonic() + _FOUND_S
+                continue
+            if time.monotonic() >= until:
+                return False
+            time.sleep(_KNOCKING_S)
+            if find_again():
+                return True
+        return True
+
+    def _try(self, settle: Settle, *, begun: bool) -> bool | None:
+        """Looks for a lobby once, and waits there; returns whether it joined, None without one."""
+        door = knock(self.addresses, begun=begun)
+        if door is None:
+            return None
+        LOGGER.warning("waiting to join the training at %s", text_of(door.address))
+        place = door.wait(self._own, partial(self._receive, door.address))
+        self._end_replay(in_order=place is not None)
+        return place is not None and self._take(door, place, settle)
 
     def _receive(self, lobby: Address, place: Place) -> Callable[[], bool]:
         """Begins to receive state while this process waits: see [Note: State ahead].
@@ -224,9 +252,11 @@ class Entrance:
         The result says whether that still goes on.
         """
         self._end_replay(in_order=False)
+        self._kept.forget()
         config.forget_launchers_job()
         endpoint = endpoints.shared(config.load(), place.rank, self.route)
-        self.replay = Replay(self._optimizers, lobby, place, endpoint)
+        optimizers = [kept.optimizer for kept in self._kept.optimizers]
+        self.replay = Replay(optimizers, lobby, place, endpoint)
         return self.replay.is_alive
 
     def _end_replay(self, *, in_order: bool) -> None:
@@ -235,6 +265,7 @@ class Entrance:
 
     def _take(self, door: Door, place: Place, settle: Settle) -> bool:
         """Meets the ranks of the training, and takes its state; returns whether that succeeded."""
+        self._kept.forget()
         config.forget_launchers_job()
         endpoint = endpoints.shared(config.load(), place.rank, self.route)
         try:

@@ -8,6 +8,7 @@ again. So a newcomer that dies while it is taken in is one more death.
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import threading
 from collections.abc import Callable, Collection
@@ -23,7 +24,7 @@ from weft import config
 from weft.api.group import Group
 from weft.bootstrap import endpoints
 from weft.bootstrap.stores import rendezvous
-from weft.errors import ArgumentError, Error
+from weft.errors import ArgumentError, ConfigError, Error, Timeout
 from weft.output.logs import LOGGER
 from weft.torch.lookup import backend_of
 from weft.torch.parallel.communication import Communication
@@ -36,7 +37,7 @@ from weft.torch.recovery.garbage import older_objects_frozen
 from weft.torch.recovery.lobby import addresses_in
 from weft.torch.recovery.members import Change, leaving_now, meet_newcomers, sigterm_noted
 from weft.torch.recovery.states import NO_STATE, States, check_steps
-from weft.torch.recovery.survivors import check_default_group, meeting_of, replace_default_group
+from weft.torch.recovery.survivors import check_default_group, default_timeout, meeting_of, replace_default_group
 from weft.torch.recovery.transfer import transferred
 
 __all__ = ["Recovery"]
@@ -118,12 +119,13 @@ class Recovery:
         self._leaves = threading.Event()
         self._states = States(parts)
         own = description.of(parts, every, version)
-        optimizers = [kept.optimizer for kept in self._states.optimizers]
-        self._entrance = None if lobby is None else Entrance(addresses_in(lobby), own, self._states.content, optimizers)
+        self._entrance = None if lobby is None else Entrance(addresses_in(lobby), own, self._states)
         self._route = None if self._entrance is None else self._entrance.route
         """The address whose interface the process's endpoint uses."""
         self._tried: tuple[int, int] | None = None
         """The committed step and the number of ranks with which the last recovery continued."""
+        self._shrinking: Group | None = None
+        """The group that has too few survivors, or where too few were found in time."""
         self._ranks_before: int | None = None
         """The number of ranks before newcomers were taken in, until a step with them is done."""
         self._failed_entries = 0
@@ -164,7 +166,7 @@ class Recovery:
             while True:
                 if self._entrance is not None:
                     self._entrance.serve()
-                    self._states.begin_ahead(self._entrance, self._timeout())
+                    self._states.begin_ahead(self._entrance, default_timeout())
                 with older_objects_frozen():
                     try:
                         result = train(self)
@@ -177,7 +179,6 @@ class Recovery:
                         if planned is None and failure is None:
                             raise
                         self._states.settle(self._models())
-                        self._unwrap_models()
                     # The error's frames have gone with what `train` has made of the group: DDP's
                     # hooks on the parameters end when it is collected.
                     gc.collect()
@@ -269,38 +270,36 @@ class Recovery:
         assert self._entrance is not None, "newcomers wait in a lobby"
         limits = (_ROOM_MAX + ranks, self._ranks_max, fewest_virtual_ranks())
         room = min(limit for limit in limits if limit is not None) - ranks
-        return self._entrance.ready(room, awaited, self._timeout().total_seconds() / _PATIENCE)
+        return self._entrance.ready(room, awaited, default_timeout().total_seconds() / _PATIENCE)
 
     def _models(self) -> list[DataParallel]:
         """The models that `train` has made."""
         return [model for model in living_models() if model not in self._others]
-
-    def _unwrap_models(self) -> None:
-        """Ends the wrappers of the broken group, which must leave the parameters unchanged."""
-        for model in self._models():
-            try:
-                model.unwrap()
-            except Error:  # the first to notice: pending updates are dropped
-                model.unwrap()
 
     def _recover(self, failure: str) -> None:
         """Makes a group of the survivors, and returns to the last step that all have prepared."""
         group = Group(backend_of(None).weft_group)
         LOGGER.warning("in step %d: %s. Looking for survivors", self.step, failure)
         Communication(None).abort(failure)  # nobody waits for this rank
-        self._settle(group.shrink(), self._timeout(), failure)
+        self._settle(self._shrunk(group), default_timeout(), failure)
         self.recoveries += 1
 
     def _enter_again(self, error: Error) -> None:
         """Joins the others, which have given up this rank or have the quorum, as a newcomer."""
-        if self._entrance is None:
-            raise error
-        LOGGER.warning("after step %d: %s. Joining the training again", self.step, error)
+        LOGGER.warning("after step %d: %s. Looking for the others, or their lobby", self.step, error)
         self._close_lobby(has_ended=False)
-        self._states.forget()
-        if not self._entrance.enter_again(self._settle):
+        find_again = partial(self._find_again, str(error))
+        if self._entrance is None or not self._entrance.come_back(self._settle, find_again):
             raise error
         self.recoveries += 1
+
+    def _find_again(self, failure: str) -> bool:
+        """Looks once more for the others in the group in which too few were found."""
+        with contextlib.suppress(*FAILURES, ConfigError):  # if they were found, and not reached
+            if self._shrinking is not None:
+                self._settle(self._shrunk(self._shrinking), default_timeout(), failure)
+                return True
+        return False
 
     def _without_newcomers(self, error: Exception) -> str | None:
         """Lets the members go on alone, where `train` fails with newcomers; None if there are none.
@@ -318,9 +317,18 @@ class Recovery:
             self._ranks_max = self._ranks_before
         return f"{type(error).__name__}: {error}"
 
+    def _shrunk(self, group: Group) -> Group:
+        """The group of the survivors. Where too few were found, there may be enough later."""
+        self._shrinking = None
+        try:
+            return group.shrink()
+        except Timeout:
+            self._shrinking = group
+            raise
+
     def _change(self, change: Change) -> None:
         """See [Note: Planned changes]."""
-        group, timeout = Group(backend_of(None).weft_group), self._timeout()
+        group, timeout = Group(backend_of(None).weft_group), default_timeout()
         if group.rank in change.leaving:
             LOGGER.warning("rank %d of %d leaves after step %d", group.rank, group.size, self.step)
             self._close_lobby(has_ended=len(change.leaving) == group.size)
@@ -329,14 +337,11 @@ class Recovery:
         if change.has_newcomers:
             endpoint = endpoints.shared(config.load(), group.rank, self._route)
             desk = None if self._entrance is None else self._entrance.desk
+            self._shrinking = None  # the others may have gone on in the group with the newcomers
             group = meet_newcomers(group, desk, change.newcomers, timeout.total_seconds(), endpoint)
         else:
-            group = group.shrink()
+            group = self._shrunk(group)
         self._settle(group, timeout)
-
-    def _timeout(self) -> timedelta:
-        timeout: timedelta = backend_of(None).options._timeout
-        return timeout
 
     def _settle(self, group: Group, timeout: timedelta, failure: str = "") -> None:
         """Continues in a group: all of its ranks take the last step that all have prepared.
@@ -353,7 +358,7 @@ class Recovery:
             except (*FAILURES, dist.DistError) as error:
                 failure = f"{type(error).__name__}: {error}"
                 LOGGER.warning("recovering: %s. Looking for survivors", failure)
-            group = group.shrink()
+            group = self._shrunk(group)
         replace_default_group(group, store, timeout)
         self._states.put_back(step)
         self.step = step

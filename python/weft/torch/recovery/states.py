@@ -220,7 +220,10 @@ class States:
             self.ahead.before_update(optimizer, groups)
 
     def settle(self, models: Sequence[DataParallel]) -> None:
-        """After a failure: carries out the updates that can be, and finds out what is prepared."""
+        """After a failure: carries out the updates that can be, and finds out what is prepared.
+
+        The models' wrappers end, and leave the parameters unchanged.
+        """
         vote = self._vote
         if vote is not None:
             vote.give_up()
@@ -235,6 +238,11 @@ class States:
         complete = not self._is_pending if vote is not None and vote.is_late else flushed
         if vote is not None and vote is self._vote and complete:
             self.prepared = vote.step
+        for model in models:
+            try:
+                model.unwrap()
+            except Error:  # the first to notice: pending updates are dropped
+                model.unwrap()
 
     def resolve(self, step: int) -> None:
         """Completes the copy of a step that was agreed on, if parameters were to be copied late.

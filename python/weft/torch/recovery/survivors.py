@@ -14,8 +14,9 @@ from weft.api.group import Group
 from weft.errors import ConfigError
 from weft.processes.routes import own_address_towards
 from weft.torch.groups import already_made
+from weft.torch.lookup import backend_of
 
-__all__ = ["check_default_group", "meeting_of", "replace_default_group"]
+__all__ = ["check_default_group", "default_timeout", "meeting_of", "replace_default_group"]
 
 _ADDRESS_BYTES = 256
 _CONNECTING_MAX = timedelta(seconds=10)
@@ -31,6 +32,12 @@ def check_default_group() -> None:
             f"the default process group's backend is {dist.get_backend()}: expected weft, as in "
             "init_process_group('weft')"
         )
+
+
+def default_timeout() -> timedelta:
+    """How long the default group's operations may take."""
+    timeout: timedelta = backend_of(None).options._timeout
+    return timeout
 
 
 def meeting_of(group: Group, timeout: timedelta, route: str | None) -> Store:
