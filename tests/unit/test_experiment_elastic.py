@@ -8,8 +8,10 @@ import pytest
 
 from weft_lab import console
 from weft_lab.bench.processes import BenchError
-from weft_lab.experiment.elastic import measuring, picture, reading, report
+from weft_lab.experiment.elastic import arrival, measuring, picture, reading, report
+from weft_lab.experiment.elastic.arrival import Arrival
 from weft_lab.experiment.elastic.faults import Fault
+from weft_lab.experiment.elastic.joining import Joining, joining
 from weft_lab.experiment.elastic.record import Progress, Record
 from weft_lab.experiment.elastic.study import ElasticOutcome, ElasticStudy, Event, Plan, Trained, load
 from weft_lab.experiment.results import save
@@ -98,6 +100,51 @@ def test_picture_has_losses_and_ranks(tmp_path: Path) -> None:
     picture.draw([outcome()], path)  # without faults there are no ranks to show
 
 
+def test_join_costs_are_read_from_steps_and_what_arrived() -> None:
+    ends = [0.0, 1.0, 2.0, 3.0, 4.1, 5.3, 7.0, 8.5, 10.0]
+    steps = [{"at": at, "entered": 0.0 if at < 7 else 6.0} for at in ends]
+    arrived = {"begin": 3.5, "end": 5.0, "nbytes": 150_000_000}
+    found = joining(2.5, steps, arrived)
+    assert found is not None
+    assert (found.before, found.steps, found.after) == (1.0, 2, 1.5)
+    assert found.meanwhile == pytest.approx(1.15)
+    assert (found.slowdown, found.pause) == (pytest.approx(1.15), pytest.approx(0.7))
+    assert found.bytes_per_s == pytest.approx(1e8)
+    small = joining(2.5, steps, None)
+    assert small is not None
+    assert (small.steps, small.slowdown, small.bytes_per_s) == (3, None, None)
+    assert joining(7.5, steps, None) is None, "it has not entered"
+
+
+def test_middle_of_what_arrives_is_its_middle_nine_tenths(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(arrival, "_DEVICES", tmp_path / "dev")
+    (tmp_path / "dev").write_text("Inter-|\n face |\n    lo: 5 0\n  eth0: 1000 7 0\n")
+    found = Arrival()
+    at, nbytes = found._samples[0]
+    assert nbytes == 1000
+    for seconds, more in ((1, 0), (2, 50), (3, 500), (4, 960), (5, 1000)):
+        found.note(at + seconds, nbytes + more)
+    assert found.middle() == (at + 2, at + 4, 910)
+
+
+def test_targets_of_joins_count_where_the_state_is_large() -> None:
+    large = Joining(0.1, 0.104, 9, 0.19, 0.1, 80_000_000, 118e6)
+    small = dataclasses.replace(large, nbytes=1_000_000, meanwhile=0.5)
+
+    def targets(*found: Joining) -> list[bool]:
+        events = [Event(f"join:1@{20 + number}", "join", 1.0, 0.2, one) for number, one in enumerate(found)]
+        return verdicts(outcome(weft=dataclasses.replace(trained(0.06), events=events)))[2:]
+
+    assert targets(small) == []
+    assert targets(small, large) == [True] * 3
+    late = dataclasses.replace(large, meanwhile=0.106, entry=0.21, bytes_per_s=100e6)
+    assert targets(large, late) == [False] * 3
+    events = [Event("join:1@20", "join", 1.0, 0.2, large)]
+    found = outcome(weft=dataclasses.replace(trained(0.06), events=events))
+    text = "\n".join(map(console.rendered, report.tables(found)))
+    assert re.search(r"^join:1@20 +weft +100 +104 +9 +190 +100 +80.0 +118.0$", text, re.MULTILINE)
+
+
 @pytest.fixture
 def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Where records are made, by a clock that every reading advances by a second."""
@@ -111,7 +158,7 @@ def test_kill_of_a_process_that_is_in_no_group_costs_no_recovery(directory: Path
     zero, host = Record(directory, "0"), Record(directory, "host-0")
     zero.entered(1)
     zero.completed(0)
-    host.happened(Fault("kill", 4, 1))
+    host.happened(Fault("kill", 4, 1), 4)
     for step in (1, 2, 3):
         zero.completed(step)
     found = reading.read(Plan(dataclasses.replace(STUDY, ranks=1), "weft", directory, (1, 2)))
@@ -122,13 +169,13 @@ def test_stops_and_joins_have_the_longest_pause_meanwhile(directory: Path) -> No
     zero, host = Record(directory, "0"), Record(directory, "host-0")
     zero.entered(1)
     zero.completed(0)
-    host.happened(Fault("stop", 0, 1, 1.5))
+    host.happened(Fault("stop", 0, 1, 1.5), 0)
     for step in (1, 2):
         zero.completed(step)
-    host.happened(Fault("join", 0, 3))
+    host.happened(Fault("join", 0, 3), 1)
     zero.entered(2)
     zero.completed(3)
-    host.happened(Fault("join", 0, 4))
+    host.happened(Fault("join", 0, 4), 2)
     found = reading.read(Plan(dataclasses.replace(STUDY, ranks=1), "weft", directory, (1, 2)))
     assert [event.pause for event in found.events] == [2.0, 4.0, None]
 
@@ -141,7 +188,7 @@ def test_records_of_processes_are_read_together(directory: Path) -> None:
     zero.losses(0, {0: 1.0, 1: 2.0})
     one.losses(0, {2: 3.0, 3: 4.0})
     zero.completed(0)
-    host.happened(Fault("kill", 1, 1))
+    host.happened(Fault("kill", 1, 1), 1)
     zero.entered(1)
     zero.losses(0, {2: 3.0, 3: 4.5})
     zero.completed(0)

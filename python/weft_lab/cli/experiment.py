@@ -65,19 +65,19 @@ far: a language model is trained at 2 or more sites (--hosts), each an emulated 
 Prints tokens per second of all sites, the time of a step that communication adds, and the loss after equal tokens;
 writes a picture of the losses over time. Needs root, torch and matplotlib.
 
-elastic: a language model and LeNet-5 (--train) are trained through a schedule of faults, on one host or on 2 to 4
-emulated hosts (--hosts) with lines of --gbps (1), by
+elastic: a language model and LeNet-5, or a perceptron with 76 MB of state (--train), are trained through a schedule of
+faults, on one host or on 2 to 4 emulated hosts (--hosts) with lines of --gbps (1), by
 
 {chr(10).join(f"  {name:20} {what}" for name, what in elastic.CONTENDERS.items())}
 
-A step's batch has 4 parts of --batch samples (4; LeNet 16), divided among the ranks that there are. A fault is
-KIND:NUMBER@STEP, and begins when this many steps are done and all earlier newcomers train: kill:1@40 kills process 1,
-join@80 starts another one (join:2@80 on host 2), stop:2@120+1.5 stops process 2 for 1.5 seconds, cut:3@160+1 cuts the
-line of host 3 for a second. Processes are numbered from 0 as they start; all have loaded torch before. One that was
-given up joins again; if it ends instead, it is started again.
-Prints the time to a fixed loss, the pause of each fault, hashes of the final states and whether losses are those
-without faults; writes a picture of the losses over time with the number of ranks. Needs torch, matplotlib,
-scikit-learn for LeNet, and root for --hosts.
+A step's batch has 4 parts of --batch samples (4; LeNet 16; perceptron 48), divided among the ranks that there are. A
+fault is KIND:NUMBER@STEP, and begins when this many steps are done and all earlier newcomers train: kill:1@40 kills
+process 1, join@80 starts another one (join:2@80 on host 2), stop:2@120+1.5 stops process 2 for 1.5 seconds,
+cut:3@160+1 cuts the line of host 3 for a second. Processes are numbered from 0 as they start; all have loaded torch
+before. One that was given up joins again; if it ends instead, it is started again.
+Prints the time to a fixed loss, the pause of each fault, how long steps take before, while and after a process joins,
+hashes of the final states and whether losses are those without faults; writes a picture of the losses over time with
+the number of ranks. Needs torch, matplotlib, scikit-learn for LeNet, and root for --hosts.
 
 rdma: what the published set-ups with RDMA take by the simulator, beside the published figures: a pipelined ring
 all-reduce over InfiniBand FDR, and parameter servers over RoCE and TCP at 10 to 100 Gbit/s. Nothing is measured; what

@@ -16,9 +16,10 @@ from weft_lab.experiment.elastic.study import CONTENDERS, ElasticStudy
 
 __all__ = ["add_arguments", "check", "check_other", "run"]
 
-TASKS = ("language", "lenet")
-_STEPS = {"language": 300, "lenet": 400}
-_SAMPLES = {"language": 4, "lenet": 16}
+TASKS = ("language", "lenet", "perceptron")
+_USUAL = TASKS[:2]
+_STEPS = {"language": 300, "lenet": 400, "perceptron": 100}
+_SAMPLES = {"language": 4, "lenet": 16, "perceptron": 48}
 """The default batch of each of the parts."""
 _QUICK_STEPS = 60
 _GBPS = 1.0
@@ -34,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--train",
         type=values.choices(TASKS, everything="all"),
         metavar="NAME,...",
-        help=f"of {', '.join(TASKS)}, or all (default: all)",
+        help=f"of {', '.join(TASKS)}, whose state is large, or all (default: {','.join(_USUAL)})",
     )
     group.add_argument(
         "--every", type=values.count, metavar="N", help="steps from one commit of weft's to the next (default: 1)"
@@ -122,7 +123,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _studies(arguments: argparse.Namespace) -> Iterator[ElasticStudy]:
     hosts = arguments.hosts
     ranks = arguments.ranks or (hosts if hosts > 1 else faults.VIRTUAL_RANKS)
-    for task in arguments.train or TASKS:
+    for task in arguments.train or _USUAL:
         steps = _QUICK_STEPS if arguments.quick else arguments.steps or _STEPS[task]
         yield ElasticStudy(
             task=task,

@@ -18,6 +18,7 @@ from typing import Any
 
 from weft import config
 from weft_lab.emulation.network import INTERFACE
+from weft_lab.experiment.elastic.arrival import Arrival
 from weft_lab.experiment.elastic.faults import Fault
 from weft_lab.experiment.elastic.record import Progress, Record, has_entered
 from weft_lab.experiment.elastic.study import Plan
@@ -118,6 +119,8 @@ class _Host:
         self._due = [fault for fault in placement.faults if self._host_of(fault) == number]
         self._later: list[tuple[float, Callable[[], object]]] = []
         """The ends of stops and cuts, with their times."""
+        self._arrivals: dict[int, Arrival] = {}
+        """Of processes that join, by their numbers."""
         self._restarts = self._names = 0
         own = [process for process, host in enumerate(placement.hosts) if host == number]
         self._members = {process: _Member(plan, str(process), process < plan.study.ranks) for process in own}
@@ -172,12 +175,19 @@ class _Host:
             for entry in [one for one in self._later if one[0] <= now]:
                 self._later.remove(entry)
                 entry[1]()
+            self._look_at_arrivals()
             # A newcomer that comes too late is refused.
             if not is_over and not self._look_after_members():
                 return 1
             if now - moved > (_LEAVING_S if is_over else _STUCK_S) or (is_over and not self._runs()):
                 return 0
             time.sleep(_TICK_S)
+
+    def _look_at_arrivals(self) -> None:
+        for process, arrival in list(self._arrivals.items()):
+            arrival.look()
+            if has_entered(self._plan.directory, str(process)):
+                self._record.arrived(process, self._arrivals.pop(process))
 
     def _earlier_have_joined(self, fault: Fault) -> bool:
         """Whether all processes of earlier joins train: else a kill might leave nobody."""
@@ -190,13 +200,16 @@ class _Host:
 
     def _carry_out(self, fault: Fault) -> None:
         if fault.kind == "cut":
-            self._record.happened(fault)
+            self._record.happened(fault, None)
             self._set_line("down")
             self._later.append((time.monotonic() + (fault.seconds or 0.0), lambda: self._set_line("up")))
             return
-        member = self._members[self._placement.process_of(fault)]
-        self._record.happened(fault)
+        process = self._placement.process_of(fault)
+        member = self._members[process]
+        self._record.happened(fault, process)
         if fault.kind == "join":
+            if self._plan.study.hosts > 1:
+                self._arrivals[process] = Arrival()
             member.begin()
         elif fault.kind == "kill":
             member.is_expected_to_end = True

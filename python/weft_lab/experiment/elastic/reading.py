@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from weft_lab.experiment.elastic.faults import VIRTUAL_RANKS
+from weft_lab.experiment.elastic.joining import joining
 from weft_lab.experiment.elastic.study import Event, Plan, Trained
 
 __all__ = ["parameters_of", "read"]
@@ -26,7 +27,7 @@ def read(plan: Plan) -> Trained:
         seconds=[line["at"] - begin for line in steps],
         parts=parts,
         ranks=_ranks(lines, begin),
-        events=[_event(line, steps, begin) for line in _of(lines, "event")],
+        events=[_event(line, steps, begin, _of(lines, "arrived")) for line in _of(lines, "event")],
         restarts=len(_of(lines, "restart")),
         hashes=[line["hash"] for line in _of(lines, "ended")],
         recomputed_differently=differing,
@@ -90,16 +91,17 @@ def _ranks(lines: Sequence[Line], begin: float) -> list[tuple[float, int]]:
     return found
 
 
-def _event(line: Line, steps: Sequence[Line], begin: float) -> Event:
-    at = line["at"]
+def _event(line: Line, steps: Sequence[Line], begin: float, arrived: Sequence[Line]) -> Event:
+    at, costs = line["at"], None
     if line["event"] == "kill":
         pause = _to_next_step([step for step in steps if step["at"] > at], at)
     elif line["event"] == "join":
         later = next((step["at"] for step in steps if step["entered"] > at), None)
         pause = None if later is None else _longest(steps, at, later)
+        costs = joining(at, steps, next((one for one in arrived if one["process"] == line["process"]), None))
     else:
         pause = _longest(steps, at, at + line["seconds"])
-    return Event(line["fault"], line["event"], at - begin, pause)
+    return Event(line["fault"], line["event"], at - begin, pause, costs)
 
 
 def _to_next_step(after: Sequence[Line], killed_at: float) -> float | None:

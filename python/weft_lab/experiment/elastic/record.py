@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from weft_lab.experiment.elastic.arrival import Arrival
 from weft_lab.experiment.elastic.faults import Fault
 
 __all__ = ["Progress", "Record", "has_entered"]
@@ -82,9 +83,14 @@ class Record:
         """The training is over, with this state."""
         self._write(kind="ended", hash=digest, parameters=parameters)
 
-    def happened(self, fault: Fault) -> None:
-        """A fault begins now."""
-        self._write(kind="event", fault=str(fault), event=fault.kind, seconds=fault.seconds)
+    def happened(self, fault: Fault, process: int | None) -> None:
+        """A fault begins now, of this process if it is one of a process."""
+        self._write(kind="event", fault=str(fault), event=fault.kind, seconds=fault.seconds, process=process)
+
+    def arrived(self, process: int, arrival: Arrival) -> None:
+        """What this host has received while a process joined."""
+        begin, end, nbytes = arrival.middle()
+        self._write(kind="arrived", process=process, begin=begin, end=end, nbytes=nbytes)
 
     def restarted(self, name: str) -> None:
         """A process that has ended starts again."""

@@ -18,7 +18,7 @@ _HASH_LETTERS = 8
 
 
 def tables(outcome: ElasticOutcome) -> list[Table | str]:
-    """A title, a row for each contender, a row for each fault, and the targets."""
+    """A title, a row for each contender, for each fault and for each join, and the targets."""
     study = outcome.study
     size = f"{outcome.parameters / 1e6:.2f} M parameters" if outcome.parameters else "parameters unknown"
     title = f"{study.title}: {size}, batch {4 * study.samples} in 4 parts, {study.steps} steps"
@@ -26,6 +26,9 @@ def tables(outcome: ElasticOutcome) -> list[Table | str]:
     faults = _faults(outcome)
     if faults is not None:
         parts += ["", faults]
+    joins = _joins(outcome)
+    if joins is not None:
+        parts += ["", joins]
     targets = [f"{one.what}: {one.found} - {'met' if one.met else 'MISSED'}" for one in outcome.targets()]
     return [*parts, *([""] if targets else []), *targets]
 
@@ -80,6 +83,27 @@ def _faults(outcome: ElasticOutcome) -> Table | None:
         cells = [_pause(one, fault) for one in pauses]
         found.add_row(fault, *cells)
     return found
+
+
+def _joins(outcome: ElasticOutcome) -> Table | None:
+    """What each join has cost the others."""
+    costs = ("join", "contender", ">step before in ms", ">meanwhile", ">steps", ">with entry", ">after", ">MB", ">MB/s")
+    found = console.new_table(*costs)
+    for name, trained in outcome.trained.items():
+        for event in trained.events:
+            if (one := event.joining) is not None:
+                times = (_ms(one.before), _ms(one.meanwhile), str(one.steps), _ms(one.entry), _ms(one.after))
+                line = (_millions(one.nbytes), _millions(one.bytes_per_s))
+                found.add_row(event.fault, name, *times, *line)
+    return found if found.row_count else None
+
+
+def _ms(seconds: float | None) -> str:
+    return "" if seconds is None else f"{seconds * 1e3:.0f}"
+
+
+def _millions(count: float | None) -> str:
+    return "" if count is None else f"{count / 1e6:.1f}"
 
 
 def _all_faults(outcome: ElasticOutcome, names: Sequence[str]) -> list[str]:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from weft_lab.experiment.elastic.faults import Placement, parsed, placed
+from weft_lab.experiment.elastic.joining import Joining
 
 __all__ = ["CONTENDERS", "ElasticOutcome", "ElasticStudy", "Event", "Plan", "Target", "Trained", "load"]
 
@@ -26,6 +27,8 @@ _REACHED = 0.9
 """The fixed loss is that of the undisturbed run after this share of its steps."""
 _KILL_S, _KILL_BETWEEN_HOSTS_S = 0.1, 0.3
 """The longest time from a kill to the next step, on one host and on several."""
+_SLOWDOWN, _LINE_SHARE = 1.05, 0.9
+"""While a newcomer receives the state: the others' steps by those before, and the line's use."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,7 +61,7 @@ class ElasticStudy:
         """The network, and where it is trained."""
         line = "" if self.gbps is None else f", {self.gbps:g} Gbit/s"
         where = "one host" if self.hosts == 1 else f"{self.hosts} emulated hosts{line}"
-        name = {"language": "language model", "lenet": "LeNet-5"}[self.task]
+        name = {"language": "language model", "lenet": "LeNet-5", "perceptron": "perceptron"}[self.task]
         return f"{name}, {self.ranks} ranks at first, {where}"
 
     def placement(self, contender: str) -> Placement:
@@ -112,6 +115,8 @@ class Event:
     """Of a kill the time until those that are left have done a step that none had done before; of
     others the longest time meanwhile without the end of such a step. None if none followed.
     """
+    joining: Joining | None = None
+    """What a join has cost, if the newcomer has entered."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -177,7 +182,7 @@ class ElasticOutcome:
 
     def targets(self) -> list[Target]:
         """The promises of this experiment, as far as they were measured."""
-        found = [*self._recovery_targets(), *self._equality_targets()]
+        found = [*self._recovery_targets(), *self._equality_targets(), *self._join_targets()]
         if {"undisturbed", "weft", "torchft"} <= set(self.trained):
             ours, theirs = self.time_to_loss("weft"), self.time_to_loss("torchft")
             text = " and ".join("never" if one is None else f"{one:.2f} s" for one in (ours, theirs))
@@ -195,6 +200,34 @@ class ElasticOutcome:
         text = ", ".join("never" if one is None else f"{one:.3f} s" for one in pauses)
         met = all(one is not None and one <= limit for one in pauses)
         return [Target(f"from a kill to the next step at most {limit:g} s", text, met)]
+
+    def _join_targets(self) -> list[Target]:
+        """Of joins whose state is sent while the others go on."""
+        events = self.trained["weft"].events if "weft" in self.trained else []
+        joins = [one.joining for one in events if one.joining is not None and one.joining.slowdown is not None]
+        if not joins:
+            return []
+        slowdowns = [one.slowdown or 0.0 for one in joins]
+        pauses = [one.pause for one in joins]
+        found = [
+            Target(
+                f"steps while a newcomer receives the state at most {_SLOWDOWN} x those before",
+                ", ".join(f"{one:.2f}" for one in slowdowns),
+                max(slowdowns) <= _SLOWDOWN,
+            ),
+            Target(
+                "pause at the entry of a newcomer at most one step",
+                ", ".join(f"{one:.2f}" for one in pauses),
+                max(pauses) <= 1,
+            ),
+        ]
+        line = (self.study.gbps or 0.0) * 1e9 / 8
+        shares = [one.bytes_per_s / line for one in joins if one.bytes_per_s is not None and line]
+        if shares:
+            text = ", ".join(f"{share:.0%}" for share in shares)
+            what = f"state arrives at no less than {_LINE_SHARE:.0%} of the newcomer's line"
+            found.append(Target(what, text, min(shares) >= _LINE_SHARE))
+        return found
 
     def _equality_targets(self) -> list[Target]:
         if not {"undisturbed", "weft"} <= set(self.trained):
@@ -246,4 +279,9 @@ def _study(value: dict[str, Any]) -> ElasticStudy:
 
 def _trained(value: dict[str, Any]) -> Trained:
     ranks = [(at, count) for at, count in value["ranks"]]
-    return Trained(**{**value, "ranks": ranks, "events": [Event(**one) for one in value["events"]]})
+    return Trained(**{**value, "ranks": ranks, "events": [_event(one) for one in value["events"]]})
+
+
+def _event(value: dict[str, Any]) -> Event:
+    costs = value.get("joining")
+    return Event(**{**value, "joining": None if costs is None else Joining(**costs)})

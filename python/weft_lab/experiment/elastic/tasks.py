@@ -1,4 +1,4 @@
-"""The trainings: LeNet-5 on scikit-learn's digits, and the language model of the demos."""
+"""The trainings: LeNet-5 on scikit-learn's digits, the demos' language model, a perceptron."""
 
 from __future__ import annotations
 
@@ -52,7 +52,19 @@ def _lenet(samples: int) -> Task:
     return Task(net, torch.optim.SGD(net.parameters(), 0.02, momentum=0.9), loss)
 
 
-_MADE: dict[str, Callable[[int], Task]] = {"language": _language, "lenet": _lenet}
+def _perceptron(samples: int) -> Task:
+    net = nn.Sequential(*[one for _ in range(_LAYERS) for one in (nn.Linear(_WIDTH, _WIDTH), nn.Tanh())])
+
+    def loss(model: nn.Module, step: int, part: int) -> Tensor:
+        generator = torch.Generator().manual_seed(VIRTUAL_RANKS * step + part)
+        inputs = torch.randn(samples, _WIDTH, generator=generator)
+        return F.mse_loss(model(inputs), inputs.roll(1, 1).tanh())
+
+    return Task(net, torch.optim.AdamW(net.parameters(), 1e-3), loss)
+
+
+_LAYERS, _WIDTH = 6, 1024
+_MADE: dict[str, Callable[[int], Task]] = {"language": _language, "lenet": _lenet, "perceptron": _perceptron}
 TASKS = tuple(_MADE)
 """The names of the trainings."""
 
