@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from weft.torch.process_group_before_2_14 import WeftProcessGroup
     from weft.torch.reconfiguration import ReconfigurableGroup
 
-__all__ = ["autoload", "create"]
+__all__ = ["autoload", "create", "load"]
 
 
 def autoload() -> None:
@@ -25,6 +25,15 @@ def autoload() -> None:
     if not dist.is_available() or BACKEND_NAME in dist.Backend.backend_list:
         return
     dist.Backend.register_backend(BACKEND_NAME, create, extended_api=True, devices=["cpu", "cuda"])
+
+
+def load() -> None:
+    """Prepares what the first process group needs: in processes that wait for others anyway."""
+    if _accepts_python_backends():
+        from weft.torch.backend import WeftBackend
+        from weft.torch.patches import extend_for_backends
+
+        extend_for_backends(BACKEND_NAME, WeftBackend)
 
 
 def create(options: Any, backend_options: object | None) -> WeftBackend | WeftProcessGroup | ReconfigurableGroup:

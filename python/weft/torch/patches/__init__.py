@@ -17,7 +17,7 @@
 | `tensors` | calls operations on lists of tensors | 2.11 and newer | small gradients are many |
 
 An extended function behaves as before for all groups except weft's. Nothing is changed before the
-first group of weft.
+first group of weft, or before a process waits to join one.
 """
 
 from __future__ import annotations

@@ -17,6 +17,7 @@ from weft.bootstrap import endpoints
 from weft.errors import ConfigError, Error, UnsupportedError
 from weft.output import logs
 from weft.output.logs import LOGGER
+from weft.torch import registration
 from weft.torch.recovery import description
 from weft.torch.recovery.copies import OptimizerCopy
 from weft.torch.recovery.failures import FAILURES, StateLost
@@ -242,6 +243,7 @@ class Entrance:
         if door is None:
             return None
         LOGGER.warning("waiting to join the training at %s", text_of(door.address))
+        registration.load()  # not while the others wait for this process
         place = door.wait(self._own, partial(self._receive, door.address))
         self._end_replay(in_order=place is not None)
         return place is not None and self._take(door, place, settle)
