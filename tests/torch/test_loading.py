@@ -1,4 +1,4 @@
-"""What processes load, and when."""
+"""Tests of modules that processes load, and when."""
 
 from __future__ import annotations
 

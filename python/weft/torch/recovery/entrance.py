@@ -51,7 +51,7 @@ class Kept(Protocol):
         """Those of its parts that are optimizers."""
 
     def content(self) -> Any:
-        """What newcomers are to receive."""
+        """The state that newcomers are to receive."""
 
     def forget(self) -> None:
         """Makes this process one that has no state."""

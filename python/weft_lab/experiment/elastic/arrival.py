@@ -1,4 +1,4 @@
-"""What arrives on the line of a host while a process there joins."""
+"""Bytes that arrive on the line of a host while a process there joins."""
 
 from __future__ import annotations
 

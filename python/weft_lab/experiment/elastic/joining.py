@@ -1,4 +1,4 @@
-"""What a join costs those that train already, from the records of a training."""
+"""Costs of a join for those that train already, from the records of a training."""
 
 from __future__ import annotations
 

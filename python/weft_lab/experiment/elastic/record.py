@@ -88,7 +88,7 @@ class Record:
         self._write(kind="event", fault=str(fault), event=fault.kind, seconds=fault.seconds, process=process)
 
     def arrived(self, process: int, arrival: Arrival) -> None:
-        """What this host has received while a process joined."""
+        """Records what this host has received while a process joined."""
         begin, end, nbytes = arrival.middle()
         self._write(kind="arrived", process=process, begin=begin, end=end, nbytes=nbytes)
 

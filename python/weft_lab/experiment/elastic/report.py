@@ -86,7 +86,7 @@ def _faults(outcome: ElasticOutcome) -> Table | None:
 
 
 def _joins(outcome: ElasticOutcome) -> Table | None:
-    """What each join has cost the others."""
+    """The costs of each join for the others."""
     costs = ("join", "contender", ">step before in ms", ">meanwhile", ">steps", ">with entry", ">after", ">MB", ">MB/s")
     found = console.new_table(*costs)
     for name, trained in outcome.trained.items():

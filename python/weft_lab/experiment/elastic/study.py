@@ -116,7 +116,7 @@ class Event:
     others the longest time meanwhile without the end of such a step. None if none followed.
     """
     joining: Joining | None = None
-    """What a join has cost, if the newcomer has entered."""
+    """The costs of a join, if the newcomer has entered."""
 
 
 @dataclasses.dataclass(frozen=True)
