@@ -58,3 +58,45 @@ def test_multi_rank_hosts_cross_delayed_link_twice() -> None:
 def test_links_without_delay_keep_eight_tiles_in_flight() -> None:
     for one in groups("--hosts", "3"):
         assert (one["algorithm"], one["in_flight"]) == ("ring", 8)
+
+
+MESSAGES = """
+import json
+import time
+import numpy as np
+import weft
+
+group = weft.init(timeout=50)
+sent = np.arange(4 << 20, dtype=np.float32)
+memory = group.symmetric(sent.size, np.float32)
+part = np.asarray(memory)
+part[:] = sent + group.rank
+took = []
+for _ in range(2):
+    group.barrier()
+    begun = time.monotonic()
+    received = np.zeros_like(sent)
+    if group.rank == 0:
+        group.send(sent, 1)
+    else:
+        group.recv(received, 0)
+        assert np.array_equal(received, sent)
+    group.barrier()
+    message_s = time.monotonic() - begun
+    fetched = np.zeros_like(sent)
+    begun = time.monotonic()
+    if group.rank == 0:
+        memory.get(1, out=fetched)
+        assert np.array_equal(fetched, sent + 1)
+    group.barrier()
+    took.append((message_s, time.monotonic() - begun))
+print(json.dumps(took[-1]))
+group.close()
+"""
+
+
+def test_messages_and_reads_fill_link_with_delay() -> None:
+    """With 256 KiB under way, 16 MiB take 64 round trips, which is 2.6 s; the line needs 0.14 s."""
+    options = "--gbps", "1", "--hosts", "2", "--delay-ms", "20"
+    for took in reports(run_hosts(*options, command=python(MESSAGES))):
+        assert max(took) < 64 * 2 * 0.02 / 2, took
