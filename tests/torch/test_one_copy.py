@@ -5,8 +5,6 @@ from __future__ import annotations
 import copy
 import os
 import re
-import resource
-import signal
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -81,31 +79,6 @@ def test_unwrapped_models_have_their_own_parameters(workers) -> None:
 
 def test_a_forked_child_changes_nothing(workers) -> None:
     workers.run(2, forking_job)
-
-
-def test_rank_that_is_killed_while_it_writes(workers) -> None:
-    workers.run(3, killed_job, dying={1})
-
-
-@pytest.mark.parametrize("parameters", ["own", "host"])
-def test_memory_that_cannot_be_made_is_named_on_all_ranks(workers, parameters: str) -> None:
-    workers.run(2, full_job, parameters)
-
-
-def full_job(rank: int, _size: int, parameters: str) -> None:
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    if rank == 1:  # as where the memory of the machine or of a container is full
-        resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, before[1]))
-    try:
-        with pytest.raises(weft.ConfigError, match=r"cannot make \d+ bytes of symmetric memory"):
-            weft.torch.DataParallel(nn.Linear(500, 500), shard=1, parameters=parameters)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
-    model = weft.torch.DataParallel(nn.Linear(500, 500), shard=1, parameters=parameters)
-    optimizer = weft.torch.Overlapped(torch.optim.SGD(model.parameters(), lr=0.1), model)
-    model(torch.ones(2, 500)).sum().backward()
-    optimizer.step()
-    model.flush()
 
 
 def test_options(workers) -> None:
@@ -299,27 +272,6 @@ def forking_job(rank: int, _size: int) -> None:
         os._exit(model.module[0].weight.detach().numpy().sum() != pytest.approx(expected, rel=1e-5))
     assert os.waitpid(child, 0)[1] == 0
     train(model, optimizer, rank, 2)
-
-
-def killed_job(rank: int, _size: int) -> None:
-    """Nothing hangs, and nobody trains on with parameters that are half written."""
-    model, optimizer = host()(mlp(rank))
-    train(model, optimizer, rank, 2)
-    if rank == 1:
-        divided: Any = optimizer
-        divided._divided.step = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
-    with pytest.raises(weft.Error):
-        train(model, optimizer, rank, 3)
-        model.flush()
-    with pytest.raises(weft.Error, match="load a checkpoint"):
-        model(torch.ones(SAMPLES, INPUTS))
-    memory = model._reducer.buckets[0].division.parameters  # type: ignore[union-attr]  # its own now
-    memory.fill_(rank)
-    time.sleep(0.5)
-    assert (memory == rank).all()
-    kept = model.unwrap()
-    kept.load_state_dict(mlp(5).state_dict())
-    assert torch.equal(kept[0].weight, mlp(5)[0].weight)
 
 
 def options_job(rank: int, _size: int) -> None:

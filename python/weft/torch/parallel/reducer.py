@@ -150,7 +150,11 @@ class Reducer:
         self.plan = plan
         self.buckets = make_buckets(plan, self.slots, self.communication)
         self.observer.begin_plan(plan)
-        self._divide()
+        try:
+            self._divide()
+        except BaseException as error:  # the optimizers' states are divided as before
+            self._failure = error
+            raise
 
     def check(self) -> None:
         """Raises if the parameters are incomplete."""
@@ -256,13 +260,21 @@ class Reducer:
     def divide_updates(
         self, optimizer: DividedOptimizer, nbytes_min: int, kind: type[Division], *, whole_tensors: bool
     ) -> None:
-        """Divides the updates of buckets of at least this many bytes. Every rank calls it."""
+        """Divides the updates of buckets of at least this many bytes. Every rank calls it.
+
+        If it fails (there is no memory), the updates are undivided as before.
+        """
         self.flush()
         self.wait()
         self.divided.append(optimizer)
         self._divided_bytes_min, self._kind = nbytes_min, kind
         self._whole_tensors |= whole_tensors
-        self._divide()
+        try:
+            self._divide()
+        except BaseException as error:
+            self.divided.remove(optimizer)
+            self._undivide(error)
+            raise
 
     @contextlib.contextmanager
     def separated(self) -> Iterator[None]:
@@ -293,6 +305,18 @@ class Reducer:
                     self._move_out(slot)
         for optimizer in self.divided:
             optimizer.use(self.buckets)
+
+    def _undivide(self, error: BaseException) -> None:
+        """Takes back what was divided before an error."""
+        if self.divided:  # the state of another optimizer is divided otherwise
+            self._failure = error
+            return
+        for bucket in self.buckets:
+            if bucket.division is not None:
+                bucket.division = None
+                for slot in bucket.slots:
+                    own_memory(slot.parameter)
+        self._moved.clear()
 
     def _is_divisible(self, bucket: Bucket) -> bool:
         planned = bucket.planned
