@@ -102,7 +102,7 @@ def first_half(piece: Tensor) -> nn.Parameter:
 
 
 def check_share_of_the_dead(model: weft.torch.DataParallel, before: list[Tensor], *, written: bool) -> None:
-    """Of one bucket, rank 1 has written the first half of each piece; with their own, none is seen."""
+    """Of one bucket, rank 1 has written the first half of each piece; or nothing is seen of it."""
     changed = []
     for bucket, old in zip(model._reducer.buckets, before, strict=True):
         shares = bucket.division
