@@ -128,6 +128,12 @@ def whole_state(optimizer: torch.optim.Optimizer) -> dict[str, Any]:
     return optimizer.full_state_dict() if overlapped else optimizer.state_dict()
 
 
+def packed(state: dict[str, Any]) -> Tensor:
+    """All tensors of a `whole_state` in one vector."""
+    entries = [value for _, one in sorted(state["state"].items()) for _, value in sorted(one.items())]
+    return torch.cat([value.flatten() for value in entries])
+
+
 def result(model: nn.Module, optimizer: torch.optim.Optimizer) -> Result:
     """Parameters, buffers, and the optimizer's state."""
     found = dict(model.state_dict())

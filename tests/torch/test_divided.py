@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-import copy
 import math
 import os
 import random
 import time
 from collections.abc import Callable
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 import torch.distributed as dist
-import torch.distributed.checkpoint as dcp
 from deaths import let_others_come
 from models import MODELS
 from overlap_features import FEATURES
-from overlap_setup import INPUTS, OUTPUTS, SAMPLES, VECTOR, Setup, batches, mlp, result, sgd, train, whole_state
+from overlap_setup import INPUTS, OUTPUTS, SAMPLES, VECTOR, Setup, batches, mlp, packed, result, sgd, train, whole_state
 from test_overlap import OPTIMIZERS, optimized
 from torch import nn
-from torch.distributed.checkpoint.api import CheckpointException
 from torch.nn.functional import mse_loss
 from training import check_same, check_same_on_all_ranks, compare
 
@@ -30,7 +26,6 @@ import weft
 import weft.torch
 from weft.torch import modes
 from weft.torch.parallel.divided import division
-from weft.torch.parallel.divided.checkpoint import Share
 from weft.torch.parallel.divided.division import BLOCK_ELEMENTS as BLOCK
 from weft.torch.parallel.divided.division import share_bounds, whole_bounds
 from weft.torch.parallel.divided.norm import norm_of
@@ -110,23 +105,6 @@ def test_report_has_the_operations_of_divided_buckets(workers) -> None:
     workers.run(2, report_job)
 
 
-def test_state_loads_on_other_numbers_of_ranks(workers) -> None:
-    state = workers.run(3, saving_job)[0]
-    workers.run(2, loading_job, *state)
-    workers.run(4, loading_job, *state)
-
-
-@pytest.mark.parametrize("name", ("adam", "rows"))
-def test_shares_of_the_state_load_on_other_numbers_of_ranks(workers, name: str, tmp_path: Path) -> None:
-    workers.run(3, saving_shares_job, name, str(tmp_path))
-    for size in (1, 2, 3, 4):
-        workers.run(size, loading_shares_job, name, str(tmp_path))
-
-
-def test_parameters_without_state_stay_so(workers, tmp_path: Path) -> None:
-    workers.run(2, partial_job, str(tmp_path))
-
-
 def test_one_rank_saves_and_holds_up_nobody(workers) -> None:
     workers.run(3, saving_rank_job)
 
@@ -139,11 +117,6 @@ def test_update_does_not_wait_for_a_rank_that_is_away(workers) -> None:
 def test_dead_rank(workers, place: str) -> None:
     for message in workers.run(3, death_job, place, dying=[2]):
         assert "rank 2" in message
-
-
-@pytest.mark.parametrize("size", (1, 2, 3, 4))
-def test_clipping_without_gathering(workers, size: int) -> None:
-    workers.run(size, clipping_job)
 
 
 def test_norm_is_same_however_gradients_are_divided() -> None:
@@ -213,9 +186,9 @@ def moving_job(rank: int, _size: int) -> None:
             buckets = tuple(PlannedBucket(tuple(order[start:end])) for start, end in pairwise([0, *ends]))
             model._reducer.use_plan(weft.torch.BucketPlan(model.plan.parameters, buckets))
             if (before := states[-1]) is not None:
-                check_same({"state": pack(whole_state(optimizer))}, {"state": before})
+                check_same({"state": packed(whole_state(optimizer))}, {"state": before})
             train(model, optimizer, rank, 2)
-            states.append(pack(whole_state(optimizer)))
+            states.append(packed(whole_state(optimizer)))
         return result(model, optimizer)
 
     states: list[torch.Tensor | None] = [None]
@@ -283,106 +256,6 @@ def report_job(rank: int, _size: int) -> None:
         assert bucket.communication_s is not None and bucket.communication_s > 0
 
 
-def saving_job(rank: int, _size: int) -> tuple[dict[str, Any], dict[str, Any]]:
-    model, optimizer = divided()(mlp(rank), torch.optim.Adam)
-    train(model, optimizer, rank, 5)
-    alone = optimizer.full_state_dict(rank=0)  # type: ignore[attr-defined]
-    assert bool(alone["state"]) == (rank == 0)
-    return model.module.state_dict(), whole_state(optimizer)
-
-
-def loading_job(rank: int, _size: int, values: dict[str, Any], state: dict[str, Any]) -> None:
-    def continued(setup: Setup) -> dict[str, Any]:
-        model, optimizer = setup(mlp(rank), torch.optim.Adam)
-        train(model, optimizer, rank, 2)
-        model.module.load_state_dict(values)
-        optimizer.load_state_dict(copy.deepcopy(state))  # which is in memory that ranks share
-        check_same({"all": pack(whole_state(optimizer))}, {"all": pack(state)})
-        train(model, optimizer, rank, 3)
-        return result(model, optimizer)
-
-    setup = divided()
-    found = continued(setup)
-    check_same(found, continued(Setup(overlapped=False, plan=setup.plan)))
-
-
-SHARE_OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
-    "adam": lambda parameters: torch.optim.AdamW(parameters, lr=0.01, amsgrad=True),
-    "rows": lambda parameters: torch.optim.Adafactor(parameters, lr=0.01),
-}
-"""With a state per element, and per row and column of a tensor."""
-
-
-def saving_shares_job(rank: int, size: int, name: str, path: str) -> None:
-    model, optimizer = divided()(mlp(rank), SHARE_OPTIMIZERS[name])
-    train(model, optimizer, rank, 3)
-    optimizer.param_groups[0]["lr"] = 0.002
-    mine = optimizer.sharded_state_dict()  # type: ignore[attr-defined]
-    dcp.save(
-        {"model": model.module.state_dict(), "optimizer": mine}, checkpoint_id=path, process_group=dist.group.WORLD
-    )
-    shares = [value for state in mine["state"].values() for value in state.values() if isinstance(value, Share)]
-    if name == "adam":  # three elements of state for each of the parameters', each on one rank
-        own: list[Any] = [None] * size
-        dist.all_gather_object(own, sum(share.own.numel() for share in shares))
-        assert sum(own) == 3 * sum(one.numel() for one in model.module.parameters())
-    torch.save(pack(whole_state(optimizer)), f"{path}/whole-{rank}.pt")
-
-
-def loading_shares_job(rank: int, size: int, name: str, path: str) -> None:
-    def continued(setup: Setup) -> dict[str, Any]:
-        model, optimizer = setup(mlp(rank), SHARE_OPTIMIZERS[name])
-        mine = optimizer.sharded_state_dict(for_loading=True)  # type: ignore[attr-defined]
-        values = model.module.state_dict()
-        dcp.load({"model": values, "optimizer": mine}, checkpoint_id=path, process_group=dist.group.WORLD)
-        model.module.load_state_dict(values)
-        optimizer.load_sharded_state_dict(mine)  # type: ignore[attr-defined]
-        check_same({"all": pack(whole_state(optimizer))}, {"all": torch.load(f"{path}/whole-0.pt")})
-        assert optimizer.param_groups[0]["lr"] == 0.002
-        train(model, optimizer, rank, 3)
-        return result(model, optimizer)
-
-    setup = divided()
-    found = continued(setup)
-    whole = continued(Setup(overlapped=True, plan=setup.plan))
-    check_same(found, whole)
-    if size > 1:
-        model, optimizer = divided()(mlp(rank), SHARE_OPTIMIZERS[name])
-        mine = optimizer.sharded_state_dict(for_loading=True)  # type: ignore[attr-defined]
-        model._reducer.use_plan(weft.torch.BucketPlan(model.plan.parameters, (PlannedBucket(tuple(range(6))),)))
-        with pytest.raises(weft.ArgumentError, match=r"rank \d, .* updates .* present buckets"):
-            optimizer.load_sharded_state_dict(mine)  # type: ignore[attr-defined]
-
-
-def partial_job(rank: int, _size: int, path: str) -> None:
-    """A layer that the first run never updated."""
-    group = dist.group.WORLD
-
-    def made() -> tuple[weft.torch.DataParallel, Any]:
-        net = nn.ModuleList([nn.Linear(INPUTS, OUTPUTS), nn.Linear(INPUTS, OUTPUTS)])
-        net.forward = lambda data: net[0](data)  # type: ignore[method-assign]
-        return divided()(net, torch.optim.Adam)
-
-    model, optimizer = made()
-    train(model, optimizer, rank, 2)
-    dcp.save({"optimizer": optimizer.sharded_state_dict()}, checkpoint_id=path, process_group=group)
-    before = whole_state(optimizer)
-    model, optimizer = made()
-    mine = optimizer.sharded_state_dict(for_loading=True)
-    with pytest.raises(CheckpointException, match="Missing key"):
-        dcp.load({"optimizer": mine}, checkpoint_id=path, process_group=group)
-    planner = dcp.DefaultLoadPlanner(allow_partial_load=True)
-    dcp.load({"optimizer": mine}, checkpoint_id=path, process_group=group, planner=planner)
-    optimizer.load_sharded_state_dict(mine)
-    assert whole_state(optimizer)["state"].keys() == before["state"].keys() == {0, 1}
-    check_same({"all": pack(whole_state(optimizer))}, {"all": pack(before)})
-
-
-def pack(state: dict[str, Any]) -> torch.Tensor:
-    entries = [value for _, one in sorted(state["state"].items()) for _, value in sorted(one.items())]
-    return torch.cat([value.flatten() for value in entries])
-
-
 def saving_rank_job(rank: int, _size: int) -> None:
     model, optimizer = divided()(mlp(rank))
     train(model, optimizer, rank, 3)
@@ -440,32 +313,6 @@ def death_job(rank: int, size: int, place: str) -> str:
     net(torch.ones(SAMPLES, INPUTS)).sum().backward()
     torch.optim.SGD(net.parameters(), lr=0.01).step()
     return str(first.value)
-
-
-def clipping_job(rank: int, _size: int) -> None:
-    def clipped(setup: Setup) -> dict[str, torch.Tensor]:
-        model, optimizer = setup(mlp(rank))
-        norms = []
-        for inputs, targets in batches(rank, 20):
-            optimizer.zero_grad()
-            mse_loss(model(inputs), targets).backward()
-            norms.append(optimizer.clip_grad_norm_(0.5))  # type: ignore[attr-defined]
-            optimizer.step()
-        assert min(norms) < 0.5 < max(norms)
-        return {**result(model, optimizer), "norms": torch.stack(norms)}
-
-    setup = divided()
-    found = clipped(setup)
-    check_same(found, clipped(Setup(overlapped=True, plan=setup.plan)))
-    model, optimizer = setup(mlp(rank))
-    for step, (inputs, targets) in enumerate(batches(rank, 20)):
-        optimizer.zero_grad()
-        mse_loss(model(inputs), targets).backward()
-        norm = nn.utils.clip_grad_norm_(model.parameters(), 0.5)
-        assert torch.allclose(norm, found["norms"][step], rtol=1e-5)
-        optimizer.step()
-    with pytest.raises(weft.ArgumentError, match="max_norm=0"):
-        optimizer.clip_grad_norm_(0)  # type: ignore[attr-defined]
 
 
 class Counting(torch.optim.SGD):

@@ -136,7 +136,7 @@ def saving_job(rank: int, _size: int, parameters: str) -> None:
             return file.getvalue()
 
         model, optimizer = setup(mlp(rank), torch.optim.Adam)
-        found = train_meanwhile(setup, model, optimizer, rank, "before backward", save)
+        found = train_meanwhile(setup, model, optimizer, rank, "before step", save)
         everywhere: list[Any] = [found]
         dist.broadcast_object_list(everywhere, 1)
         values = [torch.load(io.BytesIO(one), weights_only=True) for one in everywhere[0]]
