@@ -17,12 +17,16 @@ if sys.argv[1] == "reproducible":
     os.environ["WEFT_REPRODUCIBLE"] = "1"
 dist.init_process_group("weft")
 rank, trained = dist.get_rank(), {}
+optimizers = {
+    "SGD": lambda parameters: torch.optim.SGD(parameters, lr=0.1, momentum=0.9),
+    "Adam": lambda parameters: torch.optim.Adam(parameters, lr=0.01),
+}
 for shard in ("none", "automatic"):
     torch.manual_seed(0)
     net = nn.Sequential(nn.Linear(64, 700), nn.Tanh(), nn.Linear(700, 300), nn.Tanh(), nn.Linear(300, 8))
     mode = None if sys.argv[1] in ("exact", "reproducible") else weft.torch.modes.Wire(sys.argv[1])
     model = weft.torch.DataParallel(net, shard=shard, fusion=400_000, mode=mode)
-    optimizer = weft.torch.Overlapped(torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9), model)
+    optimizer = weft.torch.Overlapped(optimizers[sys.argv[2]](model.parameters()), model)
     generator = torch.Generator().manual_seed(rank)
     for _ in range(12):
         optimizer.zero_grad()
@@ -45,7 +49,8 @@ else:
     close = [torch.allclose(*pair, atol=1e-6 if mode is None else 2e-3) for pair in pairs]
 moved = trained["none state"].abs().max().item() > 0
 share = own / trained["automatic state"].numel()
-print(json.dumps([all(everywhere.values()), all(close), moved, 0.2 < share < 1.5 / dist.get_world_size()]), flush=True)
+even = 0.2 < share < 1 / dist.get_world_size() + 0.25  # the small bucket's state is on all ranks
+print(json.dumps([all(everywhere.values()), all(close), moved, even]), flush=True)
 dist.destroy_process_group()
 """
 
@@ -53,7 +58,16 @@ dist.destroy_process_group()
 @pytest.mark.parametrize("hosts", (2, 3))
 @pytest.mark.parametrize("averages", ("exact", "reproducible", "bf16", "fp16"))
 def test_divided_updates_between_hosts(averages: str, hosts: int) -> None:
-    command = [*python(TRAINING), averages]
+    check_hosts(hosts, averages, "SGD")
+
+
+def test_divided_updates_of_adam_between_four_hosts() -> None:
+    """Reproducible: Adam makes large differences of the smallest ones between the sums' orders."""
+    check_hosts(4, "reproducible", "Adam")
+
+
+def check_hosts(hosts: int, averages: str, optimizer: str) -> None:
+    command = [*python(TRAINING), averages, optimizer]
     done = run_hosts("--hosts", str(hosts), "--gbps", "1", command=command, deadline_s=120)
     assert done.returncode == 0, done.stderr
     assert [lines[-1] for lines in printed(done).values()] == ["[true, true, true, true]"] * hosts
