@@ -25,6 +25,7 @@ import weft.torch
 from weft import _weft
 from weft.torch.parallel import native_updates
 from weft.torch.parallel.divided import division
+from weft.torch.parallel.plan import PlannedBucket
 
 PARAMETERS = pytest.mark.parametrize("parameters", ["own", "host"])
 
@@ -44,6 +45,12 @@ def test_memory_of_gradients_that_cannot_be_made_is_named_on_all_ranks(workers, 
 @PARAMETERS
 def test_memory_of_shares_that_cannot_be_made_is_named_on_all_ranks(workers, parameters: str, lacking: int) -> None:
     workers.run(2, no_shares_job, parameters, lacking)
+
+
+@PARAMETERS
+@pytest.mark.parametrize("change", ["plan", "optimizer"])
+def test_model_that_cannot_be_divided_anew_is_not_trained_on(workers, parameters: str, change: str) -> None:
+    workers.run(2, no_new_shares_job, parameters, change)
 
 
 def killed_job(rank: int, _size: int, kernel: str, parameters: str) -> None:
@@ -175,6 +182,28 @@ def no_shares_job(rank: int, _size: int, parameters: Any, lacking: int) -> None:
             weft.torch.Overlapped(optimizer, model)
         assert optimizer.state_dict()["state"] == {}
         check_step(model, overlapped=overlapped)
+
+
+def no_new_shares_job(rank: int, _size: int, parameters: Any, change: str) -> None:
+    """The shares of the optimizer's state would not be those of the parameters."""
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(500, 1000), nn.Linear(1000, 5))
+    model = weft.torch.DataParallel(net, shard=1, parameters=parameters, fusion="none")
+    first = torch.optim.Adam(net[0].parameters())
+    optimizer = weft.torch.Overlapped(first, model)
+    model(torch.ones(1, 500)).mean().backward()
+    optimizer.step()
+    expected = {name: value.clone() for name, value in model.module.state_dict().items()}
+    whole = weft.torch.BucketPlan(model.plan.parameters, (PlannedBucket(tuple(range(4))),))
+    with limited(rank == 1, 1 << 16), pytest.raises(weft.ConfigError, match="cannot make"):
+        if change == "plan":
+            model._reducer.use_plan(whole)
+        else:
+            weft.torch.Overlapped(torch.optim.Adam(net[1].parameters()), model)
+    for use in (lambda: model(torch.ones(1, 500)), optimizer.step, model.state_dict):
+        with pytest.raises(weft.Error, match="load a checkpoint"):
+            use()
+    check_same(model.unwrap().state_dict(), expected)
 
 
 def check_step(model: weft.torch.DataParallel, *, overlapped: bool) -> None:

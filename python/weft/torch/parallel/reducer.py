@@ -148,11 +148,11 @@ class Reducer:
             self.flush()
             self.keep_averages()
         self.plan = plan
-        self.buckets = make_buckets(plan, self.slots, self.communication)
-        self.observer.begin_plan(plan)
         try:
+            self.buckets = make_buckets(plan, self.slots, self.communication)
+            self.observer.begin_plan(plan)
             self._divide()
-        except BaseException as error:  # the optimizers' states are divided as before
+        except BaseException as error:  # there is no memory, and the optimizers' states are as before
             self._failure = error
             raise
 
