@@ -294,7 +294,10 @@ class Reducer:
         if not self.divided:
             return
         loads = [0] * self.communication.size if self._whole_tensors else None
-        for bucket in sorted(self.buckets, key=lambda bucket: -bucket.buffer.numel()):
+        buckets = self.buckets
+        if loads is not None:  # the smallest even out what the others leave
+            buckets = sorted(buckets, key=lambda bucket: -bucket.buffer.numel())
+        for bucket in buckets:
             if self._is_divisible(bucket):
                 division = self._kind(bucket, self.communication, loads)
                 if loads is not None:
