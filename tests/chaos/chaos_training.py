@@ -1,8 +1,10 @@
 """One rank of a trial: overlapped training until failure, a check of the state, then more training.
 
-The training of a trial is drawn from its seed. First all ranks train without overlap and without
-faults, and note what every parameter and its part of the optimizer's state are after each step. The
-state of a rank later, when it takes a checkpoint and after the failure, must be one of these.
+The training of a trial is drawn from its seed. First all ranks train without overlap, with
+undivided updates and without faults, and note every parameter and its part of the optimizer's
+state after each step. The state of a rank later, when it takes a checkpoint and after the failure,
+must be one of these. Of divided parameters, that holds of what the model gives to its program, not
+of their memory.
 """
 
 import copy
@@ -10,7 +12,8 @@ import hashlib
 import os
 import random
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
 
@@ -33,8 +36,8 @@ SAMPLES, INPUTS, OUTPUTS = 4, 8, 3
 MEETING_S = 30.0
 """The time within which ranks must meet, before faults and after them."""
 
-State = list[str]
-"""A hash for each parameter, its part of the optimizer's state included."""
+State = list[tuple[str, str]]
+"""Two hashes for each parameter: of its values, and of its part of the optimizer's state."""
 
 
 def live(member: ChaosMember, report: int, orders: int) -> None:
@@ -45,9 +48,13 @@ def live(member: ChaosMember, report: int, orders: int) -> None:
     os.environ["WEFT_PEER_TIMEOUT"] = str(member.peer_timeout_s)
     if member.interface is not None:
         os.environ["WEFT_INTERFACE"] = member.interface
+    share_memory = member.interface is None and member.transport != "tcp"
+    recipe = Recipe.draw(member.seed, share_memory=share_memory)
+    if recipe.divides and not share_memory:
+        # A reduce-scatter adds in another order than an all-reduce otherwise.
+        os.environ["WEFT_REPRODUCIBLE"] = "1"
     _meet(member.store, member.rank, member.ranks)
     group = dist.new_group(timeout=timedelta(seconds=MEETING_S))
-    recipe = Recipe.draw(member.seed)
     training = OverlappedTraining(recipe, member.rank, group)
     if member.forks:
         say(report, event="forked", child=fork_sleeper())
@@ -79,10 +86,10 @@ class Recipe:
     """Of `DataParallel`. Buckets are not planned by measurements: the bits must repeat."""
 
     @staticmethod
-    def draw(seed: int) -> "Recipe":
-        """The recipe of a trial."""
+    def draw(seed: int, *, share_memory: bool) -> "Recipe":
+        """The recipe of a trial; `share_memory`: whether the ranks do."""
         source = random.Random(seed)
-        return Recipe(
+        recipe = Recipe(
             seed=seed,
             width=int(WIDTH_MAX ** source.uniform(0.5, 1)),
             normalizes=source.random() < 0.3,
@@ -96,6 +103,11 @@ class Recipe:
                 "shard": source.choice(("none", 1, 4096)),
             },
         )
+        one_copy = source.random() < 0.5 and recipe.divides and share_memory
+        options = {**recipe.options, "parameters": "host" if one_copy else "own"}
+        if recipe.divides:  # or algorithms of the reference add in another order
+            options["algorithm"] = "automatic"
+        return replace(recipe, options=options)
 
     def network(self) -> nn.Module:
         """A small network, large enough that its messages take several tiles."""
@@ -123,6 +135,11 @@ class Recipe:
     def divides(self) -> bool:
         """Whether each rank updates its share only."""
         return self.options["shard"] != "none"
+
+    @property
+    def undivided_options(self) -> dict[str, Any]:
+        """The options with which every rank updates all."""
+        return {**self.options, "shard": "none", "parameters": "own"}
 
     def hashes_of(self, checkpoint: dict[str, Any]) -> State:
         """The hashes of the parameters and the optimizer's state of a checkpoint."""
@@ -153,11 +170,14 @@ class OverlappedTraining:
         plan, self.right = _plain_training(recipe, rank, group)
         self.done = 0
         """Steps whose `step` has returned, since training last began."""
+        self.loads = False
+        """Whether the parameters are being set back to those of step 0."""
         self._wrap(recipe.network(), group, plan)
         self.beginning = _checkpoint(self.model, self.optimizer)
         self.checkpoint, self.checkpoint_steps = self.beginning, 0
 
     def _wrap(self, net: nn.Module, group: dist.ProcessGroup | None, plan: weft.torch.BucketPlan | None) -> None:
+        self.names = [name for name, _ in net.named_parameters()]
         self.parameters = list(net.parameters())
         self.model = weft.torch.DataParallel(net, group, plan=plan, **self.recipe.options)
         self.inner = self.recipe.optimizer(self.parameters)
@@ -171,26 +191,19 @@ class OverlappedTraining:
                 self.done += 1
                 if self.done % self.recipe.steps_between_checkpoints == 0:
                     self._save()
+            self.loads = True
             self._load(self.beginning)
-            self.done = 0
+            self.done, self.loads = 0, False
 
     def wrong_values(self) -> list[str]:
         """Returns the wrong values of a failed rank: none, if all is well."""
-        wrong = []
-        before, after = self.right[max(0, self.done - 1)], self.right[self.done]
-        # Where updates are divided, shares of both steps may be in memory.
-        present = [] if self.recipe.divides else _hashes(self.parameters, self.inner)
-        for number, found in enumerate(present):
-            if found not in (before[number], after[number]):
-                wrong.append(f"parameter {number} is neither that of step {self.done - 1} nor of step {self.done}")
+        wrong = [*self._wrong_in_memory(), *self._wrong_given()]
         if not self._is_right(self.checkpoint, self.checkpoint_steps):
             wrong.append(f"the checkpoint of step {self.checkpoint_steps} has changed")
-        try:
-            self.model(torch.ones(SAMPLES, INPUTS))
-            if not self.recipe.divides:  # or the state of the optimizer could not be gathered
-                wrong.append("forward did not raise")
-        except weft.Error:
-            pass
+        wrong += self._wrong_of_forward()
+        with suppress(weft.Error):
+            if not self._are_right(_values(self.model.state_dict(), self.names)):
+                wrong.append(f"the model's state_dict is not the state after step {self.done}")
         try:
             whole = _checkpoint(self.model, self.optimizer)
         except weft.Error:
@@ -198,6 +211,50 @@ class OverlappedTraining:
         if not self._is_right(whole, self.done):  # communication failed outside of the model
             wrong.append(f"state_dict gave what is not the state after step {self.done}")
         return wrong
+
+    def _wrong_in_memory(self) -> list[str]:
+        """Parameters that every rank updates whole: found by references that were kept."""
+        buckets = self.model._reducer.buckets
+        whole = {id(slot.parameter) for bucket in buckets if bucket.division is None for slot in bucket.slots}
+        before, after = self.right[max(0, self.done - 1)], self.right[self.done]
+        return [
+            f"parameter {number} is neither that of step {self.done - 1} nor of step {self.done}"
+            for number, found in enumerate(_hashes(self.parameters, self.inner))
+            if id(self.parameters[number]) in whole and found not in (before[number], after[number])
+        ]
+
+    def _wrong_given(self) -> list[str]:
+        """Parameters that a layer gets: all of a bucket are refused, or all are of one step."""
+        wrong = []
+        for bucket in self.model._reducer.buckets:
+            numbers = [self.names.index(slot.name) for slot in bucket.slots]
+            given: list[str] = []
+            for number in numbers:
+                with suppress(weft.Error):
+                    given.append(_hash(self.model.module.get_parameter(self.names[number])))
+            if given and given not in [[state[number][0] for number in numbers] for state in self._possible()]:
+                wrong.append(f"bucket {bucket.number} gives {len(given)} of {len(numbers)} parameters, or wrong ones")
+        return wrong
+
+    def _wrong_of_forward(self) -> list[str]:
+        """A forward that is not refused computes with the parameters of one step."""
+        inputs = torch.ones(SAMPLES, INPUTS)
+        try:
+            found = self.model(inputs)
+        except weft.Error:
+            return []
+        if not self.recipe.divides:  # or the state of the optimizer could not be gathered
+            return ["forward did not raise"]
+        net = self.recipe.network()
+        net.load_state_dict(self.model.module.state_dict())  # which is compared with the right one
+        return [] if torch.equal(found, net(inputs)) else ["forward has computed with other parameters"]
+
+    def _possible(self) -> list[State]:
+        """The states that the program may be given: that of the last `step`."""
+        return [self.right[self.done], *([self.right[0]] if self.loads else [])]
+
+    def _are_right(self, values: list[str]) -> bool:
+        return any(values == [value for value, _ in state] for state in self._possible())
 
     def go_on(self, store: str, rank: int, ranks: int) -> list[str]:
         """Follows docs/how-to/training.md after a failure; returns wrong values then."""
@@ -226,7 +283,8 @@ class OverlappedTraining:
         self.checkpoint, self.checkpoint_steps = checkpoint, self.done
 
     def _load(self, checkpoint: dict[str, Any]) -> None:
-        self.model.load_state_dict(checkpoint["model"])
+        with self.model.exclusive():
+            self.model.load_state_dict(checkpoint["model"])
         self.optimizer.load_state_dict(copy.deepcopy(checkpoint["optimizer"]))  # it would train on these tensors
 
     def _is_right(self, checkpoint: dict[str, Any], steps: int) -> bool:
@@ -242,13 +300,11 @@ def _plain_training(
     plan: weft.torch.BucketPlan | None = None,
     steps: int = STEPS,
 ) -> tuple[weft.torch.BucketPlan, list[State]]:
-    """Trains without overlap; the buckets, and the state before the first step and after each."""
+    """Trains without overlap, undivided; the buckets, and the states before and after each step."""
     net = recipe.network()
     parameters = list(net.parameters())
-    model = weft.torch.DataParallel(net, group, plan=plan, **recipe.options)
+    model = weft.torch.DataParallel(net, group, plan=plan, **recipe.undivided_options)
     optimizer = recipe.optimizer(parameters)
-    if recipe.divides:  # between hosts, a reduce-scatter adds in another order than an all-reduce
-        optimizer = weft.torch.Overlapped(optimizer, model, defer=False)
     if checkpoint is not None:
         model.load_state_dict(checkpoint["model"])
         optimizer.load_state_dict(copy.deepcopy(checkpoint["optimizer"]))
@@ -276,12 +332,21 @@ def _hashes(parameters: list[nn.Parameter], optimizer: torch.optim.Optimizer) ->
     hashes = []
     for parameter in parameters:
         state = optimizer.state.get(parameter, {})
-        together = hashlib.blake2b(digest_size=8)
-        for tensor in (parameter, *(state[name] for name in sorted(state))):
-            if isinstance(tensor, Tensor):
-                together.update(tensor.detach().numpy().tobytes())
-        hashes.append(together.hexdigest())
+        hashes.append((_hash(parameter), _hash(*(state[name] for name in sorted(state)))))
     return hashes
+
+
+def _values(model: dict[str, Tensor], names: list[str]) -> list[str]:
+    """The hashes of a model's parameters, from its `state_dict`."""
+    return [_hash(model[f"module.{name}"]) for name in names]
+
+
+def _hash(*values: object) -> str:
+    together = hashlib.blake2b(digest_size=8)
+    for value in values:
+        if isinstance(value, Tensor):
+            together.update(value.detach().numpy().tobytes())
+    return together.hexdigest()
 
 
 def _meet(store: str, rank: int, ranks: int) -> None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
-import signal
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -12,6 +10,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from deaths import SHARE_PLACES, die, die_in_share
 from torch import Tensor, nn
 from torch.nn.functional import mse_loss
 from torch.nn.parallel import DistributedDataParallel
@@ -224,11 +223,6 @@ def train_without_deaths(
     return training.hash(training.optimizer.state_dict()), training.state()
 
 
-def die() -> None:
-    os.kill(os.getpid(), signal.SIGKILL)
-    signal.pause()
-
-
 def _die_in_recovery(recovery: weft.torch.Recovery, death: Death) -> None:
     """Replaces the recovery's call at a place by death: its own code has no hooks."""
     from weft.api.group import Group
@@ -275,6 +269,8 @@ def _die_in_recovery(recovery: weft.torch.Recovery, death: Death) -> None:
                 die()
 
         Shares.prepare = send_and_die  # type: ignore[method-assign]
+    elif death.place in SHARE_PLACES:
+        die_in_share(death.place, lambda: recovery.step >= death.step)
     elif death.place == "collecting":
         dies_in(Shares, "collect")
     elif death.place == "shrinking":

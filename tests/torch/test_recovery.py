@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
+from deaths import SHARE_PLACES, die
 from recovery_training import (
     STEPS,
     Death,
     Outcome,
     Recipe,
     Training,
-    die,
     recovered,
     train_with_deaths,
     train_without_deaths,
@@ -57,6 +57,14 @@ def test_death_in_every_phase_of_a_late_copy(workers, place: str, every: int) ->
 @pytest.mark.parametrize("place", [*PLACES, "sending", "sent"])
 def test_death_in_every_phase_of_a_divided_step(workers, place: str) -> None:
     check(workers, 3, Recipe("divided", every=3), [Death(1, 4 if place in STEP else 5, place)])
+
+
+@pytest.mark.parametrize("wrapping", ["divided", "host"])
+@pytest.mark.parametrize("every", [1, 3])
+@pytest.mark.parametrize("place", SHARE_PLACES)
+def test_death_in_the_update_of_a_share(workers, place: str, every: int, wrapping: str) -> None:
+    """Nothing that the dead rank has written by half is used."""
+    check(workers, 3, Recipe(wrapping, every=every), [Death(1, 4, place)])
 
 
 @pytest.mark.parametrize("place", ["forward", "all-reduce", "step", "after", "vote", "copying"])
