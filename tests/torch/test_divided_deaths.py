@@ -40,7 +40,7 @@ def test_death_in_the_update_of_a_large_share(workers, place: SharePlace, parame
 
 @pytest.mark.parametrize("place", SHARE_PLACES)
 def test_death_in_the_update_of_a_share_over_tcp(over_tcp: WorkerPool, place: SharePlace) -> None:
-    """A part of the all-gather has arrived when the rank dies in it."""
+    """Shares are larger than what sockets hold, so that the all-gather has begun, but not ended."""
     check(over_tcp, place, "own", 1, "large")
 
 
