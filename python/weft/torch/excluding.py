@@ -65,7 +65,7 @@ def store_without(backend: Any, made: _weft.Group, excluded: Sequence[int], time
     world's rank 0, or this group's after an earlier call. If it is excluded, all ranks of the new
     group, which call this, make another one.
     """
-    from weft.torch.recovery.survivors import meeting_of
+    from weft.torch.survivors import meeting_of
 
     process_group = _process_group_of(backend)
     if process_group is None:

@@ -25,7 +25,7 @@ from weft.torch.recovery.lobby import Address, Desk, Door, Place, is_own, knock,
 from weft.torch.recovery.members import LobbyFound, first_group, met
 from weft.torch.recovery.plain import described
 from weft.torch.recovery.replay import Replay
-from weft.torch.recovery.survivors import meeting_of, replace_default_group
+from weft.torch.survivors import meeting_of, replace_default_group
 
 __all__ = ["Entrance"]
 

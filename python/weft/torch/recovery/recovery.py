@@ -37,8 +37,8 @@ from weft.torch.recovery.garbage import older_objects_frozen
 from weft.torch.recovery.lobby import addresses_in
 from weft.torch.recovery.members import Change, leaving_now, meet_newcomers, sigterm_noted
 from weft.torch.recovery.states import NO_STATE, States, check_steps
-from weft.torch.recovery.survivors import check_default_group, default_timeout, meeting_of, replace_default_group
 from weft.torch.recovery.transfer import transferred
+from weft.torch.survivors import check_default_group, default_timeout, meeting_of, replace_default_group
 
 __all__ = ["Recovery"]
 
