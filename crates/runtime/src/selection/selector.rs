@@ -21,7 +21,7 @@ use super::user_schedules::UserSchedule;
 use crate::Error;
 
 /// The choice of algorithms for one group. Depends only on values that are the same on all ranks.
-/// Its maps have a few entries and are asked for every call: comparing is faster than hashing there.
+/// Its maps have a few entries, and are asked for every call: comparing is faster than hashing.
 pub(crate) struct Selector {
     pub(crate) site: Site,
     pub(crate) traits: GroupTraits,
