@@ -49,7 +49,7 @@ class PerTensor(Optimizer):
         return closure
 
     def direction(self, parameter: Tensor, gradient: Tensor, mean: Tensor, decay: float) -> Tensor:
-        """What is subtracted; updates the mean of gradients."""
+        """The change that is subtracted; updates the mean of gradients."""
         raise NotImplementedError
 
 
