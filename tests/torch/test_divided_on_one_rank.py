@@ -1,4 +1,4 @@
-"""What one rank does alone between the steps of divided updates: averages, evaluation, saving.
+"""One rank alone between the steps of divided updates: averages, evaluation, saving.
 
 And data loaders, which fork while updates are under way.
 """

@@ -26,7 +26,7 @@ def test_shares_of_one_copy_lie_near_their_owners(workers, monkeypatch: pytest.M
 
 
 def sharing_job(rank: int, _size: int) -> dict[int, int]:
-    """What `pages_by_node` returns on ranks that are bound to nodes."""
+    """The result of `pages_by_node` on ranks that are bound to nodes."""
     before = os.sched_getaffinity(0)
     os.sched_setaffinity(0, nodes[rank])
     try:
