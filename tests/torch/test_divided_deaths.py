@@ -105,7 +105,7 @@ def undivided(setup: Setup, net: nn.Module, rank: int) -> tuple[dict[str, Tensor
 
 
 def check_given(model: weft.torch.DataParallel, after: dict[str, Tensor]) -> None:
-    """What a layer can get is a whole bucket after the step; at least one bucket is refused."""
+    """A layer gets a whole bucket as the step left it, or nothing; at least one is refused."""
     whole = 0
     for bucket in model._reducer.buckets:
         given: dict[str, Tensor] = {}

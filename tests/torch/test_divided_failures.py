@@ -131,7 +131,7 @@ def first_halves(shares: Any, rank: int) -> Iterator[tuple[int, bool]]:
 
 
 def check_own(model: weft.torch.DataParallel, rank: int) -> None:
-    """What a survivor has is its own: the other one changes nothing in it."""
+    """A survivor has parameters of its own: the other one changes nothing in them."""
     for memory in memories(model):
         memory.fill_(rank)
     store = model._communication._store
