@@ -29,8 +29,8 @@ def die() -> None:
 def die_in_share(place: SharePlace, when: Callable[[], bool]) -> None:
     """Makes this process die in the first update of a share of its own for which `when` holds.
 
-    The communication thread carries it out; with one copy of the parameters, a barrier is in the
-    place of the all-gather.
+    The communication thread carries it out; with one copy of the parameters, a barrier replaces the
+    all-gather.
     """
     step, issue = DividedOptimizer.step, Communication.issue_on_thread
     is_updated = False
