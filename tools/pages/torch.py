@@ -147,8 +147,10 @@ $ weft bench all-reduce --through torch --ranks 2 --sizes 4:64K:128 --peers gloo
   without a group, from a private module of torch. weft's [one-sided operations](../how-to/one-sided.md) need a group,
   and memory that all of its ranks have made together.
 - What torch may ask of a backend and weft has not is answered with "no" (`supports_window`) or
-  refused by an error that names it (`new_window`, `gather_single`). After a failure, the
-  backend's `get_error()` returns its kind.
+  refused by an error that names it (`new_window`, `gather_single`). torch's class `Window` has no constructor in
+  Python (torch 2.15), so that only a backend in C++ can make one: weft's
+  [one-sided operations](../how-to/one-sided.md) have put, signals, and the memory of a host's ranks as tensors.
+  After a failure, the backend's `get_error()` returns its kind.
 - `torch.compile` is tested with the compilers "eager" and "aot_eager".
 """
 
