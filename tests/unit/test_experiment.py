@@ -1,13 +1,17 @@
 """Tests of the overlap experiment's arithmetic, files, table and command line."""
 
 import dataclasses
+import mmap
+import tempfile
 
+import numpy as np
 import pytest
 
 from weft import cli
 from weft_lab import console
 from weft_lab.cli.experiment import MODELS
 from weft_lab.experiment import gain, report
+from weft_lab.experiment.memory import MemoryGrowth
 from weft_lab.experiment.networks import NETWORKS
 from weft_lab.experiment.study import Block, Study, StudyResult, load, save
 
@@ -109,3 +113,17 @@ def test_gain_is_relative_to_gloo() -> None:
     assert gloo.split()[-3:] == ["1.25", "800", "ms"]
     assert weft.split()[-4:] == ["801", "ms", "+0", "%"]
     assert overlapped.split()[-5:] == ["1.67", "600", "ms", "-25", "%"]
+
+
+def test_memory_growth_counts_private_and_shared_memory_of_this_process() -> None:
+    growth = MemoryGrowth()
+    kept = np.ones(16 << 20, np.uint8)
+    with tempfile.TemporaryFile(dir="/dev/shm") as file:
+        file.truncate(8 << 20)
+        shared = mmap.mmap(file.fileno(), 8 << 20)
+        shared.write(bytes(8 << 20))
+        assert 23 < growth.share_mib() < 40
+        shared.close()
+    del kept  # which is mapped by itself, and returned at once
+    assert growth.share_mib() < 16
+    assert growth.peak_mib() > 23

@@ -21,6 +21,7 @@ from weft.torch.parallel.communication import Communication
 from weft.torch.parallel.data_parallel import DataParallel
 from weft.torch.parallel.plan import BucketPlan
 from weft_lab.experiment import trainings
+from weft_lab.experiment.memory import MemoryGrowth
 from weft_lab.experiment.networks import NETWORKS
 from weft_lab.experiment.stages import Stages
 from weft_lab.experiment.study import Block, StudyResult, load, save
@@ -110,6 +111,7 @@ class _RankStudy:
         The first one starts with the pending work of the one before it, the last one leaves as
         much.
         """
+        memory = MemoryGrowth()
         training = trainings.begin(
             contender, self._network, self._gloo, self._study.optimizer, self._plans.get(contender)
         )
@@ -120,12 +122,15 @@ class _RankStudy:
             training.step(*self._batch)
         measured = [time.monotonic() - begin, time.process_time() - processor_s]
         training.end()
+        dist.barrier(self._gloo)  # all ranks share what they share
+        measured += [memory.share_mib(), memory.peak_mib()]
+        dist.barrier(self._gloo)
         del training
         gc.collect()
         every: list[list[float]] = gather(measured, list[float], self._gloo)
-        step_s = max(seconds for seconds, _ in every) / self._study.steps
-        processor_s = statistics.fmean(seconds for _, seconds in every) / self._study.steps
-        return Block(round(1e3 * step_s, 3), round(1e3 * processor_s, 3))
+        elapsed, processor, shares, peaks = zip(*every, strict=True)
+        step_s, processor_s = max(elapsed) / self._study.steps, statistics.fmean(processor) / self._study.steps
+        return Block(round(1e3 * step_s, 3), round(1e3 * processor_s, 3), round(sum(shares), 1), round(max(peaks), 1))
 
     def _measure_communication(self, plan: BucketPlan) -> None:
         communication = Communication(None)

@@ -34,7 +34,7 @@ def table(result: StudyResult) -> list[Table | str]:
     size = f"{result.parameters / 1e6:.1f} M parameters, batch {study.samples}, {study.optimizer}"
     baselines = (f">by {name}" for name in _baselines(result))
     about = ("", {"no_wrap": False})
-    found = console.new_table("", ">ms of a step", ">least", ">most", ">cpu ms", ">of bound", *baselines, about)
+    found = console.new_table("", ">ms of a step", ">least", ">most", ">cpu ms", ">MiB", ">of bound", *baselines, about)
     for name in study.contenders:
         found.add_row(*_cells(result, name, result.bound_ms))
     published = [_PUBLISHED[study.model]] if study.model in _PUBLISHED else []
@@ -52,6 +52,8 @@ def _cells(result: StudyResult, name: str, bound: float | None) -> list[str]:
     share = "" if bound is None or name in UNBOUND else f"{result.step_ms(name) / bound:.2f}"
     changes = [f"{statistics.median(result.ratios(name, base)) - 1:+.1%}" for base in _baselines(result)]
     numbers = [f"{result.step_ms(name):.1f}", f"{min(steps):.0f}", f"{max(steps):.0f}", f"{processor:.0f}"]
+    memory = result.memory_mib(name)
+    numbers.append("" if memory is None else f"{memory:.0f}")
     return [name, *numbers, share, *changes, CONTENDERS[name]]
 
 

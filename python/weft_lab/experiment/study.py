@@ -79,6 +79,12 @@ class Block:
 
     step_ms: float
     processor_ms: float
+    memory_mib: float | None = None
+    """The memory that the training takes on all ranks together, between two steps: parameters,
+    gradients, states and buffers. None in records before it was measured.
+    """
+    peak_mib: float | None = None
+    """The most that it has taken on one rank, with what that shares with others."""
 
 
 @dataclasses.dataclass
@@ -100,6 +106,12 @@ class StudyResult:
     def step_ms(self, contender: str) -> float:
         """The median over the rounds."""
         return statistics.median(blocks[contender].step_ms for blocks in self.rounds)
+
+    def memory_mib(self, contender: str) -> float | None:
+        """The median over the rounds; None if a round lacks it."""
+        found = [blocks[contender].memory_mib for blocks in self.rounds]
+        known = [one for one in found if one is not None]
+        return statistics.median(known) if len(known) == len(found) else None
 
     def ratios(self, contender: str, to: str) -> list[float]:
         """Ratios of steps, round by round: neighbours in time."""
