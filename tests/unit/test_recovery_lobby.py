@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import threading
 import time
 
@@ -134,3 +135,15 @@ def test_lobby_is_checked(text: str) -> None:
 
 def test_addresses_of_lobbies() -> None:
     assert addresses_in("a:1, [::1]:2") == [("a", 1), ("::1", 2)]
+
+
+def test_name_with_several_addresses_is_that_of_each_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As that of all replicas of a service."""
+
+    def resolve(name: str, port: int, **_: object) -> list[tuple[object, ...]]:
+        hosts = ["203.0.113.1", "127.0.0.1"] if name == "replicas" else ["203.0.113.1", "203.0.113.2"]
+        return [(socket.AF_INET, socket.SOCK_STREAM, 0, "", (host, port)) for host in hosts]
+
+    monkeypatch.setattr(socket, "getaddrinfo", resolve)
+    assert lobby.is_own("replicas")
+    assert not lobby.is_own("others")

@@ -323,9 +323,16 @@ def _store(address: Address, *, serve: bool) -> _weft.TcpStore:
 
 
 def is_own(host: str) -> bool:
-    """Whether a name or an address is one of this host's."""
+    """Whether an address, or one of those of a name, is this host's."""
     try:
-        family, kind, protocol, _, place = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)[0]
+        found = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)
+    except OSError:
+        return False
+    return any(_is_bindable(family, kind, protocol, place) for family, kind, protocol, _, place in found)
+
+
+def _is_bindable(family: int, kind: int, protocol: int, place: Any) -> bool:
+    try:
         with _weft.AboveStandardStreams(), socket.socket(family, kind, protocol) as probe:
             probe.bind(place)
     except OSError:
