@@ -31,23 +31,13 @@ CONTENDERS: dict[str, str] = {
     "automatic-bf16": "Overlapped, gradients as bf16 between hosts",
     "fsdp2-gloo": "torch's fully_shard of every layer, over Gloo",
     "fsdp2-weft": "torch's fully_shard of every layer, over weft",
-    "fsdp2-weft-symmetric": "the same in symmetric memory",
 }
 """Contenders by name, with descriptions."""
 
 OPTIMIZERS = ("sgd", "momentum", "adamw", "adamw-fused")
 """Optimizers of all contenders: SGD without and with momentum, torch's AdamW as it is and fused."""
 
-UNBOUND = (
-    "ddp-gloo-bf16",
-    "ddp-bf16",
-    "automatic-bf16",
-    "shard",
-    "host",
-    "fsdp2-gloo",
-    "fsdp2-weft",
-    "fsdp2-weft-symmetric",
-)
+UNBOUND = ("ddp-gloo-bf16", "ddp-bf16", "automatic-bf16", "shard", "host", "fsdp2-gloo", "fsdp2-weft")
 """Those that send half of the bytes, or update a share, which may be faster than the bound."""
 
 BASELINES = ("compute", "after", "ddp-gloo", "ddp-weft")

@@ -12,7 +12,7 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import bf16_compress_hook
 from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.fsdp import FSDPModule, fully_shard
+from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 from weft.torch.modes import Wire
@@ -122,12 +122,8 @@ def _wrapped(contender: str, model: nn.Module, gloo: dist.ProcessGroup, plan: An
             rounded = DistributedDataParallel(model, **options)
             rounded.register_comm_hook("bf16", wire_hook)
             return rounded
-        case "fsdp2-gloo" | "fsdp2-weft" | "fsdp2-weft-symmetric":
-            sharded = _fully_sharded(model, gloo if contender == "fsdp2-gloo" else dist.group.WORLD)
-            for module in sharded.modules():
-                if isinstance(module, FSDPModule) and contender == "fsdp2-weft-symmetric":
-                    module.set_allocate_memory_from_process_group_for_comm(True)
-            return sharded
+        case "fsdp2-gloo" | "fsdp2-weft":
+            return _fully_sharded(model, gloo if contender == "fsdp2-gloo" else dist.group.WORLD)
         case "ring" | "hybrid":
             return DataParallel(model, fusion="none", algorithm=contender, **options)
         case "butterfly":
