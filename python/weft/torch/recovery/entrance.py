@@ -242,8 +242,8 @@ class Entrance:
         door = knock(self.addresses, begun=begun)
         if door is None:
             return None
-        LOGGER.warning("waiting to join the training at %s", text_of(door.address))
         registration.load()  # not while the others wait for this process
+        LOGGER.warning("waiting to join the training at %s", text_of(door.address))
         place = door.wait(self._own, partial(self._receive, door.address))
         self._end_replay(in_order=place is not None)
         return place is not None and self._take(door, place, settle)
