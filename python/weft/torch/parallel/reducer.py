@@ -609,13 +609,12 @@ class Reducer:
 
         There are none if no parameter got a gradient, as in `autograd.grad`.
         """
-        if self.synchronizes and any(slot.fired for slot in self.slots):
+        averages = self.synchronizes and any(slot.fired for slot in self.slots)
+        if averages:
             for slot in self.slots:
                 slot.expected = max(slot.expected, slot.fired)
             self._learned = True
-            self._issue_rest(averages=True)
-        else:
-            self._issue_rest(averages=False)
+        self._issue_rest(averages=averages)
 
     def _issue_rest(self, *, averages: bool) -> None:
         """Ends a backward, or what is in its place."""
