@@ -24,7 +24,6 @@ VECTOR = 16
 """The size of blocks, since the models are small: the last elements of a tensor are still computed
 as in the whole.
 """
-cache_blocking.BLOCK_ELEMENTS = VECTOR
 STEPS = int(os.environ.get("FEATURE_STEPS", "100"))
 """40 in `make test`: all that a feature does in some steps only, it still does three times then."""
 SAMPLES, INPUTS, OUTPUTS = 3, 6, 2
@@ -59,6 +58,7 @@ class Setup:
             options = {**options, "plan": self.plan}
         if self.mode is not None:
             options = {**options, "mode": self.mode()}
+        cache_blocking.BLOCK_ELEMENTS = VECTOR
         # Of plain runs, torch makes all gradients itself.
         weight_gradients.BYTES_MIN = 1 if self.overlapped else sys.maxsize
         model = weft.torch.DataParallel(net, **{"fusion": 200, **self.division, **options})

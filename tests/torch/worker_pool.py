@@ -9,6 +9,7 @@ import multiprocessing.connection
 import os
 import runpy
 import signal
+import sys
 import tempfile
 import time
 import traceback
@@ -29,7 +30,11 @@ _context.set_forkserver_preload(["torch.distributed", "torch._dynamo", "worker_p
 
 
 class WorkerPool:
-    """Starts workers when they are needed, and keeps them for the next job."""
+    """Starts workers when they are needed, and keeps them for the next job.
+
+    Constants of weft's modules that a job changes are restored after it: the next job may have
+    ranks in new processes, and all must divide by the same ones.
+    """
 
     def __init__(self) -> None:
         self._workers: list[tuple[multiprocessing.process.BaseProcess, Connection]] = []
@@ -136,8 +141,10 @@ def _serve(connection: Connection) -> None:
 def _run(where: tuple[str, str], rank: int, size: int, backend: str, store: str, arguments: Any) -> tuple[bool, Any]:
     import torch.distributed as dist
 
+    constants: dict[tuple[str, str], Any] = {}
     try:
         job = _function(*where)
+        constants = _constants()
         dist.init_process_group(
             backend,
             store=dist.FileStore(store, size),
@@ -152,6 +159,19 @@ def _run(where: tuple[str, str], rank: int, size: int, backend: str, store: str,
                 dist.destroy_process_group()
     except BaseException:
         return False, traceback.format_exc()
+    finally:
+        for (module, name), value in constants.items():
+            setattr(sys.modules[module], name, value)
+
+
+def _constants() -> dict[tuple[str, str], Any]:
+    return {
+        (name, key): value
+        for name, module in list(sys.modules.items())
+        if name.partition(".")[0] == "weft"
+        for key, value in vars(module).items()
+        if key.isupper()
+    }
 
 
 _modules: dict[str, dict[str, Any]] = {}
