@@ -11,7 +11,16 @@ import pytest
 pytest.importorskip("torch")
 
 import weft
-from weft.torch.parallel.costs import CostModel, DivisionRule, Network, StepProfile, exposure, price, update_seconds
+from weft.torch.parallel.costs import (
+    CostModel,
+    DivisionRule,
+    Network,
+    StepProfile,
+    communication_seconds,
+    exposure,
+    price,
+    update_seconds,
+)
 from weft.torch.parallel.fusion import PlanOptions, make_plan
 from weft.torch.parallel.layers import layer_windows
 from weft.torch.parallel.plan import BucketPlan, ParameterInfo, PlannedBucket
@@ -223,6 +232,33 @@ def test_exposure_of_divided_updates() -> None:
     whole = dataclasses.replace(profile, division=None)
     assert exposure(plan, whole, NETWORK).waited_s == (0.0, 5.0)
     assert (update_seconds(plan, profile), update_seconds(plan, whole)) == (0.0, 8.0)
+
+
+def test_parameters_are_exact_where_averages_are_rounded() -> None:
+    """A reduce-scatter of 3 s and an all-gather of twice the bytes, 5 s, where an average of both
+    gradients' bytes takes 5 s.
+    """
+    costs = Network(["a", "b"], 2, CostModel(1.0, 0.002), CostModel(1.0, 0.001)).rounded
+    plan = make_plan(infos(1000), PlanOptions("none"))
+    divided = dataclasses.replace(even_profile(1), division=DivisionRule(2, 1, chosen=True))
+    assert exposure(plan, divided, costs).ended_s == (10.0 + 3.0 + 5.0,)
+    assert exposure(plan, even_profile(1), costs).ended_s == (10.0 + 5.0,)
+    assert communication_seconds(plan, divided, costs) == 3.0 + 5.0 - 1.0
+    assert exposure(plan, divided, costs.at_speed(2.0)).ended_s == (10.0 + 4.0,)
+
+
+@pytest.mark.parametrize(("update_s_per_byte", "divides"), [(3e-8, True), (1e-10, False)])
+def test_rounded_averages_are_divided_where_updates_cost_more(update_s_per_byte: float, divides: bool) -> None:
+    network = Network(["a", "b"], 2, CostModel(1e-6, 1e-8), CostModel(1e-6, 5e-9))
+    profile = dataclasses.replace(
+        even_profile(2, 1e-3), update_s_per_byte=update_s_per_byte, division=DivisionRule(8, 1, chosen=True)
+    )
+    plan = make_plan(infos(1_000_000, 1_000_000), PlanOptions("automatic"), network.rounded, profile)
+    assert all(bucket.undivided != divides for bucket in plan.buckets)
+    assert not any(
+        bucket.undivided
+        for bucket in make_plan(infos(1_000_000, 1_000_000), PlanOptions("automatic"), network.exact, profile).buckets
+    )
 
 
 def test_parts_of_divided_buckets_share_the_network() -> None:

@@ -38,6 +38,8 @@ class CostModel:
 
     latency_s: float
     seconds_per_byte: float
+    exact_s_per_byte: float | None = None
+    """Where averages are rounded, of parameters, which are not."""
 
     @classmethod
     def measured(cls, seconds: Callable[[int], float]) -> CostModel:
@@ -50,9 +52,16 @@ class CostModel:
         """The time of an all-reduce of this many bytes alone."""
         return self.latency_s + nbytes * self.seconds_per_byte
 
+    @property
+    def of_parameters(self) -> CostModel:
+        """The same for parameters."""
+        per_byte = self.seconds_per_byte if self.exact_s_per_byte is None else self.exact_s_per_byte
+        return CostModel(self.latency_s, per_byte)
+
     def at_speed(self, speed: float) -> CostModel:
         """The same on a network that is faster by this factor."""
-        return CostModel(self.latency_s / speed, self.seconds_per_byte / speed)
+        exact = None if self.exact_s_per_byte is None else self.exact_s_per_byte / speed
+        return CostModel(self.latency_s / speed, self.seconds_per_byte / speed, exact)
 
     def sending(self, share: float) -> CostModel:
         """The same where ranks send this share of the bytes."""
@@ -68,6 +77,13 @@ class Network:
     exact: CostModel
     narrow: CostModel | None
     """With float32 as bf16 between hosts, for the bytes at full precision."""
+
+    @property
+    def rounded(self) -> CostModel:
+        """The costs where averages are sent in 16 bits, and parameters are not."""
+        if self.narrow is None:
+            return self.exact
+        return dataclasses.replace(self.narrow, exact_s_per_byte=self.exact.seconds_per_byte)
 
     def among(self, hosts: Sequence[str], ranks: int) -> Network | None:
         """The costs in another group; None if none of its hosts was measured, or another network.
@@ -165,7 +181,8 @@ def exposure(plan: BucketPlan, profile: StepProfile, costs: CostModel) -> Exposu
     priorities = [bucket.priority for bucket in plan.buckets]
     ended = _ended(issued, seconds, priorities)
     if profile.division is not None:
-        ended = _gathered(plan, profile, (issued, seconds, priorities), ended)
+        gathers = [costs.of_parameters.seconds(plan.nbytes(bucket) * 0.5) for bucket in plan.buckets]
+        ended = _gathered(plan, profile, (issued, seconds, priorities), ended, gathers)
     waited = [0.0] * len(plan.buckets)
     delay = delays = 0.0
     for number in order_of_use(plan.buckets, profile.use_s):
@@ -183,7 +200,7 @@ def exposure(plan: BucketPlan, profile: StepProfile, costs: CostModel) -> Exposu
 
 def communication_seconds(plan: BucketPlan, profile: StepProfile, costs: CostModel) -> float:
     """The time of all averages of a step, one after the other: no step is shorter."""
-    return sum(_seconds(plan, profile, costs))
+    return sum(_seconds(plan, profile, costs, bucket) for bucket in plan.buckets)
 
 
 def update_seconds(plan: BucketPlan, profile: StepProfile) -> float:
@@ -217,10 +234,12 @@ def _gathered(
     profile: StepProfile,
     averages: tuple[Sequence[float], Sequence[float], Sequence[int]],
     ended: Sequence[float],
+    gathers: Sequence[float],
 ) -> list[float]:
     """The end of each bucket, for divided ones that of the all-gather of its parameters.
 
-    `averages`: times of start, durations and priorities of the averages, which end at `ended`.
+    `averages`: times of start, durations and priorities of the averages, which end at `ended`;
+    `gathers`: durations of all-gathers.
     """
     assert profile.division is not None
     operations = [(start, number, False) for number, start in enumerate(averages[0])]
@@ -232,22 +251,24 @@ def _gathered(
             clock = max(clock, ended[number]) + share * profile.update_s_per_byte
             operations.append((clock, number, True))
     operations.sort()
-    order = [number for _, number, _ in operations]
     ends = _ended(
         [start for start, _, _ in operations],
-        [averages[1][number] for number in order],
-        [averages[2][number] for number in order],
+        [(gathers if is_gather else averages[1])[number] for _, number, is_gather in operations],
+        [averages[2][number] for _, number, _ in operations],
     )
     found = list(ended)
-    for end, (_, number, gathers) in zip(ends, operations, strict=True):
-        if gathers or not profile.divides(plan, plan.buckets[number]):
+    for end, (_, number, is_gather) in zip(ends, operations, strict=True):
+        if is_gather or not profile.divides(plan, plan.buckets[number]):
             found[number] = end
     return found
 
 
-def _seconds(plan: BucketPlan, profile: StepProfile, costs: CostModel) -> list[float]:
-    """By bucket."""
-    return [costs.seconds(_averaged_bytes(plan, bucket, profile)) for bucket in plan.buckets]
+def _seconds(plan: BucketPlan, profile: StepProfile, costs: CostModel, bucket: PlannedBucket) -> float:
+    """Of an average, or the reduce-scatter and the all-gather in its place."""
+    nbytes = _averaged_bytes(plan, bucket, profile)
+    if not profile.divides(plan, bucket):
+        return costs.seconds(nbytes)
+    return (costs.seconds(nbytes) + costs.of_parameters.seconds(nbytes)) / 2
 
 
 def _averaged_bytes(plan: BucketPlan, bucket: PlannedBucket, profile: StepProfile) -> float:

@@ -30,7 +30,7 @@ from weft.torch.parallel.gradient_state import Brings
 from weft.torch.parallel.introduction import introduced, note_network
 from weft.torch.parallel.joining import ShadowTraining
 from weft.torch.parallel.mode_averaging import ModeAveraging, check_algorithms_of_mode, check_mode
-from weft.torch.parallel.models import SHARD_BYTES_MIN, Shard, checked_shard, for_device, tensors_in
+from weft.torch.parallel.models import SHARD_BYTES_MIN, Shard, checked_shard, for_device, sends_16_bits, tensors_in
 from weft.torch.parallel.module_buffers import BufferPolicy, ModuleBuffers
 from weft.torch.parallel.observer import Observer
 from weft.torch.parallel.plan import BucketPlan
@@ -163,7 +163,9 @@ class DataParallel(nn.Module, Joinable):
         rows = exchanged_by_rows(module, trained, embeddings, mode)
         infos = [parameter_info(name, parameter) for name, parameter in trained]
         self._communication = Communication(process_group)
-        self._planner = Planner(infos, options, rows, self._communication, replan_after, replan_every)
+        self._planner = Planner(
+            infos, options, rows, self._communication, replan_after, replan_every, rounds=sends_16_bits(mode)
+        )
         dtypes = [parameter.dtype for _, parameter in trained if parameter.is_floating_point()]
         ranks = introduced(
             module,

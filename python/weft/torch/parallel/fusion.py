@@ -122,10 +122,11 @@ def _price(plan: BucketPlan, profile: StepProfile, costs: CostModel) -> tuple[fl
 def _with_undivided(plan: BucketPlan, profile: StepProfile, costs: CostModel) -> BucketPlan:
     """The plan with undivided buckets, the smallest first, where that is cheaper.
 
-    They have few bytes together, so that the optimizer's state stays divided.
+    They have few bytes together, so that the optimizer's state stays divided; except where averages
+    have fewer bytes than parameters, so that dividing lets ranks send more.
     """
     nbytes = [plan.nbytes(bucket) for bucket in plan.buckets]
-    left = sum(nbytes) * _UNDIVIDED_SHARE
+    left = sum(nbytes) * (_UNDIVIDED_SHARE if costs.exact_s_per_byte is None else 1.0)
     best = _price(plan, profile, costs)
     for number in sorted(range(len(nbytes)), key=lambda number: nbytes[number]):
         left -= nbytes[number]

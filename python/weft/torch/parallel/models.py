@@ -27,6 +27,7 @@ __all__ = [
     "checked_shard",
     "for_device",
     "requirements",
+    "sends_16_bits",
     "tensors_in",
     "trained_parameters",
 ]
@@ -76,13 +77,18 @@ def checked_shard(shard: Shard, parameters: str, mode: Mode | None, *, on_device
         shard = "automatic"
     if shard != "none" and on_device:
         raise UnsupportedError(f"shard={shard!r}: updates of a model on a GPU are not divided; expected 'none'")
-    if shard == "none" or mode is None or (isinstance(mode, Wire) and mode.format in DIVISIBLE_FORMATS):
+    if shard == "none" or mode is None or sends_16_bits(mode):
         return shard
     why = f"averages by {mode!r} are no reduce-scatter, as exact ones and those of Wire('fp16') and Wire('bf16') are"
     if parameters == "host":
         raise ArgumentError(f"parameters='host': {why}; expected 'own'")
     warnings.warn(f"shard={shard!r}: {why}, so updates are not divided", stacklevel=4)
     return "none"
+
+
+def sends_16_bits(mode: Mode | None) -> bool:
+    """Whether averages in this mode are rounded to 16 bits by their owners."""
+    return isinstance(mode, Wire) and mode.format in DIVISIBLE_FORMATS
 
 
 def requirements(parameters: Iterable[Tensor]) -> list[bool]:

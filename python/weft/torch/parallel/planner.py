@@ -31,7 +31,10 @@ class Planner:
         communication: Communication,
         replan_after: int,
         replan_every: int | None,
+        *,
+        rounds: bool,
     ) -> None:
+        """`rounds`: whether averages are sent in 16 bits between hosts."""
         if replan_after < 1 or (replan_every is not None and replan_every < 1):
             raise ArgumentError(
                 f"replan_after={replan_after}, replan_every={replan_every}: expected numbers of at least 1"
@@ -43,6 +46,7 @@ class Planner:
         self._next_plan: int | None = replan_after
         self._replan_after = replan_after
         self._replan_every = replan_every
+        self._rounds = rounds
         self.network: Network | None = None
         """The costs of all-reduces, as measured for this model."""
         self._costs: CostModel | None = None
@@ -68,7 +72,8 @@ class Planner:
                     has_16_bit = self._communication.hosts > 1 and all(p.dtype == "float32" for p in self._parameters)
                     network = agreement.measured_network(hosts, self._communication, has_16_bit=has_16_bit)
                     self.network = network
-                self._costs, self._costs_16_bit = network.exact, network.narrow
+                self._costs = network.rounded if self._rounds else network.exact
+                self._costs_16_bit = network.narrow and network.rounded
             plan = make_plan(self._parameters, self._options, self._costs, rows=self._rows)
         plan.check_parameters(self._parameters)
         agreement.check_plan(plan, self._communication)
