@@ -12,7 +12,7 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import bf16_compress_hook
 from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.fsdp import fully_shard
+from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 from weft.torch.modes import Wire
@@ -143,7 +143,10 @@ def _wrapped(contender: str, model: nn.Module, gloo: dist.ProcessGroup, plan: An
 
 
 def _fully_sharded(model: nn.Module, group: Any) -> nn.Module:
-    """Every block of a transformer, or else layer with parameters, and what is left, in units."""
+    """Every block of a transformer, or else layer with parameters, and what is left, in units.
+
+    Their buffers are in the group's memory, if it has one.
+    """
     mesh = DeviceMesh.from_group(group, "cpu")
     blocks = [module for module in model.modules() if isinstance(module, nn.TransformerEncoderLayer)]
     layers = [module for module in model.modules() if next(module.parameters(recurse=False), None) is not None]
@@ -151,6 +154,9 @@ def _fully_sharded(model: nn.Module, group: Any) -> nn.Module:
         if unit is not model:
             fully_shard(unit, mesh=mesh)
     fully_shard(model, mesh=mesh)
+    for module in model.modules():
+        if isinstance(module, FSDPModule):  # Gloo has no such memory, and torch allocates it then
+            module.set_allocate_memory_from_process_group_for_comm(True)
     return model
 
 
