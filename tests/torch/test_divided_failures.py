@@ -200,8 +200,13 @@ def no_new_shares_job(rank: int, _size: int, parameters: Any, change: str) -> No
             model._reducer.use_plan(whole)
         else:
             weft.torch.Overlapped(torch.optim.Adam(net[1].parameters()), model)
-    for use in (lambda: model(torch.ones(1, 500)), optimizer.step, model.state_dict):
-        with pytest.raises(weft.Error, match="load a checkpoint"):
+    for use in (
+        lambda: model.load_state_dict({f"module.{name}": value for name, value in expected.items()}),
+        lambda: model(torch.ones(1, 500)),
+        optimizer.step,
+        model.state_dict,
+    ):
+        with pytest.raises(weft.Error, match=r"load a checkpoint \(load_state_dict\) into a new model\. It failed"):
             use()
     check_same(model.unwrap().state_dict(), expected)
 

@@ -451,7 +451,11 @@ class DataParallel(nn.Module, Joinable):
         return cast("dict[str, Any]", super().state_dict(*arguments, **keywords))
 
     def load_state_dict(self, *arguments: Any, **keywords: Any) -> Any:
-        """As of any module. After a failure, pending work is dropped first."""
+        """As of any module. After a failure, pending work is dropped first.
+
+        Raises:
+            weft.Error: Updates could not be divided anew: a new model is needed.
+        """
         if self._reducer.failed:
             self._reducer.discard()
         self.flush()

@@ -81,6 +81,8 @@ class Reducer:
         self._learned = False
         self._next = 0
         self._failure: BaseException | None = None
+        self._divided_in_part = False
+        """Whether the optimizers' states are of other shares than the parameters, for good."""
         self._updater: int | None = None
         """The thread that carries out an update."""
         self._lock = threading.RLock()
@@ -152,8 +154,8 @@ class Reducer:
             self.buckets = make_buckets(plan, self.slots, self.communication)
             self.observer.begin_plan(plan)
             self._divide()
-        except BaseException as error:  # there is no memory, and the optimizers' states are as before
-            self._failure = error
+        except BaseException as error:  # there is no memory
+            self._failure, self._divided_in_part = error, bool(self.divided)
             raise
 
     def check(self) -> None:
@@ -162,6 +164,8 @@ class Reducer:
             what = "communication failed", " into a model of a new process group"
             if self._refused:
                 what = "an update could not be carried out", ""
+            if self._divided_in_part:
+                what = "updates could not be divided anew", " into a new model"
             raise Error(
                 f"this model's parameters are incomplete since {what[0]}: load a checkpoint (load_state_dict)"
                 f"{what[1]}. It failed with: {self._failure}"
@@ -312,7 +316,7 @@ class Reducer:
     def _undivide(self, error: BaseException) -> None:
         """Takes back what was divided before an error."""
         if self.divided:  # the state of another optimizer is divided otherwise
-            self._failure = error
+            self._failure, self._divided_in_part = error, True
             return
         for bucket in self.buckets:
             if bucket.division is not None:
@@ -467,7 +471,9 @@ class Reducer:
         """Drops failures, pending updates and gradients: the parameters get other values."""
         if self._refused:
             self._end_averages()
-        self._failure, self._in_backward = None, False
+        if not self._divided_in_part:
+            self._failure = None
+        self._in_backward = False
         for bucket in self.buckets:
             for update in bucket.updates:
                 with contextlib.suppress(Exception):  # the thread may still write parameters
