@@ -1,0 +1,48 @@
+"""The bits of virtual ranks, over shared memory and TCP together, on emulated hosts."""
+
+import json
+from pathlib import Path
+
+import pytest
+from emulated_hosts import printed, python, run_hosts
+
+TRAINING = """
+import json
+import sys
+sys.path.insert(0, sys.argv[1])
+import torch
+import torch.distributed as dist
+from test_virtual_ranks import trained
+from weft.torch.lookup import backend_of
+
+torch.set_num_threads(1)
+dist.init_process_group("weft")
+kinds = json.loads(sys.argv[2])
+found = {str(trained(8, kind, range(4))[:2]) for kind in kinds}
+print(json.dumps([backend_of(None).weft_operations._group.pairs(), sorted(found)]), flush=True)
+dist.destroy_process_group()
+"""
+KINDS = ["plain", "overlapped", "canonical sums", "overlapped, divided", "overlapped, divided, whole tensors"]
+
+
+@pytest.fixture(scope="module")
+def alone() -> dict[str, list[str]]:
+    """The results of one rank, by each optimizer."""
+    return {kind: trained(1, 1, [kind])[1] for kind in ("overlapped", "overlapped, whole tensors")}
+
+
+@pytest.mark.parametrize(("hosts", "ranks", "pairs"), [(2, 2, {"shm": 2, "tcp": 4}), (3, 2, {"shm": 3, "tcp": 12})])
+def test_bits_over_shared_memory_and_tcp(alone, hosts: int, ranks: int, pairs: dict[str, int]) -> None:
+    assert trained(hosts, ranks, KINDS[:-1]) == [pairs, alone["overlapped"]]
+    assert trained(hosts, ranks, KINDS[-1:]) == [pairs, alone["overlapped, whole tensors"]]
+
+
+def trained(hosts: int, ranks: int, kinds: list[str]) -> list:
+    """The transports of the pairs, and the different results of all ranks."""
+    tests = Path(__file__).parents[1] / "torch"
+    command = [*python(TRAINING), str(tests), json.dumps(kinds)]
+    done = run_hosts("--hosts", str(hosts), "--ranks-per-host", str(ranks), command=command, deadline_s=180)
+    assert done.returncode == 0, done.stderr
+    found = {lines[-1] for lines in printed(done).values()}
+    assert len(found) == 1, found
+    return json.loads(found.pop())
