@@ -223,7 +223,7 @@ bench-hosts: setup ## targets between hosts and beside neighbours (root, C compi
 	$(BIN)/weft bench --install-peers
 	$(BIN)/python -m benches.hosts $(if $(QUICK),--quick) $(if $(ONLY),--only $(ONLY)) --output build/hosts
 
-bench-gate: setup ## DDP, divided and fully sharded steps over weft and Gloo, before and after a change: 15 minutes; QUICK=1: a look
+bench-gate: setup ## DDP, divided and fully sharded steps over weft and Gloo, before and after a change: 40 minutes; QUICK=1: a look
 	$(BIN)/python -m benches.gate $(if $(QUICK),--quick) --output build/gate
 
 bench-groups: setup ## time of torch's new_group and memory of groups beside Gloo, 1,000 groups of 2 and 200 of 8 alive: 2 minutes; QUICK=1: a look

@@ -76,8 +76,15 @@ An operation makes no copies if all ranks of the group are on one host, and all 
 same call of `empty_symmetric`, as input and as output. Otherwise, and for messages of a few KiB, it runs as on any
 other tensor, with the same result. A tensor's memory is freed when no rank has the tensor any more.
 
-FSDP2's buffers are reused from step to step, and freed with the process group. They hold gradients too. The buckets of
-`DistributedDataParallel` are torch's own, in ordinary memory; those of `weft.torch.DataParallel` are symmetric memory.
+FSDP2's buffers are reused from step to step, and freed with the process group. They hold gradients too. With four ranks
+on one host, a step of AlexNet (`fully_shard` of each layer) takes 1.84 s with this memory, 2.50 s without it, and about
+4.1 s over Gloo, which has none. Of these 1.84 s, torch's copies between the buffers and the parameters that it makes
+anew take a third, and weft's operations a tenth. Between hosts, all-gathers that begin a layer ahead
+(`set_modules_to_forward_prefetch` with `_set_unshard_async_op(True)`) make a step 3 to 10 % shorter, over weft and over
+Gloo; reduce-scatters stop backward, since `fully_shard` has no others on the CPU.
+
+The buckets of `DistributedDataParallel` are torch's own, in ordinary memory; those of `weft.torch.DataParallel` are
+symmetric memory.
 
 ## Default devices, default types and modes of torch
 
