@@ -69,7 +69,7 @@ def trained(virtual_ranks: int, kind: str, steps: range, state: bytes = b"") -> 
         optimizer = weft.torch.Overlapped(optimizer, model)
     divisions = [bucket.division is not None for bucket in model._reducer.buckets]
     assert any(divisions) == (divided != {} and dist.get_world_size() > 1)
-    if not canonical and os.environ.get("WEFT_TRANSPORT") != "tcp" and model._parts.sums.is_tree_of_ranks:
+    if not canonical and "tcp" not in pairs() and model._parts.sums.is_tree_of_ranks:
         assert all(map(model._reducer.average._is_summed_on_the_way, model._reducer.buckets))
     if state:
         checkpoint = torch.load(io.BytesIO(state))
@@ -192,7 +192,8 @@ def use_tcp(_rank: int, _size: int) -> None:
     os.environ["WEFT_TRANSPORT"] = "tcp"
 
 
-def pairs(_rank: int, _size: int) -> dict[str, int]:
+def pairs(*_: int) -> dict[str, int]:
+    """How many pairs of ranks each transport connects."""
     return backend_of(None).weft_operations._group.pairs()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Mapping, Sequence
 
@@ -66,7 +67,10 @@ def measured_network(hosts: Sequence[str], communication: Communication, *, has_
     `has_16_bit`: also of float32 as bf16 between hosts.
     """
     exact = CostModel.measured(lambda nbytes: _seconds(communication, nbytes, None))
-    narrow = CostModel.measured(lambda nbytes: _seconds(communication, nbytes, "bf16")) if has_16_bit else None
+    narrow = None
+    if has_16_bit:
+        with contextlib.suppress(ConfigError):  # what is reproducible travels in full precision
+            narrow = CostModel.measured(lambda nbytes: _seconds(communication, nbytes, "bf16"))
     own = Network(sorted(set(hosts)), communication.size, exact, narrow)
     network: Network = communication.gather(own, Network)[0]
     return network
