@@ -24,7 +24,7 @@ __all__ = [
     "study",
 ]
 
-GATE = "2026-11-27-gate"
+GATE = "2026-11-29-gate"
 WIRE = "2026-11-25-overlap-wire"
 DIVIDED = "2026-11-29-one-host-updates"
 ONE_HOST = "2026-11-22-one-host"

@@ -158,6 +158,8 @@ $ weft bench all-reduce --through torch --ranks 2 --sizes 4:64K:128 --peers gloo
   Python (torch 2.15), so that only a backend in C++ can make one: weft's
   [one-sided operations](../how-to/one-sided.md) have put, signals, and the memory of a host's ranks as tensors.
   After a failure, the backend's `get_error()` returns its kind.
+- Completion hooks, and the check `c10d_health_check` of torch's debug server, are for backends in C++ (torch 2.15): the
+  check calls a process healthy whose group over weft has failed. Abort hooks run, and `get_error()` says what failed.
 - `torch.compile` is tested with the compilers "eager" and "aot_eager".
 """
 
