@@ -39,6 +39,12 @@ const REFUSALS: u32 = 2;
 /// The pause after a refusal: survivors wait for this.
 const REFUSED_PAUSE: Duration = Duration::from_millis(20);
 
+/// An attempt takes this part of the peer timeout at most, if that is no less than the duration:
+/// the kernel repeats a first packet that a cut line has lost after a second only, when the line
+/// may have been whole for long.
+const ATTEMPTS_MIN: u32 = 4;
+const ATTEMPT_MIN: Duration = Duration::from_millis(400);
+
 /// How long a peer may not answer whose system has closed the connection: mostly its process has
 /// ended, and its host or container with it.
 const CLOSED_PATIENCE: Duration = Duration::from_millis(600);
@@ -249,7 +255,8 @@ impl TcpConnection {
             deadline,
             cancel: &self.over,
         };
-        let patience = patience.at_most(ADDRESS_TIMEOUT);
+        let share = renewal.dialer.options.peer_timeout / ATTEMPTS_MIN;
+        let patience = patience.at_most(share.clamp(ATTEMPT_MIN, ADDRESS_TIMEOUT));
         let part = self.next_part(renewal, number);
         let to = (renewal.peer, &renewal.address);
         let call = (renewal.dialer).call(to, part, &self.ways[number], patience)?;
