@@ -18,27 +18,31 @@ from weft.torch.lookup import backend_of
 torch.set_num_threads(1)
 dist.init_process_group("weft")
 kinds = json.loads(sys.argv[2])
-found = {str(trained(8, kind, range(4))[:2]) for kind in kinds}
-print(json.dumps([backend_of(None).weft_operations._group.pairs(), sorted(found)]), flush=True)
+found = {kind: str(trained(8, kind, range(4))[:2]) for kind in kinds}
+print(json.dumps([backend_of(None).weft_operations._group.pairs(), found]), flush=True)
 dist.destroy_process_group()
 """
-KINDS = ["plain", "overlapped", "canonical sums", "overlapped, divided", "overlapped, divided, whole tensors"]
+PLAIN, WHOLE = "plain", "plain, whole tensors"
+SAME = {
+    PLAIN: ["overlapped", "canonical sums", "overlapped, divided"],
+    WHOLE: ["overlapped, divided, whole tensors"],
+}
+"""Kinds of training by the one that has the same bits on one rank."""
 
 
 @pytest.fixture(scope="module")
-def alone() -> dict[str, list[str]]:
-    """The results of one rank, by each optimizer."""
-    return {kind: trained(1, 1, [kind])[1] for kind in ("overlapped", "overlapped, whole tensors")}
+def alone() -> dict[str, str]:
+    return trained(1, 1, [*SAME])[1]
 
 
 @pytest.mark.parametrize(("hosts", "ranks", "pairs"), [(2, 2, {"shm": 2, "tcp": 4}), (3, 2, {"shm": 3, "tcp": 12})])
 def test_bits_over_shared_memory_and_tcp(alone, hosts: int, ranks: int, pairs: dict[str, int]) -> None:
-    assert trained(hosts, ranks, KINDS[:-1]) == [pairs, alone["overlapped"]]
-    assert trained(hosts, ranks, KINDS[-1:]) == [pairs, alone["overlapped, whole tensors"]]
+    expected = {kind: alone[plain] for plain, kinds in SAME.items() for kind in (plain, *kinds)}
+    assert trained(hosts, ranks, [*expected]) == [pairs, expected]
 
 
 def trained(hosts: int, ranks: int, kinds: list[str]) -> list:
-    """The transports of the pairs, and the different results of all ranks."""
+    """The transports of the pairs, and the results, which all ranks have."""
     tests = Path(__file__).parents[1] / "torch"
     command = [*python(TRAINING), str(tests), json.dumps(kinds)]
     done = run_hosts("--hosts", str(hosts), "--ranks-per-host", str(ranks), command=command, deadline_s=180)
