@@ -60,12 +60,15 @@ class CostModel:
 
     def at_speed(self, speed: float) -> CostModel:
         """The same on a network that is faster by this factor."""
-        exact = None if self.exact_s_per_byte is None else self.exact_s_per_byte / speed
-        return CostModel(self.latency_s / speed, self.seconds_per_byte / speed, exact)
+        return CostModel(self.latency_s / speed, *self._per_byte(1 / speed))
 
     def sending(self, share: float) -> CostModel:
         """The same where ranks send this share of the bytes."""
-        return CostModel(self.latency_s, self.seconds_per_byte * share)
+        return CostModel(self.latency_s, *self._per_byte(share))
+
+    def _per_byte(self, factor: float) -> tuple[float, float | None]:
+        exact = None if self.exact_s_per_byte is None else self.exact_s_per_byte * factor
+        return self.seconds_per_byte * factor, exact
 
 
 @dataclasses.dataclass(frozen=True)
