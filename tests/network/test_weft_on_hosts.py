@@ -179,3 +179,30 @@ def test_short_link_outage_loses_no_rank() -> None:
         time.sleep(0.5)  # the length of the cut, not a wait for anything
         launcher.on_switch("ip", "link", "set", "port1", "up")
         assert [report["lost"] for report in launcher.failures(2)] == [None, None]
+
+
+THROUGH_A_CUT = """
+import contextlib, json, time
+import numpy as np
+import weft
+from weft_lab.experiment.far_cut import Cut
+
+group = weft.init(timeout=60, peer_timeout=40)
+x = np.ones(1000, np.float32)
+group.all_reduce(x)
+group.barrier()
+time.sleep(1)  # nothing is under way when the line is cut
+with Cut(0.0, 10.0) if group.rank == 1 else contextlib.nullcontext():
+    time.sleep(0.5)
+    begin = time.monotonic()
+    group.all_reduce(x)
+    print(json.dumps({"sum": float(x[0]), "seconds": time.monotonic() - begin}))
+group.close()
+"""
+
+
+def test_connection_that_tcp_gives_up_before_the_peer_timeout_is_made_anew() -> None:
+    """TCP does so within eight seconds if its own system drops what it sends."""
+    for report in reports(run_hosts("--hosts", "2", command=python(THROUGH_A_CUT))):
+        assert report["sum"] == 4
+        assert report["seconds"] > 8

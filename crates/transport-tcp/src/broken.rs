@@ -3,15 +3,26 @@
 
 use std::io;
 
-/// Whether an error of a connection is the end of its link too: its host was silent until TCP gave
-/// it up, or what arrives is not the peer's. Otherwise the connection may be made anew.
+/// Whether an error of a connection is the end of its link too: what arrives is not the peer's.
+/// Otherwise the connection may be made anew.
 pub(crate) fn is_final(error: &io::Error) -> bool {
     use io::ErrorKind::{
         BrokenPipe, ConnectionAborted, ConnectionReset, NotConnected, UnexpectedEof,
     };
-    !matches!(
+    !is_given_up(error)
+        && !matches!(
+            error.kind(),
+            BrokenPipe | ConnectionAborted | ConnectionReset | NotConnected | UnexpectedEof
+        )
+}
+
+/// Whether TCP has given up the peer's host, or the way to it. That may be long before the peer
+/// timeout: within eight seconds, where the own system drops what is sent.
+pub(crate) fn is_given_up(error: &io::Error) -> bool {
+    use io::ErrorKind::{HostUnreachable, NetworkDown, NetworkUnreachable, TimedOut};
+    matches!(
         error.kind(),
-        BrokenPipe | ConnectionAborted | ConnectionReset | NotConnected | UnexpectedEof
+        TimedOut | HostUnreachable | NetworkUnreachable | NetworkDown
     )
 }
 

@@ -1,11 +1,13 @@
 //! The state that a link keeps per connection.
 
+use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use weft_transport::{Regions, TrafficCounts};
 
+use crate::broken::{broken_by, is_given_up};
 use crate::class::CLASSES;
 use crate::incoming::TcpIncoming;
 use crate::outgoing::TcpOutgoing;
@@ -69,6 +71,17 @@ impl Break {
         Self {
             why,
             since: Instant::now(),
+        }
+    }
+
+    /// By an error of a socket on which nothing has arrived for this time: where TCP has given up
+    /// the peer, that is how long it has been silent.
+    pub(crate) fn by(error: &io::Error, quiet: Option<Duration>) -> Self {
+        let silence = quiet.filter(|_| is_given_up(error)).unwrap_or_default();
+        let now = Instant::now();
+        Self {
+            why: broken_by(error),
+            since: now.checked_sub(silence).unwrap_or(now),
         }
     }
 }

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use weft_transport::{FlushState, PerProcess};
 
-use crate::broken::{broken_by, is_final};
+use crate::broken::is_final;
 use crate::class::Class;
 use crate::connection::{ConnectionEnd, TcpConnection};
 use crate::frame::Frame;
@@ -242,9 +242,7 @@ impl Goodbye {
         }
         match discard(&mut self.connection.sockets[self.number].reader()) {
             Ok(over) => over,
-            Err(error) => {
-                is_final(&error) || !self.connection.interrupt(self.number, broken_by(&error))
-            }
+            Err(error) => is_final(&error) || !self.connection.interrupt_by(self.number, &error),
         }
     }
 }

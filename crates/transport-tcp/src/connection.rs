@@ -13,7 +13,7 @@ use weft_transport::{
 
 use crate::address::TcpAddress;
 use crate::broken::{broken_by, is_final};
-use crate::carrier::Carrier;
+use crate::carrier::{Break, Carrier};
 use crate::dialer::Dialer;
 use crate::encryption::Cipher;
 use crate::lock::lock;
@@ -155,9 +155,14 @@ impl TcpConnection {
         }
         let sent = self.sockets[number].send(slices);
         sent.map_err(|error| match is_final(&error) {
-            false if self.interrupt(number, broken_by(&error)) => io::ErrorKind::WouldBlock.into(),
+            false if self.interrupt_by(number, &error) => io::ErrorKind::WouldBlock.into(),
             _ => error,
         })
+    }
+
+    /// [`TcpConnection::interrupt`] by an error of the socket.
+    pub(crate) fn interrupt_by(self: &Arc<Self>, number: usize, error: &io::Error) -> bool {
+        self.interrupt(number, Break::by(error, self.sockets[number].quiet()))
     }
 
     /// Whether the peer has left on all connections.

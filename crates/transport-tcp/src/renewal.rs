@@ -52,15 +52,11 @@ const CLOSED_PATIENCE: Duration = Duration::from_millis(600);
 impl TcpConnection {
     /// Records that one of the connections broke, and starts to make it anew. False if it cannot
     /// be: then the link must end.
-    pub(crate) fn interrupt(self: &Arc<Self>, number: usize, why: String) -> bool {
+    pub(crate) fn interrupt(self: &Arc<Self>, number: usize, reason: Break) -> bool {
         if self.renewal.is_none() || self.over.load(Ordering::Acquire) {
             return false;
         }
-        self.note_break(
-            number,
-            &mut lock(&self.carriers[number].line),
-            Break::now(why),
-        );
+        self.note_break(number, &mut lock(&self.carriers[number].line), reason);
         match self.check() {
             Ok(()) => self.start_renewing(number),
             // A closed link.
@@ -421,7 +417,9 @@ impl TcpConnection {
         drop((line, incoming, outgoing));
         match healed {
             Ok(healed) => self.report(healed),
-            Err(_) if possible => drop(self.interrupt(number, "the connection broke".into())),
+            Err(_) if possible => {
+                self.interrupt(number, Break::now("the connection broke".into()));
+            }
             Err(_) => {
                 let why = why.unwrap_or_default();
                 let lost = format!("{why}, and what was sent last is not kept");

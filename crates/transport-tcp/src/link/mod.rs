@@ -254,8 +254,7 @@ impl TcpLink {
                     over = *budget == 0;
                 }
                 Err(LinkError::Left) => carrier.left.store(true, Ordering::Relaxed),
-                Err(LinkError::Io(error))
-                    if self.connection.interrupt(number, broken_by(&error)) => {}
+                Err(LinkError::Io(error)) if self.connection.interrupt_by(number, &error) => {}
                 Err(error) => self.end_connection(number, error.into()),
             }
         }
