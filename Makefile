@@ -97,9 +97,10 @@ build-tests:
 test-rust: ## unit, property, snapshot, mutation and conformance tests of the crates
 	$(TEST_RUST)
 
-verify-large: ## every algorithm verified for up to 1024 ranks, and run on every group of the matrix: half an hour, 6 GiB
+verify-large: ## every algorithm verified for up to 1024 ranks, and run on every group of the matrix; more joins explored: half an hour, 6 GiB
 	$(CARGO) test --package weft-algorithms --test verified --test composed --release --locked --quiet -- --ignored
 	$(CARGO) test --package weft-runtime --test matrix --locked --quiet -- --ignored
+	$(CARGO) test --package weft-agreement --release --locked --quiet -- --ignored
 
 verify-overlap: extension ## overlapped training of AlexNet, VGG-16, ResNet-50, BERT-base against plain, on 4 ranks: 12 GiB
 	OMP_NUM_THREADS=1 $(BIN)/torchrun --standalone --nproc-per-node 4 tests/torch/overlap_full_size.py

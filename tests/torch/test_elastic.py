@@ -11,7 +11,7 @@ from pathlib import Path
 
 import elastic_chaos
 import pytest
-from elastic_forks import PATIENCE_S, Nursery, Training, losses, training_in
+from elastic_forks import PATIENCE_S, Nursery, Training, losses, train_together, training_in
 
 from weft.processes.ports import free_ports
 from weft.torch.recovery.members import leaving_now
@@ -209,6 +209,23 @@ def test_rank_that_was_given_up_joins_again(training: Training, stopped: int) ->
     ends = [one.ended() for one in ranks]
     assert len({end["hash"] for end in ends}) == 1
     assert ends[stopped]["recoveries"] == 1
+
+
+def test_rank_that_wakes_where_only_newcomers_are_left_joins_them(training: Training) -> None:
+    options = ("--steps", "250", "--pause", "0.02", "--hold-at", "249")
+    ranks = training.launch(2, *options, WEFT_TIMEOUT="2")
+    ranks[0].until_step(5, 2)
+    ranks[1].process.send_signal(signal.SIGSTOP)
+    ranks[0].until_step(6, 1)
+    newcomer = training.start("newcomer", *options, WEFT_TIMEOUT="2")
+    newcomer.until(lambda one: len(one.steps) > 3, "it does not join")
+    ranks[0].process.kill()
+    newcomer.until_step(8, 1)
+    ranks[1].process.send_signal(signal.SIGCONT)
+    train_together(ranks[1], newcomer)
+    training.go(249)
+    assert len({one.ended()["hash"] for one in (ranks[1], newcomer)}) == 1
+    assert all(line["step"] <= 6 or line["ranks"] == 2 for line in ranks[1].steps), "it has not trained alone"
 
 
 def test_ranks_without_a_quorum_go_on_when_they_find_each_other(training: Training) -> None:

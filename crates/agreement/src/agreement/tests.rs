@@ -5,6 +5,8 @@ use std::collections::HashSet;
 
 use super::*;
 
+mod newcomers;
+
 /// A group, with the messages in transit between its ranks.
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct World {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -14,13 +15,13 @@ import torch.distributed as dist
 from weft import config
 from weft.api.group import Group
 from weft.bootstrap import endpoints
-from weft.errors import ConfigError, Error, UnsupportedError
+from weft.errors import AuthError, ConfigError, Error, UnsupportedError
 from weft.output import logs
 from weft.output.logs import LOGGER
 from weft.torch import registration
 from weft.torch.recovery import description
 from weft.torch.recovery.copies import OptimizerCopy
-from weft.torch.recovery.failures import FAILURES, StateLost
+from weft.torch.recovery.failures import FAILURES, StateLost, Superseded
 from weft.torch.recovery.lobby import Address, Desk, Door, Place, is_own, knock, text_of
 from weft.torch.recovery.members import LobbyFound, first_group, met
 from weft.torch.recovery.plain import described
@@ -77,6 +78,8 @@ class Entrance:
         self.replay: Replay | None = None
         self._own = own
         self._kept = kept
+        self._membership = 0
+        """The number of the one that this process has declared, or would."""
 
     def begin(self, settle: Settle, ranks_min: int) -> None:
         """Joins the training that runs; else makes the default group, unless there is one."""
@@ -128,7 +131,7 @@ class Entrance:
             return
         timeout = timedelta(seconds=settings.timeout)
         replace_default_group(group, meeting_of(group, timeout, self.route), timeout)
-        self.serve(required=True)
+        self.serve(0, required=True)
 
     def _start(self, ranks: int) -> Group:
         """The group of the launcher's ranks, whose first opens the lobby before."""
@@ -169,8 +172,12 @@ class Entrance:
             return f"the state of training has {error}, which cannot be sent"
         return None
 
-    def serve(self, *, required: bool = False) -> None:
-        """Opens the lobby, on rank 0; only if it is required, a failure ends training."""
+    def serve(self, membership: int, *, required: bool = False) -> None:
+        """Opens the lobby, on rank 0; only if it is required, a failure ends training.
+
+        `membership` is the number of the present one.
+        """
+        self._membership = membership
         if dist.get_rank() != 0:
             return
         try:
@@ -184,13 +191,32 @@ class Entrance:
                 LOGGER.warning("no process can join until the lobby can be opened: %s", error)
             self._opens_again_at = time.monotonic() + _OPENING_S
         if self.desk is not None:
-            self.desk.begin()
+            self.desk.begin(membership)
 
     def ready(self, room: int, awaited: Collection[int], patience_s: float) -> list[int]:
         """The newcomers that rank 0 would take in now, by their numbers: see `Desk.ready`."""
         if self.desk is None and time.monotonic() >= self._opens_again_at:
-            self.serve()
+            self.serve(self._membership)
         return [] if self.desk is None else self.desk.ready(room, awaited, patience_s)
+
+    def finds_later(self, first: int) -> bool:
+        """Whether there is a lobby of a membership from this number on.
+
+        It looks for as long as one needs to open.
+        """
+        own = None if self.desk is None else self.desk.address
+        others = [address for address in self.addresses if address != own]
+        until = time.monotonic() + _ALONE_S
+        while others:
+            for address in others:
+                with contextlib.suppress(AuthError):
+                    door = knock([address], begun=True)
+                    if door is not None and door.membership() >= first:
+                        return True
+            if time.monotonic() > until:
+                break
+            time.sleep(_KNOCKING_S)
+        return False
 
     def close(self, *, has_ended: bool) -> None:
         """Closes the lobby, if this process serves it: it has ended, or goes on elsewhere."""
@@ -273,7 +299,7 @@ class Entrance:
         try:
             group = met(door.store, place, endpoint)
             settle(group, timedelta(seconds=place.timeout))
-        except (*FAILURES, StateLost) as error:
+        except (*FAILURES, StateLost, Superseded) as error:
             LOGGER.warning("not taken in: %s: %s. Trying again", type(error).__name__, error)
             return False
         return True

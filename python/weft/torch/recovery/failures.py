@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from weft.errors import Aborted, Error, PeerLost, StillRunning, Timeout
 
-__all__ = ["FAILURES", "StateLost", "failure_in"]
+__all__ = ["FAILURES", "StateLost", "Superseded", "failure_in"]
 
 FAILURES = (PeerLost, Timeout, Aborted)
 
 
 class StateLost(Error):
     """The members of a group are newcomers only."""
+
+
+class Superseded(Error):
+    """The training goes on without the members of a group: see [Note: Latest members]."""
 
 
 def failure_in(error: BaseException) -> str | None:

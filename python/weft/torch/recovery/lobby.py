@@ -20,7 +20,9 @@ join a training that has begun.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import itertools
 import json
 import math
 import secrets
@@ -111,6 +113,8 @@ class Desk:
         self._waiting: dict[int, _Waiting] = {}
         """The newcomers that were not refused."""
         self._groups = 0
+        self._memberships = 0
+        """How many were declared."""
 
     @classmethod
     def open(cls, addresses: Sequence[Address], check: Check) -> Desk | None:
@@ -126,8 +130,13 @@ class Desk:
         )
         return None
 
-    def begin(self) -> None:
-        """Declares that the training has begun: see [Note: One beginning]."""
+    def begin(self, membership: int) -> None:
+        """Declares that the training has begun, and the number of its present membership.
+
+        See [Note: One beginning] and [Note: Latest members].
+        """
+        self.store.set(f"membership {self._memberships}", str(membership).encode())
+        self._memberships += 1
         self.store.set("begun", b"1")
 
     def ready(self, room: int, awaited: Collection[int] = (), patience_s: float = 0.0) -> list[int]:
@@ -224,6 +233,17 @@ class Door:
             return self.store.get("begun", _READING_S) is not None
         except (PeerLost, Timeout):
             return False
+
+    def membership(self) -> int:
+        """The last declared membership's number; 0 if there is none, or the lobby has ended."""
+        last = 0
+        with contextlib.suppress(PeerLost, Timeout):
+            for which in itertools.count():
+                found = self.store.get(f"membership {which}", 0.0)
+                if found is None:
+                    break
+                last = int(found)
+        return last
 
     def wait(self, description: Mapping[str, Any], invited: Invited) -> Place | None:
         """Waits until this process is let in. None if it must look for the lobby again.

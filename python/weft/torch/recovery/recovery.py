@@ -4,6 +4,14 @@
 the same on all ranks, and nothing is computed again. Else it is what happens after a death: the
 ranks of the next group agree on the step, those without a state receive it, and `train` is called
 again. So a newcomer that dies while it is taken in is one more death.
+
+[Note: Latest members] Few that are left may go on where all others have ended: after the agreement,
+that is no more than half of a group. But a rank that was stopped may have been given up before, the
+others may have taken in newcomers, and ended since; then it is the newcomers that go on. So
+memberships are numbered, each one higher than all that its ranks have known, and lobbies declare
+theirs. Few that are left look for a lobby with a higher number than that of the membership that
+they knew, and join it. They need not look if they were in touch with all others just before: nobody
+can have given them up.
 """
 
 from __future__ import annotations
@@ -11,6 +19,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import threading
+import time
 from collections.abc import Callable, Collection
 from datetime import timedelta
 from functools import partial
@@ -32,7 +41,7 @@ from weft.torch.parallel.data_parallel import DataParallel, living_models
 from weft.torch.parallel.virtual.continued import fewest_virtual_ranks
 from weft.torch.recovery import description
 from weft.torch.recovery.entrance import Entrance
-from weft.torch.recovery.failures import FAILURES, StateLost, failure_in
+from weft.torch.recovery.failures import FAILURES, StateLost, Superseded, failure_in
 from weft.torch.recovery.garbage import older_objects_frozen
 from weft.torch.recovery.lobby import addresses_in
 from weft.torch.recovery.members import Change, leaving_now, meet_newcomers, sigterm_noted
@@ -129,6 +138,13 @@ class Recovery:
         self._ranks_before: int | None = None
         """The number of ranks before newcomers were taken in, until a step with them is done."""
         self._failed_entries = 0
+        self._membership = 0
+        """The number of the present one: see [Note: Latest members]."""
+        self._later_from = 0
+        """The lowest number of a later one: the same, until all ranks are known to be there."""
+        self._is_superseded = False
+        self._times = time.monotonic(), time.monotonic()
+        """When it was in touch with all others for certain, and when its last commit began."""
         self._others: WeakSet[DataParallel] = WeakSet()
         """Models that existed before `run`, and whose failures are not those of `train`."""
 
@@ -165,7 +181,7 @@ class Recovery:
             self._others.update(living_models())
             while True:
                 if self._entrance is not None:
-                    self._entrance.serve()
+                    self._entrance.serve(self._membership)
                     self._states.begin_ahead(self._entrance, default_timeout())
                 with older_objects_frozen():
                     try:
@@ -187,7 +203,7 @@ class Recovery:
                         self._change(planned)
                     elif failure is not None:
                         self._recover(failure)
-                except FAILURES as error:
+                except (*FAILURES, Superseded) as error:
                     self._enter_again(error)
 
     def _begin(self) -> None:
@@ -224,6 +240,7 @@ class Recovery:
             weft.Error: Communication has failed. Let it pass: `run` handles it.
         """
         self.step += 1
+        self._later_from = self._membership + 1
         if self._ranks_before is not None:
             self._ranks_before, self._failed_entries = None, 0
         if self.step % self._every == 0:
@@ -232,6 +249,7 @@ class Recovery:
     def _commit(self) -> None:
         """See [Note: Committed steps] and [Note: Late copies]."""
         self._states.end_vote()
+        self._times = self._times[1], time.monotonic()
         answers, self._states.answers = self._states.answers, None
         models = self._models()
         if (answers is not None and answers[:, 1:3].any()) or not self._states.can_be_late(models):
@@ -288,6 +306,7 @@ class Recovery:
         """Joins the others, which have given up this rank or have the quorum, as a newcomer."""
         LOGGER.warning("after step %d: %s. Looking for the others, or their lobby", self.step, error)
         self._close_lobby(has_ended=False)
+        self._is_superseded = False
         find_again = partial(self._find_again, str(error))
         if self._entrance is None or not self._entrance.come_back(self._settle, find_again):
             raise error
@@ -295,7 +314,7 @@ class Recovery:
 
     def _find_again(self, failure: str) -> bool:
         """Looks once more for the others in the group in which too few were found."""
-        with contextlib.suppress(*FAILURES, ConfigError):  # if they were found, and not reached
+        with contextlib.suppress(*FAILURES, ConfigError, Superseded):  # if they were found, and not reached
             if self._shrinking is not None:
                 self._settle(self._shrunk(self._shrinking), default_timeout(), failure)
                 return True
@@ -321,10 +340,23 @@ class Recovery:
         """The group of the survivors. Where too few were found, there may be enough later."""
         self._shrinking = None
         try:
-            return group.shrink()
+            left = group.shrink()
         except Timeout:
             self._shrinking = group
             raise
+        self._look_for_later(group, left)
+        return left
+
+    def _look_for_later(self, before: Group, left: Group) -> None:
+        """See [Note: Latest members]."""
+        touched = time.monotonic() - self._times[0]
+        patience = min(default_timeout().total_seconds(), config.load().peer_timeout)
+        self._is_superseded |= (
+            self._entrance is not None
+            and 2 * left.size <= before.size
+            and 2 * touched > patience
+            and self._entrance.finds_later(self._later_from)
+        )
 
     def _change(self, change: Change) -> None:
         """See [Note: Planned changes]."""
@@ -338,7 +370,9 @@ class Recovery:
             endpoint = endpoints.shared(config.load(), group.rank, self._route)
             desk = None if self._entrance is None else self._entrance.desk
             self._shrinking = None  # the others may have gone on in the group with the newcomers
-            group = meet_newcomers(group, desk, change.newcomers, timeout.total_seconds(), endpoint)
+            left = meet_newcomers(group, desk, change.newcomers, timeout.total_seconds(), endpoint)
+            self._look_for_later(group, left)
+            group = left
         else:
             group = self._shrunk(group)
         self._settle(group, timeout)
@@ -360,6 +394,7 @@ class Recovery:
                 LOGGER.warning("recovering: %s. Looking for survivors", failure)
             group = self._shrunk(group)
         replace_default_group(group, store, timeout)
+        self._times = time.monotonic(), time.monotonic()
         self._states.put_back(step)
         self.step = step
         if group.rank != 0:
@@ -369,7 +404,12 @@ class Recovery:
     def _agree(self, group: Group, failure: str) -> int:
         """The step that all ranks of a group continue from; all have its state afterwards."""
         states = self._states
-        steps = group.all_gather(np.array([states.prepared])).ravel()
+        own = np.array([states.prepared, self._membership, self._is_superseded])
+        steps, memberships, superseded = group.all_gather(own).reshape(group.size, own.size).T
+        if superseded.any():
+            group.close()
+            raise Superseded("the training goes on with later members")
+        self._membership = self._later_from = int(memberships.max()) + 1
         holders = np.flatnonzero(steps != NO_STATE).tolist()
         if not holders:
             group.close()
