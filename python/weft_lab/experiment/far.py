@@ -159,7 +159,7 @@ def _environment(study: FarStudy) -> dict[str, str]:
 
 
 def table(outcome: FarOutcome) -> list[Table | str]:
-    """A title, a row for each contender, and the bound of exact averages."""
+    """A title, a row for each contender, and remarks."""
     study = outcome.study
     found = console.new_table(
         "", ">tokens/s", ">of none", ">ms exposed", ">longest ms", ">loss", ("", {"no_wrap": False})
@@ -177,18 +177,26 @@ def table(outcome: FarOutcome) -> list[Table | str]:
     )
     if study.cut_s:
         title += f", a line cut after {study.cut_after_s:g} s for {study.cut_s:g} s"
-    return [title, found, *_bound(outcome)]
+    return [title, found, *_remarks(outcome)]
 
 
-def _bound(outcome: FarOutcome) -> list[str]:
+def _remarks(outcome: FarOutcome) -> list[str]:
+    """The bound of exact averages, and whether the trainings were too short for the cut."""
     study = outcome.study
     if "none" not in outcome.trained:
         return []
-    step_ms = 1e3 * outcome.trained["none"].seconds[-1] / study.steps
+    seconds = outcome.trained["none"].seconds[-1]
     line_ms = 2 * (study.sites - 1) / study.sites * 4 * outcome.parameters * 8 / (study.gbps * 1e6)
-    return [
-        f"a step takes {step_ms:.0f} ms without communication, an exact average at least {line_ms:.0f} ms of the line"
+    remarks = [
+        f"a step takes {1e3 * seconds / study.steps:.0f} ms without communication, an exact average at least "
+        f"{line_ms:.0f} ms of the line"
     ]
+    if study.cut_s and seconds < study.cut_after_s + study.cut_s:
+        remarks.append(
+            f"steps without communication take {seconds:.0f} s: all others wait at their end until the line is whole "
+            "(with --steps)"
+        )
+    return remarks
 
 
 def draw(outcomes: Sequence[FarOutcome], path: Path) -> None:

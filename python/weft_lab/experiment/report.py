@@ -20,6 +20,7 @@ _COLORS = {
     "compute": "0.6",
     "automatic": "tab:orange",
     "automatic-bf16": "tab:green",
+    "automatic-fp8": "tab:olive",
     "shard": "tab:red",
     "host": "tab:purple",
 }

@@ -29,6 +29,7 @@ CONTENDERS: dict[str, str] = {
     "ddp-gloo-bf16": "DistributedDataParallel over Gloo, with torch's hook that sends bf16",
     "ddp-bf16": "DistributedDataParallel over weft, gradients as bf16 between hosts",
     "automatic-bf16": "Overlapped, gradients as bf16 between hosts",
+    "automatic-fp8": "Overlapped, gradients as fp8_e4m3 between hosts, with a scale per block",
     "fsdp2-gloo": "torch's fully_shard of every layer, over Gloo",
     "fsdp2-weft": "torch's fully_shard of every layer, over weft",
 }
@@ -37,10 +38,10 @@ CONTENDERS: dict[str, str] = {
 OPTIMIZERS = ("sgd", "momentum", "adamw", "adamw-fused")
 """Optimizers of all contenders: SGD without and with momentum, torch's AdamW as it is and fused."""
 
-UNBOUND = ("ddp-gloo-bf16", "ddp-bf16", "automatic-bf16", "shard", "host", "fsdp2-gloo", "fsdp2-weft")
-"""Those that send half of the bytes, or update a share, which may be faster than the bound."""
+UNBOUND = ("ddp-gloo-bf16", "ddp-bf16", "automatic-bf16", "automatic-fp8", "shard", "host", "fsdp2-gloo", "fsdp2-weft")
+"""Those that send fewer bytes, or update a share, which may be faster than the bound."""
 
-BASELINES = ("compute", "after", "ddp-gloo", "ddp-weft")
+BASELINES = ("compute", "after", "ddp-gloo", "ddp-weft", "ddp-gloo-bf16")
 """The contenders that others are compared with."""
 
 

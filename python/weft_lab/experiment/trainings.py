@@ -32,7 +32,7 @@ _OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
 _FUSED_BYTES = 25 << 20
 """The bytes that DDP also averages together."""
 
-PLANNED = ("backward", "automatic", "automatic-bf16", "virtual", "shard", "host")
+PLANNED = ("backward", "automatic", "automatic-bf16", "automatic-fp8", "virtual", "shard", "host")
 """Contenders that learn their plan from steps, and keep it."""
 
 
@@ -132,6 +132,8 @@ def _wrapped(contender: str, model: nn.Module, gloo: dist.ProcessGroup, plan: An
             return DataParallel(model, **learned)
         case "automatic-bf16":
             return DataParallel(model, mode=Wire("bf16"), **learned)
+        case "automatic-fp8":
+            return DataParallel(model, mode=Wire("fp8_e4m3"), **learned)
         case "virtual":
             return DataParallel(model, virtual_ranks=dist.get_world_size(), **learned)
         case "shard":
