@@ -82,8 +82,9 @@ def test_sites_of_different_speed_keep_one_model(workers) -> None:
     workers.run(3, speed_job)
 
 
-def test_late_average_is_applied_at_an_agreed_step(workers) -> None:
-    workers.run(2, late_job)
+@pytest.mark.parametrize("steps", (4, 50))
+def test_late_average_is_applied_at_an_agreed_step(workers, steps: int) -> None:
+    workers.run(2, late_job, steps)
 
 
 def test_site_that_was_ahead_does_not_delay_the_others(workers) -> None:
@@ -233,8 +234,8 @@ def speed_job(rank: int, _size: int) -> None:
     assert every[0] == every[1] == every[2]
 
 
-def late_job(rank: int, _size: int) -> None:
-    """Rank 1 has the first average four steps after its start; both apply it half a delay later."""
+def late_job(rank: int, _size: int, steps: int) -> None:
+    """Rank 1 has the first average this many steps after its start; all apply it 3 later."""
     training = Training(network(), rank, fragments=1, period=20, delay=6)
     fragment = training.outer._fragments[0]
     arrived, averaged = threading.Event(), fragment._averaged
@@ -245,13 +246,13 @@ def late_job(rank: int, _size: int) -> None:
         return found
 
     fragment._averaged = late  # type: ignore[method-assign]
-    for _ in range(24):
+    for _ in range(20 + steps):
         training.step()
     arrived.set()
     training.outer.state_dict()  # waits
     for _ in range(10):
         training.step()
-    assert training.applied == [(20 + 4 + 3, [0])]
+    assert training.applied == [(20 + steps + 3, [0])]
 
 
 def ahead_job(rank: int, _size: int) -> None:

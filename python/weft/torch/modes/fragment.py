@@ -42,13 +42,13 @@ class Fragment:
 
     [Note: An agreed step] Sites make inner steps at their own speed. An average may be here while
     it is late elsewhere, so no site knows by itself when all can apply it, and none waits for the
-    others. When a site has the average, it joins an operation with the number of its steps since
-    the start. When that ends, all sites have the average, and know the least of these numbers. A
-    site that has made more than `delay` steps more was ahead of the others when they started, and
-    does not count those. In a second operation the sites agree on the most steps that any of them
-    has made by now, and apply the average half a delay after that: sites in step with each other at
-    the same step. A site that has passed it, as it is faster, applies the average at its next step.
-    The communication thread does all that, beside the program.
+    others. When a site has the average, it joins an operation, after which all have it. Then each
+    sends the others how many steps it has made since its start: about at the same time, however
+    late the average was where. A site that has made more than `delay` steps more than another one
+    was ahead when that one started, and counts as many as the least. All apply the average half a
+    delay after the most steps that count, but not before the delay has passed: sites in step with
+    each other at the same step. A site that has passed it meanwhile does so at its next step. The
+    communication thread does all that, beside the program.
     """
 
     def __init__(self, pieces: Sequence[Piece], bits: int | None, clock: Clock, between: ProcessGroup | None) -> None:
@@ -127,18 +127,19 @@ class Fragment:
         if delay == 0:
             return average, started
         checksum = self.checksum()
-        elapsed = self._clock.step - started
-        least = torch.tensor([checksum, -checksum, elapsed], dtype=torch.int64, device="cpu")
+        least = torch.tensor([checksum, -checksum], dtype=torch.int64, device="cpu")
         dist.all_reduce(least, dist.ReduceOp.MIN, group=between)
         if least[0] != -least[1]:
             raise Desync(
                 "the sites have different outer parameters: the processors or the versions of torch compute other bits"
             )
-        ahead = elapsed - int(least[2])
-        begun = started if ahead <= delay else started + ahead
-        most = torch.tensor([self._clock.step - begun], dtype=torch.int64, device="cpu")
-        dist.all_reduce(most, dist.ReduceOp.MAX, group=between)
-        return average, begun + max(delay, int(most) + -(-delay // 2))
+        now = self._clock.step
+        own = torch.tensor([now - started], dtype=torch.int64, device="cpu")
+        every = torch.empty(between.size(), dtype=torch.int64, device="cpu")
+        dist.all_gather_into_tensor(every, own, group=between)
+        counted = torch.where(every - every.min() > delay, every.min(), every)
+        begun = now - int(counted[between.rank()])
+        return average, begun + max(delay, int(counted.max()) + -(-delay // 2))
 
     def _averaged(self, moved: Tensor, between: ProcessGroup) -> Tensor:
         sites = between.size()
