@@ -350,11 +350,12 @@ class Recovery:
     def _look_for_later(self, before: Group, left: Group) -> None:
         """See [Note: Latest members]."""
         touched = time.monotonic() - self._times[0]
-        patience = min(default_timeout().total_seconds(), config.load().peer_timeout)
+        # A silent rank is given up after half of the time that a group has to shrink.
+        patience = min(default_timeout().total_seconds() / 2, config.load().peer_timeout)
         self._is_superseded |= (
             self._entrance is not None
             and 2 * left.size <= before.size
-            and 2 * touched > patience
+            and touched > patience
             and self._entrance.finds_later(self._later_from)
         )
 
