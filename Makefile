@@ -85,8 +85,8 @@ test: ## everything that CI checks, some of it side by side; without system pack
 # Tests that are about time run beside jobs that only compute, at lower priority (`nice`); the others wait for processes
 # most of the time, and run side by side.
 test-side-by-side: setup
-	$(SIDE_BY_SIDE) "fmt-check lint build-tests test-loom site" "test-chaos test-multiprocess test-network"
-	FEATURE_STEPS=40 $(SIDE_BY_SIDE) "test-rust test-wheel" "test-torch-others" "test-torch-elastic test-documentation" "test-unit"
+	$(SIDE_BY_SIDE) "fmt-check lint build-tests test-loom site test-unit" "test-chaos test-multiprocess test-network"
+	FEATURE_STEPS=40 $(SIDE_BY_SIDE) "test-rust test-wheel" "test-torch-others" "test-torch-elastic test-documentation"
 
 # The extension has no Rust tests of its own: Python tests it.
 TEST_RUST = $(CARGO) test --workspace --exclude weft-bindings --locked --quiet
@@ -112,7 +112,7 @@ test-loom: ## models of protocols: flags, sleep, claims, rings, forks, who drive
 test-python: test-unit test-multiprocess test-torch test-chaos ## these four
 
 test-unit: extension ## Python without peers
-	$(BIN)/pytest tests/unit
+	nice -n 5 $(BIN)/pytest tests/unit
 
 test-multiprocess: extension ## real ranks
 	$(BIN)/pytest tests/multiprocess
