@@ -248,9 +248,10 @@ def late_job(rank: int, _size: int, steps: int) -> None:
     fragment._averaged = late  # type: ignore[method-assign]
     for _ in range(20 + steps):
         training.step()
+    dist.barrier()
     arrived.set()
     training.outer.state_dict()  # waits
-    for _ in range(10):
+    for _ in range(5):  # an exchange that is overdue is applied after six more
         training.step()
     assert training.applied == [(20 + steps + 3, [0])]
 

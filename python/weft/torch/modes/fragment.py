@@ -137,7 +137,8 @@ class Fragment:
         own = torch.tensor([now - started], dtype=torch.int64, device="cpu")
         every = torch.empty(between.size(), dtype=torch.int64, device="cpu")
         dist.all_gather_into_tensor(every, own, group=between)
-        counted = torch.where(every - every.min() > delay, every.min(), every)
+        fewest = every.min()
+        counted = torch.where(every - fewest > delay, fewest, every)
         begun = now - int(counted[between.rank()])
         return average, begun + max(delay, int(counted.max()) + -(-delay // 2))
 
