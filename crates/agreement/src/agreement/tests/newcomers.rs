@@ -177,16 +177,14 @@ impl Training {
 
     fn is_quorum(&self, group: usize, acceptors: &Processes) -> bool {
         let all = &self.groups[group].processes;
-        let has_first = all.first().is_some_and(|first| acceptors.contains(first));
-        let twice = 2 * acceptors.len();
-        let is_absent = |one: &usize| !acceptors.contains(one);
-        twice > all.len()
-            || (twice == all.len() && has_first)
-            || (!acceptors.is_empty()
-                && all
-                    .iter()
-                    .filter(|one| is_absent(one))
-                    .all(|one| self.has_ended(*one, group)))
+        let ranks = |are: &dyn Fn(&usize) -> bool| -> Ranks {
+            let those = (0..).zip(all).filter(|(_, process)| are(process));
+            those.map(|(rank, _)| rank).collect()
+        };
+        let accepting = ranks(&|process| acceptors.contains(process));
+        let ended = ranks(&|process| self.has_ended(*process, group));
+        let agreement = Agreement::new(0, all.len() as u32);
+        !acceptors.is_empty() && agreement.is_quorum(&accepting, &ended)
     }
 
     /// All events of one process by itself.
