@@ -194,7 +194,7 @@ def _remarks(outcome: FarOutcome) -> list[str]:
     if study.cut_s and seconds < study.cut_after_s + study.cut_s:
         remarks.append(
             f"steps without communication take {seconds:.0f} s: all others wait at their end until the line is whole "
-            "(with --steps)"
+            "(give more --steps)"
         )
     return remarks
 
