@@ -3,6 +3,7 @@
 import ast
 import os
 import re
+import shutil
 import stat
 import subprocess
 import sys
@@ -239,3 +240,19 @@ def test_profile_that_is_a_pipe_is_not_awaited(tmp_path):
 
     threading.Thread(target=load, daemon=True).start()
     assert ended.wait(30)
+
+
+def test_directories_that_disappear_are_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("ended", "running"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "rank0").touch()
+    scan = os.scandir
+
+    def scan_late(directory: str) -> object:
+        if str(directory).endswith("ended"):
+            shutil.rmtree(tmp_path / "ended", ignore_errors=True)
+        return scan(directory)
+
+    monkeypatch.setattr(os, "scandir", scan_late)
+    assert files.found_in(tmp_path, "*/rank*") == [tmp_path / "running" / "rank0"]
+    assert files.found_in(tmp_path / "ended", "rank*") == []

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, Protocol
 
 from weft import _weft, config
 from weft.errors import ArgumentError, Error, PeerLost, Timeout
-from weft.output.files import is_private
+from weft.output.files import found_in, is_private
 from weft.tracing.record import JOBS, USERS
 
 __all__ = ["Job", "LiveJob", "RankRates", "RemoteJob", "Watch", "rates", "running_jobs"]
@@ -152,9 +152,9 @@ class Watch:
 def running_jobs(base: Path) -> list[LiveJob]:
     """The jobs that answer, the one that began last first."""
     found: dict[str, list[_Listener]] = {}
-    for own in filter(is_private, base.glob(USERS)):
-        for directory in own.glob(JOBS):
-            for listener in filter(None, map(_listener, directory.glob(_SOCKETS))):
+    for own in filter(is_private, found_in(base, USERS)):
+        for directory in found_in(own, JOBS):
+            for listener in filter(None, map(_listener, found_in(directory, _SOCKETS))):
                 found.setdefault(directory.name, []).append(listener)
     jobs = sorted(found.items(), key=lambda job: -max(listener.since for listener in job[1]))
     return [_job(name, listeners) for name, listeners in jobs]

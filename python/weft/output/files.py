@@ -10,6 +10,7 @@ replaced, not followed. A reader finds the old file or the new one, never half o
 from __future__ import annotations
 
 import contextlib
+import glob
 import os
 import secrets
 import stat
@@ -17,7 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-__all__ = ["PRIVATE", "is_private", "open_file", "read_text", "replacing", "write"]
+__all__ = ["PRIVATE", "found_in", "is_private", "open_file", "read_text", "replacing", "write"]
 
 PRIVATE = 0o600
 """The mode of files for this user alone."""
@@ -87,6 +88,14 @@ def is_private(directory: Path) -> bool:
     except OSError:
         return False
     return stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and not found.st_mode & 0o022
+
+
+def found_in(directory: Path, pattern: str) -> list[Path]:
+    """The paths below a directory that match; none if it disappears meanwhile.
+
+    `Path.glob` raises `FileNotFoundError` then, in Python 3.11.
+    """
+    return sorted(directory / name for name in glob.iglob(pattern, root_dir=directory))  # noqa: PTH207  # see above
 
 
 def _open(path: Path, flags: int, mode: int = 0) -> int:

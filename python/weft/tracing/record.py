@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from weft.errors import ArgumentError
-from weft.output.files import is_private, read_text
+from weft.output.files import found_in, is_private, read_text
 
 __all__ = ["Failure", "Operation", "RankRecord", "newest_job", "read", "record_files"]
 
@@ -188,7 +188,7 @@ def record_files(paths: Iterable[Path]) -> list[Path]:
     patterns = (_RANKS, f"{JOBS}/{_RANKS}", f"{USERS}/{JOBS}/{_RANKS}")
     for path in paths:
         if path.is_dir():
-            files += next(filter(None, (sorted(path.glob(pattern)) for pattern in patterns)), [])
+            files += next(filter(None, (found_in(path, pattern) for pattern in patterns)), [])
         elif path.exists():
             files.append(path)
         else:
@@ -203,9 +203,9 @@ def newest_job(base: Path) -> tuple[list[Path], int]:
     one job may have written to two directories, if they made the user's directory at the same time.
     """
     by_name: dict[str, list[Path]] = {}
-    for own in filter(is_private, base.glob(USERS)):
+    for own in filter(is_private, found_in(base, USERS)):
         # A job that runs has a directory before it has records.
-        for job in filter(_has_records, own.glob(JOBS)):
+        for job in filter(_has_records, found_in(own, JOBS)):
             by_name.setdefault(job.name, []).append(job)
     if not by_name:
         return [], 0
@@ -214,7 +214,7 @@ def newest_job(base: Path) -> tuple[list[Path], int]:
 
 
 def _has_records(job: Path) -> bool:
-    return next(job.glob(_RANKS), None) is not None
+    return found_in(job, _RANKS) != []
 
 
 def _operation(entry: dict[str, Any], ahead: int) -> Operation:
