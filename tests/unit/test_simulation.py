@@ -229,7 +229,7 @@ def test_explanation(capsys: pytest.CaptureFixture[str]) -> None:
     [
         ("--ranks 4", "slice-reduce"),
         ("--ranks 4 --memory symmetric --size 64M", "slice-reduce"),
-        ("--ranks 4 --hosts 2", "multi-rail(slice-reduce, recursive-doubling)"),
+        ("--ranks 4 --hosts 2", "multi-rail(direct, recursive-doubling)"),
         ("--ranks 4 --hosts 2 --size 4M", "multi-rail(slice-reduce, ring)"),
         ("--ranks 4 --hosts 4 --size 4M", "ring"),
         ("--ranks 4 --hosts 4 --size 4M --latency-us 10000", "two-shot"),

@@ -18,8 +18,16 @@ const SMALL_SYMMETRIC_BYTES: u64 = 2 << 10;
 /// Up to this size in bytes, few messages matter more than few bytes on a network: a pair of ranks
 /// exchanges everything.
 const PAIRWISE_BYTES: u64 = 16 << 10;
+/// The same for two ranks, whose whole messages are as many bytes as the halves that they would
+/// exchange twice.
+const TWO_RANKS_BYTES: u64 = 512 << 10;
+/// The same between hosts with several ranks each, which share a message's bytes.
+const RAILS_BYTES: u64 = 64 << 10;
 /// Below this size in bytes, few steps matter more than few bytes on a network.
 const MEDIUM_BYTES: u64 = 128 << 10;
+/// Up to this size in bytes, hosts that share a machine exchange halves. (Beyond, a ring takes a
+/// tenth less processor time on slow lines.)
+const HALVES_BYTES: u64 = 1 << 20;
 /// Up to this many ranks, latency-bound calls send everything to all ranks.
 const DIRECT_RANKS: u32 = 16;
 
@@ -189,48 +197,67 @@ fn all_reduce(traits: GroupTraits, few: bool) -> Vec<Preference> {
         ];
     }
     if traits.uneven {
-        // Every byte crosses between hosts once, shared by all ranks of a host.
-        let small: &[&str] = match few {
-            true => &["direct", "ring"],
-            false => &["recursive-doubling", "ring"],
-        };
-        return vec![
-            (SMALL_BYTES, small),
-            (
-                MEDIUM_BYTES,
-                &[
-                    "multi-rail(slice-reduce, recursive-doubling)",
-                    "multi-rail(direct, recursive-doubling)",
-                    "two-shot",
-                ],
-            ),
-            (
-                u64::MAX,
-                &[
-                    "multi-rail(slice-reduce, ring)",
-                    "multi-rail(ring, ring)",
-                    "ring",
-                ],
-            ),
-        ];
+        return all_reduce_across_hosts(few);
     }
     let pairs = few && traits.ranks.is_power_of_two();
-    let small: &[Preference] = match (pairs, traits.crowded) {
-        // Messages cost processor time as well, and their bytes use the network.
-        (true, false) => &[
+    let small: &[Preference] = match traits.ranks {
+        2 => &[(TWO_RANKS_BYTES, PAIRWISE)],
+        // Messages cost processor time as well.
+        _ if traits.crowded && pairs => &[(PAIRWISE_BYTES, PAIRWISE)],
+        // Their bytes use the network.
+        _ if pairs => &[
             (TINY_BYTES, &["direct", "ring"]),
-            (PAIRWISE_BYTES, &["recursive-doubling", "ring"]),
+            (PAIRWISE_BYTES, PAIRWISE),
         ],
-        (true, true) => &[(PAIRWISE_BYTES, &["recursive-doubling", "ring"])],
-        (false, _) if few => &[(SMALL_BYTES, &["direct", "ring"])],
-        (false, _) => &[(SMALL_BYTES, &["recursive-doubling", "ring"])],
+        _ if few => &[(SMALL_BYTES, &["direct", "ring"])],
+        _ => &[(SMALL_BYTES, PAIRWISE)],
     };
-    let medium: &[&str] = match few {
-        true => &["two-shot", "ring"],
-        false => &["halving-doubling", "ring"],
+    let medium: &[Preference] = match traits.ranks {
+        2 => &[],
+        _ if traits.crowded && pairs => &[(HALVES_BYTES, HALVES)],
+        _ if few => &[(MEDIUM_BYTES, &["two-shot", "ring"])],
+        _ => &[(MEDIUM_BYTES, HALVES)],
     };
-    [small, &[(MEDIUM_BYTES, medium), (u64::MAX, LARGE)]].concat()
+    [small, medium, &[(u64::MAX, LARGE)]].concat()
 }
+
+/// The preferences between hosts with several ranks each: every byte crosses between hosts once,
+/// shared by all ranks of a host.
+fn all_reduce_across_hosts(few: bool) -> Vec<Preference> {
+    let small: &[&str] = match few {
+        true => &["multi-rail(direct, recursive-doubling)", "direct", "ring"],
+        false => PAIRWISE,
+    };
+    vec![
+        (SMALL_BYTES, small),
+        (
+            RAILS_BYTES,
+            &["multi-rail(direct, recursive-doubling)", "two-shot"],
+        ),
+        (
+            MEDIUM_BYTES,
+            &[
+                "multi-rail(slice-reduce, ring)",
+                "multi-rail(ring, ring)",
+                "two-shot",
+            ],
+        ),
+        (
+            u64::MAX,
+            &[
+                "multi-rail(slice-reduce, ring)",
+                "multi-rail(ring, ring)",
+                "ring",
+            ],
+        ),
+    ]
+}
+
+/// Pairs of ranks exchange everything.
+const PAIRWISE: &[&str] = &["recursive-doubling", "ring"];
+
+/// Pairs of ranks exchange halves of halves: as many bytes as a ring, in fewer messages.
+const HALVES: &[&str] = &["halving-doubling", "ring", "two-shot"];
 
 /// Halving comes second, for numbers of ranks for which a ring's receive buffer does not fit.
 const LARGE: &[&str] = &["ring", "halving-doubling", "two-shot"];
@@ -263,12 +290,17 @@ fn blocks(
     if traits.reproducible && !gathers {
         return vec![(u64::MAX, &["direct"])];
     }
-    let medium: &[&str] = match (few, gathers) {
-        (true, _) => &["direct", "ring"],
-        (false, true) => &["bruck", "ring", "direct"],
-        (false, false) => &["halving", "ring", "direct"],
+    let few_messages: &[&str] = match gathers {
+        true => &["bruck", "ring", "direct"],
+        false => &["halving", "ring", "direct"],
     };
-    vec![(MEDIUM_BYTES, medium), (u64::MAX, &["ring", "direct"])]
+    let direct: Preference = (MEDIUM_BYTES, &["direct", "ring"]);
+    let large: Preference = (u64::MAX, &["ring", "direct"]);
+    match (few, traits.crowded, gathers) {
+        (true, false, _) => vec![direct, large],
+        (true, true, false) => vec![(PAIRWISE_BYTES, few_messages), direct, large],
+        _ => vec![(MEDIUM_BYTES, few_messages), large],
+    }
 }
 
 #[cfg(test)]
@@ -297,14 +329,16 @@ mod tests {
                 for (uneven, reproducible) in
                     [(false, false), (true, false), (false, true), (true, true)]
                 {
-                    for delayed in [false, true] {
+                    for (delayed, crowded) in
+                        [(false, false), (false, true), (true, false), (true, true)]
+                    {
                         settings.push(GroupTraits {
                             ranks,
                             reach,
                             uneven,
                             reproducible,
                             delayed: delayed && reach != Reach::All,
-                            crowded: ranks == 4,
+                            crowded,
                         });
                     }
                 }
@@ -389,13 +423,13 @@ mod tests {
             };
             preferences("all-reduce", traits, MemoryClass::Ordinary)[0].1[0]
         };
-        for (ranks, crowded) in [
-            (2, "recursive-doubling"),
-            (3, "direct"),
-            (4, "recursive-doubling"),
+        for (ranks, crowded, apart) in [
+            (2, "recursive-doubling", "recursive-doubling"),
+            (3, "direct", "direct"),
+            (4, "recursive-doubling", "direct"),
         ] {
             assert_eq!(first(ranks, true), crowded);
-            assert_eq!(first(ranks, false), "direct");
+            assert_eq!(first(ranks, false), apart);
         }
     }
 
