@@ -28,7 +28,7 @@ GATE = "2026-11-29-gate"
 WIRE = "2026-11-25-overlap-wire"
 DIVIDED = "2026-11-29-one-host-updates"
 ONE_HOST = "2026-11-22-one-host"
-HOSTS = "2026-11-29-hosts"
+HOSTS = "2026-11-30-hosts"
 """The runs that tables of figures are made of: directories of benches/runs."""
 
 RUNS = Path(__file__).resolve().parents[2] / "benches" / "runs"
