@@ -16,10 +16,12 @@ from worker_pool import WorkerPool
 
 import weft
 import weft.torch
+import weft.torch.hooks
+from weft.torch import modes
 from weft.torch.lookup import backend_of
+from weft.torch.modes.tree import TreeSum, equal_ranges, is_tree_of_ranks, nodes_of
 from weft.torch.parallel.virtual.balance import dealt
 from weft.torch.parallel.virtual.probe import probed
-from weft.torch.parallel.virtual.tree import TreeSum, equal_ranges, is_tree_of_ranks, nodes_of
 
 OPTIMIZERS = {"AdamW": torch.optim.AdamW, "Adafactor": torch.optim.Adafactor}
 STEPS = 4
@@ -137,6 +139,44 @@ def test_bits_of_updates_of_whole_tensors_by_one_rank(workers) -> None:
         for found in workers.run(size, job, 4, f"{kind}, whole tensors", range(STEPS))
     }
     assert len(set(results.values())) == 1, results
+
+
+@pytest.mark.parametrize("size", [2, 3, 4])
+def test_hook_of_ddp_has_the_bits_of_virtual_ranks(workers, size: int) -> None:
+    (alone,) = workers.run(1, hook_job, size)
+    assert set(workers.run(size, hook_job, size)) == {alone}
+
+
+def hook_job(rank: int, size: int, virtual_ranks: int) -> str:
+    torch.set_num_threads(1)
+    torch.manual_seed(5)
+    net = nn.Sequential(nn.Conv2d(1, 3, 3), nn.Flatten(), nn.Linear(108, 301), nn.ReLU(), nn.Linear(301, 5))
+    if size == virtual_ranks:
+        model = nn.parallel.DistributedDataParallel(net, bucket_cap_mb=0.05)
+        weft.torch.hooks.register(model, modes.VirtualRanks(virtual_ranks))
+    else:
+        model = weft.torch.DataParallel(net, virtual_ranks=virtual_ranks)
+    optimizer = torch.optim.AdamW(net.parameters(), lr=1e-2)
+    for step in range(STEPS):
+        optimizer.zero_grad()
+        for part in [rank] if size == virtual_ranks else model.parts(list(range(virtual_ranks))):
+            inputs, labels = samples(step, part)
+            nn.functional.cross_entropy(model(inputs), labels).backward()
+        optimizer.step()
+    return hashlib.sha256(nn.utils.parameters_to_vector(net.parameters()).detach().numpy().tobytes()).hexdigest()
+
+
+def test_hook_of_ddp_needs_a_rank_for_each_virtual_rank(workers) -> None:
+    workers.run(2, few_ranks_job)
+
+
+def few_ranks_job(_rank: int, _size: int) -> None:
+    model = nn.parallel.DistributedDataParallel(nn.Linear(2, 2))
+    weft.torch.hooks.register(model, modes.VirtualRanks(4))
+    with pytest.raises(weft.ConfigError, match=r"VirtualRanks\(4\) in a group of 2 ranks"):
+        model(torch.ones(1, 2)).sum().backward()
+    with pytest.raises(weft.ArgumentError, match="virtual_ranks=0 is not allowed"):
+        modes.VirtualRanks(0)
 
 
 @pytest.mark.parametrize("divided", [False, True])

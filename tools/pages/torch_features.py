@@ -107,6 +107,14 @@ FEATURES = (
         "communication modes: `weft.torch.hooks`",
         ("modes:contract", "mode_hooks:same_as_torch", "mode_hooks:training_converges"),
     ),
+    Feature(
+        "DDP",
+        "the bits of virtual ranks, with a rank for each: the mode `VirtualRanks`",
+        (
+            "virtual_ranks:hook_of_ddp_has_the_bits_of_virtual_ranks",
+            "virtual_ranks:hook_of_ddp_needs_a_rank_for_each_virtual_rank",
+        ),
+    ),
     Feature("DDP", "post-local SGD", ("ecosystem_ddp:post_local_sgd",)),
     Feature("DDP", "mixed precision by `torch.autocast`", ("ecosystem_ddp:autocast",)),
     Feature(

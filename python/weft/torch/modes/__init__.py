@@ -21,6 +21,7 @@ from weft.torch.modes.power_sgd import PowerSGD
 from weft.torch.modes.sites import Sites
 from weft.torch.modes.streaming_diloco import StreamingDiLoCo
 from weft.torch.modes.variance_based import VarianceBased
+from weft.torch.modes.virtual_ranks import VirtualRanks
 from weft.torch.modes.wire import Wire
 
 __all__ = [
@@ -42,6 +43,7 @@ __all__ = [
     "Stages",
     "StreamingDiLoCo",
     "VarianceBased",
+    "VirtualRanks",
     "Wire",
     "Work",
     "run",

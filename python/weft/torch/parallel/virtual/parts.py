@@ -13,12 +13,13 @@ from torch import Tensor, nn
 
 from weft.errors import ArgumentError, Error, UnsupportedError
 from weft.torch import modes
+from weft.torch.modes.tree import TreeSum, equal_ranges
+from weft.torch.modes.virtual_ranks import averaged
 from weft.torch.parallel.communication import Communication
 from weft.torch.parallel.module_buffers import flat, unflat
 from weft.torch.parallel.virtual.balance import dealt
 from weft.torch.parallel.virtual.probe import Probe, check_probes
-from weft.torch.parallel.virtual.sums import PartSums, averaged
-from weft.torch.parallel.virtual.tree import TreeSum, equal_ranges
+from weft.torch.parallel.virtual.sums import PartSums
 
 if TYPE_CHECKING:
     from weft.torch.parallel.reducer import Reducer

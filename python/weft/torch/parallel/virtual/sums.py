@@ -1,10 +1,5 @@
 """Averages over virtual ranks.
 
-[Note: Sums by owners] Each rank sends the sums of its nodes, cut into a block for each rank, to the
-blocks' owners. An owner adds its block in the order of [Note: One tree], and sends the average to
-all, unless it updates those elements itself. No operation adds on the way, so the bits depend
-neither on transports nor on algorithms.
-
 [Note: Sums on the way] Where the rest is a tree of the ranks, a bucket is one all-reduce, as exact
 averages are: by slice-tree on one host, by halving-doubling on a power of two of ranks, by two-shot
 on three, and by any algorithm on two. Where updates are divided it is one reduce-scatter: by
@@ -17,7 +12,7 @@ one of the summands.
 from __future__ import annotations
 
 import operator
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -29,6 +24,8 @@ from weft.errors import ArgumentError, ConfigError
 from weft.torch import modes
 from weft.torch.memory import readable, writable
 from weft.torch.modes.mode import Stages
+from weft.torch.modes.tree import Node, TreeSum, is_tree_of_ranks
+from weft.torch.modes.virtual_ranks import averaged, equal_counts, owned_average
 from weft.torch.parallel.averaging import BothHandles
 from weft.torch.parallel.buckets import Bucket, Handle, Slot, shaped
 from weft.torch.parallel.communication import Communication, prepared_all_reduce
@@ -37,9 +34,8 @@ from weft.torch.parallel.gradient_state import Brings
 from weft.torch.parallel.mode_averaging import ModeAveraging, for_mode
 from weft.torch.parallel.observer import Observer
 from weft.torch.parallel.virtual.probe import Probe, check_probes
-from weft.torch.parallel.virtual.tree import Node, TreeSum, is_tree_of_ranks, nodes_of
 
-__all__ = ["PartAveraging", "PartSums", "averaged"]
+__all__ = ["PartAveraging", "PartSums"]
 
 
 _PRECISE = (torch.float32, torch.float64)
@@ -106,7 +102,7 @@ class PartSums(modes.Mode):
         """Averages into `share` what this rank owns; the ranks own that many elements each."""
         self._begin(bucket)
         _, sums = self._sums(bucket)
-        share.copy_((yield from _owned(sums, counts, self.ranges, communication)))
+        share.copy_((yield from owned_average(sums, counts, self.ranges, communication)))
 
     def add_parts(self, bucket: modes.Bucket, zeros: slice) -> None:
         """Makes the buffer the sum of this rank's parts, one node; its `zeros` become positive."""
@@ -206,7 +202,7 @@ class PartAveraging(ModeAveraging):
         if not self._is_summed_on_the_way(bucket):
             return super().__call__(bucket)
         division = bucket.division
-        counts = _equal_counts(bucket.buffer.numel(), self._communication.size) if division is None else division.counts
+        counts = equal_counts(bucket.buffer.numel(), self._communication.size) if division is None else division.counts
         first = sum(counts[: self._communication.rank])
         self._mode.add_parts(for_mode(bucket), slice(first, first + counts[self._communication.rank]))
         bucket.sent_bytes = bucket.memory.nbytes
@@ -252,62 +248,6 @@ def _scatters(ranks: int) -> list[str | None]:
     if ranks <= 2:
         return [None]
     return ["slice-tree", "direct"] if ranks == 3 else ["slice-tree"]
-
-
-def averaged(
-    buffer: Tensor,
-    nodes: list[Node],
-    sums: Sequence[Tensor],
-    ranges: Sequence[range],
-    communication: modes.Communication,
-) -> Iterator[modes.Work]:
-    """Averages over all parts into `buffer`, by stages: see [Note: Sums by owners].
-
-    `sums` are those of this rank's nodes, each as long as the buffer; `ranges` the ranks' parts.
-    """
-    ranks = communication.size
-    if ranks == 1:
-        buffer.copy_(_average(nodes, sums, ranges[-1].stop))
-        return
-    counts = _equal_counts(buffer.numel(), ranks)
-    own = yield from _owned(sums, counts, ranges, communication)
-    gathered = torch.empty_like(buffer)
-    yield communication.all_gather(list(torch.split(gathered, counts)), own)
-    buffer.copy_(gathered)
-
-
-def _owned(
-    sums: Sequence[Tensor],
-    counts: Sequence[int],
-    ranges: Sequence[range],
-    communication: modes.Communication,
-) -> Generator[modes.Work, None, Tensor]:
-    """The averages of this rank's elements, of which the ranks own that many each."""
-    blocks = [torch.split(one, list(counts)) for one in sums]
-    source = sums[0] if len(sums) == 1 else torch.cat([one for of_rank in zip(*blocks, strict=True) for one in of_rank])
-    own = counts[communication.rank]
-    all_nodes = list(map(nodes_of, ranges))
-    received = [own * len(theirs) for theirs in all_nodes]
-    output = source.new_empty(sum(received))
-    sent = [count * len(sums) for count in counts]
-    yield communication.all_to_all(output, source, received=received, sent=sent)
-    summands = output.view(-1, own) if own else [output] * sum(map(len, all_nodes))
-    return _average([node for theirs in all_nodes for node in theirs], list(summands), ranges[-1].stop)
-
-
-def _average(nodes: Sequence[Node], sums: Sequence[Tensor], virtual_ranks: int) -> Tensor:
-    tree: TreeSum[Tensor] = TreeSum(lambda left, right: left.add_(right))
-    for node, value in zip(nodes, sums, strict=True):
-        tree.push(node, value)
-    total = tree.total()
-    # As weft's own averages, which are products.
-    return total.add_(0.0).mul_(1 / virtual_ranks)
-
-
-def _equal_counts(elements: int, ranks: int) -> list[int]:
-    """The elements of each rank, where the last ones may have fewer, or none."""
-    block = -(-elements // ranks)
-    return [max(0, min(block, elements - block * rank)) for rank in range(ranks)]
 
 
 def _sum(left: Tensor | None, right: Tensor | None) -> Tensor | None:
