@@ -200,25 +200,20 @@ fn all_reduce(traits: GroupTraits, few: bool) -> Vec<Preference> {
         return all_reduce_across_hosts(few);
     }
     let pairs = few && traits.ranks.is_power_of_two();
-    let small: &[Preference] = match traits.ranks {
+    let below: &[Preference] = match traits.ranks {
         2 => &[(TWO_RANKS_BYTES, PAIRWISE)],
         // Messages cost processor time as well.
-        _ if traits.crowded && pairs => &[(PAIRWISE_BYTES, PAIRWISE)],
+        _ if traits.crowded && pairs => &[(PAIRWISE_BYTES, PAIRWISE), (HALVES_BYTES, HALVES)],
         // Their bytes use the network.
         _ if pairs => &[
-            (TINY_BYTES, &["direct", "ring"]),
+            (TINY_BYTES, DIRECT),
             (PAIRWISE_BYTES, PAIRWISE),
+            (MEDIUM_BYTES, TWO_SHOT),
         ],
-        _ if few => &[(SMALL_BYTES, &["direct", "ring"])],
-        _ => &[(SMALL_BYTES, PAIRWISE)],
+        _ if few => &[(SMALL_BYTES, DIRECT), (MEDIUM_BYTES, TWO_SHOT)],
+        _ => &[(SMALL_BYTES, PAIRWISE), (MEDIUM_BYTES, HALVES)],
     };
-    let medium: &[Preference] = match traits.ranks {
-        2 => &[],
-        _ if traits.crowded && pairs => &[(HALVES_BYTES, HALVES)],
-        _ if few => &[(MEDIUM_BYTES, &["two-shot", "ring"])],
-        _ => &[(MEDIUM_BYTES, HALVES)],
-    };
-    [small, medium, &[(u64::MAX, LARGE)]].concat()
+    [below, &[(u64::MAX, LARGE)]].concat()
 }
 
 /// The preferences between hosts with several ranks each: every byte crosses between hosts once,
@@ -252,6 +247,12 @@ fn all_reduce_across_hosts(few: bool) -> Vec<Preference> {
         ),
     ]
 }
+
+/// All ranks send everything to all.
+const DIRECT: &[&str] = &["direct", "ring"];
+
+/// All ranks send each other's slices, and their sums.
+const TWO_SHOT: &[&str] = &["two-shot", "ring"];
 
 /// Pairs of ranks exchange everything.
 const PAIRWISE: &[&str] = &["recursive-doubling", "ring"];
