@@ -111,8 +111,11 @@ class Team:
         return [answers[rank] for rank in wanted]
 
     def signal(self, rank: int, number: signal.Signals) -> None:
-        """Sends a signal to the process of a rank."""
+        """Sends a signal to the process of a rank. After SIGSTOP, all its threads have stopped."""
         os.kill(self.pid(rank), number)
+        if number == signal.SIGSTOP:
+            # Until its main thread gets a core to take the signal, the other threads run on.
+            os.waitid(os.P_PID, self.pid(rank), os.WSTOPPED)
 
     def stop(self) -> None:
         """Lets the workers end by themselves. It is a failure if one does not, or not well."""

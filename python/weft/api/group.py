@@ -157,7 +157,8 @@ class Group(Collectives, Messages):
             weft.ConfigError: An option is wrong, or members passed different lists. The latter may
                 be raised by the first call of the new group instead.
             weft.PeerLost: A member ended or cannot be reached.
-            weft.Timeout: A member did not make the call in time.
+            weft.Timeout: A member does not answer in time. One that answers without having made the
+                call is reported by the new group's first call.
 
         Examples:
             >>> first = group.new_group([0], name="first")
