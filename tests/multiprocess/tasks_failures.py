@@ -1,5 +1,6 @@
 """Tasks of the tests of failures."""
 
+import contextlib
 import os
 import resource
 import signal
@@ -9,6 +10,7 @@ import time
 import numpy as np
 
 import weft
+from weft import schedule
 
 
 def reduce_once(group):
@@ -56,6 +58,22 @@ def miss_the_deadline(group):
         group.all_reduce(np.ones(5), timeout=0.5)
     except weft.Timeout as error:
         return str(error), time.monotonic() - started
+
+
+def miss_every_deadline(group, missing, elements):
+    """A rank takes part in no all-reduce, each by another algorithm. Returns the errors by it."""
+    names = {row.name for row in schedule.algorithms("all-reduce") if not row.symmetric}
+    children, started = [], {}
+    for name in sorted(names):
+        child = group.new_group(range(group.size))
+        child.barrier()
+        children.append(child)
+        if group.rank != missing:
+            with contextlib.suppress(weft.ConfigError):
+                started[name] = child.all_reduce_async(np.ones(elements), algorithm=name, timeout=3)
+    errors = {name: _error(lambda _, work=work: work.wait())[0] for name, work in started.items()}
+    group.barrier(timeout=20)
+    return errors
 
 
 def call_different_things(group):
@@ -142,6 +160,14 @@ def wait_for_symmetric_memory(group):
     group.all_reduce(memory)
     assert np.all(memory == group.size)
     return outcome
+
+
+def miss_making_symmetric_memory(group):
+    """Ranks 0 and 2 do not take part. Returns the others' errors."""
+    child = group.new_group(range(group.size), timeout=1)
+    error = None if group.rank in (0, 2) else _error(lambda _: child.symmetric(100))[0]
+    group.barrier()
+    return error
 
 
 def make_symmetric_memory_without_room(group, room):

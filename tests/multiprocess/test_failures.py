@@ -1,5 +1,6 @@
 """Tests of failures: the correct error, in time, on every surviving rank."""
 
+import re
 import signal
 import time
 
@@ -58,6 +59,22 @@ def test_a_missing_rank_is_named_at_the_deadline(broken):
         assert "rank 0" in text
     # The first rank to give up notifies the others.
     assert 0.5 <= max(seconds for _, seconds in failed) < 3
+
+
+@on_every_transport
+@pytest.mark.parametrize("ranks", [6])
+@pytest.mark.parametrize("elements", [5, 300_000])
+@pytest.mark.parametrize("missing", [0, 2, 5])
+def test_ranks_that_wait_indirectly_name_the_missing_one(team, missing, elements):
+    """Also where the first rank to give up waits for a third one, which waits for that one."""
+    answers = team.run(tasks.miss_every_deadline, missing, elements, deadline=40)
+    answers.pop(missing)
+    assert len(answers[0]) >= 3
+    for errors in answers:
+        for name, text in errors.items():
+            assert f"waiting for rank {missing} on" in text, (name, text)
+            assert "which has not made this call" in text, (name, text)
+            assert "or not begun its part" not in text, (name, text)
 
 
 @on_every_transport
@@ -140,6 +157,15 @@ def test_waiting_for_symmetric_memory_is_interrupted(team):
     assert raised == "KeyboardInterrupt"
     assert ended - sent < 0.2
     assert all("rank 0: interrupted" in text for text in errors)
+
+
+@on_every_transport
+@pytest.mark.parametrize("ranks", [4])
+def test_ranks_that_make_no_symmetric_memory_are_named(team):
+    for rank, error in enumerate(team.run(tasks.miss_making_symmetric_memory, deadline=15)):
+        missing = r"waiting for rank 0 on \S+, rank 2 on "
+        assert (error is None) == (rank in (0, 2))
+        assert error is None or re.search(missing, error), error
 
 
 @on_every_transport

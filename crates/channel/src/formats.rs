@@ -9,7 +9,7 @@ use weft_call::{Fingerprint, mix};
 
 use super::layout::{CLAIMS, ChannelLayout, FRAGMENT_BYTES, INLINE_HEADER, INLINE_SLOTS};
 use super::layout::{SMALL_RECEIVE, SMALL_SCRATCH, SlotSize};
-use super::message::{ControlMessage, GrantedPart, SplitCall};
+use super::message::{ControlMessage, GrantedPart, SplitCall, WaitCause};
 use super::one_sided::{CellOp, CellUpdate, OneSidedWord};
 use super::parts::ChannelPart;
 
@@ -91,6 +91,15 @@ fn samples() -> Vec<ControlMessage> {
         ControlMessage::History {
             group,
             recent: vec![(sequence, fingerprint)],
+        },
+        ControlMessage::Waits {
+            group,
+            sequence,
+            cause: WaitCause {
+                rank: 6,
+                reason: "reason".into(),
+                passed: 7,
+            },
         },
         ControlMessage::Split { group, split },
         ControlMessage::Eager { group, tag },

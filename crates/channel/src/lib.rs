@@ -13,7 +13,7 @@ mod status;
 pub use connections::{Channel, Connections, Remote, control_neighbours};
 pub use formats::formats;
 pub use layout::*;
-pub use message::{ControlMessage, ENVELOPE_BYTES, GrantedPart, SplitCall};
+pub use message::{ControlMessage, ENVELOPE_BYTES, GrantedPart, SplitCall, WaitCause};
 pub use one_sided::CellOp;
 pub use one_sided::{CellUpdate, OneSidedWord};
 pub use parts::{ChannelPart, LANES, PartSet, Place};

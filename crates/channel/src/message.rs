@@ -34,6 +34,32 @@ impl SplitCall {
     }
 }
 
+/// The rank at the end of a chain of ranks that wait for each other, as far as it is known.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct WaitCause {
+    /// The rank that the others wait for.
+    pub rank: u32,
+    /// "which has not made this call".
+    pub reason: String,
+    /// How many ranks have passed it on.
+    pub passed: u32,
+}
+
+impl WaitCause {
+    /// As a rank sends it that has received it.
+    pub fn passed_on(&self) -> Self {
+        WaitCause {
+            passed: self.passed + 1,
+            ..self.clone()
+        }
+    }
+
+    /// Whether both name the same rank and reason.
+    pub fn is_same(&self, other: &WaitCause) -> bool {
+        (self.rank, &self.reason) == (other.rank, &other.reason)
+    }
+}
+
 /// The location of a part in the sender's pool that the receiver may use.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct GrantedPart {
@@ -103,6 +129,16 @@ pub enum ControlMessage {
         group: u64,
         /// The sender's last calls, with their numbers.
         recent: Vec<(u64, Fingerprint)>,
+    },
+    /// The answer to a query of a rank that made the same call, and its later corrections: why the
+    /// sender has not completed its part.
+    Waits {
+        /// The group's identity.
+        group: u64,
+        /// The number of the operation.
+        sequence: u64,
+        /// The reason.
+        cause: WaitCause,
     },
     /// The sender has split a group off.
     Split {
@@ -267,6 +303,7 @@ impl ControlMessage {
             | ControlMessage::Query { group, .. }
             | ControlMessage::Different { group, .. }
             | ControlMessage::History { group, .. }
+            | ControlMessage::Waits { group, .. }
             | ControlMessage::Split { group, .. }
             | ControlMessage::Eager { group, .. }
             | ControlMessage::Offer { group, .. }

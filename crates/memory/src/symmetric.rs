@@ -99,8 +99,8 @@ pub struct PieceParts {
 
 /// The progress of making a piece.
 pub enum PieceProgress {
-    /// Some rank has not announced its part yet.
-    Waiting,
+    /// These ranks have not announced their parts yet.
+    Waiting(Vec<u32>),
     /// All ranks have announced their parts.
     Complete,
     /// Some rank requests this size instead.
@@ -128,12 +128,19 @@ impl SymmetricPiece {
         self.announced.iter().all(|announced| *announced)
     }
 
+    fn missing(&self) -> Vec<u32> {
+        let ranks = (0..).zip(&self.announced);
+        ranks
+            .filter_map(|(rank, announced)| (!announced).then_some(rank))
+            .collect()
+    }
+
     fn progress(&self) -> PieceProgress {
         match (&self.failure, self.other_size) {
             (Some(error), _) => PieceProgress::Failed(error.clone()),
             (None, Some(other)) => PieceProgress::OtherSize(other),
             (None, None) if self.complete() => PieceProgress::Complete,
-            (None, None) => PieceProgress::Waiting,
+            (None, None) => PieceProgress::Waiting(self.missing()),
         }
     }
 
@@ -335,7 +342,7 @@ impl Pieces {
     pub fn progress_of(&self, piece: u64) -> PieceProgress {
         let pieces = self.lock();
         match pieces.get(&piece) {
-            None => PieceProgress::Waiting,
+            None => PieceProgress::Waiting(Vec::new()),
             Some(shared) => shared.progress(),
         }
     }

@@ -14,6 +14,6 @@ mod tiles;
 pub(crate) use budget::Budget;
 pub(crate) use calling_thread::{Attempt, CallingThread, Entered};
 pub(crate) use executor::Executor;
-pub(crate) use interpret::GroupFailure;
+pub(crate) use interpret::{Blocked, GroupFailure};
 pub(crate) use operation::Operation;
 pub(crate) use spin_policy::SpinPolicy;

@@ -197,7 +197,7 @@ impl Group {
                 group.check()?;
                 Ok(group.executor.symmetric.progress_of(piece))
             })?;
-            match progress {
+            let waited = match progress {
                 PieceProgress::Complete => return Ok(()),
                 PieceProgress::Failed(error) => return Err(error),
                 PieceProgress::OtherSize(other) => {
@@ -205,12 +205,10 @@ impl Group {
                         "symmetric memory: this rank requests {size}, another rank {other}"
                     )));
                 }
-                PieceProgress::Waiting => {}
-            }
-            let late = Instant::now() >= deadline;
-            let waited = match late {
-                true => Err(self.late_symmetric()),
-                false => interruption.check(),
+                PieceProgress::Waiting(missing) if Instant::now() >= deadline => {
+                    Err(self.late_symmetric(&missing)?)
+                }
+                PieceProgress::Waiting(_) => interruption.check(),
             };
             if let Err(error) = waited {
                 self.engine.with(|state, _| {
@@ -224,12 +222,12 @@ impl Group {
         }
     }
 
-    fn late_symmetric(&self) -> Error {
-        Error::Timeout {
+    fn late_symmetric(&self, missing: &[u32]) -> Result<Error, Error> {
+        Ok(Error::Timeout {
             operation: "making symmetric memory".into(),
-            waiting_for: "the other ranks to make the same call".into(),
+            waiting_for: self.with_state(|group| group.describe_all(missing.iter().copied()))?,
             after: self.options.timeout,
-        }
+        })
     }
 }
 

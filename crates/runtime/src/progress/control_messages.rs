@@ -114,6 +114,12 @@ impl ProgressState {
                 group.on_history(rank, &recent, finished);
                 Ok(())
             }
+            ControlMessage::Waits {
+                sequence, cause, ..
+            } => {
+                group.on_wait_cause(rank, sequence, cause);
+                Ok(())
+            }
             ControlMessage::Split { split, .. } => {
                 self.on_split_message(id, rank, &split, finished);
                 Ok(())

@@ -12,6 +12,7 @@ use weft_transport::{LinkError, Presence};
 use super::group_name::GroupName;
 use super::split_calls::Splits;
 use super::suspicion::SuspectedDesync;
+use super::wait_causes::WaitCauses;
 use super::wind_down::WindDown;
 use crate::Error;
 use crate::execution::{CallingThread, Entered, Executor, GroupFailure};
@@ -41,6 +42,8 @@ pub(crate) struct GroupState {
     pub(super) wind_down: WindDown,
     /// Set while the group pauses to find different calls.
     pub(crate) suspicion: Option<SuspectedDesync>,
+    /// See `wait_chain.rs`.
+    pub(super) wait_causes: WaitCauses,
     /// Calls that split groups off this one.
     pub(crate) splits: Splits,
     /// Set once this rank has closed the group. Memory ranges are freed as peers detach.
@@ -100,6 +103,7 @@ impl GroupState {
             end: Completion::new(),
             wind_down: WindDown::default(),
             suspicion: None,
+            wait_causes: WaitCauses::default(),
             splits: Splits::default(),
             closed: false,
         }
@@ -273,6 +277,12 @@ impl GroupState {
         format!("rank {} on {host}", self.name.rank(rank))
     }
 
+    /// "rank 3 on host-b, rank 5 on host-c"
+    pub(crate) fn describe_all(&self, ranks: impl Iterator<Item = u32>) -> String {
+        let names: Vec<String> = ranks.map(|rank| self.describe(rank)).collect();
+        names.join(", ")
+    }
+
     /// The number of unfinished operations and messages.
     pub(crate) fn pending(&self) -> usize {
         let others = self.matching.pending() + self.one_sided.pending();
@@ -293,10 +303,9 @@ impl GroupState {
         neighbours.filter(|peer| self.connections.remote(*peer).is_none())
     }
 
-    /// "rank 3 on host-b, rank 5 on host-c"
+    /// The same, for messages.
     pub(crate) fn late_ranks(&self) -> String {
-        let names: Vec<String> = self.missing().map(|rank| self.describe(rank)).collect();
-        names.join(", ")
+        self.describe_all(self.missing())
     }
 
     /// The result of waiting for the neighbours; `None` while they may still join.

@@ -24,6 +24,8 @@ mod stalls;
 mod state;
 mod status;
 mod suspicion;
+mod wait_causes;
+mod wait_chain;
 mod wind_down;
 
 pub use engine::Waited;

@@ -1,16 +1,14 @@
 //! Detection of stalls: missed deadlines, and ranks that made different calls (desync).
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use weft_call::{Fingerprint, Finished};
 use weft_channel::ControlMessage;
 
 use super::group_state::GroupState;
 use super::suspicion::SuspectedDesync;
+use super::wait_causes::{QUERY_AFTER, query_interval};
 use crate::Error;
-
-/// A rank that waits longer than this asks the ranks it waits for whether they made the same call.
-const QUERY_AFTER: Duration = Duration::from_secs(1);
 
 impl GroupState {
     /// Returns the error of a missed deadline or of a suspected desync that was not resolved in
@@ -49,15 +47,6 @@ impl GroupState {
             .operations
             .iter()
             .find(|operation| operation.due.deadline <= now)?;
-        let blocked = self
-            .executor
-            .operations
-            .iter()
-            .find_map(|operation| operation.blocked());
-        let waiting_for = match blocked {
-            Some(blocked) => format!("{}, {blocked}", self.describe(blocked.rank())),
-            None => "operations before it".into(),
-        };
         Some(Error::Timeout {
             operation: format!(
                 "{} in {}, its operation {}",
@@ -65,18 +54,18 @@ impl GroupState {
                 self.name,
                 operation.sequence
             ),
-            waiting_for,
+            waiting_for: (self.awaited()).unwrap_or_else(|| "operations before it".into()),
             after: operation.due.allowed,
         })
     }
 
-    /// Asks the ranks that operations wait for whether they made the same call.
+    /// Asks the ranks that operations wait for whether they made the same call, and why they wait.
     pub(super) fn query_stalled_peers(&mut self, now: Instant) {
         for operation in &mut self.executor.operations {
             let Some(blocked) = operation.blocked().copied() else {
                 continue;
             };
-            if now - operation.last_step < QUERY_AFTER || now - operation.last_query < QUERY_AFTER {
+            if now - operation.last_step.max(operation.last_query) < query_interval(operation) {
                 continue;
             }
             operation.last_query = now;
@@ -92,20 +81,20 @@ impl GroupState {
         }
     }
 
-    /// Answers a query, if this rank made another call.
-    pub(super) fn on_query(&self, rank: u32, sequence: u64, theirs: Fingerprint) {
-        let Some(mine) = self.executor.order().recall(sequence) else {
-            return;
-        };
-        if mine.history != theirs.history {
-            self.send_history(rank);
-        } else if !mine.agrees(theirs) {
-            let answer = ControlMessage::Different {
-                group: self.id,
-                sequence,
-                fingerprint: mine,
-            };
-            self.send_to(rank, &answer);
+    /// Answers a query: with this rank's call, if it was another one, or why its part takes long.
+    pub(super) fn on_query(&mut self, rank: u32, sequence: u64, theirs: Fingerprint) {
+        let mine = self.executor.order().recall(sequence);
+        match mine {
+            Some(mine) if mine.history != theirs.history => self.send_history(rank),
+            Some(mine) if !mine.agrees(theirs) => {
+                let answer = ControlMessage::Different {
+                    group: self.id,
+                    sequence,
+                    fingerprint: mine,
+                };
+                self.send_to(rank, &answer);
+            }
+            _ => self.explain_wait(rank, sequence),
         }
     }
 
@@ -115,7 +104,7 @@ impl GroupState {
         self.send_to(rank, &ControlMessage::History { group, recent });
     }
 
-    fn send_to(&self, rank: u32, message: &ControlMessage) {
+    pub(super) fn send_to(&self, rank: u32, message: &ControlMessage) {
         if let Some(link) = &self.connections.links[rank as usize] {
             // A broken link is detected when it is read.
             let _ = link.message(&message.encode());
