@@ -10,6 +10,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch._C._distributed_c10d import ErrorType
 from torch.distributed import distributed_c10d as c10d
 from torch.nn.parallel import DistributedDataParallel
 
@@ -28,6 +29,14 @@ def test_members_come_and_go(workers, tmp_path, backend: str) -> None:
 
 def test_survivors(workers, tmp_path) -> None:
     workers.run(3, death_job, str(tmp_path / "store"), dying=[0])
+
+
+def test_group_is_usable_again_after_abort_and_timeout(workers, tmp_path) -> None:
+    workers.run(3, failing_job, str(tmp_path / "store"))
+
+
+def test_every_member_leaves_once_and_comes_back(workers, tmp_path) -> None:
+    workers.run(3, rejoining_job, str(tmp_path / "store"))
 
 
 def test_wrong_calls(workers, tmp_path) -> None:
@@ -94,6 +103,52 @@ def death_job(rank: int, size: int, path: str) -> None:
     check(rank - 1, 2)
 
 
+def failing_job(rank: int, size: int, path: str) -> None:
+    meeting = c10d._get_default_store()
+    handles = begin(rank, size, path)
+    c10d._reconfigure(uuid=1, handles=handles).wait()
+    backend = dist.get_backend_impl(c10d._get_default_group(), torch.device("cpu"))
+    assert backend.supports_reconfigure
+    exchange(meeting, rank, size, 1)  # an abort would end the others' call otherwise
+    backend.abort()
+    assert backend.get_error() == ErrorType.COMM_ERROR
+    exchange(meeting, rank, size, 2)
+    c10d._reconfigure(uuid=2, handles=handles).wait()
+    assert backend.get_error() == ErrorType.SUCCESS
+    check(rank, size)
+    if rank == 1:
+        backend.set_timeout(timedelta(milliseconds=50))
+        with pytest.raises(weft.Timeout):
+            dist.all_reduce(torch.ones(4))
+        assert backend.get_error() == ErrorType.TIMEOUT
+        backend.set_timeout(WAIT)
+    exchange(meeting, rank, size, 3)
+    c10d._reconfigure(uuid=3, handles=handles).wait()
+    check(rank, size)
+    received = torch.zeros(4)
+    works = [
+        backend.send([torch.full((4,), float(rank))], (rank + 1) % size, 0),
+        backend.recv([received], (rank - 1) % size, 0),
+    ]
+    for work in works:
+        work.wait()
+    assert received.tolist() == [float((rank - 1) % size)] * 4
+
+
+def rejoining_job(rank: int, size: int, path: str) -> None:
+    meeting = c10d._get_default_store()
+    handles = begin(rank, size, path)
+    for uuid in range(0, 2 * size, 2):
+        absent = handles[uuid // 2]
+        others = [handle for handle in handles if handle != absent]
+        if handles[rank] != absent:
+            c10d._reconfigure(uuid=uuid, handles=others).wait()
+            check(others.index(handles[rank]), size - 1)
+        exchange(meeting, rank, size, uuid + 1)
+        c10d._reconfigure(uuid=uuid + 1, handles=[*others, absent]).wait()
+        check([*others, absent].index(handles[rank]), size)
+
+
 def wrong_job(rank: int, size: int, path: str) -> None:
     handles = begin(rank, size, path)
     with pytest.raises(weft.ConfigError, match=r"reconfigure\(\) before operations"):
@@ -103,6 +158,6 @@ def wrong_job(rank: int, size: int, path: str) -> None:
     with pytest.raises(weft.ArgumentError, match="twice"):
         c10d._reconfigure(uuid=1, handles=[handles[rank]] * 2)
     c10d._reconfigure(uuid=1, handles=handles).wait()
-    with pytest.raises(weft.ArgumentError, match="uuid=1 was used before"):
+    with pytest.raises(weft.ArgumentError, match="uuid=1 was already used"):
         c10d._reconfigure(uuid=1, handles=handles)
     check(rank, size)

@@ -146,7 +146,7 @@ class ReconfigurableGroup(PythonGroup):
 
     def _check(self, uuid: int, handles: list[str]) -> None:
         if uuid in self._used:
-            raise ArgumentError(f"uuid={uuid} was used before: each reconfigure() of a group of weft needs a new one")
+            raise ArgumentError(f"uuid={uuid} was already used: each reconfigure() of a group of weft needs a new one")
         if self._handle not in handles:
             raise ArgumentError(f"the handle of this process, {self._handle}, is not among the {len(handles)} given")
         if len(set(handles)) < len(handles):
