@@ -170,13 +170,20 @@ def test_larger_part_of_partitioned_hosts_continues() -> None:
     assert sorted(left, key=str) == ["Timeout", [1, 2], [1, 2]]
 
 
-def test_short_link_outage_loses_no_rank() -> None:
-    script = UNTIL_FAILURE.replace("while True", "for _ in range(300)").replace("peer_timeout=2", "peer_timeout=8")
+@pytest.mark.parametrize(
+    ("peer_timeout", "cut_s", "calls", "pause_s"), [(8, 0.5, 300, 0), (4, 3.6, 300, 0), (4, 3.6, 4, 1.5)]
+)
+def test_link_outage_shorter_than_the_peer_timeout_loses_no_rank(
+    peer_timeout: int, cut_s: float, calls: int, pause_s: float
+) -> None:
+    """Also where the kernel tries again only after the peer timeout, and on idle connections."""
+    loop = f"for _ in range({calls}):\n        time.sleep({pause_s})"
+    script = UNTIL_FAILURE.replace("while True:", loop).replace("peer_timeout=2", f"peer_timeout={peer_timeout}")
     script += "\nprint(json.dumps({'lost': None, 'at': time.monotonic()}))\ngroup.close()\n"
     with HostLauncher("--hosts", "2", "--gbps", "1", command=python(script)) as launcher:
         launcher.wait_for_lines(2)
         launcher.on_switch("ip", "link", "set", "port1", "down")
-        time.sleep(0.5)  # the length of the cut, not a wait for anything
+        time.sleep(cut_s)  # the length of the cut, not a wait for anything
         launcher.on_switch("ip", "link", "set", "port1", "up")
         assert [report["lost"] for report in launcher.failures(2)] == [None, None]
 

@@ -20,6 +20,7 @@ use crate::broken::is_final;
 use crate::class::Class;
 use crate::connection::{ConnectionEnd, TcpConnection};
 use crate::frame::Frame;
+use crate::last_calls::{self, LastCalls};
 use crate::lock::lock;
 use crate::rails::RailWatch;
 use crate::socket::IDLE;
@@ -48,6 +49,7 @@ struct ClosingConnection {
     peer_timeout: Duration,
     /// The time since which the peer's acknowledgement is missing.
     silent_since: Option<Instant>,
+    last_calls: LastCalls,
 }
 
 /// A connection that is being closed: first everything queued is sent, then received bytes are
@@ -71,6 +73,7 @@ pub(crate) fn watch(connection: &Arc<TcpConnection>, peer_timeout: Duration) {
         connection: Arc::downgrade(connection),
         peer_timeout,
         silent_since: None,
+        last_calls: LastCalls::default(),
     };
     with_duties(|duties| {
         duties.watched.push(watched);
@@ -179,9 +182,17 @@ impl ClosingConnection {
         let silence = missing.unwrap_or_default();
         // An idle peer is probed at intervals: after a cut, an acknowledgement may only be missing
         // that much later.
-        let idle_for_long =
-            silence >= self.peer_timeout + IDLE_GRACE && silent_for + IDLE >= self.peer_timeout;
-        if silent_for < self.peer_timeout && !idle_for_long {
+        let is_lost_in = |time: Duration| {
+            let idle_for_long = silence + time >= self.peer_timeout + IDLE_GRACE
+                && silent_for + time + IDLE >= self.peer_timeout;
+            silent_for + time >= self.peer_timeout || idle_for_long
+        };
+        let (soon, is_lost) = (is_lost_in(last_calls::BEFORE), is_lost_in(Duration::ZERO));
+        match soon {
+            true => self.last_calls.call(&connection, now),
+            false => self.last_calls = LastCalls::default(),
+        }
+        if !is_lost || self.last_calls.give_time(self.peer_timeout, now) {
             return true;
         }
         let silent_for = silent_for.max(silence);

@@ -23,6 +23,7 @@ mod handshake;
 mod incoming;
 mod interface;
 mod kept;
+mod last_calls;
 mod link;
 mod listener;
 mod lock;

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use crate::connection::{Renewal, TcpConnection};
 use crate::losses::{self, RECENT};
 use crate::shift::Reason;
-use crate::socket::{Connecting, Stall, poll, poll_entry};
+use crate::socket::{Connecting, Stall};
 use crate::ways::Way;
 
 /// The interval between two looks at a connection of a link over several networks.
@@ -130,8 +130,7 @@ impl Rail {
         if self.home.is_call_due(own.is_between(ends), now) {
             self.call = Connecting::start(own.source, own.target).ok();
         } else if let Some(call) = self.call.take() {
-            let mut entry = [poll_entry(call.descriptor(), libc::POLLOUT)];
-            if poll(&mut entry, Duration::ZERO).is_ok_and(|ready| ready == 0) {
+            if !call.is_over() {
                 self.call = Some(call).filter(|_| self.home.is_called(now));
             } else if let Ok(stream) = call.finish() {
                 link.shift_home(number, stream);

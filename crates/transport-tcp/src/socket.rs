@@ -361,6 +361,12 @@ impl Connecting {
         self.socket.as_raw_fd()
     }
 
+    /// Whether it is.
+    pub(crate) fn is_over(&self) -> bool {
+        let mut entry = [poll_entry(self.descriptor(), libc::POLLOUT)];
+        poll(&mut entry, Duration::ZERO).is_ok_and(|ready| ready > 0)
+    }
+
     /// The connected stream, or why there is none.
     pub(crate) fn finish(self) -> Result<Descriptor<TcpStream>, LinkError> {
         let pending = self.socket.take_error();
@@ -514,11 +520,19 @@ pub fn has_waiting_caller(socket: &TcpListener) -> bool {
     poll(&mut watched, Duration::ZERO).is_ok() && watched[0].revents != 0
 }
 
+/// The time between two probes of an idle peer; retransmissions follow sooner.
+pub(crate) fn probe_interval(peer_timeout: Duration) -> Duration {
+    Duration::from_secs((whole_seconds(peer_timeout) / 5).max(1))
+}
+
+fn whole_seconds(time: Duration) -> u64 {
+    time.as_millis().div_ceil(1000).max(1) as u64
+}
+
 /// Makes the kernel probe an idle peer, so that an acknowledgement is missing if its host vanished.
 /// The kernel gives the peer up `peer_timeout` after the first unanswered probe.
 fn keep_alive(stream: &TcpStream, peer_timeout: Duration) -> io::Result<()> {
-    let seconds = peer_timeout.as_millis().div_ceil(1000).max(1) as u64;
-    let interval = (seconds / 5).max(1);
+    let interval = probe_interval(peer_timeout).as_secs();
     set(stream, libc::SOL_SOCKET, libc::SO_KEEPALIVE, 1)?;
     set(
         stream,
@@ -527,7 +541,7 @@ fn keep_alive(stream: &TcpStream, peer_timeout: Duration) -> io::Result<()> {
         IDLE.as_secs(),
     )?;
     set(stream, libc::IPPROTO_TCP, libc::TCP_KEEPINTVL, interval)?;
-    let probes = seconds.div_ceil(interval);
+    let probes = whole_seconds(peer_timeout).div_ceil(interval);
     set(stream, libc::IPPROTO_TCP, libc::TCP_KEEPCNT, probes)
 }
 
