@@ -228,6 +228,7 @@ mod tests {
             silence: silence * MS,
             round_trip: round_trip * MS,
             tries: 1,
+            is_idle: false,
         })
     }
 

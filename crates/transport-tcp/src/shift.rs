@@ -12,10 +12,12 @@
 //! connection drops its packets, and passes those of new ones. So where no other network answers,
 //! a new connection over the same network is tried. That the peer answers there says nothing yet:
 //! all packets may have been lost until just now. It does if the kernel then repeats something on
-//! the old connection, and again nothing answers. What is not kept cannot be sent again: then the
-//! old connection is left alone.
+//! the old connection, and again nothing answers. An idle one is probed at intervals of up to a
+//! fifth of the peer timeout: it gets something to repeat. What is not kept cannot be sent again:
+//! then the old connection is left alone.
 #![forbid(unsafe_code)]
 
+use std::io::IoSlice;
 use std::net::TcpStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -26,8 +28,10 @@ use weft_transport::fork::Descriptor;
 use weft_transport::{LinkError, PerProcess};
 
 use crate::carrier::Break;
+use crate::class::Class;
 use crate::connection::{ConnectionEnd, Renewal, TcpConnection};
 use crate::dialer::{ADDRESS_TIMEOUT, Call};
+use crate::frame::Frame;
 use crate::handshake::LinkPart;
 use crate::lock::lock;
 use crate::losses::{self, Concern, Ends};
@@ -225,6 +229,9 @@ impl TcpConnection {
         let Some(before) = self.sockets[number].stall() else {
             return Ok(None);
         };
+        if before.is_idle {
+            self.send_something(number);
+        }
         let deadline = Instant::now() + REPEAT_TIMEOUT;
         let mut repeated = None;
         while Instant::now() < deadline && !self.over.load(Ordering::Acquire) {
@@ -240,6 +247,19 @@ impl TcpConnection {
             }
         }
         Ok(None)
+    }
+
+    /// Sends a frame without effect.
+    fn send_something(&self, number: usize) {
+        let nothing = Frame::Fence {
+            connection: 0,
+            position: 0,
+        };
+        let mut outgoing = lock(&self.carriers[number].outgoing);
+        let mut send = |slices: &[IoSlice<'_>]| self.sockets[number].send(slices);
+        let queued = outgoing.frame(Class::Ordinary, &nothing, &[], &mut send);
+        // If it cannot be sent, the connection's end is noticed when it is read.
+        let _ = queued.and_then(|()| outgoing.flush(&mut send));
     }
 
     /// Whether everything that the peer may lack can be sent again.

@@ -43,6 +43,8 @@ pub(crate) struct Stall {
     pub(crate) round_trip: Duration,
     /// How often the kernel has repeated something or probed, since the last sign at least.
     pub(crate) tries: u32,
+    /// Nothing but probes is under way.
+    pub(crate) is_idle: bool,
 }
 
 /// A connection. Forked children do not keep it open.
@@ -185,6 +187,7 @@ impl Socket {
             tries: info
                 .tcpi_total_retrans
                 .wrapping_add(info.tcpi_probes.into()),
+            is_idle: info.tcpi_unacked == 0,
         })
     }
 

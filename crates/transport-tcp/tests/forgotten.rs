@@ -3,6 +3,7 @@
 //! namespace; without it, they print a message and pass.
 
 use std::sync::Arc;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use weft_transport::{Link, Local, Standing, Transport};
@@ -18,10 +19,10 @@ const PEER_TIMEOUT: Duration = Duration::from_secs(8);
 /// A new connection takes about a second on an idle machine.
 const SOON: Duration = Duration::from_secs(5);
 
-fn transport(local: Local, encryption: Encryption) -> Arc<dyn Transport> {
+fn transport(local: Local, encryption: Encryption, peer_timeout: Duration) -> Arc<dyn Transport> {
     let options = TcpOptions {
         interface: Interface::Named("10.9.0.1".into()),
-        peer_timeout: PEER_TIMEOUT,
+        peer_timeout,
         encryption,
         ..TcpOptions::default()
     };
@@ -29,10 +30,14 @@ fn transport(local: Local, encryption: Encryption) -> Arc<dyn Transport> {
 }
 
 const PLAIN: Subject = Subject {
-    make: |local| transport(local, Encryption::Off),
+    make: |local| transport(local, Encryption::Off, PEER_TIMEOUT),
 };
 const ENCRYPTED: Subject = Subject {
-    make: |local| transport(local, Encryption::Best),
+    make: |local| transport(local, Encryption::Best, PEER_TIMEOUT),
+};
+/// Idle connections are probed every eight seconds.
+const PATIENT: Subject = Subject {
+    make: |local| transport(local, Encryption::Off, 5 * PEER_TIMEOUT),
 };
 
 /// All in one network, as one thread of the process looks after its links.
@@ -90,9 +95,13 @@ fn traffic_survives(networks: &Networks, subject: &Subject) {
 }
 
 fn idle_link_survives(networks: &Networks) {
-    let mut pair = pair(&PLAIN);
+    let mut pair = pair(&PATIENT);
+    thread::sleep(Duration::from_millis(300)); // until the kernel has acknowledged everything
     networks.forget_connections();
+    let since = Instant::now();
     pair.until("a new connection", |pair| renewals(pair) == 1);
+    let took = since.elapsed();
+    assert!(took < SOON, "{took:?}");
     networks.remember_connections();
     assert_eq!(pair.a.link.standing(), Standing::Good);
     pair.b.link.message(b"through").unwrap();
