@@ -272,6 +272,18 @@ def test_member_that_dies_where_newcomers_are_met_holds_up_nobody(training: Trai
     assert after["at"] - before["at"] < 5
 
 
+def test_newcomer_goes_on_with_the_others_where_a_member_dies_as_it_is_taken_in(training: Training) -> None:
+    options = ("--hold-at", "4", "--steps", "60", "--pause", "0.05")
+    ranks = training.launch(3, *options, last=["--spoils-ahead", "member dies as it compares"])
+    ranks[0].until_step(3, 3)
+    newcomer = training.start("newcomer", *options)
+    newcomer.until_log("waiting to join")
+    training.go(4)
+    hashes = {one.ended()["hash"] for one in (*ranks[:2], newcomer)}
+    assert len(hashes) == 1
+    assert ranks[0].steps[-1]["ranks"] == 3
+
+
 def test_lobby_takes_in_a_newcomer_while_strangers_hold_connections(training: Training) -> None:
     first = training.start("first", "--steps", "100000", "--pause", "0.01")
     first.until_step(3, 1)

@@ -299,7 +299,8 @@ class Recovery:
         group = Group(backend_of(None).weft_group)
         LOGGER.warning("in step %d: %s. Looking for survivors", self.step, failure)
         Communication(None).abort(failure)  # nobody waits for this rank
-        self._settle(self._shrunk(group), default_timeout(), failure)
+        timeout = default_timeout()
+        self._settle(self._shrunk(group, timeout), timeout, failure)
         self.recoveries += 1
 
     def _enter_again(self, error: Error) -> None:
@@ -316,7 +317,8 @@ class Recovery:
         """Looks once more for the others in the group in which too few were found."""
         with contextlib.suppress(*FAILURES, ConfigError, Superseded):  # if they were found, and not reached
             if self._shrinking is not None:
-                self._settle(self._shrunk(self._shrinking), default_timeout(), failure)
+                timeout = default_timeout()
+                self._settle(self._shrunk(self._shrinking, timeout), timeout, failure)
                 return True
         return False
 
@@ -336,7 +338,7 @@ class Recovery:
             self._ranks_max = self._ranks_before
         return f"{type(error).__name__}: {error}"
 
-    def _shrunk(self, group: Group) -> Group:
+    def _shrunk(self, group: Group, timeout: timedelta) -> Group:
         """The group of the survivors. Where too few were found, there may be enough later."""
         self._shrinking = None
         try:
@@ -344,14 +346,14 @@ class Recovery:
         except Timeout:
             self._shrinking = group
             raise
-        self._look_for_later(group, left)
+        self._look_for_later(group, left, timeout)
         return left
 
-    def _look_for_later(self, before: Group, left: Group) -> None:
+    def _look_for_later(self, before: Group, left: Group, timeout: timedelta) -> None:
         """See [Note: Latest members]."""
         touched = time.monotonic() - self._times[0]
         # A silent rank is given up after half of the time that a group has to shrink.
-        patience = min(default_timeout().total_seconds() / 2, config.load().peer_timeout)
+        patience = min(timeout.total_seconds() / 2, config.load().peer_timeout)
         self._is_superseded |= (
             self._entrance is not None
             and 2 * left.size <= before.size
@@ -372,10 +374,10 @@ class Recovery:
             desk = None if self._entrance is None else self._entrance.desk
             self._shrinking = None  # the others may have gone on in the group with the newcomers
             left = meet_newcomers(group, desk, change.newcomers, timeout.total_seconds(), endpoint)
-            self._look_for_later(group, left)
+            self._look_for_later(group, left, timeout)
             group = left
         else:
-            group = self._shrunk(group)
+            group = self._shrunk(group, timeout)
         self._settle(group, timeout)
 
     def _settle(self, group: Group, timeout: timedelta, failure: str = "") -> None:
@@ -393,7 +395,7 @@ class Recovery:
             except (*FAILURES, dist.DistError) as error:
                 failure = f"{type(error).__name__}: {error}"
                 LOGGER.warning("recovering: %s. Looking for survivors", failure)
-            group = self._shrunk(group)
+            group = self._shrunk(group, timeout)
         replace_default_group(group, store, timeout)
         self._times = time.monotonic(), time.monotonic()
         self._states.put_back(step)
