@@ -15,7 +15,7 @@ use crate::ways::Way;
 /// How long before the loss of a peer it is called.
 pub(crate) const BEFORE: Duration = Duration::from_millis(750);
 /// The time for an answer to the kernel's next try.
-const ANSWERED: Duration = Duration::from_millis(500);
+const ANSWERED: Duration = Duration::from_millis(100);
 
 /// Those of a link.
 #[derive(Default)]
