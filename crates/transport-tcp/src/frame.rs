@@ -47,6 +47,12 @@ pub(crate) enum Frame {
 }
 
 impl Frame {
+    /// A fence without effect.
+    pub(crate) const NOTHING: Frame = Frame::Fence {
+        connection: 0,
+        position: 0,
+    };
+
     /// A put into a region for which [`is_named`] holds.
     pub(crate) fn put(region: RegionKey, range: Range<u64>, signal: Option<Signal>) -> Frame {
         Frame::Put {

@@ -87,11 +87,7 @@ impl Put {
     /// Ends the reading of the caller's memory: zeros are sent in place of the rest, and no signal.
     pub(crate) fn cancel(&mut self) {
         if std::mem::take(&mut self.signals) {
-            let nothing = Frame::Fence {
-                connection: 0,
-                position: 0,
-            };
-            for (byte, new) in self.behind.iter_mut().zip(nothing.encode()) {
+            for (byte, new) in self.behind.iter_mut().zip(Frame::NOTHING.encode()) {
                 *byte = new;
             }
         }

@@ -251,13 +251,9 @@ impl TcpConnection {
 
     /// Sends a frame without effect.
     fn send_something(&self, number: usize) {
-        let nothing = Frame::Fence {
-            connection: 0,
-            position: 0,
-        };
         let mut outgoing = lock(&self.carriers[number].outgoing);
         let mut send = |slices: &[IoSlice<'_>]| self.sockets[number].send(slices);
-        let queued = outgoing.frame(Class::Ordinary, &nothing, &[], &mut send);
+        let queued = outgoing.frame(Class::Ordinary, &Frame::NOTHING, &[], &mut send);
         // If it cannot be sent, the connection's end is noticed when it is read.
         let _ = queued.and_then(|()| outgoing.flush(&mut send));
     }

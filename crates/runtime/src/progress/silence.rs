@@ -11,9 +11,7 @@ use weft_transport::EndpointId;
 
 use super::group_state::GroupState;
 use super::state::ProgressState;
-
-/// The interval in which a waiting rank asks the peer that an operation waits for.
-const INTERVAL: Duration = Duration::from_secs(1);
+use super::wait_causes::query_interval;
 
 impl GroupState {
     /// The peers to ask, each with the least interval between questions: those that operations
@@ -23,7 +21,7 @@ impl GroupState {
         let mut peers = Vec::new();
         for operation in &self.executor.operations {
             let (waited, allowed) = (now - operation.last_step, operation.due.allowed);
-            let interval = INTERVAL.min(allowed / 4);
+            let interval = query_interval(operation);
             if let (true, Some(blocked)) = (waited >= interval, operation.blocked()) {
                 peers.push((members[blocked.rank() as usize].address.id, interval));
             }
