@@ -105,6 +105,8 @@ def init(
     except Exception as error:
         if place.world_size > 1:
             stay_away(native_store, meeting, place.rank, place.world_size, error)
+        if isinstance(error, OSError):  # a module is loaded only here, and no descriptor is left for it
+            raise ConfigError(f"this process cannot start: {error}. Raise its limits (ulimit -n)") from error
         raise
     try:
         native = _weft.Group.create(

@@ -30,6 +30,26 @@ try:
 except weft.Error as error:
     print(type(error).__name__, error)
 """
+EVERY_NUMBER_OF_DESCRIPTORS = """
+import itertools, os, resource, sys
+import weft
+from weft import world
+for left, address in enumerate(sys.argv[1:]):
+    if os.fork() == 0:
+        used = {int(name) for name in os.listdir("/proc/self/fd")}
+        most = next(itertools.islice((n for n in itertools.count() if n not in used), left, None))
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+        try:
+            world.init(0, 2, address=address, timeout=1, metrics="127.0.0.1:0", log="debug")
+        except BaseException as error:
+            os.write(1, f"{left} {isinstance(error, weft.Error)} {type(error).__name__}: {error}\\n".encode())
+        os._exit(0)
+while True:
+    try:
+        os.wait()
+    except ChildProcessError:
+        break
+"""
 TWIN = """
 import sys
 import weft
@@ -178,3 +198,12 @@ def test_a_rank_with_few_descriptors_is_reported() -> None:
         assert time.monotonic() - started < 15
         assert "ulimit -n" in process.communicate(timeout=30)[0]
     assert "the rendezvous failed on rank 1: " in str(error) and "ulimit -n" in str(error), error
+
+
+def test_with_any_number_of_descriptors_left_the_error_is_one_of_weft() -> None:
+    addresses = [f"127.0.0.1:{port}" for port in free_ports(24)]
+    command = [sys.executable, "-c", EVERY_NUMBER_OF_DESCRIPTORS, *addresses]
+    lines = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout.splitlines()
+    assert len(lines) == len(addresses)
+    assert all(line.split()[1] == "True" for line in lines), lines
+    assert {line.split()[2] for line in lines} == {"ConfigError:", "Timeout:"}, lines

@@ -10,6 +10,7 @@ import warnings
 from typing import TYPE_CHECKING
 
 from weft import _weft
+from weft.observability import summary
 from weft.output import logs
 from weft.output.logs import LOGGER
 
@@ -55,8 +56,6 @@ def made(native: _weft.Group) -> None:
     """
     level = logging.INFO if native.rank == 0 else logging.DEBUG
     if LOGGER.isEnabledFor(level):
-        from weft.observability import summary
-
         LOGGER.log(level, summary.of_group(native))
         for line in summary.of_collectives(native):
             LOGGER.debug(line)
