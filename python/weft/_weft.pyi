@@ -350,8 +350,11 @@ class TcpStore:
         insecure: bool = False,
         tls: Sequence[str] | None = None,
         on_delay: Callable[[str], object] | None = None,
+        tls_name: str | None = None,
     ) -> TcpStore:
         """Connects, and serves if `serve` is set.
+
+        The server's certificate must be for `tls_name`, or else for `host`.
 
         If the host's name or address is not known for a second, `on_delay` is called with the
         reason; the attempts continue until `timeout`.

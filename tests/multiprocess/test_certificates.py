@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from team import free_port
 
+import weft
+
 pytestmark = pytest.mark.system_package("openssl")
 
 TIMEOUT_S = 6.0
@@ -103,6 +105,19 @@ def test_certificate_for_another_name_is_reported(ca: Authority) -> None:
     assert (first, second) == (1, 1)
     assert "AuthError: the process that listens at 127.0.0.1:" in rank0
     assert "is for node0, 10.0.0.1 (subjectAltName), not for 127.0.0.1" in rank0
+
+
+def test_certificate_may_be_for_a_name_of_several_hosts(ca: Authority) -> None:
+    """As of the lobby of an elastic training, which is called at one of their addresses."""
+    files = list(ca.settings("member", "DNS:training").values())
+    place = ("127.0.0.1", free_port())
+    server = weft.TcpStore(*place, True, 5.0, weft.Cancellation(), tls=files, tls_name="training")
+    server.set("key", b"value")
+    client = weft.TcpStore(*place, False, 5.0, weft.Cancellation(), tls=files, tls_name="training")
+    assert client.get("key", 5.0) == b"value"
+    for name in (None, "other"):
+        with pytest.raises(weft.AuthError, match="certificate"):
+            weft.TcpStore(*place, False, 5.0, weft.Cancellation(), tls=files, tls_name=name)
 
 
 def test_nothing_older_than_tls_1_3_is_spoken(ca: Authority) -> None:

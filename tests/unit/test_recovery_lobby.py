@@ -2,41 +2,46 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
 import socket
 import threading
 import time
+from typing import Any
 
 import pytest
 
 from weft import _weft
-from weft.errors import ArgumentError
+from weft.errors import ArgumentError, AuthError
 from weft.processes.ports import free_ports
 from weft.torch.recovery import description, lobby
-from weft.torch.recovery.lobby import Desk, addresses_in
+from weft.torch.recovery.lobby import Address, Desk, addresses_in, knock, of_hosts, position
 from weft.torch.recovery.members import sigterm_noted
 
 
 def lobby_with_a_newcomer() -> tuple[Desk, _weft.TcpStore]:
     """A lobby, and the store of a newcomer that has come there and answers no question yet."""
-    (port,) = free_ports(1)
     own = description.of([], 1, "")
-    desk = Desk.open([("127.0.0.1", port)], lambda other: description.difference(own, other))
-    assert desk is not None
-    newcomer = _weft.TcpStore("127.0.0.1", port, False, 5.0, _weft.Cancellation())
+    desk = open_lobby(own)
+    newcomer = _weft.TcpStore(*desk.address[:2], False, 5.0, _weft.Cancellation())
     newcomer.set("newcomer 0", json.dumps(own).encode())
     return desk, newcomer
 
 
+def open_lobby(own: dict[str, Any]) -> Desk:
+    """A lobby for processes of this description."""
+    (port,) = free_ports(1)
+    desk = Desk.open([Address("127.0.0.1", port)], lambda other: description.difference(own, other))
+    assert desk is not None
+    return desk
+
+
 @pytest.mark.parametrize("sent", [b"", b"\xff", b"[]", b"3", b"{}", b'{"parts": 3}', b"[" * 100_000, b'{"weft": {}}'])
 def test_unreadable_descriptions_are_refused(sent: bytes) -> None:
-    (port,) = free_ports(1)
-    own = description.of([], 1, "")
-    desk = Desk.open([("127.0.0.1", port)], lambda other: description.difference(own, other))
-    assert desk is not None
-    newcomer = _weft.TcpStore("127.0.0.1", port, False, 5.0, _weft.Cancellation())
+    desk = open_lobby(description.of([], 1, ""))
+    newcomer = _weft.TcpStore(*desk.address[:2], False, 5.0, _weft.Cancellation())
     newcomer.set("newcomer 0", sent)
     assert desk.ready(4) == []
     answer = newcomer.get("answer 0.0", 5.0)
@@ -100,7 +105,7 @@ def test_flood_of_descriptions_delays_no_commit() -> None:
 
 
 def test_lobby_of_other_hosts_is_not_opened() -> None:
-    assert Desk.open([("192.0.2.1", 29500)], lambda _: None) is None
+    assert Desk.open([Address("203.0.113.1", 29500)], lambda _: None) is None
 
 
 def test_children_end_at_the_first_sigterm() -> None:
@@ -134,7 +139,7 @@ def test_lobby_is_checked(text: str) -> None:
 
 
 def test_addresses_of_lobbies() -> None:
-    assert addresses_in("a:1, [::1]:2") == [("a", 1), ("::1", 2)]
+    assert addresses_in("a:1, [::1]:2") == [Address("a", 1), Address("::1", 2)]
 
 
 def test_name_with_several_addresses_is_that_of_each_host(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -147,3 +152,55 @@ def test_name_with_several_addresses_is_that_of_each_host(monkeypatch: pytest.Mo
     monkeypatch.setattr(socket, "getaddrinfo", resolve)
     assert lobby.is_own("replicas")
     assert not lobby.is_own("others")
+
+
+def test_lobby_is_found_at_once_behind_hosts_that_are_down() -> None:
+    with contextlib.ExitStack() as sockets:
+        down = [silent_address(sockets) for _ in range(6)]
+        desk = open_lobby({})
+        began = time.monotonic()
+        door = knock([*down, desk.address])
+        assert door is not None and door.address == desk.address
+        assert time.monotonic() - began < 6, "each of six takes two seconds"
+
+
+def test_name_of_several_hosts_stands_for_their_addresses(monkeypatch: pytest.MonkeyPatch) -> None:
+    known = ["10.0.0.10", "10.0.0.9", "10.0.0.10"]
+
+    def found(host: str, port: int, **_: Any) -> list[Any]:
+        if host == "unknown":
+            raise socket.gaierror
+        if host == "host":
+            return [(socket.AF_INET6, 1, 6, "", ("::1", port, 0, 0)), (socket.AF_INET, 1, 6, "", ("127.0.0.1", port))]
+        return [(socket.AF_INET, 1, 6, "", (one, port)) for one in known]
+
+    monkeypatch.setattr(socket, "getaddrinfo", found)
+    given = addresses_in("host:1,training:2,unknown:3")
+    later, earlier = Address("10.0.0.10", 2, "training"), Address("10.0.0.9", 2, "training")
+    assert of_hosts(given) == [given[0], earlier, later, given[2]]
+    known[1:] = []  # the name server does not know all of them yet
+    assert of_hosts(given) == given
+    order = [given[0], given[1], earlier, later, given[2]]
+    assert sorted([later, earlier, given[2], given[1], given[0]], key=lambda one: position(one, given)) == order
+
+
+def test_lobby_is_found_behind_that_of_another_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WEFT_SECRET", "the secret of another job")
+    other = open_lobby({})
+    monkeypatch.setenv("WEFT_SECRET", "the secret of this job")
+    desk = open_lobby({})
+    door = knock([other.address, desk.address])
+    assert door is not None and door.address == desk.address
+    with pytest.raises(AuthError):
+        knock([other.address])
+
+
+def silent_address(sockets: contextlib.ExitStack) -> Address:
+    """Where connections are neither accepted nor refused, as at a host that is down."""
+    listener = sockets.enter_context(socket.create_server(("127.0.0.1", 0), backlog=0))
+    address = Address(*listener.getsockname())
+    for _ in range(2):  # as many as wait to be accepted
+        waiting = sockets.enter_context(socket.socket())
+        waiting.setblocking(False)
+        waiting.connect_ex(address[:2])
+    return address

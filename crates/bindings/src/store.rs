@@ -57,7 +57,7 @@ pub(crate) struct PyTcpStore {
 #[pymethods]
 impl PyTcpStore {
     #[new]
-    #[pyo3(signature = (host, port, serve, timeout, cancel, secret=None, insecure=false, tls=None, on_delay=None))]
+    #[pyo3(signature = (host, port, serve, timeout, cancel, secret=None, insecure=false, tls=None, on_delay=None, tls_name=None))]
     #[expect(clippy::too_many_arguments, reason = "they are arguments in Python")]
     fn new(
         py: Python<'_>,
@@ -70,9 +70,10 @@ impl PyTcpStore {
         insecure: bool,
         tls: Option<[PathBuf; 3]>,
         on_delay: Option<Py<PyAny>>,
+        tls_name: Option<&str>,
     ) -> PyResult<Self> {
         let deadline = Instant::now() + duration(py, timeout)?;
-        let access = checked(py, access(secret, tls, insecure))?;
+        let access = checked(py, access(secret, tls, insecure, tls_name))?;
         let address = join(host, port);
         let (client, server) = interruptible(py, cancel, |flag| {
             let retry = Retry {
@@ -126,6 +127,7 @@ fn access(
     secret: Option<&[u8]>,
     tls: Option<[PathBuf; 3]>,
     insecure: bool,
+    tls_name: Option<&str>,
 ) -> Result<StoreAccess, Error> {
     Ok(match (secret, tls) {
         (Some(_), Some(_)) => {
@@ -135,7 +137,8 @@ fn access(
         }
         (Some(secret), None) => StoreAccess::Secret(Secret::new(secret)?),
         (None, Some([cert, key, ca])) => {
-            StoreAccess::Tls(TlsCredentials::load(&TlsFiles { cert, key, ca })?)
+            let credentials = TlsCredentials::load(&TlsFiles { cert, key, ca })?;
+            StoreAccess::Tls(credentials.of_server_named(tls_name))
         }
         (None, None) if insecure => StoreAccess::Anybody,
         (None, None) => StoreAccess::ThisHost,

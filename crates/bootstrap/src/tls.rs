@@ -49,6 +49,7 @@ pub struct TlsCredentials {
     verifier: Arc<dyn ClientCertVerifier>,
     client: Arc<ClientConfig>,
     server: Arc<ServerConfig>,
+    server_name: Option<String>,
 }
 
 impl TlsCredentials {
@@ -80,6 +81,7 @@ impl TlsCredentials {
             files: files.clone(),
             own,
             verifier,
+            server_name: None,
         })
     }
 
@@ -100,6 +102,19 @@ impl TlsCredentials {
                 self.files.cert.display()
             ))
         })
+    }
+
+    /// Expects that the certificate of a server is for this name, not for its address.
+    pub fn of_server_named(self, name: Option<&str>) -> Self {
+        Self {
+            server_name: name.map(str::to_owned),
+            ..self
+        }
+    }
+
+    /// The name that the certificate of a server must be for, if it is not its address.
+    pub(super) fn server_name(&self) -> Option<&str> {
+        self.server_name.as_deref()
     }
 
     /// The file of this rank's certificate.

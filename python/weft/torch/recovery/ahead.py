@@ -30,7 +30,7 @@ from weft.torch.parallel.gradient import raw_gradient
 from weft.torch.parallel.overlapped import is_deferrable
 from weft.torch.parallel.watched_groups import plain_parameters
 from weft.torch.recovery.entrance import Entrance
-from weft.torch.recovery.lobby import Place, connect
+from weft.torch.recovery.lobby import Place, connect, listening, position
 from weft.torch.recovery.members import met
 from weft.torch.recovery.sending import FAILED, NONE, READY, SENT, Sending
 
@@ -146,7 +146,7 @@ class Ahead:
         assert desk is not None, "newcomers wait in it"
         number = desk.invite(newcomers, self._ranks, self._timeout_s)
         self._invitations.update(newcomers)
-        address = self._entrance.addresses.index(desk.address)
+        address, _ = position(desk.address, self._entrance.addresses)
         self._accept(number, address, len(newcomers), newcomers)
         return [number, address, len(newcomers)]
 
@@ -156,7 +156,8 @@ class Ahead:
 
         def meeting(cancel: _weft.Cancellation) -> Group:
             desk = self._entrance.desk
-            store = connect(self._entrance.addresses[address]) if desk is None else desk.store
+            given = self._entrance.addresses[address]
+            store = connect(next(listening([given]), given)) if desk is None else desk.store
             endpoint = endpoints.shared(config.load(), self._rank, self._entrance.route)
             return met(store, place, endpoint, cancel=cancel, seconds=self._timeout_s)
 

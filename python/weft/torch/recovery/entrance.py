@@ -22,7 +22,7 @@ from weft.torch import registration
 from weft.torch.recovery import description
 from weft.torch.recovery.copies import OptimizerCopy
 from weft.torch.recovery.failures import FAILURES, StateLost, Superseded
-from weft.torch.recovery.lobby import Address, Desk, Door, Place, is_own, knock, text_of
+from weft.torch.recovery.lobby import Address, Desk, Door, Place, is_own, knock, listening, of_hosts, position, text_of
 from weft.torch.recovery.members import LobbyFound, first_group, met
 from weft.torch.recovery.plain import described
 from weft.torch.recovery.replay import Replay
@@ -112,7 +112,7 @@ class Entrance:
             if self._enter(settle, 0.0):
                 return
             raise
-        can_begin = ranks > 1 or any(is_own(host) for host, _ in self.addresses)
+        can_begin = ranks > 1 or any(is_own(address.host) for address in self.addresses)
         enough = ranks >= ranks_min and can_begin
         if (ranks == 1 or not enough) and self._enter(settle, _ALONE_S if enough else settings.timeout):
             return
@@ -141,16 +141,16 @@ class Entrance:
             self._open()
         except ConfigError as error:
             raise _LobbyTaken(str(error)) from error
-        if any(self._begins(address) for address in self.addresses):
+        if any(self._begins(address) for address in listening(self.addresses)):
             self.desk = None  # the lobby ends with it
             raise LobbyFound("another process begins the training")
         return first_group(lambda: False, self.route)
 
     def _begins(self, address: Address) -> bool:
         """Whether a process of another host begins: see [Note: One beginning]."""
-        if self.desk is None or is_own(address[0]):
+        if self.desk is None or is_own(address.host):
             return False
-        is_earlier = self.addresses.index(address) < self.addresses.index(self.desk.address)
+        is_earlier = position(address, self.addresses) < position(self.desk.address, self.addresses)
         until = time.monotonic() + _FOUND_S
         while (door := knock([address])) is not None:
             if is_earlier or door.has_begun() or time.monotonic() > until:
@@ -205,10 +205,10 @@ class Entrance:
         It looks for as long as one needs to open.
         """
         own = None if self.desk is None else self.desk.address
-        others = [address for address in self.addresses if address != own]
+        others = [address for address in of_hosts(self.addresses) if address != own]
         until = time.monotonic() + _ALONE_S
         while others:
-            for address in others:
+            for address in listening(others):
                 with contextlib.suppress(AuthError):
                     door = knock([address], begun=True)
                     if door is not None and door.membership() >= first:

@@ -15,30 +15,32 @@ the other hosts: of two processes, the one that opens later finds the other's, o
 own. If that one has *begun*, or its address is earlier in the list, the process joins it. If not,
 that one has yet to knock: it begins, as it has knocked here before this lobby was open, or it
 closes its lobby and joins this process. The other ranks of a launcher, which wait for the first,
-join a training that has begun.
+join a training that has begun. A name of several hosts stands for their addresses, in an order that
+is the same on all of them.
 """
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
+import ipaddress
 import itertools
 import json
 import math
 import secrets
 import socket
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple
 
 from weft import _weft, config
 from weft.errors import ArgumentError, AuthError, ConfigError, Error, PeerLost, Timeout
 from weft.output.logs import LOGGER
 from weft.parsing import parse_address
 
-__all__ = ["Address", "Desk", "Door", "Place", "addresses_in", "is_own", "knock"]
+__all__ = ["Address", "Desk", "Door", "Place", "addresses_in", "is_own", "knock", "listening", "of_hosts", "position"]
 
-Address = tuple[str, int]
 Check = Callable[[Mapping[str, Any]], str | None]
 
 Invited = Callable[["Place"], Callable[[], bool]]
@@ -55,6 +57,15 @@ _CLAIMS_MAX = 64
 """Descriptions that one commit reads: others wait, so that a flood of them delays no commit."""
 _PLACE_S = 15.0
 """How long a newcomer that was asked waits for what follows, before it looks for a lobby again."""
+
+
+class Address(NamedTuple):
+    """Where a lobby is, or may be."""
+
+    host: str
+    port: int
+    name: str | None = None
+    """That of several hosts, one of which this is; their certificates are for it."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,7 +99,7 @@ def addresses_in(text: str) -> list[Address]:
         weft.ArgumentError: One has another form.
     """
     try:
-        return [parse_address(one.strip()) for one in text.split(",")]
+        return [Address(*parse_address(one.strip())) for one in text.split(",")]
     except ValueError:
         raise ArgumentError(
             f"lobby={text!r} is not allowed: expected addresses as host:port, with commas between"
@@ -97,8 +108,8 @@ def addresses_in(text: str) -> list[Address]:
 
 def text_of(address: Address) -> str:
     """The address as `host:port`."""
-    host, port = address
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    host = f"[{address.host}]" if ":" in address.host else address.host
+    return f"{host}:{address.port}"
 
 
 class Desk:
@@ -119,10 +130,9 @@ class Desk:
     @classmethod
     def open(cls, addresses: Sequence[Address], check: Check) -> Desk | None:
         """Serves the lobby at the first address that is this host's; None if none of them is."""
-        for host, port in addresses:
-            if not is_own(host):
-                continue
-            return cls(_store((host, port), serve=True), (host, port), check)
+        for address in of_hosts(addresses):
+            if is_own(address.host):
+                return cls(_store(address, serve=True), address, check)
         LOGGER.warning(
             "no process can join: rank 0 is on %s now, and none of the lobby's addresses is of this host: %s",
             socket.gethostname(),
@@ -304,24 +314,72 @@ def knock(addresses: Sequence[Address], *, begun: bool = False) -> Door | None:
     """The lobby, if a training serves it at one of the addresses, and has begun if so asked for.
 
     Raises:
-        weft.AuthError: This process does not have the job's secret or certificate.
+        weft.AuthError: No lobby is found, but one whose secret or certificate is not this
+            process's.
     """
-    for address in addresses:
-        try:
-            with _weft.AboveStandardStreams(), socket.create_connection(address, _CONNECTING_S):
-                pass
-        except OSError:
-            continue
+    strange = None
+    for address in listening(addresses):
         try:
             door = Door(_store(address, serve=False), address)
-        except AuthError:
-            raise
+        except AuthError as error:
+            strange = strange or error
+            continue
         except Error as error:
             LOGGER.warning("no lobby at %s: %s", text_of(address), error)
             continue
         if not begun or door.has_begun():
             return door
+    if strange is not None:
+        raise strange
     return None
+
+
+def listening(addresses: Sequence[Address]) -> Iterator[Address]:
+    """The addresses at which something listens, in their order.
+
+    They are tried at the same time: where hosts are down, it takes as long as for one of them.
+    """
+    found = of_hosts(addresses)
+    pool = ThreadPoolExecutor(max(len(found), 1), "weft-lobby")
+    try:
+        yield from itertools.compress(found, pool.map(_listens, found))
+    finally:
+        pool.shutdown(wait=False)
+
+
+def _listens(address: Address) -> bool:
+    try:
+        with _weft.AboveStandardStreams(), socket.create_connection(address[:2], _CONNECTING_S):
+            return True
+    except OSError:
+        return False
+
+
+def of_hosts(addresses: Iterable[Address]) -> list[Address]:
+    """The addresses, with those of all its hosts in place of a name of several."""
+    return [one for address in addresses for one in _of_hosts(address)]
+
+
+def _of_hosts(address: Address) -> list[Address]:
+    try:
+        found = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
+    except OSError:
+        return [address]  # nobody listens there
+    for version in (socket.AF_INET, socket.AF_INET6):  # one host may have one of each
+        hosts = {str(place[0]) for family, *_, place in found if family == version}
+        if len(hosts) > 1:
+            ordered = sorted(hosts, key=ipaddress.ip_address)
+            return [Address(host, address.port, address.host) for host in ordered]
+    return [address]
+
+
+def position(address: Address, given: Sequence[Address]) -> tuple[int, int]:
+    """Which of the given addresses it belongs to, and its place among the hosts of that name.
+
+    Everywhere the same, also while a name server does not know all hosts yet.
+    """
+    which = given.index(Address(address.name or address.host, address.port))
+    return which, int(ipaddress.ip_address(address.host)) if address.name else 0
 
 
 def connect(address: Address) -> _weft.TcpStore:
@@ -332,13 +390,15 @@ def connect(address: Address) -> _weft.TcpStore:
 def _store(address: Address, *, serve: bool) -> _weft.TcpStore:
     settings = config.load()
     return _weft.TcpStore(
-        *address,
+        address.host,
+        address.port,
         serve,
         _CONNECTING_S,
         _weft.Cancellation(),
         config.job_secret(settings),
         settings.insecure,
         tls=config.tls_files(settings),
+        tls_name=address.name,
     )
 
 

@@ -29,7 +29,7 @@ from weft.bootstrap import endpoints
 from weft.bootstrap.endpoints import Endpoint
 from weft.errors import Error
 from weft.output.logs import LOGGER
-from weft.torch.recovery.lobby import Desk, Place, connect
+from weft.torch.recovery.lobby import Address, Desk, Place, connect
 from weft.torch.recovery.shares import keepers
 from weft.world import init
 
@@ -119,8 +119,8 @@ def _announced(group: Group, desk: Desk | None, numbers: Sequence[int], timeout:
         found = json.dumps([*desk.address, last.ranks, last.name]).encode()
         text[: len(found)] = np.frombuffer(found, np.uint8)
     group.broadcast(text, 0)
-    host, port, ranks, name = json.loads(text.tobytes().rstrip(b"\0"))
-    store = connect((host, port)) if desk is None else desk.store
+    *address, ranks, name = json.loads(text.tobytes().rstrip(b"\0"))
+    store = connect(Address(*address)) if desk is None else desk.store
     return store, Place(group.rank, ranks, name, timeout)
 
 

@@ -41,7 +41,8 @@ impl TlsRecords {
         address: &str,
         wire: &mut Vec<u8>,
     ) -> Result<Self, Error> {
-        let connection = credentials.of_client(server_name(address)?);
+        let name = server_name(credentials.server_name().unwrap_or(address))?;
+        let connection = credentials.of_client(name);
         let mut records = Self::new(connection.map_err(unusable)?.into(), credentials);
         records.write(wire);
         Ok(records)
