@@ -8,6 +8,7 @@ import re
 import zlib
 from collections.abc import Mapping
 
+from weft import host_lists
 from weft.errors import ConfigError
 from weft.parsing import parse_address
 
@@ -156,11 +157,10 @@ def place(
 
 def first_host(nodelist: str) -> str:
     """The first host of a Slurm node list: `gpu[003-007,9],login1` -> `gpu003`."""
-    match = re.match(r"([^\[,]+)(?:\[([^\],-]+)[^\]]*\]([^\[,]*))?", nodelist.strip())
-    if match is None:
-        raise ConfigError(f"{nodelist!r} is not a list of hosts as Slurm writes it")
-    prefix, number, suffix = match.groups()
-    return f"{prefix}{number or ''}{suffix or ''}"
+    try:
+        return host_lists.hosts(nodelist)[0]
+    except ValueError:
+        raise ConfigError(f"{nodelist!r} is not a list of hosts as Slurm writes it") from None
 
 
 def job_identity(variables: Mapping[str, str], world_size: int) -> list[tuple[str, str]]:

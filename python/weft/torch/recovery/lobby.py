@@ -34,10 +34,9 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
-from weft import _weft, config
+from weft import _weft, config, host_lists
 from weft.errors import ArgumentError, AuthError, ConfigError, Error, PeerLost, Timeout
 from weft.output.logs import LOGGER
-from weft.parsing import parse_address
 
 __all__ = ["Address", "Desk", "Door", "Place", "addresses_in", "is_own", "knock", "listening", "of_hosts", "position"]
 
@@ -93,16 +92,16 @@ class _Waiting:
 
 
 def addresses_in(text: str) -> list[Address]:
-    """The addresses in `host:port,host:port`; IPv6 addresses in brackets.
+    """The addresses in `host:port,host:port` or `host,host:port`, in the forms of `host_lists`.
 
     Raises:
         weft.ArgumentError: One has another form.
     """
     try:
-        return [Address(*parse_address(one.strip())) for one in text.split(",")]
-    except ValueError:
+        return [Address(*one) for one in host_lists.addresses(text)]
+    except ValueError as error:
         raise ArgumentError(
-            f"lobby={text!r} is not allowed: expected addresses as host:port, with commas between"
+            f"lobby={text!r} is not allowed: expected addresses as host:port, with commas between ({error})"
         ) from None
 
 

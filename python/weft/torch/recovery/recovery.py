@@ -104,8 +104,8 @@ class Recovery:
             ranks_max: With as many ranks, newcomers wait; without it, all are taken in, up to the
                 number of virtual ranks if the model has them.
             lobby: Where newcomers are taken in: addresses as `host:port`, with commas between, of
-                the hosts that may have rank 0; WEFT_LOBBY by default, or none. The same on all
-                processes.
+                the hosts that may have rank 0, in the forms of WEFT_LOBBY, which is the default.
+                The same on all processes.
             version: A text that newcomers must have too, such as the options of the program.
 
         Raises:
