@@ -94,7 +94,7 @@ def test_pods_leave_in_order(tmp_path: Path) -> None:
 def _elastic_pod() -> str:
     """Lines of bash that define `pod`, one life of this host's pod, which ends at SIGTERM."""
     container = _container("elastic.yaml")
-    names = "".join(f"10.77.0.{host + 1} elastic-node-0-{host}.elastic\\n" for host in range(2))
+    names = "".join(f"10.77.0.{host + 1} elastic elastic-node-0-{host}.elastic\\n" for host in range(2))
     variables = " ".join(f"{one['name']}={one['value']}" for one in container["env"] if "value" in one)
     script = shlex.quote(container["command"][2].replace("elastic.py", f"elastic.py {STEPS}"))
     return (
