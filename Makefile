@@ -86,7 +86,7 @@ test: ## everything that CI checks, some of it side by side; without system pack
 # most of the time, and run side by side.
 test-side-by-side: setup
 	$(SIDE_BY_SIDE) "fmt-check lint build-tests test-loom site test-unit" "test-chaos test-multiprocess test-network"
-	FEATURE_STEPS=40 $(SIDE_BY_SIDE) "test-rust test-wheel" "test-torch-others" "test-torch-elastic test-documentation"
+	FEATURE_STEPS=40 $(SIDE_BY_SIDE) "test-rust test-wheel test-torch-programs" "test-torch-others" "test-torch-elastic test-documentation"
 
 # The extension has no Rust tests of its own: Python tests it.
 TEST_RUST = $(CARGO) test --workspace --exclude weft-bindings --locked --quiet
@@ -126,8 +126,14 @@ ELASTIC := $(patsubst %,tests/torch/test_%.py,elastic recovery leaving)
 test-torch-elastic: extension
 	$(BIN)/pytest $(ELASTIC)
 
+# Whole programs, in series with what takes less time than the others.
+PROGRAMS := $(patsubst %,tests/torch/test_%.py,examples ecosystem_elastic)
+
+test-torch-programs: extension
+	$(BIN)/pytest $(PROGRAMS)
+
 test-torch-others: extension
-	$(BIN)/pytest tests/torch $(ELASTIC:%=--ignore=%)
+	$(BIN)/pytest tests/torch $(patsubst %,--ignore=%,$(ELASTIC) $(PROGRAMS))
 
 test-chaos: extension ## short forms of chaos, soak and attack, and the quick rows of test-environments
 	$(BIN)/pytest tests/chaos tests/attack tests/environments
