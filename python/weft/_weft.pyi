@@ -645,6 +645,11 @@ class Group:
         """The number of steps that this rank has executed for others."""
     def abort(self, reason: str) -> None:
         """Ends every pending operation on all ranks."""
+    def abort_as(self, other: Group) -> None:
+        """Ends every pending operation on all ranks with the error of another group of them.
+
+        If that is broken.
+        """
     def fail(self, reason: str) -> None:
         """Breaks the group on all ranks. Operations that all ranks have issued continue."""
     def finish(self) -> bool:

@@ -614,6 +614,12 @@ impl PyGroup {
         py.detach(|| self.inner.abort(reason));
     }
 
+    /// Ends all operations of the group on all ranks, with the error of another group of the same
+    /// ranks, if that is broken.
+    fn abort_as(&self, py: Python<'_>, other: &PyGroup) {
+        py.detach(|| self.inner.abort_as(&other.inner));
+    }
+
     /// Breaks the group on all ranks. Operations that all ranks have issued continue.
     fn fail(&self, py: Python<'_>, reason: &str) {
         py.detach(|| self.inner.fail(reason));

@@ -48,7 +48,8 @@ class ChildGroups:
 
     def _fail(self, error: BaseException) -> None:
         if not isinstance(error, PeerLost):  # with which they fail themselves
-            self.abort_children(str(error))
+            for child in list(self._children.values()):
+                child.abort_as(self._group)
 
     def abort_children(self, reason: str) -> None:
         """Ends every operation that communication threads have started, on all ranks."""

@@ -99,10 +99,10 @@ fn failure() -> Error {
 }
 
 /// Breaks a group by a failure outside of its operations.
-fn break_group(group: &Group) {
+fn break_group(group: &Group, error: &Error) {
     group.engine.with(|state, finished| {
         let group = state.groups.get_mut(&group.id).unwrap();
-        group.break_group(&failure(), finished);
+        group.break_group(error, finished);
     });
 }
 
@@ -155,6 +155,43 @@ fn abort_ends_incomplete_operations_on_all_ranks() {
 }
 
 #[test]
+fn child_ends_with_the_error_of_a_broken_group() {
+    let timeout = Error::Timeout {
+        operation: "a call".into(),
+        waiting_for: "rank 1".into(),
+        after: Duration::from_secs(1),
+    };
+    for transport in TRANSPORTS {
+        let groups = groups(transport, 3);
+        let children: Vec<_> = (groups.iter())
+            .map(|group| group.split(&[0, 1, 2], "child", SplitOptions::default()))
+            .map(|child| child.unwrap().unwrap())
+            .collect();
+        let works = [0, 1].map(|rank| Issued::new(&children[rank], Collective::AllReduce, 5));
+        children[0].abort_as(&groups[0]); // it is not broken yet
+        assert_eq!(children[0].broken(), None);
+        break_group(&groups[2], &timeout);
+        while groups[0].broken().is_none() {
+            groups[0].receive_messages();
+        }
+        children[0].abort_as(&groups[0]);
+        for work in works {
+            let error = work.result().unwrap_err();
+            let text = error.to_string();
+            assert!(
+                matches!(error, Error::Timeout { .. }),
+                "{transport:?}: {text}"
+            );
+            assert_eq!(
+                text.matches("rank 2: a call").count(),
+                1,
+                "{transport:?}: {text}"
+            );
+        }
+    }
+}
+
+#[test]
 fn operations_issued_by_all_complete_in_broken_group() {
     for transport in TRANSPORTS {
         for elements in SIZES {
@@ -163,7 +200,7 @@ fn operations_issued_by_all_complete_in_broken_group() {
             let first = issue(0);
             let others = while_stopped(&groups[0], || {
                 let others = [issue(1), issue(2)];
-                break_group(&groups[2]);
+                break_group(&groups[2], &failure());
                 others
             });
             for work in [first].iter().chain(&others) {
@@ -182,7 +219,7 @@ fn operations_not_issued_by_all_fail_immediately() {
             // Rank 3 issues at the same time, before it learns of the failure.
             let works = [issue(0), issue(1), issue(3)];
             let began = Instant::now();
-            break_group(&groups[2]);
+            break_group(&groups[2], &failure());
             for work in works {
                 let error = work.result().unwrap_err();
                 assert!(
@@ -207,7 +244,7 @@ fn stopped_rank_delays_a_failure_only_briefly() {
             let issue = |rank: usize| Issued::new(&groups[rank], Collective::AllReduce, elements);
             while_stopped(&groups[0], || {
                 let works = [issue(1), issue(2)];
-                break_group(&groups[2]);
+                break_group(&groups[2], &failure());
                 for work in works {
                     let error = work.result().unwrap_err();
                     assert!(

@@ -485,6 +485,20 @@ impl Group {
         });
     }
 
+    /// Like [`Group::abort`], with the error of another group of the same ranks, if it is broken.
+    pub fn abort_as(&self, other: &Group) {
+        if self.check_usable().is_err() {
+            return;
+        }
+        self.engine.with(|state, finished| {
+            let report = state.groups.get(&other.id).and_then(GroupState::report);
+            if let (Some(report), Some(group)) = (report, state.groups.get_mut(&self.id)) {
+                self.cancel.store(true, Ordering::SeqCst);
+                group.abort_as_reported(report, finished);
+            }
+        });
+    }
+
     /// Breaks the group, here and on the other ranks: further calls fail. Operations that all ranks
     /// have issued continue.
     pub fn fail(&self, reason: &str) {

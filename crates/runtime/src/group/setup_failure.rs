@@ -29,8 +29,11 @@ impl GroupSetup<'_> {
         let dials = !matches!(error, Error::Aborted { .. });
         let error = self.engine.with(|state, finished| {
             // An error that was reported to members already is passed on unchanged.
-            let reported = state.groups.get(&self.id).and_then(GroupState::reported);
-            let error = reported.unwrap_or_else(|| error.reported_by(self.name.rank(self.rank)));
+            let report = state.groups.get(&self.id).and_then(GroupState::report);
+            let error = match report {
+                Some((error, _)) => error,
+                None => error.reported_by(self.name.rank(self.rank)),
+            };
             state.cancel_group(self.id, &error, finished);
             error
         });

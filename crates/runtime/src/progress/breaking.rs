@@ -53,9 +53,25 @@ impl GroupState {
 
     /// Breaks the group here and on the other ranks. All incomplete operations of this rank fail.
     pub(crate) fn abort(&mut self, error: &Error, finished: &mut Finished) {
+        let incomplete = self.abort_from();
+        self.break_group_from(incomplete, error, finished);
+    }
+
+    /// As [`GroupState::abort`], by the report of another group of the same ranks.
+    pub(crate) fn abort_as_reported(
+        &mut self,
+        (error, origin): (Error, Option<u32>),
+        finished: &mut Finished,
+    ) {
+        let incomplete = self.abort_from();
+        self.break_as_reported(error, origin, incomplete, finished);
+    }
+
+    /// The first incomplete operation, from which an abort ends them.
+    fn abort_from(&mut self) -> u64 {
         self.wind_down.aborted = true;
         let incomplete = self.executor.operations.iter().map(|op| op.sequence);
-        self.break_group_from(incomplete.min().unwrap_or(NO_OPERATION), error, finished);
+        incomplete.min().unwrap_or(NO_OPERATION)
     }
 
     /// Breaks the group as another rank reports it, with that rank's limit. The report is passed on
@@ -111,10 +127,9 @@ impl GroupState {
         }
     }
 
-    /// The error that this rank reported to the others.
-    pub(crate) fn reported(&self) -> Option<Error> {
-        let report = self.wind_down.report.as_ref();
-        report.map(|(error, _)| error.clone())
+    /// The error that this rank reported to the others, and the rank that found it.
+    pub(crate) fn report(&self) -> Option<(Error, Option<u32>)> {
+        self.wind_down.report.clone()
     }
 
     fn report_limit(&self) {
