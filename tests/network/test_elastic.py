@@ -59,6 +59,42 @@ elastic_process.main(["/dev/stdout", "--steps", "60", "--pause", "0.1"])
 """
 
 
+LATE = f"""
+import os, socket, sys, time
+sys.path.insert(0, {str(PROGRAM.parent)!r})
+import elastic_process
+
+os.environ |= {{"WEFT_LOBBY": "host[0-3]:29700", "WEFT_PEER_TIMEOUT": "10", "WORLD_SIZE": "3"}}
+if os.environ["RANK"] == "3":
+    del os.environ["RANK"], os.environ["WORLD_SIZE"]
+    os.environ |= {{"SLURM_JOB_ID": "3", "SLURM_NTASKS": "1"}}
+    for answers in (True, False):  # it comes when the host of rank 0 has vanished
+        while True:
+            try:
+                socket.create_connection(("host0", 29700), 1).close()
+                found = True
+            except OSError:
+                found = False
+            if found == answers:
+                break
+            time.sleep(0.1)
+elastic_process.main(["/dev/stdout", "--steps", "60", "--pause", "0.1"])
+"""
+
+
+def test_process_begins_no_second_training_while_the_host_of_rank_0_is_missing() -> None:
+    """The others have yet to give it up, and nobody serves the lobby meanwhile."""
+    found: list[dict] = []
+    with HostLauncher("--hosts", "4", command=python(LATE)) as launcher:
+        while sum("hash" in line for line in found) < 3:
+            found += launcher.failures(1)
+            if sum("step" in line for line in found) == 30:
+                launcher.on_switch("ip", "link", "set", "port0", "down")
+                os.kill(launcher.host_pids()[0], signal.SIGKILL)
+    assert len({line["hash"] for line in found if "hash" in line}) == 1
+    assert len([line for line in found if line.get("step") == 59 and line["ranks"] == 3]) == 3, found[-1]
+
+
 @pytest.mark.parametrize("lobby", ["host0:29700,host1:29700,host2:29700", "training:29700"])
 def test_processes_that_are_started_alone_at_once_begin_one_training(lobby: str) -> None:
     """The lobby is a list of hosts, or a name of all of them."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import socket
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import timedelta
@@ -80,6 +81,9 @@ class Entrance:
         self._kept = kept
         self._membership = 0
         """The number of the one that this process has declared, or would."""
+        self._post: Desk | None = None
+        self._sees_post = False
+        """The last look has found posts only: see [Note: Posts]."""
 
     def begin(self, settle: Settle, ranks_min: int) -> None:
         """Joins the training that runs; else makes the default group, unless there is one."""
@@ -153,13 +157,19 @@ class Entrance:
         is_earlier = position(address, self.addresses) < position(self.desk.address, self.addresses)
         until = time.monotonic() + _FOUND_S
         while (door := knock([address])) is not None:
-            if is_earlier or door.has_begun() or time.monotonic() > until:
+            if is_earlier or door.has_begun() or door.is_post() or time.monotonic() > until:
                 return True
             time.sleep(_KNOCKING_S)
         return False
 
     def _open(self) -> None:
-        self.desk = Desk.open(self.addresses, self._refusal)
+        self.desk, self._post = self._post or Desk.open(self.addresses, self._refusal), None
+        if self.desk is None:
+            LOGGER.warning(
+                "no process can join: rank 0 is on %s now, and none of the lobby's addresses is of this host: %s",
+                socket.gethostname(),
+                ", ".join(map(text_of, self.addresses)),
+            )
 
     def _refusal(self, other: Mapping[str, Any]) -> str | None:
         """Why a newcomer with this description cannot join."""
@@ -193,6 +203,19 @@ class Entrance:
         if self.desk is not None:
             self.desk.begin(membership)
 
+    def stand(self, membership: int, hosts: Sequence[int]) -> None:
+        """Keeps a post, on the first rank of each of the group's hosts but rank 0's.
+
+        See [Note: Posts].
+        """
+        rank = dist.get_rank()
+        if hosts[rank] == hosts[0] or hosts.index(hosts[rank]) < rank:
+            return
+        with contextlib.suppress(Error):  # another process has the address
+            self._post = self._post or Desk.open(self.addresses, self._refusal)
+            if self._post is not None:
+                self._post.stand(membership)
+
     def ready(self, room: int, awaited: Collection[int], patience_s: float) -> list[int]:
         """The newcomers that rank 0 would take in now, by their numbers: see `Desk.ready`."""
         if self.desk is None and time.monotonic() >= self._opens_again_at:
@@ -204,8 +227,8 @@ class Entrance:
 
         It looks for as long as one needs to open.
         """
-        own = None if self.desk is None else self.desk.address
-        others = [address for address in of_hosts(self.addresses) if address != own]
+        own = [desk.address for desk in (self.desk, self._post) if desk is not None]
+        others = [address for address in of_hosts(self.addresses) if address not in own]
         until = time.monotonic() + _ALONE_S
         while others:
             for address in listening(others):
@@ -219,7 +242,8 @@ class Entrance:
         return False
 
     def close(self, *, has_ended: bool) -> None:
-        """Closes the lobby, if this process serves it: it has ended, or goes on elsewhere."""
+        """Closes the lobby, or a post, of this process: it has ended, or goes on elsewhere."""
+        self._post = None
         if self.desk is not None:
             self.desk.close(has_ended=has_ended)
             self.desk = None
@@ -227,22 +251,21 @@ class Entrance:
     def _enter(self, settle: Settle, knocks_s: float, *, begun: bool = False) -> bool:
         """Joins the training that runs, if there is one: waits in its lobby, and takes its state.
 
-        It looks for the lobby for `knocks_s`, and longer once it has found it; with `begun` it does
-        not wait for a training that has yet to begin.
+        It looks for the lobby for `knocks_s`, and longer once it has found it, or a post; with
+        `begun` it does not wait for a training that has yet to begin.
         """
         has_waited, until = False, time.monotonic() + knocks_s
-        while True:
-            has_joined = self._try(settle, begun=begun)
-            if has_joined:
-                return True
-            if has_joined is not None:
-                has_waited, until = True, time.monotonic() + _FOUND_S
-            elif time.monotonic() < until:
-                time.sleep(_KNOCKING_S)
-            elif has_waited:
+        while not (has_joined := self._try(settle, begun=begun)):
+            has_waited |= has_joined is not None
+            if has_joined is not None or self._sees_post:
+                until = time.monotonic() + _FOUND_S
+            elif time.monotonic() >= until and has_waited:
                 raise Error(f"the training whose lobby was at {self.route} has ended, or its rank 0 is elsewhere")
-            else:
+            elif time.monotonic() >= until:
                 return False
+            if has_joined is None:
+                time.sleep(_KNOCKING_S)
+        return True
 
     def come_back(self, settle: Settle, find_again: Callable[[], bool]) -> bool:
         """Joins the training that has given up this process; False if none is found.
@@ -253,8 +276,9 @@ class Entrance:
         """
         until = time.monotonic() + _FOUND_S
         while not (has_joined := self._try(settle, begun=True)):
-            if has_joined is not None:  # it has waited
+            if has_joined is not None or self._sees_post:
                 until = time.monotonic() + _FOUND_S
+            if has_joined is not None:  # it has waited
                 continue
             if time.monotonic() >= until:
                 return False
@@ -266,7 +290,10 @@ class Entrance:
     def _try(self, settle: Settle, *, begun: bool) -> bool | None:
         """Looks for a lobby once, and waits there; returns whether it joined, None without one."""
         door = knock(self.addresses, begun=begun)
-        if door is None:
+        saw_post, self._sees_post = self._sees_post, door is not None and door.is_post()
+        if door is not None and self._sees_post > saw_post:
+            LOGGER.warning("a training runs, by %s, but nobody serves its lobby: waiting", text_of(door.address))
+        if door is None or self._sees_post:
             return None
         registration.load()  # not while the others wait for this process
         LOGGER.warning("waiting to join the training at %s", text_of(door.address))

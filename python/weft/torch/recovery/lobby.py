@@ -17,6 +17,12 @@ that one has yet to knock: it begins, as it has knocked here before this lobby w
 closes its lobby and joins this process. The other ranks of a launcher, which wait for the first,
 join a training that has begun. A name of several hosts stands for their addresses, in an order that
 is the same on all of them.
+
+[Note: Posts] While the others have yet to give up rank 0, whose host has vanished, nobody serves
+the lobby, and a process that is started then would begin a second training. So on each other host
+that has an address of the lobby, the first of its ranks keeps a store open there, its *post*, which
+declares that a training runs, and its membership. Who finds posts alone looks on for the lobby. A
+rank that becomes rank 0 serves the lobby at its post.
 """
 
 from __future__ import annotations
@@ -132,11 +138,6 @@ class Desk:
         for address in of_hosts(addresses):
             if is_own(address.host):
                 return cls(_store(address, serve=True), address, check)
-        LOGGER.warning(
-            "no process can join: rank 0 is on %s now, and none of the lobby's addresses is of this host: %s",
-            socket.gethostname(),
-            ", ".join(map(text_of, addresses)),
-        )
         return None
 
     def begin(self, membership: int) -> None:
@@ -144,9 +145,17 @@ class Desk:
 
         See [Note: One beginning] and [Note: Latest members].
         """
+        self._declare(membership)
+        self.store.set("begun", b"1")
+
+    def stand(self, membership: int) -> None:
+        """Declares a membership of this process, which is not rank 0: see [Note: Posts]."""
+        self._declare(membership)
+        self.store.set("post", b"1")
+
+    def _declare(self, membership: int) -> None:
         self.store.set(f"membership {self._memberships}", str(membership).encode())
         self._memberships += 1
-        self.store.set("begun", b"1")
 
     def ready(self, room: int, awaited: Collection[int] = (), patience_s: float = 0.0) -> list[int]:
         """The numbers of newcomers that have just shown that they wait: at most `room`.
@@ -236,10 +245,17 @@ class Door:
         self.store = store
         self.address = address
 
-    def has_begun(self) -> bool:
+    def has_begun(self, patience_s: float = _READING_S) -> bool:
         """Whether the training has begun; False also if the lobby has ended."""
+        return self._has("begun", patience_s)
+
+    def is_post(self) -> bool:
+        """Whether it is no lobby: see [Note: Posts]."""
+        return self._has("post", 0.0) and not self.has_begun(0.0)
+
+    def _has(self, key: str, patience_s: float) -> bool:
         try:
-            return self.store.get("begun", _READING_S) is not None
+            return self.store.get(key, patience_s) is not None
         except (PeerLost, Timeout):
             return False
 
@@ -312,11 +328,13 @@ def _places(name: str, newcomers: Sequence[int], members: int, timeout: float) -
 def knock(addresses: Sequence[Address], *, begun: bool = False) -> Door | None:
     """The lobby, if a training serves it at one of the addresses, and has begun if so asked for.
 
+    Or else a post, if there is one: see [Note: Posts].
+
     Raises:
         weft.AuthError: No lobby is found, but one whose secret or certificate is not this
             process's.
     """
-    strange = None
+    strange = post = None
     for address in listening(addresses):
         try:
             door = Door(_store(address, serve=False), address)
@@ -326,11 +344,13 @@ def knock(addresses: Sequence[Address], *, begun: bool = False) -> Door | None:
         except Error as error:
             LOGGER.warning("no lobby at %s: %s", text_of(address), error)
             continue
-        if not begun or door.has_begun():
+        if door.is_post():
+            post = door
+        elif not begun or door.has_begun():
             return door
-    if strange is not None:
+    if post is None and strange is not None:
         raise strange
-    return None
+    return post
 
 
 def listening(addresses: Sequence[Address]) -> Iterator[Address]:

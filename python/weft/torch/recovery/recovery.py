@@ -182,6 +182,7 @@ class Recovery:
             while True:
                 if self._entrance is not None:
                     self._entrance.serve(self._membership)
+                    self._entrance.stand(self._membership, Group(backend_of(None).weft_group).hosts)
                     self._states.begin_ahead(self._entrance, default_timeout())
                 with older_objects_frozen():
                     try:
