@@ -57,8 +57,21 @@ def test_a_missing_rank_is_named_at_the_deadline(broken):
     for text, _ in failed:
         assert "all-reduce" in text
         assert "rank 0" in text
+        assert "does not answer" not in text
     # The first rank to give up notifies the others.
     assert 0.5 <= max(seconds for _, seconds in failed) < 3
+
+
+@on_every_transport
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_process_that_does_not_answer_is_reported_at_the_deadline(teams, ranks, transport):
+    team = teams.get(ranks, transport)
+    team.run(tasks.reduce_once)
+    team.signal(0, signal.SIGSTOP)
+    team.start(tasks.miss_the_deadline)
+    for text, _ in team.collect(range(1, ranks), deadline=20):
+        assert "rank 0 on" in text and "whose process does not answer" in text
+    team.kill()
 
 
 @on_every_transport

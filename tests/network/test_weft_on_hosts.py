@@ -188,6 +188,33 @@ def test_link_outage_shorter_than_the_peer_timeout_loses_no_rank(
         assert [report["lost"] for report in launcher.failures(2)] == [None, None]
 
 
+DEADLINE = """
+import contextlib, json, sys, time
+import numpy as np
+import weft
+from weft_lab.experiment.far_cut import Cut
+
+group = weft.init(timeout=2, peer_timeout=20)
+x = np.ones(int(sys.argv[1]), np.float32)
+group.all_reduce(x)
+group.barrier()
+with Cut(0.05, 5.0) if group.rank == 1 else contextlib.nullcontext():
+    time.sleep(0.06 if x.size < 10_000 else 0)  # large messages are under way when the line is cut
+    begin = time.monotonic()
+    try:
+        group.all_reduce(x)
+    except weft.Timeout as error:
+        print(json.dumps({"seconds": time.monotonic() - begin, "error": str(error)}), flush=True)
+"""
+
+
+@pytest.mark.parametrize("elements", [1000, 15_000_000])
+def test_deadlines_run_on_while_a_line_is_interrupted(elements: int) -> None:
+    for report in reports(run_hosts("--hosts", "2", "--gbps", "1", command=[*python(DEADLINE), str(elements)])):
+        assert 2 <= report["seconds"] < 4
+        assert "or its host cannot be reached" in report["error"]
+
+
 THROUGH_A_CUT = """
 import contextlib, json, time
 import numpy as np

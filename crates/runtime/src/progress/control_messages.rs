@@ -99,7 +99,7 @@ impl ProgressState {
                 fingerprint,
                 ..
             } => {
-                group.on_query(rank, sequence, fingerprint);
+                group.on_query(rank, sequence, fingerprint, &self.questions);
                 Ok(())
             }
             ControlMessage::Different {
@@ -117,7 +117,7 @@ impl ProgressState {
             ControlMessage::Waits {
                 sequence, cause, ..
             } => {
-                group.on_wait_cause(rank, sequence, cause);
+                group.on_wait_cause(rank, sequence, cause, &self.questions);
                 Ok(())
             }
             ControlMessage::Split { split, .. } => {

@@ -250,7 +250,7 @@ impl ProgressState {
             self.break_groups_awaiting_connections(finished);
         }
         for group in self.groups.values_mut() {
-            if let Some(error) = group.stall_error(now) {
+            if let Some(error) = group.stall_error(now, &self.questions) {
                 group.break_group(&error, finished);
             }
             group.give_up_stuck_operations(now, finished);

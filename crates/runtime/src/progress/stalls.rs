@@ -6,6 +6,7 @@ use weft_call::{Fingerprint, Finished};
 use weft_channel::ControlMessage;
 
 use super::group_state::GroupState;
+use super::questions::Questions;
 use super::suspicion::SuspectedDesync;
 use super::wait_causes::{QUERY_AFTER, query_interval};
 use crate::Error;
@@ -13,19 +14,19 @@ use crate::Error;
 impl GroupState {
     /// Returns the error of a missed deadline or of a suspected desync that was not resolved in
     /// time.
-    pub(super) fn stall_error(&self, now: Instant) -> Option<Error> {
+    pub(super) fn stall_error(&self, now: Instant, questions: &Questions) -> Option<Error> {
         match &self.suspicion {
             _ if self.broken.is_some() => None,
             Some(suspicion) => {
                 let over = suspicion.since + QUERY_AFTER <= now;
                 over.then(|| suspicion.error.clone())
             }
-            None => self.overdue(now),
+            None => self.overdue(now, questions),
         }
     }
 
     /// Returns the timeout of the first operation or message that missed its deadline.
-    fn overdue(&self, now: Instant) -> Option<Error> {
+    fn overdue(&self, now: Instant, questions: &Questions) -> Option<Error> {
         if let Some((operation, rank, after)) = self.matching.overdue(now) {
             let peer = rank.map_or("any rank".into(), |rank| self.describe(rank));
             return Some(Error::Timeout {
@@ -54,7 +55,7 @@ impl GroupState {
                 self.name,
                 operation.sequence
             ),
-            waiting_for: (self.awaited()).unwrap_or_else(|| "operations before it".into()),
+            waiting_for: (self.awaited(questions)).unwrap_or_else(|| "operations before it".into()),
             after: operation.due.allowed,
         })
     }
@@ -82,7 +83,13 @@ impl GroupState {
     }
 
     /// Answers a query: with this rank's call, if it was another one, or why its part takes long.
-    pub(super) fn on_query(&mut self, rank: u32, sequence: u64, theirs: Fingerprint) {
+    pub(super) fn on_query(
+        &mut self,
+        rank: u32,
+        sequence: u64,
+        theirs: Fingerprint,
+        questions: &Questions,
+    ) {
         let mine = self.executor.order().recall(sequence);
         match mine {
             Some(mine) if mine.history != theirs.history => self.send_history(rank),
@@ -94,7 +101,7 @@ impl GroupState {
                 };
                 self.send_to(rank, &answer);
             }
-            _ => self.explain_wait(rank, sequence),
+            _ => self.explain_wait(rank, sequence, questions),
         }
     }
 

@@ -12,17 +12,25 @@
 use weft_channel::{ControlMessage, WaitCause};
 
 use super::group_state::GroupState;
+use super::questions::Questions;
+use super::wait_causes::query_interval;
 use crate::execution::{Blocked, Operation};
 
 impl GroupState {
     /// Answers a rank that waits for this one in an operation: why that is so.
-    pub(super) fn explain_wait(&mut self, asker: u32, sequence: u64) {
+    pub(super) fn explain_wait(&mut self, asker: u32, sequence: u64, questions: &Questions) {
         self.wait_causes.note_asker(asker, sequence);
-        self.send_cause(asker, sequence);
+        self.send_cause(asker, sequence, questions);
     }
 
     /// Notes a rank's answer, and passes it on if it is new.
-    pub(super) fn on_wait_cause(&mut self, from: u32, sequence: u64, cause: WaitCause) {
+    pub(super) fn on_wait_cause(
+        &mut self,
+        from: u32,
+        sequence: u64,
+        cause: WaitCause,
+        questions: &Questions,
+    ) {
         let asked = self.first_blocked(u64::MAX);
         let asked = asked.is_some_and(|(operation, blocked)| {
             operation.sequence == sequence && blocked.rank() == from
@@ -33,17 +41,18 @@ impl GroupState {
         }
         if self.wait_causes.note(from, sequence, cause) {
             for (asker, sequence) in &self.wait_causes.askers {
-                self.send_cause(*asker, *sequence);
+                self.send_cause(*asker, *sequence, questions);
             }
         }
     }
 
     /// The rank that an operation waits for, and the reason, for the error of a missed deadline.
-    pub(super) fn awaited(&self) -> Option<String> {
+    pub(super) fn awaited(&self, questions: &Questions) -> Option<String> {
         let (operation, blocked) = self.first_blocked(u64::MAX)?;
         let direct = self.describe(blocked.rank());
         let Some(cause) = self.wait_causes.answer_of(blocked.rank(), operation) else {
-            return Some(format!("{direct}, {blocked}"));
+            let reason = self.reason(operation, *blocked, questions);
+            return Some(format!("{direct}, {reason}"));
         };
         if cause.rank == blocked.rank() {
             return Some(format!("{direct}, {}", cause.reason));
@@ -52,8 +61,22 @@ impl GroupState {
         Some(format!("{last}, {}, by way of {direct}", cause.reason))
     }
 
-    fn send_cause(&self, asker: u32, sequence: u64) {
-        if let Some(cause) = self.cause(sequence) {
+    /// Why this rank waits for another one, and whether that one's process is silent.
+    fn reason(&self, operation: &Operation, blocked: Blocked, questions: &Questions) -> String {
+        let peer = self.connections.meeting.members[blocked.rank() as usize]
+            .address
+            .id;
+        match questions.is_silent(peer, 2 * query_interval(operation)) {
+            true => format!(
+                "{blocked}, and whose process does not answer: it is stopped, or its host cannot be \
+                 reached"
+            ),
+            false => blocked.to_string(),
+        }
+    }
+
+    fn send_cause(&self, asker: u32, sequence: u64, questions: &Questions) {
+        if let Some(cause) = self.cause(sequence, questions) {
             let answer = ControlMessage::Waits {
                 group: self.id,
                 sequence,
@@ -64,7 +87,7 @@ impl GroupState {
     }
 
     /// Why an operation does not end here; `None` if this rank does not know, or is not behind.
-    fn cause(&self, sequence: u64) -> Option<WaitCause> {
+    fn cause(&self, sequence: u64, questions: &Questions) -> Option<WaitCause> {
         let Some((operation, blocked)) = self.first_blocked(sequence) else {
             let called = self.executor.order().issued() > sequence;
             return (!called).then(|| WaitCause {
@@ -76,7 +99,7 @@ impl GroupState {
         let known = self.wait_causes.answer_of(blocked.rank(), operation);
         let own = || WaitCause {
             rank: blocked.rank(),
-            reason: blocked.to_string(),
+            reason: self.reason(operation, *blocked, questions),
             passed: 0,
         };
         Some(known.map_or_else(own, WaitCause::passed_on))
