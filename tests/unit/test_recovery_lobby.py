@@ -184,6 +184,24 @@ def test_name_of_several_hosts_stands_for_their_addresses(monkeypatch: pytest.Mo
     assert sorted([later, earlier, given[2], given[1], given[0]], key=lambda one: position(one, given)) == order
 
 
+def test_lobby_is_served_at_the_own_address_of_a_shared_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    served = []
+    hosts = {"shared": ["203.0.113.1", "127.0.0.1"], "own": ["127.0.0.1", "127.0.0.2"]}
+    ask = socket.getaddrinfo
+
+    def found(host: str, port: int, **how: Any) -> list[Any]:
+        return [one for each in hosts.get(host, [host]) for one in ask(each, port, **how)]
+
+    monkeypatch.setattr(socket, "getaddrinfo", found)
+    monkeypatch.setattr(lobby, "_store", lambda address, **_: served.append(address))
+    for name in hosts:
+        desk = Desk.open([Address("203.0.113.2", 1), Address(name, 29500)], lambda _: None)
+        assert desk is not None
+        assert desk.is_at(Address("127.0.0.1", 29500, name))
+        assert not desk.is_at(Address("203.0.113.1", 29500, name))
+    assert served == [Address("127.0.0.1", 29500, "shared"), Address("own", 29500)]
+
+
 def test_lobby_is_found_behind_that_of_another_job(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WEFT_SECRET", "the secret of another job")
     other = open_lobby({})

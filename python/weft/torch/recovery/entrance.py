@@ -227,8 +227,8 @@ class Entrance:
 
         It looks for as long as one needs to open.
         """
-        own = [desk.address for desk in (self.desk, self._post) if desk is not None]
-        others = [address for address in of_hosts(self.addresses) if address not in own]
+        own = self.desk or self._post
+        others = [address for address in of_hosts(self.addresses) if own is None or not own.is_at(address)]
         until = time.monotonic() + _ALONE_S
         while others:
             for address in listening(others):

@@ -135,10 +135,17 @@ class Desk:
     @classmethod
     def open(cls, addresses: Sequence[Address], check: Check) -> Desk | None:
         """Serves the lobby at the first address that is this host's; None if none of them is."""
-        for address in of_hosts(addresses):
-            if is_own(address.host):
+        for given in addresses:
+            hosts = of_hosts([given])
+            own = [address for address in hosts if is_own(address.host)]
+            if own:
+                address = given if own == hosts else own[0]  # a host may have several addresses itself
                 return cls(_store(address, serve=True), address, check)
         return None
+
+    def is_at(self, address: Address) -> bool:
+        """Whether an address of a host is this lobby's."""
+        return address.port == self.address.port and is_own(address.host)
 
     def begin(self, membership: int) -> None:
         """Declares that the training has begun, and the number of its present membership.
