@@ -53,8 +53,8 @@ impl GroupState {
 
     /// Breaks the group here and on the other ranks. All incomplete operations of this rank fail.
     pub(crate) fn abort(&mut self, error: &Error, finished: &mut Finished) {
-        let incomplete = self.abort_from();
-        self.break_group_from(incomplete, error, finished);
+        self.wind_down.aborted = true;
+        self.break_group_from(self.first_incomplete(), error, finished);
     }
 
     /// As [`GroupState::abort`], by the report of another group of the same ranks.
@@ -63,13 +63,11 @@ impl GroupState {
         (error, origin): (Error, Option<u32>),
         finished: &mut Finished,
     ) {
-        let incomplete = self.abort_from();
-        self.break_as_reported(error, origin, incomplete, finished);
+        self.wind_down.aborted = true;
+        self.break_as_reported(error, origin, self.first_incomplete(), finished);
     }
 
-    /// The first incomplete operation, from which an abort ends them.
-    fn abort_from(&mut self) -> u64 {
-        self.wind_down.aborted = true;
+    fn first_incomplete(&self) -> u64 {
         let incomplete = self.executor.operations.iter().map(|op| op.sequence);
         incomplete.min().unwrap_or(NO_OPERATION)
     }

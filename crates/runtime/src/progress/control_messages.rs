@@ -159,7 +159,7 @@ impl ProgressState {
         let Some(group) = self.groups.get(&id) else {
             return Ok(());
         };
-        let peer = group.connections.meeting.members[rank as usize].address.id;
+        let peer = group.connections.endpoint_of(rank);
         let kind = group.connections.meeting.kind(group.connections.rank, rank);
         let mut links = self.links.values().map(|watched| &watched.link);
         let link = links

@@ -23,7 +23,7 @@ impl GroupState {
             let (waited, allowed) = (now - operation.last_step, operation.due.allowed);
             let interval = query_interval(operation);
             if let (true, Some(blocked)) = (waited >= interval, operation.blocked()) {
-                peers.push((members[blocked.rank() as usize].address.id, interval));
+                peers.push((self.connections.endpoint_of(blocked.rank()), interval));
             }
             if waited >= allowed / 2 {
                 peers.extend(members.iter().map(|one| (one.address.id, allowed / 2)));

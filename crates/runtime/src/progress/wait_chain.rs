@@ -63,9 +63,7 @@ impl GroupState {
 
     /// Why this rank waits for another one, and whether that one's process is silent.
     fn reason(&self, operation: &Operation, blocked: Blocked, questions: &Questions) -> String {
-        let peer = self.connections.meeting.members[blocked.rank() as usize]
-            .address
-            .id;
+        let peer = self.connections.endpoint_of(blocked.rank());
         match questions.is_silent(peer, 2 * query_interval(operation)) {
             true => format!(
                 "{blocked}, and whose process does not answer: it is stopped, or its host cannot be \
