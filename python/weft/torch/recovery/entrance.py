@@ -157,7 +157,7 @@ class Entrance:
         is_earlier = position(address, self.addresses) < position(self.desk.address, self.addresses)
         until = time.monotonic() + _FOUND_S
         while (door := knock([address])) is not None:
-            if is_earlier or door.has_begun() or door.is_post() or time.monotonic() > until:
+            if is_earlier or door.has_begun() or door.is_post or time.monotonic() > until:
                 return True
             time.sleep(_KNOCKING_S)
         return False
@@ -290,7 +290,7 @@ class Entrance:
     def _try(self, settle: Settle, *, begun: bool) -> bool | None:
         """Looks for a lobby once, and waits there; returns whether it joined, None without one."""
         door = knock(self.addresses, begun=begun)
-        saw_post, self._sees_post = self._sees_post, door is not None and door.is_post()
+        saw_post, self._sees_post = self._sees_post, door is not None and door.is_post
         if door is not None and self._sees_post > saw_post:
             LOGGER.warning("a training runs, by %s, but nobody serves its lobby: waiting", text_of(door.address))
         if door is None or self._sees_post:

@@ -251,14 +251,12 @@ class Door:
     def __init__(self, store: _weft.TcpStore, address: Address) -> None:
         self.store = store
         self.address = address
+        self.is_post = self._has("post", 0.0) and not self.has_begun(0.0)
+        """Whether it is no lobby: see [Note: Posts]."""
 
     def has_begun(self, patience_s: float = _READING_S) -> bool:
         """Whether the training has begun; False also if the lobby has ended."""
         return self._has("begun", patience_s)
-
-    def is_post(self) -> bool:
-        """Whether it is no lobby: see [Note: Posts]."""
-        return self._has("post", 0.0) and not self.has_begun(0.0)
 
     def _has(self, key: str, patience_s: float) -> bool:
         try:
@@ -351,7 +349,7 @@ def knock(addresses: Sequence[Address], *, begun: bool = False) -> Door | None:
         except Error as error:
             LOGGER.warning("no lobby at %s: %s", text_of(address), error)
             continue
-        if door.is_post():
+        if door.is_post:
             post = door
         elif not begun or door.has_begun():
             return door
