@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from weft import config
 from weft.errors import ConfigError, ScheduleError
-from weft.profiles import Profile, candidates, hardware, machine_of
 
 if TYPE_CHECKING:
+    from weft.profiles import Profile
     from weft.schedule.schedule import Schedule
 
 __all__ = ["NativeProfile", "measured_machine", "native_options", "of_some_ranks", "schedules", "suits"]
@@ -46,6 +46,8 @@ def _profiles(setting: Profile | str | os.PathLike[str], ranks: int) -> list[Nat
 def _found(setting: Profile | str | os.PathLike[str], ranks: int) -> list[tuple[Profile, NativeProfile]]:
     if setting == "none" or (setting == "auto" and ranks == 1):
         return []
+    from weft.profiles import Profile, candidates, hardware
+
     if isinstance(setting, Profile):
         return [(setting, _native_profile(setting, "the profile"))]
     if setting != "auto":
@@ -74,6 +76,8 @@ def measured_machine(
     setting: Profile | str | os.PathLike[str], hosts: Sequence[int], domains: Sequence[Sequence[int]]
 ) -> dict[str, Any]:
     """The parameters of the machine in the profile that a group with these hosts uses; or none."""
+    from weft.profiles import machine_of
+
     for profile, native in _found(setting, len(hosts)):
         if suits([native], hosts, domains):
             return machine_of(profile.machine)

@@ -89,11 +89,11 @@ def test_missing_attribute_is_named():
 def test_loading_a_group_stays_fast():
     """150 ms of a core, most of them NumPy's: counted in modules, which no busy machine changes.
 
-    All that making a group loads is among them: a process may have no descriptor left for it later.
+    What a made group's log needs is among them: there may be no descriptor left for it then.
     """
     added = set(loaded("import weft; weft.init")) - set(loaded("import numpy"))
     own = {module for module in added if module.partition(".")[0] == "weft"}
     folders = {module.rpartition(".")[0] for module in own} - {"", "weft"}  # empty: there to be imported from
     assert all(not hasattr(importlib.import_module(folder), "__all__") for folder in folders)
-    assert len(own - folders) <= 32, sorted(own)
+    assert len(own - folders) <= 29, sorted(own)
     assert len(added - own) <= 45, sorted(added - own)
