@@ -36,8 +36,7 @@ SPOILED: dict[str, tuple[Callable[[], Any], Any, str, int]] = {
     "newcomer is slow": (lambda: time.sleep(0.5), replay.Replay, "_take", 0),
     "newcomer dies before it meets": (lambda: os.kill(os.getpid(), signal.SIGKILL), replay, "met", 0),
     "newcomer dies where it is taken in": (lambda: os.kill(os.getpid(), signal.SIGKILL), entrance, "met", 0),
-    "newcomer dies as it compares": (lambda: os.kill(os.getpid(), signal.SIGKILL), transfer, "_sums_of_all", 0),
-    "member dies as it compares": (lambda: os.kill(os.getpid(), signal.SIGKILL), transfer, "_sums_of_all", 0),
+    "rank dies as it compares": (lambda: os.kill(os.getpid(), signal.SIGKILL), transfer, "_sums_of_all", 0),
     "member dies": (lambda: os.kill(os.getpid(), signal.SIGKILL), sending.Outbox, "send", 5),
     "member dies in a vote": (lambda: os.kill(os.getpid(), signal.SIGKILL), vote, "meet", 2),
 }

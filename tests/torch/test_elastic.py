@@ -274,7 +274,7 @@ def test_member_that_dies_where_newcomers_are_met_holds_up_nobody(training: Trai
 
 def test_newcomer_goes_on_with_the_others_where_a_member_dies_as_it_is_taken_in(training: Training) -> None:
     options = ("--hold-at", "4", "--steps", "60", "--pause", "0.05")
-    ranks = training.launch(3, *options, last=["--spoils-ahead", "member dies as it compares"])
+    ranks = training.launch(3, *options, last=["--spoils-ahead", "rank dies as it compares"])
     ranks[0].until_step(3, 3)
     newcomer = training.start("newcomer", *options)
     newcomer.until_log("waiting to join")

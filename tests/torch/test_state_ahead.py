@@ -107,7 +107,7 @@ def test_newcomer_whose_neighbour_dies_receives_its_state_ahead(training: Traini
     check_losses(training)
 
 
-@pytest.mark.parametrize("how", ["newcomer dies where it is taken in", "newcomer dies as it compares"])
+@pytest.mark.parametrize("how", ["newcomer dies where it is taken in", "rank dies as it compares"])
 def test_training_goes_on_when_a_newcomer_dies_after_it_has_the_state(training: Training, how: str) -> None:
     ranks = begun(training, 2)
     dies = training.start("dies", *OPTIONS, "--spoils-ahead", how)
