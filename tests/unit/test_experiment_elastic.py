@@ -185,14 +185,16 @@ def test_records_of_processes_are_read_together(directory: Path) -> None:
     zero, one, host = (Record(directory, name) for name in ("0", "1", "host-0"))
     for record in (zero, one):
         record.entered(2)
-    zero.losses(0, {0: 1.0, 1: 2.0})
-    one.losses(0, {2: 3.0, 3: 4.0})
+    for record, part, loss in ((zero, 0, 1.0), (zero, 1, 2.0), (one, 2, 3.0), (one, 3, 4.0)):
+        record.loss(0, part, loss)
     zero.completed(0)
     host.happened(Fault("kill", 1, 1), 1)
     zero.entered(1)
-    zero.losses(0, {2: 3.0, 3: 4.5})
+    for part, loss in ((2, 3.0), (3, 4.5)):
+        zero.loss(0, part, loss)
     zero.completed(0)
-    zero.losses(1, dict.fromkeys(range(4), 0.5))
+    for part in range(4):
+        zero.loss(1, part, 0.5)
     zero.completed(1)
     zero.ended("ff", 7)
     with (directory / "1.jsonl").open("a") as file:

@@ -73,11 +73,10 @@ def _losses(lines: Sequence[Line], steps: int) -> tuple[list[list[float]], int]:
     """The last losses of each part of each step, and how many were computed again differently."""
     found: dict[tuple[int, int], float] = {}
     differing = 0
-    for line in _of(lines, "losses"):
-        for part, loss in line["losses"]:
-            key = line["step"], part
-            differing += found.get(key, loss) != loss
-            found[key] = loss
+    for line in _of(lines, "loss"):
+        key, loss = (line["step"], line["part"]), line["loss"]
+        differing += found.get(key, loss) != loss
+        found[key] = loss
     parts = [[found[step, part] for part in range(VIRTUAL_RANKS) if (step, part) in found] for step in range(steps)]
     return parts, differing
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import mmap
 import time
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -70,9 +69,12 @@ class Record:
         self._write(kind="entered", ranks=ranks)
         self._entered_file.touch()
 
-    def losses(self, step: int, losses: Mapping[int, float]) -> None:
-        """The losses of its parts of a step."""
-        self._write(kind="losses", step=step, losses=list(losses.items()))
+    def loss(self, step: int, part: int, loss: float) -> None:
+        """Records the loss of one of its parts of a step.
+
+        Before its gradients leave: others may complete the step with them, and this process be killed.
+        """
+        self._write(kind="loss", step=step, part=part, loss=loss)
 
     def completed(self, step: int) -> None:
         """The step is done: no fault undoes it."""

@@ -107,11 +107,10 @@ def _train(task: Task, record: Record, plan: Plan, name: str) -> str:
         if group.changes != changes:
             changes = group.changes
             record.entered(ranks)
-        losses = _gradients(task, step, manager.participating_rank() or 0, ranks)
+        _compute(task, step, manager.participating_rank() or 0, ranks, record)
         _average(task, manager)
         optimizer.step()
         if manager.current_step() > step:
-            record.losses(step, losses)
             record.completed(step)
     digest = hashed(task.net, task.optimizer.state_dict())
     manager.shutdown(wait=False)
@@ -126,14 +125,12 @@ def _meet(plan: Plan, name: str) -> None:
             time.sleep(_POLL_S)
 
 
-def _gradients(task: Task, step: int, rank: int, ranks: int) -> dict[int, float]:
+def _compute(task: Task, step: int, rank: int, ranks: int, record: Record) -> None:
     """Computes a replica's parts of the batch; the mean over replicas is that over all parts."""
-    losses = {}
     for part in range(rank, VIRTUAL_RANKS, ranks):
         loss = task.loss(task.net, step, part)
+        record.loss(step, part, float(loss.detach()))
         (loss * (ranks / VIRTUAL_RANKS)).backward()  # type: ignore[no-untyped-call]
-        losses[part] = float(loss.detach())
-    return losses
 
 
 def _average(task: Task, manager: Any) -> None:

@@ -30,7 +30,7 @@ def prepared(task: Task, record: Record, plan: Plan, name: str) -> Callable[[], 
         record.entered(dist.get_world_size())
         while recovery.step < plan.study.steps:
             step = recovery.step
-            record.losses(step, _trained(task, model, optimizer, step))
+            _train(task, model, optimizer, record, step)
             try:
                 recovery.commit()
             except Exception:  # also after a commit, when the ranks change
@@ -44,15 +44,13 @@ def prepared(task: Task, record: Record, plan: Plan, name: str) -> Callable[[], 
     return lambda: recovery.run(train)
 
 
-def _trained(
-    task: Task, model: weft.torch.DataParallel, optimizer: torch.optim.Optimizer, step: int
-) -> dict[int, float]:
-    """Carries out a step; the losses of this rank's parts."""
-    losses = {}
+def _train(
+    task: Task, model: weft.torch.DataParallel, optimizer: torch.optim.Optimizer, record: Record, step: int
+) -> None:
+    """Carries out a step."""
     optimizer.zero_grad()
     for part in model.parts(list(model.virtual_ranks)):
         loss = task.loss(model, step, part)
+        record.loss(step, part, float(loss.detach()))
         loss.backward()  # type: ignore[no-untyped-call]
-        losses[part] = float(loss.detach())
     optimizer.step()
-    return losses
