@@ -482,7 +482,7 @@ class Options(EndpointOptions, GroupOptions, total=False):
             default=None,
             allowed="addresses as host:port, with commas between; a host without a port has that of the next one",
             doc="Where `weft.torch.Recovery` takes in processes that are started later (docs/how-to/elastic.md): an "
-            "address of each host that may have rank 0, or a name of all of them; also as Slurm writes hosts, "
+            "address of each host, or of some, or a name of all of them; also as Slurm writes hosts, "
             "`node[01-16],login1:29580`. The same on every process; `weft.init` does not use it.",
             parse=str,
             check=lambda value: value is None or (isinstance(value, str) and ":" in value),

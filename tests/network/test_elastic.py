@@ -64,7 +64,7 @@ import os, socket, sys, time
 sys.path.insert(0, {str(PROGRAM.parent)!r})
 import elastic_process
 
-os.environ |= {{"WEFT_LOBBY": "host[0-3]:29700", "WEFT_PEER_TIMEOUT": "10", "WORLD_SIZE": "3"}}
+os.environ |= {{"WEFT_LOBBY": sys.argv[1], "WEFT_PEER_TIMEOUT": "10", "WORLD_SIZE": "3"}}
 if os.environ["RANK"] == "3":
     del os.environ["RANK"], os.environ["WORLD_SIZE"]
     os.environ |= {{"SLURM_JOB_ID": "3", "SLURM_NTASKS": "1"}}
@@ -82,10 +82,11 @@ elastic_process.main(["/dev/stdout", "--steps", "60", "--pause", "0.1"])
 """
 
 
-def test_process_begins_no_second_training_while_the_host_of_rank_0_is_missing() -> None:
-    """The others have yet to give it up, and nobody serves the lobby meanwhile."""
+@pytest.mark.parametrize("lobby", ["host[0-3]:29700", "host0,host2:29700"])
+def test_process_that_comes_while_the_host_of_rank_0_is_missing_joins(lobby: str) -> None:
+    """Nobody serves the lobby until it is given up: then a rank on a host of the lobby does."""
     found: list[dict] = []
-    with HostLauncher("--hosts", "4", command=python(LATE)) as launcher:
+    with HostLauncher("--hosts", "4", command=[*python(LATE), lobby]) as launcher:
         while sum("hash" in line for line in found) < 3:
             found += launcher.failures(1)
             if sum("step" in line for line in found) == 30:

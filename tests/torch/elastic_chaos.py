@@ -3,9 +3,9 @@
     python tests/torch/elastic_chaos.py --faults 100 [--seed N] [--json FILE]
 
 Ranks are killed, ended by SIGTERM, and started again at random moments, up to four at once, all
-with virtual ranks, in trainings of 50 faults. At the end every survivor must have the bits of an
-undisturbed process, and every step that any rank has done the same loss. Prints a line for each
-fault; the status is 1 if anything differs or hangs.
+with virtual ranks, in trainings of 50 faults. Some cannot serve the lobby. At the end every
+survivor must have the bits of an undisturbed process, and every step that any rank has done the
+same loss. Prints a line for each fault; the status is 1 if anything differs or hangs.
 """
 
 from __future__ import annotations
@@ -40,6 +40,8 @@ class Member:
     name: str
     directory: Path
     process: Fork
+    can_serve: bool = True
+    """The lobby."""
     expected_end: str = ""
     """Why it has ended, or will."""
 
@@ -79,7 +81,7 @@ class Chaos:
     def start(self, name: str, port: int, *options: str) -> Member:
         lobby = {"WEFT_LOBBY": f"127.0.0.1:{port}"}
         process = self._nursery.start(self.directory, name, ["--steps", str(self.steps), *options], lobby)
-        return Member(name, self.directory, process)
+        return Member(name, self.directory, process, "--off-lobby" not in options)
 
     def end(self) -> None:
         for member in self.members:
@@ -99,16 +101,18 @@ class Chaos:
     def disturb(self) -> bool:
         """One random fault, if one is possible now."""
         kinds = ["join"] * 2 if len(self.running) < RANKS_MAX else []
+        servers = [one for one in self.training if one.can_serve]
+        victims = [one for one in self.training if servers != [one]]
         if len(self.training) > 1:
             kinds += ["kill", "leave"]
         if not kinds:
             return False
         kind = self.rng.choice(kinds)
         if kind == "join":
-            ahead = ["--ahead"] if self.rng.random() < 0.5 else []
-            self.members.append(self.start(f"rank{len(self.members)}", self.port, "--pause", str(STEP_S), *ahead))
+            options = [one for one in ("--ahead", "--off-lobby") if self.rng.random() < 0.5]
+            self.members.append(self.start(f"rank{len(self.members)}", self.port, "--pause", str(STEP_S), *options))
         else:
-            victim = self.rng.choice(self.training)
+            victim = self.rng.choice(victims)
             victim.process.send_signal(signal.SIGKILL if kind == "kill" else signal.SIGTERM)
             victim.expected_end = kind
         self.faults[kind] = self.faults.get(kind, 0) + 1

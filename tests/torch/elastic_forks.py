@@ -148,12 +148,14 @@ class Training:
         """Lets the processes continue that hold at a step."""
         (self.directory / f"go{step}").touch()
 
-    def launch(self, count: int, *options: str, last: Sequence[str] = (), **variables: str) -> list[Process]:
-        """Starts the first ranks as a launcher does; the last one has more options."""
+    def launch(
+        self, count: int, *options: str, more: Mapping[int, Sequence[str]] | None = None, **variables: str
+    ) -> list[Process]:
+        """Starts the first ranks as a launcher does; some have `more` options."""
         place = {"WORLD_SIZE": str(count), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_ports(1)[0])}
         place |= variables
-        extra = [()] * (count - 1) + [last]
-        return [self.start(f"rank{rank}", *options, *more, RANK=str(rank), **place) for rank, more in enumerate(extra)]
+        own = [[*options, *(more or {}).get(rank, ())] for rank in range(count)]
+        return [self.start(f"rank{rank}", *one, RANK=str(rank), **place) for rank, one in enumerate(own)]
 
     def joined(self, wrapping: str) -> list[Process]:
         """Two ranks of a launcher, and a process that joins them after step 4."""

@@ -26,21 +26,31 @@ from torch.nn.parallel import DistributedDataParallel
 import weft.torch
 from weft.errors import ArgumentError
 from weft.torch.parallel.divided import division
-from weft.torch.recovery import ahead, entrance, lobby, members, replay, sending, transfer, vote
+from weft.torch.recovery import ahead, entrance, lobby, members, recovery, replay, sending, transfer, vote
 
 INPUTS, OUTPUTS = 6, 2
+
+
+def die() -> None:
+    """At once, as by `kill -9`."""
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
 SPOILED: dict[str, tuple[Callable[[], Any], Any, str, int]] = {
-    "newcomer dies": (lambda: os.kill(os.getpid(), signal.SIGKILL), replay.Replay, "_take", 3),
+    "newcomer dies": (die, replay.Replay, "_take", 3),
     "newcomer stops": (lambda: os.kill(os.getpid(), signal.SIGSTOP), replay.Replay, "_take", 3),
     "newcomer fails": (lambda: 1 / 0, replay.Replay, "_take", 3),
     "newcomer is slow": (lambda: time.sleep(0.5), replay.Replay, "_take", 0),
-    "newcomer dies before it meets": (lambda: os.kill(os.getpid(), signal.SIGKILL), replay, "met", 0),
-    "newcomer dies where it is taken in": (lambda: os.kill(os.getpid(), signal.SIGKILL), entrance, "met", 0),
-    "rank dies as it compares": (lambda: os.kill(os.getpid(), signal.SIGKILL), transfer, "_sums_of_all", 0),
-    "member dies": (lambda: os.kill(os.getpid(), signal.SIGKILL), sending.Outbox, "send", 5),
-    "member dies in a vote": (lambda: os.kill(os.getpid(), signal.SIGKILL), vote, "meet", 2),
+    "newcomer dies before it meets": (die, replay, "met", 0),
+    "newcomer dies where it is taken in": (die, entrance, "met", 0),
+    "rank dies as it compares": (die, transfer, "_sums_of_all", 0),
+    "member dies where newcomers are met": (die, members, "met", 0),
+    "member dies before another leads": (die, recovery, "led_by", 0),
+    "member dies as another leads": (die, members, "_agreed", 0),
+    "member dies": (die, sending.Outbox, "send", 5),
+    "member dies in a vote": (die, vote, "meet", 2),
 }
-"""Faults where state is sent ahead: what happens, in which function, and after how many calls."""
+"""Faults where the members change: what happens, in which function, and after how many calls."""
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -60,21 +70,21 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--fails-with", type=int, help="the number of ranks that the model refuses")
     parser.add_argument("--ahead", action="store_true", help="newcomers receive even a small state ahead")
     parser.add_argument("--short-queue", action="store_true", help="give up slow newcomers soon")
-    parser.add_argument("--spoils-ahead", choices=SPOILED, help="what is wrong with the state that is sent ahead")
+    parser.add_argument("--spoils", choices=SPOILED, help="what goes wrong, in this process")
     parser.add_argument("--shrinks", action="store_true", help="the program changes parameters after each update")
     parser.add_argument("--opens-late", action="store_true", help="opens the lobby when the file `open` is there")
-    parser.add_argument("--dies-where-newcomers-are-met", action="store_true")
+    parser.add_argument("--off-lobby", action="store_true", help="no address of the lobby is of this host")
     given = parser.parse_args(arguments)
-    if given.dies_where_newcomers_are_met:
-        members.met = lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL)  # type: ignore[assignment]
+    if given.off_lobby:
+        lobby.is_own = entrance.is_own = lambda _: False  # type: ignore[assignment]
     if given.opens_late:
         open_lobby_late(given.record.parent / "open")
     if given.ahead:
         ahead.BYTES_MIN = 1
     if given.short_queue:
         sending._QUEUED_BYTES_MIN = 0
-    if given.spoils_ahead:
-        spoil_ahead(given.spoils_ahead)
+    if given.spoils:
+        spoil(given.spoils)
     torch.set_num_threads(1)
     with given.record.open("a", buffering=1) as record:
         train(given, lambda **line: print(json.dumps(line), file=record))
@@ -132,7 +142,7 @@ def open_lobby_late(path: Path) -> None:
     lobby.Desk.open = opened  # type: ignore[method-assign]
 
 
-def spoil_ahead(how: str) -> None:
+def spoil(how: str) -> None:
     """Lets a function of this process fail: see `SPOILED`."""
     what, owner, name, number = SPOILED[how]
     sound, calls = getattr(owner, name), itertools.count()

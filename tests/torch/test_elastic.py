@@ -260,7 +260,7 @@ def test_members_go_on_without_newcomers_with_which_the_model_cannot_be_wrapped(
 
 def test_member_that_dies_where_newcomers_are_met_holds_up_nobody(training: Training) -> None:
     options = ("--hold-at", "4", "--steps", "60", "--pause", "0.05")
-    ranks = training.launch(3, *options, last=["--dies-where-newcomers-are-met"])
+    ranks = training.launch(3, *options, more={2: ["--spoils", "member dies where newcomers are met"]})
     ranks[0].until_step(3, 3)
     newcomer = training.start("newcomer", *options)
     newcomer.until_log("waiting to join")
@@ -274,7 +274,7 @@ def test_member_that_dies_where_newcomers_are_met_holds_up_nobody(training: Trai
 
 def test_newcomer_goes_on_with_the_others_where_a_member_dies_as_it_is_taken_in(training: Training) -> None:
     options = ("--hold-at", "4", "--steps", "60", "--pause", "0.05")
-    ranks = training.launch(3, *options, last=["--spoils-ahead", "rank dies as it compares"])
+    ranks = training.launch(3, *options, more={2: ["--spoils", "rank dies as it compares"]})
     ranks[0].until_step(3, 3)
     newcomer = training.start("newcomer", *options)
     newcomer.until_log("waiting to join")
@@ -282,6 +282,31 @@ def test_newcomer_goes_on_with_the_others_where_a_member_dies_as_it_is_taken_in(
     hashes = {one.ended()["hash"] for one in (*ranks[:2], newcomer)}
     assert len(hashes) == 1
     assert ranks[0].steps[-1]["ranks"] == 3
+
+
+@pytest.mark.parametrize("death", [[], ["member dies before another leads"], ["member dies as another leads"]])
+def test_rank_that_can_serve_the_lobby_becomes_rank_0(training: Training, death: list[str]) -> None:
+    options = ("--hold-at", "4", "--steps", "120", "--pause", "0.05")
+    more = {1: ["--off-lobby"], 3: [word for one in death for word in ("--spoils", one)]}
+    ranks = training.launch(4, *options, more=more)
+    ranks[2].until_step(3, 4)
+    ranks[0].process.kill()
+    training.go(4)
+    left = [ranks[1], ranks[2], *ranks[3 + len(death) :]]
+    ranks[2].until_step(4, len(left))
+    assert ranks[2].steps[-1]["rank"] == 0
+    newcomer = training.start("newcomer", *options)
+    assert len({one.ended()["hash"] for one in (*left, newcomer)}) == 1
+    assert newcomer.steps, "it was taken in"
+    assert max(after["at"] - before["at"] for before, after in pairwise(ranks[2].steps[5:])) < 5
+
+
+def test_rank_0_of_a_launcher_lets_another_rank_serve_the_lobby(training: Training) -> None:
+    options = ("--steps", "100000", "--pause", "0.01")
+    ranks = training.launch(2, *options, more={0: ["--off-lobby"]})
+    ranks[1].until_step(0, 2)
+    assert ranks[1].steps[0]["rank"] == 0
+    train_together(*ranks, training.start("newcomer", *options))
 
 
 def test_lobby_takes_in_a_newcomer_while_strangers_hold_connections(training: Training) -> None:

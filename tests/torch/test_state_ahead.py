@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -32,9 +32,9 @@ def is_stopped(process: Process) -> bool:
     return Path(f"/proc/{process.process.pid}/stat").read_text().rsplit(")", 1)[1].split()[0] == "T"
 
 
-def begun(training: Training, count: int, *options: str, last: Sequence[str] = (), **variables: str) -> list[Process]:
+def begun(training: Training, count: int, *options: str, **launched: Any) -> list[Process]:
     """Ranks of a launcher that train."""
-    ranks = training.launch(count, *OPTIONS, *options, last=last, **variables)
+    ranks = training.launch(count, *OPTIONS, *options, **launched)
     ranks[0].until_step(2, count)
     return ranks
 
@@ -70,19 +70,19 @@ def test_training_goes_on_if_a_newcomer_fails_meanwhile(training: Training) -> N
     ranks = begun(training, 2, "--short-queue")
     for how, said in (("dies", "cannot be sent ahead"), ("stops", "too slow for the state that is sent ahead")):
         before = ranks[0].log.read_text().count(said)
-        newcomer = training.start(how, *OPTIONS, "--spoils-ahead", f"newcomer {how}")
+        newcomer = training.start(how, *OPTIONS, "--spoils", f"newcomer {how}")
         ranks[0].until(lambda one, said=said, before=before: one.log.read_text().count(said) > before, f"no {said!r}")
         newcomer.process.kill()
     assert {line["ranks"] for line in ranks[0].steps} == {2}
     for how in ("fails", "is slow"):
-        ranks.append(training.start(how, *OPTIONS, "--spoils-ahead", f"newcomer {how}"))
+        ranks.append(training.start(how, *OPTIONS, "--spoils", f"newcomer {how}"))
         train_ten_steps(*ranks)
     check_losses(training)
 
 
 def test_newcomer_that_waits_when_another_one_dies_receives_its_state_ahead(training: Training) -> None:
     ranks = begun(training, 2)
-    stopped = training.start("stopped", *OPTIONS, "--spoils-ahead", "newcomer stops")
+    stopped = training.start("stopped", *OPTIONS, "--spoils", "newcomer stops")
     stopped.until(is_stopped, "nothing is sent ahead")
     second = training.start("second", *OPTIONS)
     second.until_log("waiting to join")
@@ -97,7 +97,7 @@ def test_newcomer_whose_neighbour_dies_receives_its_state_ahead(training: Traini
     """They are invited together, or the other one waits behind the one that dies."""
     ranks = begun(training, 2, "--hold-at", "10", WEFT_TIMEOUT="600")
     options = (*OPTIONS, "--hold-at", "10")
-    dies = training.start("dies", *options, "--spoils-ahead", how)
+    dies = training.start("dies", *options, "--spoils", how)
     dies.until_log("waiting to join")
     second = training.start("second", *options)
     second.until_log("waiting to join")
@@ -110,7 +110,7 @@ def test_newcomer_whose_neighbour_dies_receives_its_state_ahead(training: Traini
 @pytest.mark.parametrize("how", ["newcomer dies where it is taken in", "rank dies as it compares"])
 def test_training_goes_on_when_a_newcomer_dies_after_it_has_the_state(training: Training, how: str) -> None:
     ranks = begun(training, 2)
-    dies = training.start("dies", *OPTIONS, "--spoils-ahead", how)
+    dies = training.start("dies", *OPTIONS, "--spoils", how)
     assert dies.process.wait(PATIENCE_S) < 0
     train_ten_steps(*ranks, training.start("newcomer", *OPTIONS))
     check_losses(training)
@@ -135,7 +135,7 @@ def test_newcomer_with_another_number_of_virtual_ranks_ends_alone(training: Trai
 
 def test_newcomer_of_a_vote_in_which_a_member_dies_receives_its_state_ahead(training: Training) -> None:
     options = ("--hold-at", "2")
-    ranks = training.launch(3, *OPTIONS, *options, last=("--spoils-ahead", "member dies in a vote"))
+    ranks = training.launch(3, *OPTIONS, *options, more={2: ["--spoils", "member dies in a vote"]})
     ranks[0].until_step(1, 3)
     newcomer = training.start("newcomer", *OPTIONS, *options)
     newcomer.until_log("waiting to join")
@@ -146,7 +146,7 @@ def test_newcomer_of_a_vote_in_which_a_member_dies_receives_its_state_ahead(trai
 
 
 def test_training_goes_on_when_a_member_dies_meanwhile(training: Training) -> None:
-    first, second, _ = begun(training, 3, last=("--spoils-ahead", "member dies"))
+    first, second, _ = begun(training, 3, more={2: ["--spoils", "member dies"]})
     train_ten_steps(first, second, training.start("newcomer", *OPTIONS))
     check_losses(training)
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import math
-import socket
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import timedelta
 from functools import partial
 from typing import Any, Protocol
 
+import numpy as np
 import torch.distributed as dist
 
 from weft import config
@@ -24,7 +24,7 @@ from weft.torch.recovery import description
 from weft.torch.recovery.copies import OptimizerCopy
 from weft.torch.recovery.failures import FAILURES, StateLost, Superseded
 from weft.torch.recovery.lobby import Address, Desk, Door, Place, is_own, knock, listening, of_hosts, position, text_of
-from weft.torch.recovery.members import LobbyFound, first_group, met
+from weft.torch.recovery.members import LobbyFound, first_group, led_by, met
 from weft.torch.recovery.plain import described
 from weft.torch.recovery.replay import Replay
 from weft.torch.survivors import meeting_of, replace_default_group
@@ -66,6 +66,7 @@ class Entrance:
         route: An address, `host:port`, on the network that the ranks use.
         desk: The lobby, while this process serves it.
         addresses: All of the lobby's addresses.
+        can_serve: Whether one of them is this host's.
         replay: What this process has received while it waited in the lobby, if anything.
     """
 
@@ -76,6 +77,7 @@ class Entrance:
         self._opens_again_at = math.inf
         """A rank 0 that was given up and is stopped may still have the lobby's address."""
         self.addresses = addresses
+        self.can_serve = False
         self.replay: Replay | None = None
         self._own = own
         self._kept = kept
@@ -87,6 +89,7 @@ class Entrance:
 
     def begin(self, settle: Settle, ranks_min: int) -> None:
         """Joins the training that runs; else makes the default group, unless there is one."""
+        self.can_serve = any(is_own(address.host) for address in self.addresses)
         if not dist.is_initialized():
             self._begin(settle, ranks_min)
         config.forget_launchers_job()  # newcomers may be of another one
@@ -116,7 +119,7 @@ class Entrance:
             if self._enter(settle, 0.0):
                 return
             raise
-        can_begin = ranks > 1 or any(is_own(address.host) for address in self.addresses)
+        can_begin = ranks > 1 or self.can_serve
         enough = ranks >= ranks_min and can_begin
         if (ranks == 1 or not enough) and self._enter(settle, _ALONE_S if enough else settings.timeout):
             return
@@ -133,6 +136,9 @@ class Entrance:
             if not self._enter(settle, _FOUND_S):
                 raise Error(f"no training is found at {self.route}, and none can be begun there: {error}") from error
             return
+        leader = self.leader(group)
+        if leader != 0:
+            group = led_by(leader, group, settings.timeout)
         timeout = timedelta(seconds=settings.timeout)
         replace_default_group(group, meeting_of(group, timeout, self.route), timeout)
         self.serve(0, required=True)
@@ -164,12 +170,6 @@ class Entrance:
 
     def _open(self) -> None:
         self.desk, self._post = self._post or Desk.open(self.addresses, self._refusal), None
-        if self.desk is None:
-            LOGGER.warning(
-                "no process can join: rank 0 is on %s now, and none of the lobby's addresses is of this host: %s",
-                socket.gethostname(),
-                ", ".join(map(text_of, self.addresses)),
-            )
 
     def _refusal(self, other: Mapping[str, Any]) -> str | None:
         """Why a newcomer with this description cannot join."""
@@ -202,6 +202,13 @@ class Entrance:
             self._opens_again_at = time.monotonic() + _OPENING_S
         if self.desk is not None:
             self.desk.begin(membership)
+        elif not self.can_serve:
+            hosts = ", ".join(map(text_of, self.addresses))
+            LOGGER.warning("no process can join: rank 0 is on no host of the lobby, %s", hosts)
+
+    def leader(self, group: Group) -> int:
+        """The first rank that can serve the lobby, which becomes rank 0; 0 if none can."""
+        return int(group.all_gather(np.array([self.can_serve])).argmax())
 
     def stand(self, membership: int, hosts: Sequence[int]) -> None:
         """Keeps a post, on the first rank of each of the group's hosts but rank 0's.

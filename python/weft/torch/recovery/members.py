@@ -6,6 +6,9 @@ group, voting yes if they have the next one: the agreement's result is the same 
 (see [Note: Agreement] in crates/agreement), and says in which of both groups they continue. The
 next group's members are all that a quorum of the present one has agreed on; a newcomer votes from
 then on. One that died after it has met the others is a death in the next group.
+
+[Note: Leader] Rank 0 serves the lobby, so it must be on one of its hosts. Where it is not, as the
+ranks before it have died, the next group has the same members, and one on such a host comes first.
 """
 
 from __future__ import annotations
@@ -33,7 +36,16 @@ from weft.torch.recovery.lobby import Address, Desk, Place, connect
 from weft.torch.recovery.shares import keepers
 from weft.world import init
 
-__all__ = ["Change", "LobbyFound", "first_group", "meet_newcomers", "met", "sigterm_noted", "leaving_now"]
+__all__ = [
+    "Change",
+    "LobbyFound",
+    "first_group",
+    "leaving_now",
+    "led_by",
+    "meet_newcomers",
+    "met",
+    "sigterm_noted",
+]
 
 _ENTRY_S = 10.0
 """The longest pause of a training for newcomers that do not come."""
@@ -102,6 +114,27 @@ def meet_newcomers(
         joint = met(store, place, endpoint, cancel)
     except (Error, dist.DistError) as error:
         LOGGER.warning("newcomers cannot be taken in: %s: %s", type(error).__name__, error)
+    return _agreed(group, joint, timeout)
+
+
+def led_by(leader: int, group: Group, timeout: float) -> Group:
+    """A group of the same ranks, of which another one comes first; every rank calls it.
+
+    If some die meanwhile, those that are left go on in their order.
+
+    Raises:
+        weft.Error: This rank was given up by the others, or too few are left.
+    """
+    joint = None
+    try:
+        joint = group.split(0, key=group.rank != leader, timeout=timeout)
+    except Error as error:
+        LOGGER.warning("rank %d cannot become rank 0: %s: %s", leader, type(error).__name__, error)
+    return _agreed(group, joint, timeout)
+
+
+def _agreed(group: Group, joint: Group | None, timeout: float) -> Group:
+    """The next group if all that are left of this one have made it; else a group of these."""
     left, has_joint = group.native.shrink_with_vote(f"{group.name}:members", joint is not None, timeout)
     if has_joint and joint is not None:
         left.close()

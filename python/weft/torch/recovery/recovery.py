@@ -44,7 +44,7 @@ from weft.torch.recovery.entrance import Entrance
 from weft.torch.recovery.failures import FAILURES, StateLost, Superseded, failure_in
 from weft.torch.recovery.garbage import older_objects_frozen
 from weft.torch.recovery.lobby import addresses_in
-from weft.torch.recovery.members import Change, leaving_now, meet_newcomers, sigterm_noted
+from weft.torch.recovery.members import Change, leaving_now, led_by, meet_newcomers, sigterm_noted
 from weft.torch.recovery.states import NO_STATE, States, check_steps
 from weft.torch.recovery.transfer import transferred
 from weft.torch.survivors import check_default_group, default_timeout, meeting_of, replace_default_group
@@ -104,8 +104,8 @@ class Recovery:
             ranks_max: With as many ranks, newcomers wait; without it, all are taken in, up to the
                 number of virtual ranks if the model has them.
             lobby: Where newcomers are taken in: addresses as `host:port`, with commas between, of
-                the hosts that may have rank 0, in the forms of WEFT_LOBBY, which is the default.
-                The same on all processes.
+                some or all hosts, in the forms of WEFT_LOBBY, which is the default. The same on all
+                processes.
             version: A text that newcomers must have too, such as the options of the program.
 
         Raises:
@@ -388,8 +388,14 @@ class Recovery:
         `failure` is why the members change, unless it was planned.
         """
         before = dist.get_world_size() if dist.is_initialized() else 0
+        led = 0  # the number of ranks of which another one was to be rank 0
         while True:
             try:
+                leader = 0 if self._entrance is None else self._entrance.leader(group)
+                if leader != 0 and led != group.size:
+                    led = group.size
+                    group = self._led_by(leader, group, timeout)
+                    continue
                 step = self._agree(group, failure)
                 store = meeting_of(group, timeout, self._route)
                 break
@@ -404,6 +410,12 @@ class Recovery:
         if group.rank != 0:
             self._close_lobby(has_ended=False)
         LOGGER.warning("%d ranks continue after step %d; %d before", group.size, step, before)
+
+    def _led_by(self, leader: int, group: Group, timeout: timedelta) -> Group:
+        """See [Note: Leader]."""
+        led = led_by(leader, group, timeout.total_seconds())
+        self._look_for_later(group, led, timeout)
+        return led
 
     def _agree(self, group: Group, failure: str) -> int:
         """The step that all ranks of a group continue from; all have its state afterwards."""

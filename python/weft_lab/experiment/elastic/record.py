@@ -72,7 +72,7 @@ class Record:
     def loss(self, step: int, part: int, loss: float) -> None:
         """Records the loss of one of its parts of a step.
 
-        Before its gradients leave: others may complete the step with them, and this process be killed.
+        Before its gradients leave: others may complete the step with them, and this process die.
         """
         self._write(kind="loss", step=step, part=part, loss=loss)
 
