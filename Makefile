@@ -85,8 +85,8 @@ test: ## everything that CI checks, some of it side by side; without system pack
 # Tests that are about time run beside jobs that only compute, at lower priority (`nice`); the others wait for processes
 # most of the time, and run side by side.
 test-side-by-side: setup
-	$(SIDE_BY_SIDE) "fmt-check lint build-tests test-loom site test-unit" "test-chaos test-multiprocess test-network"
-	FEATURE_STEPS=40 $(SIDE_BY_SIDE) "test-rust test-wheel test-torch-programs" "test-torch-others" "test-torch-elastic test-documentation"
+	$(SIDE_BY_SIDE) "fmt-check lint build-tests test-loom site test-unit" "test-chaos test-multiprocess test-network-lines"
+	FEATURE_STEPS=40 $(SIDE_BY_SIDE) "test-rust test-wheel test-torch-programs test-network-training" "test-torch-others" "test-torch-elastic test-documentation"
 
 # The extension has no Rust tests of its own: Python tests it.
 TEST_RUST = $(CARGO) test --workspace --exclude weft-bindings --locked --quiet
@@ -165,12 +165,17 @@ first-day: $(VENV)/.dependencies $(FIRST_DAY)/usr/bin/python3 ## a system with n
 test-torch-2.11: wheel ## the torch tests with the oldest torch that weft supports, in build/venv-torch-2.11
 	tools/make/test_oldest_torch.sh $(VENV_OLDEST)
 
-test-network: extension ## tests on emulated hosts (needs root)
-ifneq ($(IS_ROOT),)
-	$(BIN)/pytest tests/network tests/launchers/test_containers.py tests/launchers/test_pages.py
-else
-	@echo "test-network: left out, because emulated hosts need root"
-endif
+test-network: test-network-lines test-network-training ## tests on emulated hosts (needs root)
+
+# Whole trainings, in another series than the tests of lines, which take as long.
+TRAININGS := $(patsubst %,tests/network/test_%.py,elastic experiment training)
+ON_HOSTS = $(if $(IS_ROOT),$(BIN)/pytest,@echo "$@: left out, because emulated hosts need root:")
+
+test-network-lines: extension
+	$(ON_HOSTS) tests/network tests/launchers/test_containers.py tests/launchers/test_pages.py $(patsubst %,--ignore=%,$(TRAININGS))
+
+test-network-training: extension
+	$(ON_HOSTS) $(TRAININGS)
 
 test-rdma: extension system-packages-rdma ## over RDMA, in a virtual machine with two Soft-RoCE devices (root): 15 minutes
 	tests/rdma/run.sh $(BIN)/python
