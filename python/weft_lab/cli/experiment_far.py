@@ -17,7 +17,14 @@ __all__ = ["STEPS", "add_arguments", "check", "check_other", "run"]
 
 STEPS = 300
 _GBPS, _BATCH = 0.1, 16
-_DEFAULTS = {"delay_ms": 20.0, "period": 30, "fragments": 3, "delay_steps": 6}
+_DEFAULTS = {
+    "delay_ms": 20.0,
+    "period": 12,
+    "fragments": 3,
+    "delay_steps": 3,
+    "outer_lr": 1.0,
+    "outer_momentum": 0.0,
+}
 _CUT = re.compile(r"(\d+(?:\.\d*)?)\+(\d+(?:\.\d*)?)")
 
 
@@ -31,11 +38,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="delay of the lines, one way (default: 20)",
     )
     group.add_argument(
-        "--period", type=values.count, metavar="N", help="steps between exchanges of a parameter (default: 30)"
+        "--period", type=values.count, metavar="N", help="steps between exchanges of a parameter (default: 12)"
     )
     group.add_argument("--fragments", type=values.count, metavar="N", help="of StreamingDiLoCo (default: 3)")
     group.add_argument(
-        "--delay-steps", type=values.count, metavar="N", help="steps until a fragment is applied (default: 6)"
+        "--delay-steps", type=values.count, metavar="N", help="steps until a fragment is applied (default: 3)"
+    )
+    group.add_argument(
+        "--outer-lr", type=values.positive, metavar="X", help="of the outer steps (default: 1; the papers': 0.7)"
+    )
+    group.add_argument(
+        "--outer-momentum",
+        type=values.within(0.0, 1.0),
+        metavar="X",
+        help="Nesterov's momentum of the outer steps (default: 0, plain averages; the papers': 0.9)",
     )
     group.add_argument(
         "--cut",
@@ -83,6 +99,8 @@ def run(arguments: argparse.Namespace) -> int:
         period=int(_given(arguments, "period")),
         fragments=int(_given(arguments, "fragments")),
         delay=int(_given(arguments, "delay_steps")),
+        outer_lr=_given(arguments, "outer_lr"),
+        outer_momentum=_given(arguments, "outer_momentum"),
         contenders=present(arguments.contenders or list(far.CONTENDERS), report_progress),
         cut_after_s=cut_after_s,
         cut_s=cut_s,

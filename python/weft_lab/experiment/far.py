@@ -59,6 +59,9 @@ class FarStudy:
     cut_after_s: float = 0.0
     cut_s: float = 0.0
     """The last site's line is cut in each training after the first time, for the second, if any."""
+    outer_lr: float = 0.7
+    outer_momentum: float = 0.9
+    """Those of the papers, and of older measurements."""
 
     @property
     def key(self) -> str:
@@ -173,7 +176,8 @@ def table(outcome: FarOutcome) -> list[Table | str]:
     title = (
         f"{study.sites} sites, {study.gbps:g} Gbit/s, {2 * study.delay_ms:g} ms there and back: "
         f"{outcome.parameters / 1e6:.2f} M parameters, batch {study.samples}, {study.steps} steps, "
-        f"period {study.period}, {study.fragments} fragments, delay {study.delay}"
+        f"period {study.period}, {study.fragments} fragments, delay {study.delay}, "
+        f"outer learning rate {study.outer_lr:g} and momentum {study.outer_momentum:g}"
     )
     if study.cut_s:
         title += f", a line cut after {study.cut_after_s:g} s for {study.cut_s:g} s"

@@ -129,8 +129,10 @@ class Training:
 
     def _outer_steps(self, name: str) -> modes.DiLoCo | modes.StreamingDiLoCo | None:
         study, parameters = self._study, list(self.net.parameters())
+        lr, momentum = study.outer_lr, study.outer_momentum
         if name == "diloco":
-            return modes.DiLoCo(parameters, modes.GroupCommunication(), period=study.period)
+            sites = modes.GroupCommunication()
+            return modes.DiLoCo(parameters, sites, period=study.period, lr=lr, momentum=momentum)
         if name not in _BITS:
             return None
         return modes.StreamingDiLoCo(
@@ -140,6 +142,8 @@ class Training:
             period=study.period,
             delay=study.delay,
             bits=_BITS[name],
+            lr=lr,
+            momentum=momentum,
         )
 
     @torch.no_grad()

@@ -77,7 +77,11 @@ class TorchftDiLoCo:
             connect_timeout=_SECONDS,
         )
         fragments = _fragments(net, study.fragments)
-        outers = [torch.optim.SGD(fragment.parameters(), lr=0.7, momentum=0.9, nesterov=True) for fragment in fragments]
+        lr, momentum = study.outer_lr, study.outer_momentum
+        outers = [
+            torch.optim.SGD(fragment.parameters(), lr=lr, momentum=momentum, nesterov=momentum > 0)
+            for fragment in fragments
+        ]
         diloco = DiLoCo(
             self._manager,
             fragments,

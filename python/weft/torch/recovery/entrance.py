@@ -216,7 +216,7 @@ class Entrance:
         See [Note: Posts].
         """
         rank = dist.get_rank()
-        if hosts[rank] == hosts[0] or hosts.index(hosts[rank]) < rank:
+        if not self.can_serve or hosts[rank] == hosts[0] or hosts.index(hosts[rank]) < rank:
             return
         with contextlib.suppress(Error):  # another process has the address
             self._post = self._post or Desk.open(self.addresses, self._refusal)
