@@ -85,3 +85,26 @@ def test_end_of_delaying_process_is_reported() -> None:
 
 
 OWN_PROCESSES = Path("/proc/self/ns/pid").readlink()
+
+
+MEASURE = """
+import time
+import torch.distributed as dist
+import weft.torch
+from weft.torch.parallel.agreement import measured_network
+from weft.torch.parallel.communication import Communication
+
+dist.init_process_group("weft")
+for late_s in (0.0, 0.01, 0.02, 0.04):
+    time.sleep(late_s * dist.get_rank())
+    print(measured_network(["host0", "host1"], Communication(None), has_16_bit=False).exact.latency_s)
+dist.destroy_process_group()
+"""
+
+
+def test_planner_measures_the_delay_whichever_rank_is_late() -> None:
+    done = run_hosts("--hosts", "2", "--gbps", "1", "--delay-ms", "20", command=python(MEASURE))
+    assert done.returncode == 0, done.stderr
+    latencies = [float(line) for lines in printed(done).values() for line in lines]
+    assert len(latencies) == 8
+    assert min(latencies) > 0.018, "what is sent arrives after 20 ms, less the bytes' share"
