@@ -19,9 +19,9 @@ STEPS = 300
 _GBPS, _BATCH = 0.1, 16
 _DEFAULTS = {
     "delay_ms": 20.0,
-    "period": 12,
+    "period": 30,
     "fragments": 3,
-    "delay_steps": 3,
+    "delay_steps": 6,
     "outer_lr": 1.0,
     "outer_momentum": 0.0,
 }
@@ -38,11 +38,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="delay of the lines, one way (default: 20)",
     )
     group.add_argument(
-        "--period", type=values.count, metavar="N", help="steps between exchanges of a parameter (default: 12)"
+        "--period", type=values.count, metavar="N", help="steps between exchanges of a parameter (default: 30)"
     )
     group.add_argument("--fragments", type=values.count, metavar="N", help="of StreamingDiLoCo (default: 3)")
     group.add_argument(
-        "--delay-steps", type=values.count, metavar="N", help="steps until a fragment is applied (default: 3)"
+        "--delay-steps", type=values.count, metavar="N", help="steps until a fragment is applied (default: 6)"
     )
     group.add_argument(
         "--outer-lr", type=values.positive, metavar="X", help="of the outer steps (default: 1; the papers': 0.7)"
