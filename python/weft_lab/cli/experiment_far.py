@@ -45,7 +45,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--delay-steps", type=values.count, metavar="N", help="steps until a fragment is applied (default: 6)"
     )
     group.add_argument(
-        "--outer-lr", type=values.positive, metavar="X", help="of the outer steps (default: 1; the papers': 0.7)"
+        "--outer-lr",
+        type=values.positive,
+        metavar="X",
+        help="learning rate of the outer steps (default: 1; the papers': 0.7)",
     )
     group.add_argument(
         "--outer-momentum",
