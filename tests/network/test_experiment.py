@@ -66,6 +66,8 @@ def test_far_sites_train_by_every_contender(tmp_path: Path) -> None:
         assert 0 < one["losses"][-1] < one["losses"][0] < 5
         assert one["seconds"] == sorted(one["seconds"])
     assert found["exposed_ms"]["none"] == 0
+    for mean, least, most in found["of_none"].values():
+        assert 0 < least <= mean <= most
     assert (tmp_path / "far.png").exists()
 
 

@@ -1,12 +1,13 @@
 """The experiment of sites far apart: training over slow lines with delay, by several ways.
 
 Every site is an emulated host with one rank. All ways train the same language model from the same
-parameters, each on all sites, with equal tokens.
+parameters, each on all sites, with equal tokens; they take turns, a tenth of the training each.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -92,6 +93,10 @@ class Trained:
         """Tokens of all sites per second."""
         return tokens / self.seconds[-1]
 
+    def blocks(self) -> list[float]:
+        """The seconds of each block."""
+        return [last - first for first, last in itertools.pairwise([0.0, *self.seconds])]
+
 
 @dataclasses.dataclass
 class FarOutcome:
@@ -110,10 +115,22 @@ class FarOutcome:
         found, alone = (self.trained[name].seconds[-1] for name in (contender, "none"))
         return 1e3 * (found - alone) / self.study.steps
 
+    def of_none(self, contender: str) -> tuple[float, float, float] | None:
+        """The speed as a multiple of that without communication: in all, least and most of a block.
+
+        None without the contender `none`.
+        """
+        if "none" not in self.trained:
+            return None
+        found, alone = self.trained[contender], self.trained["none"]
+        blocks = [there / here for here, there in zip(found.blocks(), alone.blocks(), strict=True) if here]
+        return alone.seconds[-1] / found.seconds[-1], min(blocks), max(blocks)
+
     def to_value(self) -> dict[str, Any]:
         """The JSON form: measurements, and results derived from them."""
         value = dataclasses.asdict(self)
         value["tokens_per_second"] = {name: one.per_second(self.tokens) for name, one in self.trained.items()}
+        value["of_none"] = {name: self.of_none(name) for name in self.trained}
         value["exposed_ms"] = {name: self.exposed_ms(name) for name in self.trained}
         return value
 
@@ -167,11 +184,14 @@ def table(outcome: FarOutcome) -> list[Table | str]:
     found = console.new_table(
         "", ">tokens/s", ">of none", ">ms exposed", ">longest ms", ">loss", ("", {"no_wrap": False})
     )
-    alone = outcome.trained.get("none")
     for name, one in outcome.trained.items():
-        of_none = "" if alone is None else f"{alone.seconds[-1] / one.seconds[-1]:.2f}"
+        of_none = outcome.of_none(name)
         exposed = outcome.exposed_ms(name)
-        cells = [f"{one.per_second(outcome.tokens):.0f}", of_none, "" if exposed is None else f"{exposed:.1f}"]
+        cells = [
+            f"{one.per_second(outcome.tokens):.0f}",
+            "" if of_none is None else "{:.2f} ({:.2f} to {:.2f})".format(*of_none),
+            "" if exposed is None else f"{exposed:.1f}",
+        ]
         found.add_row(name, *cells, f"{one.longest_ms:.0f}", f"{one.losses[-1]:.4f}", CONTENDERS[name])
     title = (
         f"{study.sites} sites, {study.gbps:g} Gbit/s, {2 * study.delay_ms:g} ms there and back: "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import sys
 import time
@@ -27,7 +28,7 @@ __all__ = ["main"]
 
 _RATE = 2e-3
 _LOOKS = 10
-"""Losses on the test text, in a training."""
+"""Losses on the test text, in a training: one at the end of each block."""
 _TEST_SAMPLES = 64
 _WARM_UP = 3
 _BITS = {"streaming-exact": None, "streaming": 8, "streaming-4": 4}
@@ -43,14 +44,14 @@ def main() -> None:
     dist.init_process_group("weft")
     missing = [name for name in outcome.study.contenders if name not in outcome.trained]
     text, rank = Text.load(), dist.get_rank()
-    stages = Stages.into_file(path, len(missing)) if rank == 0 else Stages.silent()
-    for name in missing:
-        stages.begin(name)
-        training = Training(name, outcome.study, text)
-        trained = training.run()
+    stages = Stages.into_file(path, len(missing) * _LOOKS) if rank == 0 else Stages.silent()
+    for together in [[name] for name in missing] if outcome.study.cut_s else [missing]:
+        trainings = [Training(name, outcome.study, text) for name in together]
+        _take_turns(trainings, outcome.study, stages)
+        for training in trainings:
+            outcome.trained[training.name] = training.end()
         if rank == 0:
-            outcome.trained[name] = trained
-            outcome.parameters = sum(one.numel() for one in training.net.parameters())
+            outcome.parameters = sum(one.numel() for one in trainings[0].net.parameters())
             outcome.tokens = outcome.study.steps * outcome.study.samples * CONTEXT * outcome.study.sites
             _order(outcome)
             save(path, outcome)
@@ -59,46 +60,73 @@ def main() -> None:
     os._exit(0)  # torchft leaves threads that do not end
 
 
+def _take_turns(trainings: list[Training], study: FarStudy, stages: Stages) -> None:
+    """Trains, one block after the other, each block by all: the machine's speed drifts by minutes.
+
+    What a block leaves under way ends before the next one's time begins.
+    """
+    bounds = [study.steps * look // _LOOKS for look in range(_LOOKS + 1)]
+    dist.barrier()
+    with _cut(study):
+        for number, (first, last) in enumerate(itertools.pairwise(bounds)):
+            for training in trainings[:: -1 if number % 2 else 1]:
+                stages.begin(training.name)
+                block_s = training.block(first, last)
+                if len(trainings) > 1:
+                    time.sleep(block_s / 20)
+                    dist.barrier()
+
+
+def _cut(study: FarStudy) -> contextlib.AbstractContextManager[object]:
+    cut = study.cut_s > 0 and dist.get_rank() == study.sites - 1
+    return Cut(study.cut_after_s, study.cut_s) if cut else contextlib.nullcontext()
+
+
 class Training:
     """A training of the language model by one contender."""
 
     def __init__(self, name: str, study: FarStudy, text: Text) -> None:
         torch.manual_seed(0)
+        self.name = name
         self.net = LanguageModel(len(text.symbols))
         self._study, self._text = study, text
         self._test = text.test_batch(_TEST_SAMPLES)
         self._model, self._optimizer = self._trained_by(name)
         self._torchft = TorchftDiLoCo(study, self.net, self._optimizer) if name == "torchft" else None
         self._outer = self._outer_steps(name)
-
-    def run(self) -> Trained:
-        """Trains; every site's time counts, but for looks at the loss."""
-        study, rank = self._study, dist.get_rank()
+        self._taken_s, self._longest_s = 0.0, 0.0
+        self._seconds: list[float] = []
+        self._losses: list[float] = []
         for step in range(_WARM_UP):  # of this process: the state stays as it is
-            loss_of(self.net, self._text.batch(study.samples, step)).backward()  # type: ignore[no-untyped-call]
+            loss_of(self.net, text.batch(study.samples, step)).backward()  # type: ignore[no-untyped-call]
             self.net.zero_grad()
-        seconds, losses, taken, longest = [], [], 0.0, 0.0
-        looks = {study.steps * look // _LOOKS for look in range(1, _LOOKS)}
-        dist.barrier()
-        with self._cut(rank):
-            for step in range(1, study.steps + 1):
-                begin = time.monotonic()
-                self._step(study.samples, step * study.sites + rank)
-                step_s = time.monotonic() - begin
-                taken, longest = taken + step_s, max(longest, step_s)
-                if step in looks:
-                    seconds.append(taken)
-                    losses.append(self._loss())
+
+    def block(self, first: int, last: int) -> float:
+        """Makes steps first + 1 to last, and looks at the loss; their time in seconds."""
+        study, before_s = self._study, self._taken_s
+        for step in range(first + 1, last + 1):
+            begin = time.monotonic()
+            self._step(study.samples, step * study.sites + dist.get_rank())
+            step_s = time.monotonic() - begin
+            self._taken_s += step_s
+            self._longest_s = max(self._longest_s, step_s)
+        if last == study.steps:
             begin = time.monotonic()
             self._finish()
-            seconds.append(taken + time.monotonic() - begin)
-        losses.append(self._loss())
-        every: list[list[list[float]]] = gather([seconds, losses, [longest]], list[list[float]])
+            self._taken_s += time.monotonic() - begin
+        self._seconds.append(self._taken_s)
+        self._losses.append(self._loss())
+        return self._taken_s - before_s
+
+    def end(self) -> Trained:
+        """The result, of all sites. Every rank calls it."""
+        own = [self._seconds, self._losses, [self._longest_s]]
+        every: list[list[list[float]]] = gather(own, list[list[float]])
         slowest = [max(times) for times in zip(*(one[0] for one in every), strict=True)]
         if self._torchft is not None:
             self._torchft.close()
         last = sum(one[1][-1] for one in every) / len(every)
-        return Trained(slowest, [*losses[:-1], last], 1e3 * max(one[2][0] for one in every))
+        return Trained(slowest, [*self._losses[:-1], last], 1e3 * max(one[2][0] for one in every))
 
     def _step(self, samples: int, batch: int) -> None:
         self._optimizer.zero_grad()
@@ -107,11 +135,6 @@ class Training:
         self._optimizer.step()
         if self._outer is not None:
             self._outer.step()
-
-    def _cut(self, rank: int) -> contextlib.AbstractContextManager[object]:
-        study = self._study
-        cut = study.cut_s > 0 and rank == study.sites - 1
-        return Cut(study.cut_after_s, study.cut_s) if cut else contextlib.nullcontext()
 
     def _finish(self) -> None:
         """Makes all sites' parameters those of one model, if they train one."""
