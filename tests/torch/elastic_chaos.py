@@ -2,10 +2,11 @@
 
     python tests/torch/elastic_chaos.py --faults 100 [--seed N] [--json FILE]
 
-Ranks are killed, ended by SIGTERM, and started again at random moments, up to four at once, all
-with virtual ranks, in trainings of 50 faults. Some cannot serve the lobby. At the end every
-survivor must have the bits of an undisturbed process, and every step that any rank has done the
-same loss. Prints a line for each fault; the status is 1 if anything differs or hangs.
+Ranks are killed, ended by SIGTERM, stopped for a while, and started again at random moments, up to
+four at once, all with virtual ranks, in trainings of 50 faults, with divided updates in every other
+one. Some cannot serve the lobby. At the end every survivor must have the bits of an undisturbed
+process, and every step that any rank has done the same loss. Prints a line for each fault; the
+status is 1 if anything differs or hangs.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import signal
 import statistics
 import sys
 import tempfile
+import threading
 import time
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -31,6 +33,8 @@ PATIENCE_S = 60.0
 """How long a rank may do no step."""
 FAULTS_MAX = 50
 """In one training."""
+STOPPED_S = 1.5
+"""The most that a stopped rank is so."""
 
 
 @dataclass
@@ -71,16 +75,20 @@ class Chaos:
     directory: Path
     port: int
     steps: int
+    wrapping: str
     rng: random.Random
     members: list[Member] = field(default_factory=list)
     faults: dict[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._nursery = Nursery()
+        self._killed_at = 0.0
 
     def start(self, name: str, port: int, *options: str) -> Member:
         lobby = {"WEFT_LOBBY": f"127.0.0.1:{port}"}
-        process = self._nursery.start(self.directory, name, ["--steps", str(self.steps), *options], lobby)
+        process = self._nursery.start(
+            self.directory, name, ["--steps", str(self.steps), "--wrapping", self.wrapping, *options], lobby
+        )
         return Member(name, self.directory, process, "--off-lobby" not in options)
 
     def end(self) -> None:
@@ -104,20 +112,31 @@ class Chaos:
         servers = [one for one in self.training if one.can_serve]
         victims = [one for one in self.training if servers != [one]]
         if len(self.training) > 1:
-            kinds += ["kill", "leave"]
+            kinds += ["leave", "stop"]
+            kinds += ["kill"] if self._survives_a_kill() else []
         if not kinds:
             return False
         kind = self.rng.choice(kinds)
         if kind == "join":
             options = [one for one in ("--ahead", "--off-lobby") if self.rng.random() < 0.5]
             self.members.append(self.start(f"rank{len(self.members)}", self.port, "--pause", str(STEP_S), *options))
+        elif kind == "stop":
+            stopped = self.rng.choice(self.training).process
+            stopped.send_signal(signal.SIGSTOP)
+            threading.Timer(self.rng.uniform(0.0, STOPPED_S), stopped.send_signal, [signal.SIGCONT]).start()
         else:
             victim = self.rng.choice(victims)
+            self._killed_at = time.monotonic() if kind == "kill" else self._killed_at
             victim.process.send_signal(signal.SIGKILL if kind == "kill" else signal.SIGTERM)
             victim.expected_end = kind
         self.faults[kind] = self.faults.get(kind, 0) + 1
         print(f"{kind}: {len(self.running)} run", flush=True)
         return True
+
+    def _survives_a_kill(self) -> bool:
+        """Whether the ranks have what the last one that was killed kept of divided updates."""
+        later = [[one for one in member.steps if one["at"] > self._killed_at] for member in self.training]
+        return "divided" not in self.wrapping or all(len(steps) > 2 for steps in later)
 
     def pauses(self) -> dict[str, list[float]]:
         """Seconds between two steps of a rank among different ranks: of more, or of fewer."""
@@ -139,13 +158,13 @@ class Chaos:
         return member.status
 
 
-def run(faults: int, seed: int, steps: int) -> dict[str, Any]:
+def run(faults: int, seed: int, steps: int, wrapping: str) -> dict[str, Any]:
     """Runs one training; returns what was found."""
     from weft.processes.ports import free_ports
 
     with tempfile.TemporaryDirectory() as name:
         port, other = free_ports(2)
-        chaos = Chaos(Path(name), port, steps, random.Random(seed))
+        chaos = Chaos(Path(name), port, steps, wrapping, random.Random(seed))
         try:
             alone = chaos.start("alone", other)
             chaos.wait(alone)
@@ -160,6 +179,7 @@ def run(faults: int, seed: int, steps: int) -> dict[str, Any]:
             wrong = judged(chaos, expected, alone.lines[-1]["hash"])
             return {
                 "seed": seed,
+                "wrapping": wrapping,
                 "faults": chaos.faults,
                 "steps": max(line["step"] + 1 for one in chaos.members for line in one.lines if "step" in line),
                 "pause_s": {kind: _summary(times) for kind, times in chaos.pauses().items()},
@@ -207,9 +227,10 @@ def main() -> None:
     given = parser.parse_args()
     seed = random.randrange(1 << 32) if given.seed is None else given.seed
     found = []
-    for first in range(0, given.faults, FAULTS_MAX):
+    for number, first in enumerate(range(0, given.faults, FAULTS_MAX)):
+        wrapping = "virtual, divided" if number % 2 else "virtual"
         faults = min(FAULTS_MAX, given.faults - first)
-        found.append(run(faults, seed + first, given.steps or 20 + 35 * faults))
+        found.append(run(faults, seed + first, given.steps or 20 + 35 * faults, wrapping))
         print(json.dumps(found[-1], indent=1), flush=True)
         if given.json is not None:
             given.json.write_text(json.dumps(found, indent=1) + "\n")

@@ -26,7 +26,7 @@ from torch.nn.parallel import DistributedDataParallel
 import weft.torch
 from weft.errors import ArgumentError
 from weft.torch.parallel.divided import division
-from weft.torch.recovery import ahead, entrance, lobby, members, recovery, replay, sending, transfer, vote
+from weft.torch.recovery import ahead, entrance, lobby, members, recovery, replay, sending, shares, transfer, vote
 
 INPUTS, OUTPUTS = 6, 2
 
@@ -47,6 +47,8 @@ SPOILED: dict[str, tuple[Callable[[], Any], Any, str, int]] = {
     "member dies where newcomers are met": (die, members, "met", 0),
     "member dies before another leads": (die, recovery, "led_by", 0),
     "member dies as another leads": (die, members, "_agreed", 0),
+    "member dies as it is handed shares": (die, shares.Shares, "hand_over", 0),
+    "member dies when others have left": (die, recovery.Recovery, "_shrunk", 0),
     "member dies": (die, sending.Outbox, "send", 5),
     "member dies in a vote": (die, vote, "meet", 2),
 }

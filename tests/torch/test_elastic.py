@@ -14,7 +14,7 @@ import pytest
 from elastic_forks import PATIENCE_S, Nursery, Training, losses, train_together, training_in
 
 from weft.processes.ports import free_ports
-from weft.torch.recovery.members import leaving_now
+from weft.torch.recovery.shares import new_keepers
 
 
 @pytest.mark.parametrize(("wrapping", "first_step"), [("virtual", 10), ("virtual, divided", 9)])
@@ -72,6 +72,22 @@ def test_rank_leaves_after_sigterm(training: Training) -> None:
     assert last[0]["recoveries"] == 0, "nothing is computed again"
     assert [line["step"] for line in ranks[1].steps] == list(range(30))
     assert [line["step"] for line in ranks[0].steps] == list(range(left["step"] + 1))
+
+
+@pytest.mark.parametrize("how", ["member dies as it is handed shares", "member dies when others have left"])
+@pytest.mark.parametrize("leaving", [[0], [0, 1]])
+def test_rank_dies_as_those_leave_that_keep_its_share(training: Training, leaving: list[int], how: str) -> None:
+    alone = training.start("alone", WEFT_LOBBY=f"127.0.0.1:{free_ports(1)[0]}")
+    ranks = training.launch(4, "--wrapping", "virtual, divided", "--hold-at", "4", more={3: ["--spoils", how]})
+    [one.until_step(3, 4) for one in ranks]
+    for rank in leaving:
+        ranks[rank].process.send_signal(signal.SIGTERM)
+    training.go(4)
+    assert ranks[3].process.wait(PATIENCE_S) == -signal.SIGKILL
+    last = [one.ended() for one in ranks if one is not ranks[3]]
+    assert {one["hash"] for one in last if "hash" in one} == {alone.ended()["hash"]}
+    assert ["hash" in one for one in last] == [number not in leaving for number in range(3)]
+    assert losses(alone, *ranks) == {line["step"]: {line["loss"]} for line in alone.steps}
 
 
 def test_all_ranks_leave_after_sigterm(training: Training) -> None:
@@ -323,17 +339,17 @@ def test_lobby_takes_in_a_newcomer_while_strangers_hold_connections(training: Tr
     assert max(gaps) < 5, "strangers do not hold up the training"
 
 
-def test_random_kills_joins_and_leaves() -> None:
-    found = elastic_chaos.run(faults=8, seed=random.randrange(1 << 32), steps=300)
+@pytest.mark.parametrize("wrapping", ["virtual", "virtual, divided"])
+def test_random_faults(wrapping: str) -> None:
+    found = elastic_chaos.run(faults=8, seed=random.randrange(1 << 32), steps=300, wrapping=wrapping)
     assert not found["wrong"], found
     assert sum(found["faults"].values()) > 2, found
 
 
-def test_ranks_leave_with_those_that_keep_their_shares_one_after_the_other() -> None:
+def test_ranks_that_stay_keep_the_shares_of_those_that_leave() -> None:
     one_host, two_hosts = [0, 0, 0, 0], [0, 0, 2, 2]
-    assert leaving_now([False, True, False, False], one_host) == [1]
-    assert leaving_now([True, True, False, True], one_host) == [0]
-    assert leaving_now([True, False, True, False], one_host) == [0, 2]
-    assert leaving_now([True, True, False, False], two_hosts) == [0, 1]
-    assert leaving_now([True, False, True, False], two_hosts) == [0]
-    assert leaving_now([True] * 4, one_host) == [0, 1, 2, 3]
+    assert new_keepers(one_host, [1]) == [[2], [3], [], []]
+    assert new_keepers(one_host, [0, 1]) == [[2, 3], [3], [], [2]]
+    assert new_keepers(one_host, [0, 1, 3]) == [[2], [], [], [2]]
+    assert new_keepers(two_hosts, [2]) == [[3], [], [3], []]
+    assert new_keepers(two_hosts, [2, 3]) == [[1], [0], [1], [0]]

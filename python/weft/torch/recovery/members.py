@@ -33,14 +33,12 @@ from weft.bootstrap.endpoints import Endpoint
 from weft.errors import Error
 from weft.output.logs import LOGGER
 from weft.torch.recovery.lobby import Address, Desk, Place, connect
-from weft.torch.recovery.shares import keepers
 from weft.world import init
 
 __all__ = [
     "Change",
     "LobbyFound",
     "first_group",
-    "leaving_now",
     "led_by",
     "meet_newcomers",
     "met",
@@ -155,22 +153,6 @@ def _announced(group: Group, desk: Desk | None, numbers: Sequence[int], timeout:
     *address, ranks, name = json.loads(text.tobytes().rstrip(b"\0"))
     store = connect(Address(*address)) if desk is None else desk.store
     return store, Place(group.rank, ranks, name, timeout)
-
-
-def leaving_now(asked: Sequence[bool], hosts: Sequence[int]) -> list[int]:
-    """The ranks that leave now, of those that have asked for it: none together with its keeper.
-
-    All of them at once if nobody would be left. Others leave after a later step: see
-    [Note: Kept shares].
-    """
-    if all(asked):
-        return list(range(len(asked)))
-    keeper = keepers(hosts)
-    leaving: list[int] = []
-    for rank in (rank for rank, leaves in enumerate(asked) if leaves):
-        if keeper[rank] not in leaving and all(keeper[other] != rank for other in leaving):
-            leaving.append(rank)
-    return leaving
 
 
 @contextlib.contextmanager

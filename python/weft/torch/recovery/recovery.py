@@ -44,7 +44,7 @@ from weft.torch.recovery.entrance import Entrance
 from weft.torch.recovery.failures import FAILURES, StateLost, Superseded, failure_in
 from weft.torch.recovery.garbage import older_objects_frozen
 from weft.torch.recovery.lobby import addresses_in
-from weft.torch.recovery.members import Change, leaving_now, led_by, meet_newcomers, sigterm_noted
+from weft.torch.recovery.members import Change, led_by, meet_newcomers, sigterm_noted
 from weft.torch.recovery.states import NO_STATE, States, check_steps
 from weft.torch.recovery.transfer import transferred
 from weft.torch.survivors import check_default_group, default_timeout, meeting_of, replace_default_group
@@ -278,10 +278,9 @@ class Recovery:
         rows = group.all_gather(own).reshape(group.size, own.size)
         check_steps(rows, self.step)
         self._states.keep()
-        asked = [bool(leaves) for leaves in rows[:, 2]]
-        if changes and (any(asked) or rows[:, 1].any()):
-            has_newcomers = bool(rows[:, 1].any()) and not any(asked)
-            leaving = leaving_now(asked, group.hosts)
+        leaving = np.flatnonzero(rows[:, 2]).tolist()
+        if changes and (leaving or rows[:, 1].any()):
+            has_newcomers = bool(rows[:, 1].any()) and not leaving
             raise Change(newcomers, has_newcomers=has_newcomers, leaving=leaving)
 
     def _waiting(self, ranks: int, awaited: Collection[int] = ()) -> list[int]:
@@ -365,6 +364,12 @@ class Recovery:
     def _change(self, change: Change) -> None:
         """See [Note: Planned changes]."""
         group, timeout = Group(backend_of(None).weft_group), default_timeout()
+        if 0 < len(change.leaving) < group.size:
+            try:
+                self._hand_over(change.leaving, group)
+            except (*FAILURES, dist.DistError) as error:
+                self._recover(f"{type(error).__name__}: {error}")  # those that leave do it at the next commit
+                return
         if group.rank in change.leaving:
             LOGGER.warning("rank %d of %d leaves after step %d", group.rank, group.size, self.step)
             self._close_lobby(has_ended=len(change.leaving) == group.size)
@@ -380,6 +385,12 @@ class Recovery:
         else:
             group = self._shrunk(group, timeout)
         self._settle(group, timeout)
+
+    def _hand_over(self, leaving: Collection[int], group: Group) -> None:
+        """Ends when ranks that stay have what those that leave keep."""
+        for kept in self._states.optimizers:
+            kept.shares.hand_over(leaving)
+        group.barrier()
 
     def _settle(self, group: Group, timeout: timedelta, failure: str = "") -> None:
         """Continues in a group: all of its ranks take the last step that all have prepared.

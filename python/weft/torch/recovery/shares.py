@@ -8,14 +8,15 @@ until the meeting has ended, since it may have been the last one.
 
 After a death, a holder of each share sends it to all survivors, which make whole states from them:
 the next wrapper divides these among as many ranks as there are then. Two of the survivors keep the
-share, so that another death, before the next commit, loses nothing either.
+share, so that another death, before the next commit, loses nothing either. Ranks that leave in
+order first give what they keep to others, so that a death just then is like any other.
 """
 
 from __future__ import annotations
 
 import dataclasses
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from itertools import accumulate
 from math import prod
 from typing import Any
@@ -36,7 +37,7 @@ from weft.torch.parallel.divided.optimizer import DividedOptimizer, StateInfo
 from weft.torch.parallel.watched_groups import plain_parameters
 from weft.torch.patches.modes import outside_of_modes
 
-__all__ = ["Shares", "keepers"]
+__all__ = ["Shares", "keepers", "new_keepers"]
 
 _ALIGNMENT = 16
 """Bytes, of each tensor in a record: of the widest type."""
@@ -76,12 +77,24 @@ class Shares:
                 "weft.torch.DataParallel of the default process group"
             )
         own = _packed(self._optimizer, divided)
-        self._prepared = _Records(divided.ranks, {dist.get_rank(): own, **_exchanged(own)})
+        targets = [[keeper] if keeper != rank else [] for rank, keeper in enumerate(keepers(_default_group().hosts))]
+        self._prepared = _Records(divided.ranks, {dist.get_rank(): own, **_exchanged(own, targets)})
 
     def take(self) -> bool:
         """Makes the prepared shares the committed ones; returns whether there are any."""
         self._committed, self._prepared = self._prepared, None
         return self._committed is not None
+
+    @outside_of_modes
+    def hand_over(self, leaving: Collection[int]) -> None:
+        """Lets two of the ranks that stay keep each share. Every rank calls it, after a commit.
+
+        Raises:
+            weft.Error: Communication has failed.
+        """
+        if self._committed is not None:
+            records = self._committed.by_rank
+            records.update(_exchanged(records[dist.get_rank()], new_keepers(_default_group().hosts, leaving)))
 
     def forget(self) -> None:
         """Drops all shares, which are of a state that the others have left."""
@@ -171,17 +184,40 @@ def keepers(hosts: Sequence[int]) -> list[int]:
     return found
 
 
-def _exchanged(own: Tensor) -> dict[int, Tensor]:
-    """Sends a record to this rank's keeper; those that this rank keeps for others."""
-    group = Group(backend_of(None).weft_group)
-    keeper = keepers(group.hosts)
+def new_keepers(hosts: Sequence[int], leaving: Collection[int]) -> list[list[int]]:
+    """The ranks that are to keep each rank's share besides those that do, where some ranks leave.
+
+    Args:
+        hosts: The number of each rank's host.
+        leaving: The ranks that leave: not all.
+    """
+    staying = [rank for rank in range(len(hosts)) if rank not in leaving]
+    before, after = keepers(hosts), keepers([hosts[rank] for rank in staying])
+    found: list[list[int]] = []
+    for rank, keeper in enumerate(before):
+        left = [one for one in (rank, keeper) if one in staying]
+        first = left[0] if left else staying[rank % len(staying)]
+        second = left[1] if len(left) > 1 else staying[after[staying.index(first)]]
+        found.append([one for one in dict.fromkeys((first, second)) if one not in (rank, keeper)])
+    return found
+
+
+def _default_group() -> Group:
+    return Group(backend_of(None).weft_group)
+
+
+def _exchanged(own: Tensor, targets: Sequence[Collection[int]]) -> dict[int, Tensor]:
+    """Sends a record to this rank's targets; those that others send to this one, by their ranks."""
+    group = _default_group()
     lengths = group.all_gather(np.array([own.numel()])).ravel().tolist()
-    wanted = [rank for rank in range(group.size) if keeper[rank] == group.rank != rank]
+    wanted = [rank for rank in range(group.size) if group.rank in targets[rank]]
     received = [lengths[rank] if rank in wanted else 0 for rank in range(group.size)]
-    sent = [own.numel() if rank == keeper[group.rank] != group.rank else 0 for rank in range(group.size)]
+    sent = [own.numel() if rank in targets[group.rank] else 0 for rank in range(group.size)]
     records = torch.empty(sum(received), dtype=torch.uint8, device="cpu")
-    dist.all_to_all_single(records, own if any(sent) else own[:0], received, sent)
-    return {rank: part for rank, part in enumerate(torch.split(records, received)) if rank in wanted}
+    copies = len(targets[group.rank])
+    dist.all_to_all_single(records, own if copies == 1 else own.repeat(copies), received, sent)
+    parts = torch.split(records, [lengths[rank] for rank in wanted])
+    return dict(zip(wanted, parts, strict=True))
 
 
 def _packed(optimizer: Optimizer, divided: DividedOptimizer) -> Tensor:
