@@ -3,10 +3,10 @@
     python tests/torch/elastic_chaos.py --faults 100 [--seed N] [--json FILE]
 
 Ranks are killed, ended by SIGTERM, stopped for a while, and started again at random moments, up to
-four at once, all with virtual ranks, in trainings of 50 faults, with divided updates in every other
-one. Some cannot serve the lobby. At the end every survivor must have the bits of an undisturbed
-process, and every step that any rank has done the same loss. Prints a line for each fault; the
-status is 1 if anything differs or hangs.
+four at once, all with virtual ranks, in trainings of 50 faults, in turn with divided updates and
+with virtual ranks that are dealt by speed. Some cannot serve the lobby. At the end every survivor
+must have the bits of an undisturbed process, and every step that any rank has done the same loss.
+Prints a line for each fault; the status is 1 if anything differs or hangs.
 """
 
 from __future__ import annotations
@@ -33,6 +33,8 @@ PATIENCE_S = 60.0
 """How long a rank may do no step."""
 FAULTS_MAX = 50
 """In one training."""
+WRAPPINGS = ("virtual", "virtual, divided", "virtual, balanced", "virtual, divided, balanced")
+"""Those of the trainings, in turn."""
 STOPPED_S = 1.5
 """The most that a stopped rank is so."""
 
@@ -228,7 +230,7 @@ def main() -> None:
     seed = random.randrange(1 << 32) if given.seed is None else given.seed
     found = []
     for number, first in enumerate(range(0, given.faults, FAULTS_MAX)):
-        wrapping = "virtual, divided" if number % 2 else "virtual"
+        wrapping = WRAPPINGS[number % len(WRAPPINGS)]
         faults = min(FAULTS_MAX, given.faults - first)
         found.append(run(faults, seed + first, given.steps or 20 + 35 * faults, wrapping))
         print(json.dumps(found[-1], indent=1), flush=True)

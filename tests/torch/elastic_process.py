@@ -173,6 +173,8 @@ def wrapped(given: argparse.Namespace, net: nn.Module, plain: torch.optim.Optimi
     options: dict[str, Any] = {
         "virtual": {"virtual_ranks": given.virtual_ranks},
         "virtual, divided": {"virtual_ranks": given.virtual_ranks, "shard": 2048},
+        "virtual, balanced": {"virtual_ranks": given.virtual_ranks, "balance_every": 5},
+        "virtual, divided, balanced": {"virtual_ranks": given.virtual_ranks, "shard": 2048, "balance_every": 5},
         "divided": {"shard": 2048},
         "overlapped": {},
     }[given.wrapping]

@@ -339,7 +339,7 @@ def test_lobby_takes_in_a_newcomer_while_strangers_hold_connections(training: Tr
     assert max(gaps) < 5, "strangers do not hold up the training"
 
 
-@pytest.mark.parametrize("wrapping", ["virtual", "virtual, divided"])
+@pytest.mark.parametrize("wrapping", ["virtual", "virtual, divided, balanced"])
 def test_random_faults(wrapping: str) -> None:
     found = elastic_chaos.run(faults=8, seed=random.randrange(1 << 32), steps=300, wrapping=wrapping)
     assert not found["wrong"], found
