@@ -63,7 +63,7 @@ def main() -> None:
 def _take_turns(trainings: list[Training], study: FarStudy, stages: Stages) -> None:
     """Trains, one block after the other, each block by all: the machine's speed drifts by minutes.
 
-    What a block leaves under way ends before the next one's time begins.
+    What a block leaves under way has a twentieth of its time to end, which does not count.
     """
     bounds = [study.steps * look // _LOOKS for look in range(_LOOKS + 1)]
     dist.barrier()
