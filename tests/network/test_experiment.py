@@ -69,6 +69,9 @@ def test_far_sites_train_by_every_contender(tmp_path: Path) -> None:
     for mean, least, most in found["of_none"].values():
         assert 0 < least <= mean <= most
     assert (tmp_path / "far.png").exists()
+    again = experiment(tmp_path, "far", "--quick", "--period", "6", "--delay-steps", "2", "--delay-ms", "5")
+    assert again.returncode == 0, again.stderr
+    assert json.loads(again.stdout) == found, "nothing is measured twice"
 
 
 def test_cut_line_costs_streaming_sites_no_step(tmp_path: Path) -> None:

@@ -45,7 +45,7 @@ def main() -> None:
     missing = [name for name in outcome.study.contenders if name not in outcome.trained]
     text, rank = Text.load(), dist.get_rank()
     stages = Stages.into_file(path, len(missing) * _LOOKS) if rank == 0 else Stages.silent()
-    for together in [[name] for name in missing] if outcome.study.cut_s else [missing]:
+    for together in filter(None, [[name] for name in missing] if outcome.study.cut_s else [missing]):
         trainings = [Training(name, outcome.study, text) for name in together]
         _take_turns(trainings, outcome.study, stages)
         for training in trainings:
