@@ -128,7 +128,8 @@ class Chaos:
             threading.Timer(self.rng.uniform(0.0, STOPPED_S), stopped.send_signal, [signal.SIGCONT]).start()
         else:
             victim = self.rng.choice(victims)
-            self._killed_at = time.monotonic() if kind == "kill" else self._killed_at
+            if kind == "kill":
+                self._killed_at = time.monotonic()
             victim.process.send_signal(signal.SIGKILL if kind == "kill" else signal.SIGTERM)
             victim.expected_end = kind
         self.faults[kind] = self.faults.get(kind, 0) + 1
@@ -137,8 +138,9 @@ class Chaos:
 
     def _survives_a_kill(self) -> bool:
         """Whether the ranks have what the last one that was killed kept of divided updates."""
-        later = [[one for one in member.steps if one["at"] > self._killed_at] for member in self.training]
-        return "divided" not in self.wrapping or all(len(steps) > 2 for steps in later)
+        if "divided" not in self.wrapping:
+            return True
+        return all(sum(step["at"] > self._killed_at for step in one.steps) > 2 for one in self.training)
 
     def pauses(self) -> dict[str, list[float]]:
         """Seconds between two steps of a rank among different ranks: of more, or of fewer."""
