@@ -17,15 +17,18 @@ use crate::slices::Slices;
 /// Puts up to this size are copied.
 const COPIED_BYTES_MAX: u64 = 2 << 10;
 /// Sent puts up to this size are copied at once, if they are kept.
-const COPIED_SOON_BYTES_MAX: u64 = 64 << 10;
+const COPIED_SOON_BYTES_MAX: u64 = 16 << 10;
 /// The most puts under way. More have no benefit: one stream sends them one behind the other.
 const PUTS_MAX: usize = 16;
 /// Copied frames are sent immediately once there are this many bytes of them.
 const COALESCED_BYTES_MAX: usize = 64 << 10;
 /// One call sends at most about this many bytes, so that other links get their turn.
 const CALL_BYTES_MAX: usize = 1 << 20;
-/// The least bytes that arrive, and the least time that passes, between two confirmations.
-const CONFIRMED_BYTES: u64 = 256 << 10;
+/// The least bytes that arrive between two confirmations: of one that is sent with another frame,
+/// and of one that costs a system call here, and a wake at the peer.
+pub(crate) const CONFIRMED_BYTES: u64 = 256 << 10;
+pub(crate) const CONFIRMED_ALONE_BYTES: u64 = 1 << 20;
+/// The least time that passes between two confirmations.
 const CONFIRMED_AFTER: Duration = Duration::from_millis(2);
 
 /// Passes bytes to the connection and returns how many it accepted. Without bytes: `WouldBlock` if
@@ -151,10 +154,10 @@ impl TcpOutgoing {
         self.kept.give_back_all();
     }
 
-    /// Queues a confirmation of what has arrived on this connection up to a position, if it is
-    /// worth a frame. It is sent with the next one, or when there is nothing else to do.
-    pub(crate) fn confirm(&mut self, arrived: u64) {
-        if arrived - self.reported < CONFIRMED_BYTES {
+    /// Queues a confirmation of what has arrived on this connection up to a position, if that is
+    /// `least` bytes or more. It is sent with the next frame, or when there is nothing else to do.
+    pub(crate) fn confirm(&mut self, arrived: u64, least: u64) {
+        if arrived - self.reported < least {
             return;
         }
         let now = Instant::now();

@@ -50,6 +50,11 @@ impl Resumption {
         self != Resumption::Off
     }
 
+    /// Whether nothing is copied now: what a caller takes back is let go.
+    pub(crate) fn lets_go(self) -> bool {
+        !self.allows_copy(0)
+    }
+
     /// Whether this many bytes may be copied now to keep them.
     pub(crate) fn allows_copy(self, bytes: u64) -> bool {
         match self {
@@ -112,6 +117,12 @@ mod tests {
             assert_eq!(Resumption::parse(&resumption.to_string()), Some(resumption));
         }
         assert_eq!(Resumption::parse("yes"), None);
+    }
+
+    #[test]
+    fn what_is_kept_at_any_cost_is_not_let_go() {
+        assert!(Resumption::Off.lets_go());
+        assert!(!Resumption::On.lets_go());
     }
 
     /// The bytes that are copied of those that are asked for, in a second.

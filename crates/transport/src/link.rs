@@ -411,6 +411,12 @@ pub trait Link: Stream + LinkStatus {
     /// If the operation will never be complete, as the link has ended before it was executed.
     fn completed(&self, ticket: Ticket) -> Result<bool, LinkError>;
 
+    /// Whether an operation is complete, and its memory is not accessed any more even if nobody
+    /// takes it back by [`Link::completed`], for which a link may have to copy it.
+    fn released(&self, ticket: Ticket) -> bool {
+        matches!(self.completed(ticket), Ok(true))
+    }
+
     /// Cancels an operation that is under way: its memory is not accessed any more. The contents of
     /// a cancelled put's range are undefined, and its signal is not stored unless it was complete.
     fn cancel(&self, ticket: Ticket);
@@ -574,6 +580,10 @@ pub trait Redirections {
     /// Returns the parts of the place, in any order, whose last bytes are in that memory; the
     /// others are in the region.
     fn take_back(&self, redirection: Redirection) -> Vec<Range<u64>>;
+
+    /// Notes that this many bytes were copied from their place as puts of the memory where they
+    /// belong were not [released](Link::released).
+    fn note_copied(&self, _bytes: u64) {}
 }
 
 /// Decides about incoming connections and receives the resulting links.

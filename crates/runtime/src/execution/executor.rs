@@ -16,6 +16,7 @@ use super::budget::Budget;
 use super::calling_thread::{CallingThread, Entered, InlineOutcome};
 use super::interpret::GroupFailure;
 use super::operation::{Lane, Operation, OperationMemory, Running, ValueAgreement};
+use super::puts::Puts;
 use super::strips::Strips;
 use super::tiles;
 use crate::Error;
@@ -361,6 +362,7 @@ impl Executor {
             first,
             next: 0,
             tiles: Vec::with_capacity(connections.layout.slots),
+            puts: Puts::default(),
             strips: Strips::default(),
         });
         self.order().settle(sequence, fingerprint);

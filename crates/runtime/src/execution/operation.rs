@@ -124,6 +124,8 @@ pub(crate) struct Running {
     pub(crate) next: u64,
     /// Started tiles, in order.
     pub(crate) tiles: Vec<Tile>,
+    /// The puts of ended tiles that are not complete.
+    pub(crate) puts: Puts,
     /// Temporary registrations of its memory.
     pub(crate) strips: Strips,
 }
@@ -182,7 +184,7 @@ impl Operation {
         }
         self.running
             .as_ref()
-            .is_some_and(|r| r.next == r.geometry.tiles && r.tiles.is_empty())
+            .is_some_and(|r| r.next == r.geometry.tiles && r.tiles.is_empty() && r.puts.is_empty())
     }
 
     /// Cancels its puts and arrivals on links, which do not use the caller's memory any more.
@@ -190,6 +192,9 @@ impl Operation {
         for tile in self.running.iter().flat_map(|running| &running.tiles) {
             tile.puts.cancel(links);
             tile.arrivals.cancel(links);
+        }
+        if let Some(running) = &self.running {
+            running.puts.cancel(links);
         }
     }
 

@@ -4,7 +4,8 @@
 //! overwritten: before a local step that writes there, before its end, and, unless only this rank
 //! can write there, before a signal to a rank other than the put's receiver, as that signal may
 //! allow another peer to write. Signals to the receiver need no wait, nor do those that the
-//! receiver then sends: they are ordered after the put.
+//! receiver then sends: they are ordered after the put. No other tile writes where a put of the
+//! caller's memory reads: such puts are waited for by the operation's end.
 //!
 //! A link is asked whether a put is complete only where a step needs that. With the answer the link
 //! gives the source back, and one that keeps what it has sent copies then what the peer has not
@@ -21,7 +22,11 @@ use weft_transport::{Iovec, Link, Ticket};
 
 use super::interpret::{Advance, Blocked, GroupFailure};
 
-/// The puts of one tile that are not complete.
+/// The most puts of ended tiles: more than a line holds at a time, so that a peer that confirms
+/// what it has received has confirmed the oldest.
+const ENDED_TILES_MAX: usize = 64;
+
+/// The puts of one tile, or of the ended ones, that are not complete.
 #[derive(Default, Debug)]
 pub(crate) struct Puts(Vec<PendingPut>);
 
@@ -33,6 +38,8 @@ struct PendingPut {
     source: Vec<Iovec>,
     /// Whether only this rank can write there.
     private: bool,
+    /// Whether it is the caller's memory, where no other tile writes.
+    lasting: bool,
     /// Held as long as the link reads the source.
     _registered: Vec<Arc<RegisteredMemory>>,
     stage: Option<OpenStage>,
@@ -44,6 +51,8 @@ pub(super) struct PutSource {
     pub(super) pieces: Vec<Iovec>,
     /// Whether only this rank can write there.
     pub(super) private: bool,
+    /// Whether it is the caller's memory, where no other tile writes.
+    pub(super) lasting: bool,
     /// Its registrations.
     pub(super) registered: Vec<Arc<RegisteredMemory>>,
 }
@@ -60,6 +69,7 @@ impl Puts {
             ticket,
             source: source.pieces,
             private: source.private,
+            lasting: source.lasting,
             _registered: source.registered,
             stage,
         });
@@ -71,12 +81,31 @@ impl Puts {
         self.first(traced, &mut ask(connections)).map(drop)
     }
 
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
+    }
+
+    /// Adds those of an ended tile.
+    pub(super) fn append(&mut self, mut ended: Puts) {
+        self.0.append(&mut ended.0);
+    }
+
+    /// Removes the oldest puts of ended tiles, so that they do not become too many.
+    pub(super) fn shorten(&mut self, connections: &Connections) -> Result<(), GroupFailure> {
+        let mut is_complete = ask(connections);
+        while self.0.len() > ENDED_TILES_MAX && is_complete(&mut self.0[0])? {
+            self.0.remove(0);
+        }
+        Ok(())
     }
 
     /// Returns what the end of the tile waits for.
     pub(super) fn before_end(&mut self, connections: &Connections) -> Advance {
+        self.first(before_end, &mut ask(connections))
+    }
+
+    /// Returns what the end of the operation waits for.
+    pub(super) fn before_last_end(&mut self, connections: &Connections) -> Advance {
         self.first(|_| true, &mut ask(connections))
     }
 
@@ -92,6 +121,19 @@ impl Puts {
         addresses: &Range<usize>,
     ) -> Advance {
         self.first(before_write(addresses), &mut ask(connections))
+    }
+
+    /// Whether links still read one of these addresses, as far as they know without effort.
+    pub(super) fn reads(&mut self, connections: &Connections, addresses: &Range<usize>) -> bool {
+        let mut released = |put: &mut PendingPut| {
+            let link = connections.links[put.to as usize].as_ref();
+            let released = link.is_none_or(|link| link.released(put.ticket));
+            if released {
+                connections.stages.end(put.stage.take());
+            }
+            Ok(released)
+        };
+        !matches!(self.first(before_write(addresses), &mut released), Ok(None))
     }
 
     /// Cancels all puts: their sources are not read any more.
@@ -134,6 +176,11 @@ fn ask(
     }
 }
 
+/// The puts that the end of a tile waits for: also those whose times are traced.
+fn before_end(put: &PendingPut) -> bool {
+    !put.lasting || put.stage.is_some()
+}
+
 /// The puts that a signal to a rank waits for.
 fn before_signal(to: Rank) -> impl Fn(&PendingPut) -> bool {
     move |put| !put.private && put.to != to
@@ -153,8 +200,8 @@ fn before_write(addresses: &Range<usize>) -> impl Fn(&PendingPut) -> bool {
 mod tests {
     use super::*;
 
-    /// Two puts to rank 1: of bytes 100..200 of private memory, and of 300..400 and 500..600 that
-    /// peers can write.
+    /// Two puts to rank 1: of bytes 100..200 of the caller's memory, and of 300..400 and 500..600
+    /// that peers can write.
     fn puts() -> Puts {
         let source = |starts: &[usize], private| {
             // SAFETY: nothing reads it here.
@@ -162,6 +209,7 @@ mod tests {
             PutSource {
                 pieces: starts.iter().copied().map(piece).collect(),
                 private,
+                lasting: private,
                 registered: Vec::new(),
             }
         };
@@ -197,6 +245,19 @@ mod tests {
             !puts.is_empty(),
             "only the one that was asked about is removed"
         );
+    }
+
+    #[test]
+    fn puts_of_the_callers_memory_outlast_their_tile() {
+        let mut puts = puts();
+        let waits = Some(Blocked::Link { to: 1 });
+        assert_eq!(blocked(&mut puts, before_end, &[1]), waits);
+        assert_eq!(blocked(&mut puts, before_end, &[2]), None);
+        let mut of_ended_tiles = Puts::default();
+        of_ended_tiles.append(puts);
+        assert_eq!(blocked(&mut of_ended_tiles, |_| true, &[]), waits);
+        assert_eq!(blocked(&mut of_ended_tiles, |_| true, &[1]), None);
+        assert!(of_ended_tiles.is_empty());
     }
 
     #[test]

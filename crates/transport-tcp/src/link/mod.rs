@@ -29,7 +29,7 @@ use crate::connection::{ConnectionEnd, TcpConnection};
 use crate::frame::{self, Frame};
 use crate::incoming::ReceiveProgress;
 use crate::lock::lock;
-use crate::outgoing::TcpOutgoing;
+use crate::outgoing::{CONFIRMED_ALONE_BYTES, CONFIRMED_BYTES, Send, TcpOutgoing};
 use crate::resumption::Resumption;
 use crate::socket::Socket;
 
@@ -124,22 +124,29 @@ impl TcpLink {
         &self.connection.carriers
     }
 
-    /// Runs an action that sends over one of the connections, if the link is usable. If sending
-    /// fails, determines how the peer ended.
+    /// Runs an action that sends a frame over one of the connections.
     fn sending<T>(
         &self,
         number: usize,
-        action: impl FnOnce(
-            &mut TcpOutgoing,
-            &mut dyn FnMut(&[io::IoSlice<'_>]) -> io::Result<usize>,
-        ) -> io::Result<T>,
+        action: impl FnOnce(&mut TcpOutgoing, Send<'_>) -> io::Result<T>,
+    ) -> Result<T, LinkError> {
+        self.sending_and_confirming(number, CONFIRMED_BYTES, action)
+    }
+
+    /// Runs an action that sends over one of the connections, if the link is usable, after a
+    /// confirmation of `least` bytes or more. If sending fails, determines how the peer ended.
+    fn sending_and_confirming<T>(
+        &self,
+        number: usize,
+        least: u64,
+        action: impl FnOnce(&mut TcpOutgoing, Send<'_>) -> io::Result<T>,
     ) -> Result<T, LinkError> {
         let carrier = &self.carriers()[number];
         let mut outgoing = lock(&carrier.outgoing);
         self.connection.check()?;
         self.note_confirmed(carrier, &mut outgoing)?;
         if self.resumption.keeps() {
-            outgoing.confirm(carrier.arrived.load(Ordering::Acquire));
+            outgoing.confirm(carrier.arrived.load(Ordering::Acquire), least);
         }
         let mut send = |slices: &[io::IoSlice<'_>]| self.connection.send(number, slices);
         let result = action(&mut outgoing, &mut send);
@@ -301,10 +308,11 @@ impl TcpLink {
     fn flush_all(&self, due: impl Fn(&TcpOutgoing) -> bool) -> Result<FlushState, LinkError> {
         let mut state = FlushState::Done;
         for number in 0..self.carriers().len() {
-            let flushed = self.sending(number, |outgoing, send| match due(outgoing) {
+            let flush = |outgoing: &mut TcpOutgoing, send: Send<'_>| match due(outgoing) {
                 true => outgoing.flush(send),
                 false => Ok(FlushState::Done),
-            })?;
+            };
+            let flushed = self.sending_and_confirming(number, CONFIRMED_ALONE_BYTES, flush)?;
             self.watch_writability(number, flushed)?;
             if flushed == FlushState::Pending {
                 state = FlushState::Pending;
@@ -491,6 +499,27 @@ impl Link for TcpLink {
         })
     }
 
+    fn released(&self, ticket: Ticket) -> bool {
+        let carrier = &self.carriers()[class::connection_of(ticket)];
+        let first = &carrier.first_lent[Class::of(ticket) as usize];
+        let is_released = || ticket.0 < first.load(Ordering::Acquire);
+        // Where nothing is copied, a caller that takes its memory back has it for nothing.
+        if is_released()
+            || (self.resumption.lets_go() && matches!(self.completed(ticket), Ok(true)))
+        {
+            return true;
+        }
+        let mut outgoing = lock(&carrier.outgoing);
+        if outgoing.kept().confirmed() >= carrier.taken.load(Ordering::Acquire) {
+            return false;
+        }
+        // An error is reported by the next operation.
+        let _ = self.note_confirmed(carrier, &mut outgoing);
+        carrier.publish(&outgoing);
+        drop(outgoing);
+        is_released()
+    }
+
     fn cancel(&self, ticket: Ticket) {
         let carrier = &self.carriers()[class::connection_of(ticket)];
         let mut outgoing = lock(&carrier.outgoing);
@@ -609,6 +638,10 @@ impl Redirections for TcpLink {
         carriers
             .flat_map(|carrier| lock(&carrier.incoming).take_back(redirection))
             .collect()
+    }
+
+    fn note_copied(&self, bytes: u64) {
+        self.resumption.allows_copy(bytes);
     }
 }
 

@@ -47,6 +47,7 @@ macro_rules! conformance_tests {
             operations: many_puts_are_under_way_together;
             operations: a_full_queue_accepts_nothing;
             operations: order_holds_between_operations_of_all_sizes;
+            operations: memory_of_released_puts_is_not_read;
             operations: a_cancelled_put_leaves_the_link_usable;
             operations: a_get_reads_an_earlier_put;
             operations: atomics_of_both_sides_add_up;

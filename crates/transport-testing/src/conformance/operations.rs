@@ -130,6 +130,50 @@ pub fn order_holds_between_operations_of_all_sizes(subject: &Subject) {
     });
 }
 
+/// The memory of a released put may be freed although nobody has asked whether it is complete: what
+/// a link sends again later it has elsewhere. The peer may not yet have confirmed the last ones.
+pub fn memory_of_released_puts_is_not_read(subject: &Subject) {
+    const COUNT: u64 = 40;
+    const BYTES: u64 = 300_000;
+    const UNCONFIRMED_MAX: usize = 10;
+    let mut pair = LinkPair::new(subject);
+    let memory = |number| Some(pair.a.memory(&[&pattern(number, BYTES as usize)]));
+    let mut memory: Vec<Option<TestMemory>> = (0..COUNT).map(memory).collect();
+    let (mut posted, mut open) = (0, Vec::new());
+    pair.until("the first puts to be released", |pair| {
+        let link = &pair.a.link;
+        while posted < COUNT {
+            let source = memory[posted as usize].as_ref().unwrap().source();
+            let (offset, signal) = (DATA + posted * BYTES, signal(FLAG, posted + 1));
+            match link.put(POOL, offset, &source, signal).unwrap() {
+                Submission::Full => break,
+                Submission::UnderWay(ticket) => open.push((ticket, posted)),
+                Submission::Done => memory[posted as usize] = None,
+            }
+            posted += 1;
+        }
+        // Confirmations may travel with what may be late.
+        pair.b.link.flush_late().unwrap();
+        open.retain(|(ticket, number)| {
+            let released = link.released(*ticket);
+            if released {
+                // Unmapped: a later read crashes.
+                memory[*number as usize] = None;
+            }
+            !released
+        });
+        posted == COUNT && open.len() <= UNCONFIRMED_MAX
+    });
+    let tickets: Vec<Ticket> = open.iter().map(|(ticket, _)| *ticket).collect();
+    until_complete(&mut pair, &tickets);
+    pair.until_signalled(FLAG, COUNT);
+    for number in 0..COUNT {
+        let start = DATA + number * BYTES;
+        let bytes = pair.b.bytes(start..start + BYTES);
+        assert!(bytes == pattern(number, BYTES as usize), "put {number}");
+    }
+}
+
 /// After a put is cancelled, its memory may be freed, puts and signals continue, and its signal
 /// never arrives.
 pub fn a_cancelled_put_leaves_the_link_usable(subject: &Subject) {

@@ -14,63 +14,55 @@ use super::driver::TileDriver;
 const REDIRECTED_BYTES_MIN: u64 = 16 << 10;
 
 impl TileDriver<'_> {
-    /// Redirects links to the output where the tile's progress, or completed puts, allow it now.
+    /// Redirects links to the output where the tile's progress, or released puts, allow it now.
     /// Does not wait: data that arrives before its redirection is copied.
-    pub(super) fn redirect_arrivals(&mut self) -> Result<(), GroupFailure> {
+    pub(super) fn redirect_arrivals(&mut self) {
         let (running, next) = (self.running, self.tile.next);
         let moved = self.tile.arrivals.checked_at.replace(next) != Some(next);
         let short = running.geometry.tile_bytes() < REDIRECTED_BYTES_MIN;
         let occupied = std::mem::take(&mut self.tile.arrivals.occupied);
         // Other ranks may also write symmetric memory.
         if !(moved || occupied) || short || running.bases.peers.is_some() {
-            return Ok(());
+            return;
         }
         for (number, arrival) in (0..).zip(&running.plan.program.arrivals) {
             let may_come = (arrival.after..arrival.at).contains(&next);
             if may_come && !self.tile.arrivals.is_redirected(number) {
-                let redirected = self.redirect(number, arrival)?;
+                let redirected = self.redirect(number, arrival);
                 self.tile.arrivals.redirected.extend(redirected);
             }
         }
-        Ok(())
     }
 
     /// Whether puts still read one of the places.
-    fn is_occupied(&mut self, pieces: &[(u64, IovecMut)]) -> Result<bool, GroupFailure> {
-        for (_, into) in pieces {
+    fn is_occupied(&mut self, pieces: &[(u64, IovecMut)]) -> bool {
+        pieces.iter().any(|(_, into)| {
             let start = into.start() as usize;
             let range = start..start + into.len();
-            if (self.tile.puts.before_write(self.connections, &range)?).is_some() {
-                return Ok(true);
-            }
-        }
-        Ok(false)
+            self.tile.puts.reads(self.connections, &range)
+        })
     }
 
-    fn redirect(
-        &mut self,
-        number: u32,
-        arrival: &Arrival,
-    ) -> Result<Option<RedirectedArrival>, GroupFailure> {
+    fn redirect(&mut self, number: u32, arrival: &Arrival) -> Option<RedirectedArrival> {
         let link = self.connections.links[arrival.from as usize].as_ref();
         let redirections = link.and_then(|link| link.redirections());
         let (Some(redirections), Some(pieces)) = (redirections, self.pieces_of(arrival)) else {
-            return Ok(None);
+            return None;
         };
-        if self.is_occupied(&pieces)? {
+        if self.is_occupied(&pieces) {
             self.tile.arrivals.occupied = true;
-            return Ok(None);
+            return None;
         }
         let redirected = pieces.into_iter().map(|(offset, into)| RedirectedPiece {
             redirection: redirections.redirect(RegionKey::POOL, offset, into),
             offset,
             into,
         });
-        Ok(Some(RedirectedArrival {
+        Some(RedirectedArrival {
             number,
             from: arrival.from,
             pieces: redirected.collect(),
-        }))
+        })
     }
 
     /// The pieces of an arrival: their offsets in the pool, and their places in the output.
@@ -104,6 +96,9 @@ impl TileDriver<'_> {
         step: LocalStep,
     ) -> Result<(), GroupFailure> {
         let Some(arrival) = self.tile.arrivals.remove(number) else {
+            if self.tile.arrivals.occupied {
+                self.note_copied(number);
+            }
             interpret::execute(self, self.frame(), step);
             return Ok(());
         };
@@ -122,6 +117,16 @@ impl TileDriver<'_> {
         }
         self.spend(2 * copied);
         Ok(())
+    }
+
+    /// Notes the price of a place that was still occupied.
+    fn note_copied(&self, number: u32) {
+        let arrival = &self.running.plan.program.arrivals[number as usize];
+        let link = self.connections.links[arrival.from as usize].as_ref();
+        let redirections = link.and_then(|link| link.redirections());
+        if let (Some(redirections), Some(pieces)) = (redirections, self.pieces_of(arrival)) {
+            redirections.note_copied(pieces.iter().map(|(_, into)| into.len() as u64).sum());
+        }
     }
 }
 

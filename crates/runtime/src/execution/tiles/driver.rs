@@ -72,7 +72,7 @@ impl<'a> TileDriver<'a> {
             self.tile.next = next;
             self.tile.blocked = result?;
         }
-        self.redirect_arrivals()?;
+        self.redirect_arrivals();
         if self.tile.next == instructions {
             self.tile.blocked = self.tile.puts.before_end(self.connections)?;
             self.tile.done = self.tile.blocked.is_none();
@@ -169,6 +169,7 @@ impl Driver for TileDriver<'_> {
             let open = self.begin_stage(Stage::Copy, bytes);
             // SAFETY: the mirror has room for a slot, and no put reads this place (see above).
             source.pieces = vec![unsafe { access::stage(&source.pieces, self.pool, offset) }];
+            source.lasting = false;
             self.connections.count_staged(bytes);
             self.connections.stages.end(open);
         }
@@ -297,9 +298,11 @@ impl<'a> TileDriver<'a> {
 
     /// The source of a put of an operand.
     fn source(&self, src: &Operand) -> PutSource {
+        let private = src.is_user() && self.running.bases.peers.is_none();
         PutSource {
             pieces: self.pieces(src),
-            private: src.is_user() && self.running.bases.peers.is_none(),
+            private,
+            lasting: private,
             registered: Vec::new(),
         }
     }

@@ -61,11 +61,18 @@ fn advance_tiles(
     result?;
     let ended = running.tiles.iter().take_while(|tile| tile.done).count();
     if ended > 0 {
-        running.tiles.drain(..ended);
+        for tile in running.tiles.drain(..ended) {
+            running.puts.append(tile.puts);
+        }
         strips::deregister_behind(running);
         lane.ended += ended as u64;
         let ended = (operation.lane(), lane.ended);
         give_credit(connections, ended, operation.is_urgent(), running)?;
+    }
+    if running.next == running.geometry.tiles && running.tiles.is_empty() {
+        operation.waiting = running.puts.before_last_end(connections)?;
+    } else {
+        running.puts.shorten(connections)?;
     }
     Ok(progressed)
 }
