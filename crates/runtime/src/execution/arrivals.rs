@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use weft_schedule::Rank;
-use weft_transport::{IovecMut, Link, Redirection};
+use weft_transport::{IovecMut, Link, Redirection, Ticket};
 
 /// The arrivals of one tile that are redirected to its output.
 #[derive(Default, Debug)]
@@ -12,8 +12,8 @@ pub(crate) struct Arrivals {
     pub(super) redirected: Vec<RedirectedArrival>,
     /// The tile's next instruction at the last check for redirections.
     pub(super) checked_at: Option<usize>,
-    /// Puts still read a place to which an arrival could be redirected.
-    pub(super) occupied: bool,
+    /// A put that still reads a place to which an arrival could be redirected.
+    pub(super) occupied: Option<(Rank, Ticket)>,
 }
 
 #[derive(Debug)]

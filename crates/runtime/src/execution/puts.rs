@@ -123,17 +123,22 @@ impl Puts {
         self.first(before_write(addresses), &mut ask(connections))
     }
 
-    /// Whether links still read one of these addresses, as far as they know without effort.
-    pub(super) fn reads(&mut self, connections: &Connections, addresses: &Range<usize>) -> bool {
-        let mut released = |put: &mut PendingPut| {
-            let link = connections.links[put.to as usize].as_ref();
-            let released = link.is_none_or(|link| link.released(put.ticket));
-            if released {
-                connections.stages.end(put.stage.take());
+    /// The first put whose link still reads one of these addresses, as far as it knows without
+    /// effort.
+    pub(super) fn reader(
+        &mut self,
+        connections: &Connections,
+        addresses: &Range<usize>,
+    ) -> Option<(Rank, Ticket)> {
+        while let Some(at) = self.0.iter().position(before_write(addresses)) {
+            let put = &mut self.0[at];
+            if !is_released(connections, (put.to, put.ticket)) {
+                return Some((put.to, put.ticket));
             }
-            Ok(released)
-        };
-        !matches!(self.first(before_write(addresses), &mut released), Ok(None))
+            connections.stages.end(put.stage.take());
+            self.0.remove(at);
+        }
+        None
     }
 
     /// Cancels all puts: their sources are not read any more.
@@ -159,6 +164,12 @@ impl Puts {
         }
         Ok(None)
     }
+}
+
+/// Whether a link does not read the source of a put any more, as far as it knows without effort.
+pub(super) fn is_released(connections: &Connections, (to, ticket): (Rank, Ticket)) -> bool {
+    let link = connections.links[to as usize].as_ref();
+    link.is_none_or(|link| link.released(ticket))
 }
 
 /// Asks links whether puts are complete, and ends their stages.

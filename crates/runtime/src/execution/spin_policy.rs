@@ -89,6 +89,12 @@ impl Spin<'_> {
         self.since = None;
     }
 
+    /// Records progress. False if it is time to sleep: the operation is long.
+    pub(crate) fn go_on(&mut self, peer: impl FnOnce() -> Presence) -> bool {
+        self.restart();
+        !matches!(peer(), Presence::Unknown { round_trip } if round_trip.is_zero())
+    }
+
     /// Pauses once more for a peer. False once it is time to sleep.
     pub(crate) fn pause(&mut self, peer: impl FnOnce() -> Presence) -> bool {
         self.turns += 1;
@@ -164,8 +170,11 @@ mod tests {
         let presence = local.doorbell.enter();
         for policy in [SpinPolicy::new(1, 2), SpinPolicy::new(4, 2)] {
             let mut spin = policy.begin(1, &presence);
-            assert!(!polls(&mut spin, Duration::ZERO), "a long operation");
-            spin.restart();
+            let long = || Presence::Unknown {
+                round_trip: Duration::ZERO,
+            };
+            assert!(!spin.go_on(long) && !spin.pause(long), "a long operation");
+            assert!(spin.go_on(|| Presence::Away { core: None }));
             AVOIDS_UNTIL.set(None);
             let (before, round_trip) = (Instant::now(), Duration::from_micros(50));
             while polls(&mut spin, round_trip) {}

@@ -201,11 +201,12 @@ impl Engine {
             {
                 return Some(due);
             }
-            if progressed {
-                spin.restart();
-                continue;
-            }
-            if spin.pause(|| self.lock().awaited_peer()) {
+            // Sleeping begins with a pass, which is enough if what is awaited takes long.
+            let polls = match progressed {
+                true => spin.go_on(|| self.lock().awaited_peer()),
+                false => spin.pause(|| self.lock().awaited_peer()),
+            };
+            if polls {
                 continue;
             }
             if let Some(due) = watch.due() {

@@ -4,10 +4,12 @@ use std::ops::Range;
 
 use weft_memory::access;
 use weft_program::{Arrival, Instruction, LocalStep};
-use weft_transport::{IovecMut, RegionKey, Segment};
+use weft_schedule::Rank;
+use weft_transport::{IovecMut, RegionKey, Segment, Ticket};
 
 use super::super::arrivals::{RedirectedArrival, RedirectedPiece};
 use super::super::interpret::{self, Driver, GroupFailure};
+use super::super::puts;
 use super::driver::TileDriver;
 
 /// Shorter parts of chunks are copied, in bytes: that takes less time than redirecting the link.
@@ -20,11 +22,11 @@ impl TileDriver<'_> {
         let (running, next) = (self.running, self.tile.next);
         let moved = self.tile.arrivals.checked_at.replace(next) != Some(next);
         let short = running.geometry.tile_bytes() < REDIRECTED_BYTES_MIN;
-        let occupied = std::mem::take(&mut self.tile.arrivals.occupied);
         // Other ranks may also write symmetric memory.
-        if !(moved || occupied) || short || running.bases.peers.is_some() {
+        if short || running.bases.peers.is_some() || !(moved || self.is_released()) {
             return;
         }
+        self.tile.arrivals.occupied = None;
         for (number, arrival) in (0..).zip(&running.plan.program.arrivals) {
             let may_come = (arrival.after..arrival.at).contains(&next);
             if may_come && !self.tile.arrivals.is_redirected(number) {
@@ -34,12 +36,18 @@ impl TileDriver<'_> {
         }
     }
 
-    /// Whether puts still read one of the places.
-    fn is_occupied(&mut self, pieces: &[(u64, IovecMut)]) -> bool {
-        pieces.iter().any(|(_, into)| {
+    /// Whether a place has become free.
+    fn is_released(&self) -> bool {
+        let put = self.tile.arrivals.occupied;
+        put.is_some_and(|put| puts::is_released(self.connections, put))
+    }
+
+    /// A put that still reads one of the places.
+    fn occupied_by(&mut self, pieces: &[(u64, IovecMut)]) -> Option<(Rank, Ticket)> {
+        pieces.iter().find_map(|(_, into)| {
             let start = into.start() as usize;
             let range = start..start + into.len();
-            self.tile.puts.reads(self.connections, &range)
+            self.tile.puts.reader(self.connections, &range)
         })
     }
 
@@ -49,8 +57,8 @@ impl TileDriver<'_> {
         let (Some(redirections), Some(pieces)) = (redirections, self.pieces_of(arrival)) else {
             return None;
         };
-        if self.is_occupied(&pieces) {
-            self.tile.arrivals.occupied = true;
+        if let Some(put) = self.occupied_by(&pieces) {
+            self.tile.arrivals.occupied = Some(put);
             return None;
         }
         let redirected = pieces.into_iter().map(|(offset, into)| RedirectedPiece {
@@ -96,7 +104,7 @@ impl TileDriver<'_> {
         step: LocalStep,
     ) -> Result<(), GroupFailure> {
         let Some(arrival) = self.tile.arrivals.remove(number) else {
-            if self.tile.arrivals.occupied {
+            if self.tile.arrivals.occupied.is_some() {
                 self.note_copied(number);
             }
             interpret::execute(self, self.frame(), step);
