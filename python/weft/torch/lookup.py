@@ -7,9 +7,10 @@ from typing import Any
 import torch
 from torch.distributed import ProcessGroup, distributed_c10d
 
+from weft.api.group import Group
 from weft.errors import ArgumentError
 
-__all__ = ["backend_of"]
+__all__ = ["backend_of", "group_of"]
 
 _CPU = torch.device("cpu")
 
@@ -34,3 +35,12 @@ def backend_of(group: ProcessGroup | None) -> Any:
             'init_process_group("weft") or new_group(backend="weft")'
         )
     return backend
+
+
+def group_of(group: ProcessGroup | None = None) -> Group:
+    """The group, or the default group, as a group of weft.
+
+    Raises:
+        weft.ArgumentError: As for `backend_of`.
+    """
+    return Group(backend_of(group).weft_group)

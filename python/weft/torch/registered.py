@@ -5,9 +5,8 @@ from __future__ import annotations
 from torch import Tensor
 from torch.distributed import ProcessGroup
 
-from weft.api.group import Group
 from weft.api.registration import Registration
-from weft.torch.lookup import backend_of
+from weft.torch.lookup import group_of
 from weft.torch.patches.modes import outside_of_modes
 
 __all__ = ["register"]
@@ -38,4 +37,4 @@ def register(tensor: Tensor, group: ProcessGroup | None = None) -> Registration:
         >>> with weft.torch.register(tensor):
         ...     dist.all_reduce(tensor)  # over RDMA, without a copy into the pool
     """
-    return Group(backend_of(group).weft_group).register(tensor.detach())
+    return group_of(group).register(tensor.detach())

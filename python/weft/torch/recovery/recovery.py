@@ -35,7 +35,7 @@ from weft.bootstrap import endpoints
 from weft.bootstrap.stores import rendezvous
 from weft.errors import ArgumentError, ConfigError, Error, Timeout
 from weft.output.logs import LOGGER
-from weft.torch.lookup import backend_of
+from weft.torch.lookup import group_of
 from weft.torch.parallel.communication import Communication
 from weft.torch.parallel.data_parallel import DataParallel, living_models
 from weft.torch.parallel.virtual.continued import fewest_virtual_ranks
@@ -182,7 +182,7 @@ class Recovery:
             while True:
                 if self._entrance is not None:
                     self._entrance.serve(self._membership)
-                    self._entrance.stand(self._membership, Group(backend_of(None).weft_group).hosts)
+                    self._entrance.stand(self._membership, group_of().hosts)
                     self._states.begin_ahead(self._entrance, default_timeout())
                 with older_objects_frozen():
                     try:
@@ -272,7 +272,7 @@ class Recovery:
         for kept in self._states.optimizers:
             kept.prepare(divided.get(kept.optimizer))
         self._states.prepared = self.step
-        group = Group(backend_of(None).weft_group)
+        group = group_of()
         newcomers = self._states.entering(models, partial(self._waiting, group.size)) if changes else []
         own = np.array([self.step, len(newcomers), self._leaves.is_set()])
         rows = group.all_gather(own).reshape(group.size, own.size)
@@ -296,7 +296,7 @@ class Recovery:
 
     def _recover(self, failure: str) -> None:
         """Makes a group of the survivors, and returns to the last step that all have prepared."""
-        group = Group(backend_of(None).weft_group)
+        group = group_of()
         LOGGER.warning("in step %d: %s. Looking for survivors", self.step, failure)
         Communication(None).abort(failure)  # nobody waits for this rank
         timeout = default_timeout()
@@ -363,7 +363,7 @@ class Recovery:
 
     def _change(self, change: Change) -> None:
         """See [Note: Planned changes]."""
-        group, timeout = Group(backend_of(None).weft_group), default_timeout()
+        group, timeout = group_of(), default_timeout()
         if 0 < len(change.leaving) < group.size:
             try:
                 self._hand_over(change.leaving, group)

@@ -30,7 +30,7 @@ from torch.optim import Optimizer
 from weft.api.group import Group
 from weft.errors import Error, UnsupportedError
 from weft.torch.exchange import decoded, encoded
-from weft.torch.lookup import backend_of
+from weft.torch.lookup import group_of
 from weft.torch.parallel.buckets import shaped
 from weft.torch.parallel.divided.division import flattened
 from weft.torch.parallel.divided.optimizer import DividedOptimizer, StateInfo
@@ -77,7 +77,7 @@ class Shares:
                 "weft.torch.DataParallel of the default process group"
             )
         own = _packed(self._optimizer, divided)
-        targets = [[keeper] if keeper != rank else [] for rank, keeper in enumerate(keepers(_default_group().hosts))]
+        targets = [[keeper] if keeper != rank else [] for rank, keeper in enumerate(keepers(group_of().hosts))]
         self._prepared = _Records(divided.ranks, {dist.get_rank(): own, **_exchanged(own, targets)})
 
     def take(self) -> bool:
@@ -94,7 +94,7 @@ class Shares:
         """
         if self._committed is not None:
             records = self._committed.by_rank
-            records.update(_exchanged(records[dist.get_rank()], new_keepers(_default_group().hosts, leaving)))
+            records.update(_exchanged(records[dist.get_rank()], new_keepers(group_of().hosts, leaving)))
 
     def forget(self) -> None:
         """Drops all shares, which are of a state that the others have left."""
@@ -202,13 +202,9 @@ def new_keepers(hosts: Sequence[int], leaving: Collection[int]) -> list[list[int
     return found
 
 
-def _default_group() -> Group:
-    return Group(backend_of(None).weft_group)
-
-
 def _exchanged(own: Tensor, targets: Sequence[Collection[int]]) -> dict[int, Tensor]:
     """Sends a record to this rank's targets; those that others send to this one, by their ranks."""
-    group = _default_group()
+    group = group_of()
     lengths = group.all_gather(np.array([own.numel()])).ravel().tolist()
     wanted = [rank for rank in range(group.size) if group.rank in targets[rank]]
     received = [lengths[rank] if rank in wanted else 0 for rank in range(group.size)]
