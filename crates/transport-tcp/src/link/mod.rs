@@ -501,12 +501,14 @@ impl Link for TcpLink {
 
     fn released(&self, ticket: Ticket) -> bool {
         let carrier = &self.carriers()[class::connection_of(ticket)];
-        let first = &carrier.first_lent[Class::of(ticket) as usize];
-        let is_released = || ticket.0 < first.load(Ordering::Acquire);
+        let class = Class::of(ticket) as usize;
+        let before = |first: &[AtomicU64]| ticket.0 < first[class].load(Ordering::Acquire);
+        if before(&carrier.first_lent) {
+            return true;
+        }
         // Where nothing is copied, a caller that takes its memory back has it for nothing.
-        if is_released()
-            || (self.resumption.lets_go() && matches!(self.completed(ticket), Ok(true)))
-        {
+        if before(&carrier.first_under_way) && self.resumption.lets_go() {
+            self.give_back(carrier, ticket);
             return true;
         }
         let mut outgoing = lock(&carrier.outgoing);
@@ -517,7 +519,7 @@ impl Link for TcpLink {
         let _ = self.note_confirmed(carrier, &mut outgoing);
         carrier.publish(&outgoing);
         drop(outgoing);
-        is_released()
+        before(&carrier.first_lent)
     }
 
     fn cancel(&self, ticket: Ticket) {
