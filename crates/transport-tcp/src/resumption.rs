@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_at_any_cost_is_not_let_go() {
+    fn bytes_kept_at_any_cost_are_not_let_go() {
         assert!(Resumption::Off.lets_go());
         assert!(!Resumption::On.lets_go());
     }
