@@ -583,7 +583,7 @@ pub trait Redirections {
 
     /// Notes that this many bytes were copied from their place as puts of the memory where they
     /// belong were not [released](Link::released).
-    fn note_copied(&self, _bytes: u64) {}
+    fn note_copied(&self, bytes: u64);
 }
 
 /// Decides about incoming connections and receives the resulting links.

@@ -202,9 +202,10 @@ impl Engine {
                 return Some(due);
             }
             // Sleeping begins with a pass, which is enough if what is awaited takes long.
+            let peer = || self.lock().awaited_peer();
             let polls = match progressed {
-                true => spin.go_on(|| self.lock().awaited_peer()),
-                false => spin.pause(|| self.lock().awaited_peer()),
+                true => spin.go_on(peer),
+                false => spin.pause(peer),
             };
             if polls {
                 continue;

@@ -25,6 +25,17 @@ fn until_complete(pair: &mut LinkPair, tickets: &[Ticket]) {
     });
 }
 
+/// Waits until `count` puts of a pattern each, one behind the other, have signalled, and checks
+/// them.
+fn check_patterns(pair: &mut LinkPair, count: u64, bytes: u64) {
+    pair.until_signalled(FLAG, count);
+    for number in 0..count {
+        let start = DATA + number * bytes;
+        let arrived = pair.b.bytes(start..start + bytes);
+        assert!(arrived == pattern(number, bytes as usize), "put {number}");
+    }
+}
+
 /// Several puts of one caller are under way, and all arrive complete.
 pub fn many_puts_are_under_way_together(subject: &Subject) {
     const COUNT: u64 = 40;
@@ -53,12 +64,7 @@ pub fn many_puts_are_under_way_together(subject: &Subject) {
     });
     assert!(tickets.is_empty() || most > 1, "one after the other");
     until_complete(&mut pair, &tickets);
-    pair.until_signalled(FLAG, COUNT);
-    for number in 0..COUNT {
-        let start = DATA + number * BYTES;
-        let bytes = pair.b.bytes(start..start + BYTES);
-        assert!(bytes == pattern(number, BYTES as usize), "put {number}");
-    }
+    check_patterns(&mut pair, COUNT, BYTES);
 }
 
 /// A put that is rejected because the queue is full has no effect, and earlier ones arrive.
@@ -166,12 +172,7 @@ pub fn memory_of_released_puts_is_not_read(subject: &Subject) {
     });
     let tickets: Vec<Ticket> = open.iter().map(|(ticket, _)| *ticket).collect();
     until_complete(&mut pair, &tickets);
-    pair.until_signalled(FLAG, COUNT);
-    for number in 0..COUNT {
-        let start = DATA + number * BYTES;
-        let bytes = pair.b.bytes(start..start + BYTES);
-        assert!(bytes == pattern(number, BYTES as usize), "put {number}");
-    }
+    check_patterns(&mut pair, COUNT, BYTES);
 }
 
 /// After a put is cancelled, its memory may be freed, puts and signals continue, and its signal
