@@ -7,7 +7,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-DEADLINE_S = 60
+DEADLINE_S = 240
+"""Only what hangs takes so long: beside other tests a training of seconds takes a minute."""
 
 
 def hosts_command(*options: str, command: Sequence[str]) -> list[str]:
@@ -15,9 +16,7 @@ def hosts_command(*options: str, command: Sequence[str]) -> list[str]:
     return [sys.executable, "-m", "weft.cli", "hosts", *options, "--", *command]
 
 
-def run_hosts(
-    *options: str, command: Sequence[str], deadline_s: float = DEADLINE_S
-) -> subprocess.CompletedProcess[str]:
+def run_hosts(*options: str, command: Sequence[str]) -> subprocess.CompletedProcess[str]:
     """Runs `command` on emulated hosts. Past the deadline the launcher is killed, and the hosts
     with it.
     """
@@ -25,7 +24,7 @@ def run_hosts(
         hosts_command(*options, command=command),
         capture_output=True,
         text=True,
-        timeout=deadline_s,
+        timeout=DEADLINE_S,
         check=False,
     )
 
@@ -84,11 +83,17 @@ except weft.PeerLost as error:
 
 
 class HostLauncher:
-    """`weft hosts` at work, killed at the end of the block."""
+    """`weft hosts` at work, killed at the end of the block.
+
+    Ranks that survive another have minutes to end: beside other tests they are slow.
+    """
 
     def __init__(self, *options: str, command: list[str]) -> None:
         self._process = subprocess.Popen(
-            hosts_command(*options, command=command), stdout=subprocess.PIPE, stderr=sys.stderr, text=True
+            hosts_command("--grace", str(DEADLINE_S), *options, command=command),
+            stdout=subprocess.PIPE,
+            stderr=sys.stderr,
+            text=True,
         )
 
     def __enter__(self) -> "HostLauncher":

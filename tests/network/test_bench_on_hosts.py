@@ -5,13 +5,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from emulated_hosts import printed, run_hosts
+from emulated_hosts import DEADLINE_S, printed, run_hosts
 
 from weft_lab.bench import launch, peers, rows
 from weft_lab.bench.peers import remote_shell
 from weft_lab.bench.rows import BenchRow
-
-DEADLINE_S = 180
 
 
 def _bench(tmp_path: Path, *options: str) -> list[BenchRow]:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from emulated_hosts import HostLauncher, printed, python, run_hosts
+from emulated_hosts import DEADLINE_S, HostLauncher, printed, python, run_hosts
 
 from weft.processes.ports import free_ports
 
@@ -99,7 +99,7 @@ def test_process_that_comes_while_the_host_of_rank_0_is_missing_joins(lobby: str
 @pytest.mark.parametrize("lobby", ["host0:29700,host1:29700,host2:29700", "training:29700"])
 def test_processes_that_are_started_alone_at_once_begin_one_training(lobby: str) -> None:
     """The lobby is a list of hosts, or a name of all of them."""
-    done = run_hosts("--hosts", "3", command=[*python(ALONE), lobby], deadline_s=90)
+    done = run_hosts("--hosts", "3", command=[*python(ALONE), lobby])
     assert done.returncode == 0, done.stderr
     lines = [json.loads(line) for lines in printed(done).values() for line in lines]
     assert len({line["hash"] for line in lines if "hash" in line}) == 1
@@ -118,7 +118,7 @@ def test_processes_that_are_started_alone_at_once_begin_one_training(lobby: str)
 def test_host_joins_over_a_long_or_a_slow_line(line: Sequence[str], options: Sequence[str]) -> None:
     """Its answers to rank 0 come a step later, or the gradients fill the line."""
     command = [*python(MEMBER), "--steps", "100", "--wrapping", "overlapped", *options]
-    done = run_hosts("--hosts", "3", *line, command=command, deadline_s=120)
+    done = run_hosts("--hosts", "3", *line, command=command)
     assert done.returncode == 0, done.stderr
     lines = [json.loads(line) for line in printed(done)[2]]
     assert {line["ranks"] for line in lines if "step" in line} == {3}
@@ -127,7 +127,7 @@ def test_host_joins_over_a_long_or_a_slow_line(line: Sequence[str], options: Seq
 def test_host_joins_and_the_host_of_rank_0_dies(tmp_path: Path) -> None:
     alone = tmp_path / "alone.jsonl"
     own = os.environ | {"WEFT_LOBBY": f"127.0.0.1:{free_ports(1)[0]}"}
-    subprocess.run([sys.executable, PROGRAM, alone, "--steps", "80"], check=True, timeout=60, env=own)
+    subprocess.run([sys.executable, PROGRAM, alone, "--steps", "80"], check=True, timeout=DEADLINE_S, env=own)
     expected = [json.loads(line) for line in alone.read_text().splitlines()]
     found: list[dict] = []
     with HostLauncher("--hosts", "3", command=[*python(MEMBER), "--steps", "80"]) as launcher:

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from emulated_hosts import DEADLINE_S
 
 from weft_lab.experiment import far, lenet
 from weft_lab.experiment.far_torchft import is_installed
@@ -23,7 +24,7 @@ def experiment(directory: Path, *words: str) -> subprocess.CompletedProcess[str]
         [sys.executable, "-m", "weft.cli", "experiment", *words, "--json", "--out", str(directory)],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=DEADLINE_S,
         check=False,
     )
 

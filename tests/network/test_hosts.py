@@ -122,6 +122,7 @@ def test_ranks_running_after_a_failure_are_ended() -> None:
     done = run_hosts("--hosts", "2", "--grace", "0.5", command=python(script))
     assert done.returncode == 3
     assert time.monotonic() - began < 20
+    assert "ranks that still ran after the 0.5 s of --grace are killed: 0\n" in done.stderr
 
 
 def test_command_that_is_missing_is_named() -> None:

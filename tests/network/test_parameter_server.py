@@ -76,10 +76,10 @@ def test_servers_on_hosts_train_like_one_process(launcher: str) -> None:
         # One agent a host; `weft hosts` has set its rank and where they meet.
         agent = f"""exec {sys.executable} -m torch.distributed.run --nnodes 2 --node-rank $RANK --nproc-per-node 2 \\
             --master-addr $MASTER_ADDR --master-port $MASTER_PORT --no-python {sys.executable} -c "$0" """
-        done = run_hosts("--hosts", "2", command=["bash", "-c", agent, TRAIN], deadline_s=120)
+        done = run_hosts("--hosts", "2", command=["bash", "-c", agent, TRAIN])
     else:
         options = ["--hosts", "2", "--ranks-per-host", "2", "--gbps", "1"]
-        done = run_hosts(*options, command=python(TRAIN), deadline_s=120)
+        done = run_hosts(*options, command=python(TRAIN))
     assert done.returncode == 0, done.stderr
     lines = [line for own in printed(done).values() for line in own]
     for layout, count in (("localps", 4), ("default", 3)):

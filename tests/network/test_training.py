@@ -31,7 +31,7 @@ runpy.run_path(sys.argv[0], run_name="__main__")
 def test_the_demo_trains_on_four_hosts(tmp_path: Path) -> None:
     record = tmp_path / "record.json"
     command = [*python(RUN_AND_REPORT), str(SCRIPT), "--backend", "weft", "--epochs", "4", "--out", str(record)]
-    done = run_hosts("--hosts", "4", "--gbps", "1", "--share", str(tmp_path), command=command, deadline_s=240)
+    done = run_hosts("--hosts", "4", "--gbps", "1", "--share", str(tmp_path), command=command)
     assert done.returncode == 0, done.stderr
 
     losses = json.loads(record.read_text())["losses"]
@@ -60,7 +60,7 @@ def test_training_continues_without_first_hosts_rank() -> None:
     """With it goes the store at which the ranks have met."""
     script = Path(__file__).parents[2] / "examples" / "surviving_training.py"
     command = [sys.executable, str(script), "--steps", "12", "--pause", "0", "--kill", "0", "--kill-at", "5"]
-    done = run_hosts("--hosts", "3", "--grace", "60", command=command, deadline_s=120)
+    done = run_hosts("--hosts", "3", "--grace", "60", command=command)
     lines = printed(done)
     assert any("2 ranks continue after step 5" in line for line in lines[1]), done
     ends = [lines[rank][-1].partition(": ") for rank in (1, 2)]

@@ -45,7 +45,7 @@ def trained(hosts: int, ranks: int, kinds: list[str]) -> list:
     """The transports of the pairs, and the results, which all ranks have."""
     tests = Path(__file__).parents[1] / "torch"
     command = [*python(TRAINING), str(tests), json.dumps(kinds)]
-    done = run_hosts("--hosts", str(hosts), "--ranks-per-host", str(ranks), command=command, deadline_s=180)
+    done = run_hosts("--hosts", str(hosts), "--ranks-per-host", str(ranks), command=command)
     assert done.returncode == 0, done.stderr
     found = {lines[-1] for lines in printed(done).values()}
     assert len(found) == 1, found

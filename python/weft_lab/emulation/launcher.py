@@ -206,7 +206,8 @@ class _Launcher:
                         selector.unregister(key.fileobj)
                 for change in faults.carry_out():
                     print(f"weft hosts: {change}", file=sys.stderr, flush=True)
-                if self._time_left() == 0:
+                if self._time_left() == 0 and any(host.pid for host in self._hosts):
+                    self._say_who_is_killed()
                     self._kill_hosts()
 
     def _time_left(self) -> float | None:
@@ -248,6 +249,15 @@ class _Launcher:
                 for host in self._hosts:
                     host.control.send(signal=number)
         return True
+
+    def _say_who_is_killed(self) -> None:
+        left = ", ".join(str(rank) for host in self._hosts for rank in sorted(host.ranks))
+        if left:
+            print(
+                f"weft hosts: ranks that still ran after the {self._what.grace_s:g} s of --grace are killed: {left}",
+                file=sys.stderr,
+                flush=True,
+            )
 
     def _kill_hosts(self) -> None:
         """Ends all remaining processes: the kernel kills those of a host with its first process."""
