@@ -25,7 +25,7 @@ VECTOR = 16
 as in the whole.
 """
 STEPS = int(os.environ.get("FEATURE_STEPS", "100"))
-"""40 in `make test`: all that a feature does in some steps only, it still does three times then."""
+"""20 in `make test`: all that a feature does in some steps only, it still does twice then."""
 SAMPLES, INPUTS, OUTPUTS = 3, 6, 2
 
 Result = dict[str, Tensor]
@@ -44,11 +44,13 @@ class Setup:
         mode: Callable[[], Mode] | None = None,
         shard: int | str = "none",
         parameters: str = "own",
+        block: int = VECTOR,
     ) -> None:
         self.overlapped = overlapped
         self.division = {"shard": shard, "parameters": parameters}
         self.plan = plan
         self.mode = mode
+        self.block = block
         self.models: list[weft.torch.DataParallel] = []
 
     def __call__(
@@ -58,7 +60,7 @@ class Setup:
             options = {**options, "plan": self.plan}
         if self.mode is not None:
             options = {**options, "mode": self.mode()}
-        cache_blocking.BLOCK_ELEMENTS = VECTOR
+        cache_blocking.BLOCK_ELEMENTS = self.block
         # Of plain runs, torch makes all gradients itself.
         weight_gradients.BYTES_MIN = 1 if self.overlapped else sys.maxsize
         model = weft.torch.DataParallel(net, **{"fusion": 200, **self.division, **options})

@@ -23,6 +23,8 @@ STEPS = 3
 """Before the one in which a rank dies."""
 WIDTH = 1500
 """Of a model whose parameters are many tiles, and do not fit into the buffers of sockets."""
+BLOCKS = {"small": VECTOR, "large": 1 << 14}
+"""Elements that are updated at once: a large model has few blocks, or its updates take seconds."""
 
 
 @pytest.mark.parametrize("update", (1, 2))
@@ -75,7 +77,7 @@ def death_job(rank: int, _size: int, place: SharePlace, parameters: str, update:
     It may have sent the others all that they need of that step; then they fail in the next one.
     """
     division.BLOCK_ELEMENTS = VECTOR
-    setup = Setup(overlapped=True, shard=1, parameters=parameters)
+    setup = Setup(overlapped=True, shard=1, parameters=parameters, block=BLOCKS[network])
     model, optimizer = setup(made(network, rank), torch.optim.Adam)
     before, *after = undivided(setup, made(network, rank), rank)
     train(model, optimizer, rank, STEPS)
@@ -99,7 +101,7 @@ def death_job(rank: int, _size: int, place: SharePlace, parameters: str, update:
 
 def undivided(setup: Setup, net: nn.Module, rank: int) -> list[dict[str, Tensor]]:
     """The parameters after `STEPS` and after each of two more, where each rank updates all."""
-    plain = Setup(overlapped=False, plan=setup.plan)
+    plain = Setup(overlapped=False, plan=setup.plan, block=setup.block)
     model, optimizer = plain(net, torch.optim.Adam)
     states = []
     for steps in (STEPS, 1, 1):
