@@ -15,7 +15,7 @@ import torch
 import torch.distributed as dist
 from deaths import let_others_come
 from models import MODELS
-from overlap_features import FEATURES
+from overlap_features import FEATURES, FEATURES_AND_SIZES
 from overlap_setup import INPUTS, OUTPUTS, SAMPLES, VECTOR, Setup, batches, mlp, packed, result, sgd, train, whole_state
 from test_overlap import OPTIMIZERS, optimized
 from torch import nn
@@ -32,8 +32,7 @@ from weft.torch.parallel.divided.norm import norm_of
 from weft.torch.parallel.plan import PlannedBucket
 
 
-@pytest.mark.parametrize("size", (1, 2, 3, 4))
-@pytest.mark.parametrize("name", FEATURES)
+@pytest.mark.parametrize(("name", "size"), FEATURES_AND_SIZES)
 def test_features(workers, name: str, size: int) -> None:
     workers.run(size, feature_job, name)
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
-from overlap_features import FEATURES
+from overlap_features import FEATURES, FEATURES_AND_SIZES
 from overlap_setup import INPUTS, OUTPUTS, SAMPLES, VECTOR, Setup, mlp, result, train
 from test_overlap import OPTIMIZERS, optimized
 from torch import nn
@@ -29,8 +29,7 @@ CHANGING = {"resumed", "changing_weights"}
 """Features that change parameters outside of the optimizer, which needs `exclusive`."""
 
 
-@pytest.mark.parametrize("size", (1, 2, 3, 4))
-@pytest.mark.parametrize("name", FEATURES)
+@pytest.mark.parametrize(("name", "size"), FEATURES_AND_SIZES)
 def test_features(workers, name: str, size: int) -> None:
     workers.run(size, feature_job, name)
 

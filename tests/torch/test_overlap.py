@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from models import MODELS
-from overlap_features import FEATURES
+from overlap_features import FEATURES, FEATURES_AND_SIZES
 from overlap_setup import Setup, mlp, result, train
 from training import check_same, check_same_on_all_ranks, compare
 
@@ -36,8 +36,7 @@ def test_models(workers, name: str, size: int) -> None:
     workers.run(size, model_job, name)
 
 
-@pytest.mark.parametrize("size", (1, 2, 3, 4))
-@pytest.mark.parametrize("name", FEATURES)
+@pytest.mark.parametrize(("name", "size"), FEATURES_AND_SIZES)
 def test_features(workers, name: str, size: int) -> None:
     workers.run(size, feature_job, name)
 
