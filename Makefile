@@ -86,7 +86,7 @@ test: ## everything that CI checks, some of it side by side; without system pack
 # most of the time, and run side by side.
 test-side-by-side: setup
 	$(SIDE_BY_SIDE) "fmt-check lint build-tests test-loom site test-unit" "test-chaos test-multiprocess test-network-lines"
-	FEATURE_STEPS=20 $(SIDE_BY_SIDE) "test-rust test-wheel test-torch-programs test-network-training" "test-torch-others" "test-torch-elastic test-documentation"
+	FEATURE_STEPS=20 $(SIDE_BY_SIDE) "test-rust test-wheel test-network-training" "test-torch-others test-torch-programs" "test-torch-elastic test-documentation"
 
 # The extension has no Rust tests of its own: Python tests it.
 TEST_RUST = $(CARGO) test --workspace --exclude weft-bindings --locked --quiet
