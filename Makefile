@@ -83,10 +83,11 @@ test: ## everything that CI checks, some of it side by side; without system pack
 	@python3 tools/supervise.py $(MAKE) --no-print-directory test-side-by-side
 
 # Tests that are about time run beside jobs that only compute, at lower priority (`nice`); the others wait for processes
-# most of the time, and run side by side.
+# most of the time, and run side by side. Of some parameters, a few are drawn in every run (DRAWN): the tests' own targets
+# run all.
 test-side-by-side: setup
-	$(SIDE_BY_SIDE) "fmt-check lint build-tests test-loom site test-unit" "test-chaos test-multiprocess test-network-lines"
-	FEATURE_STEPS=20 $(SIDE_BY_SIDE) "test-rust test-wheel test-network-training" "test-torch-others test-torch-programs" "test-torch-elastic test-documentation"
+	DRAWN=1 $(SIDE_BY_SIDE) "fmt-check lint build-tests test-loom site test-unit" "test-chaos test-multiprocess test-network-lines"
+	DRAWN=1 FEATURE_STEPS=20 $(SIDE_BY_SIDE) "test-rust test-wheel test-network-training" "test-torch-others test-torch-programs" "test-torch-elastic test-documentation"
 
 # The extension has no Rust tests of its own: Python tests it.
 TEST_RUST = $(CARGO) test --workspace --exclude weft-bindings --locked --quiet

@@ -1,10 +1,10 @@
 """Tests of all collectives, element types and operations: reference, bitwise equality of ranks."""
 
-import random
 import secrets
 
 import pytest
 import tasks_collectives as tasks
+from drawn import drawn
 
 from weft.schedule import algorithms
 
@@ -27,8 +27,6 @@ TASKS = [
 COUNTS = [0, 1, 3, 17, 1031]
 FEW_COUNTS = [1, 515]
 LARGE_COUNTS = [70_001]
-MORE_RANKS = sorted(random.sample(range(5, 10), 2))
-"""Drawn in every run: the crates' tests perform every algorithm on more groups."""
 OF_COLLECTIVE = {
     "all-reduce": [tasks.all_reduce, tasks.premul_sum],
     "reduce": [tasks.reduce],
@@ -72,7 +70,7 @@ def test_large(team, task):
 
 
 @pytest.mark.parametrize("task", TASKS, ids=named)
-@pytest.mark.parametrize("ranks", MORE_RANKS)
+@pytest.mark.parametrize("ranks", drawn([5, 6, 7, 8, 9], 2))
 @pytest.mark.parametrize("transport", ["auto"])
 def test_more_ranks(team, task):
     check(team, task, FEW_COUNTS, {})
@@ -86,7 +84,7 @@ def test_barrier_holds_until_all_have_entered(team):
 
 
 @pytest.mark.parametrize("algorithm", algorithms(), ids=lambda a: f"{a.collective}-{a.name}")
-@pytest.mark.parametrize("ranks", [random.choice((2, 3, 5))])
+@pytest.mark.parametrize("ranks", drawn([2, 3, 5], 1))
 @pytest.mark.parametrize("transport", ["shm", "tcp"])
 def test_each_algorithm(team, algorithm, transport):
     if algorithm.symmetric or (algorithm.mapped == "all" and transport == "tcp"):

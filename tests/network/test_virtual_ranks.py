@@ -3,6 +3,8 @@
 import json
 from pathlib import Path
 
+import pytest
+from drawn import drawn
 from emulated_hosts import printed, python, run_hosts
 
 TRAINING = """
@@ -29,10 +31,18 @@ SAME = {
 """Kinds of training by the one that has the same bits on one rank."""
 
 
-def test_bits_over_shared_memory_and_tcp() -> None:
-    alone = trained(1, 1, [*SAME])[1]
+@pytest.fixture(scope="module")
+def alone() -> dict[str, str]:
+    return trained(1, 1, [*SAME])[1]
+
+
+HOSTS = [(2, 2, {"shm": 2, "tcp": 4}), (3, 2, {"shm": 3, "tcp": 12})]
+
+
+@pytest.mark.parametrize(("hosts", "ranks", "pairs"), drawn(HOSTS, 1))
+def test_bits_over_shared_memory_and_tcp(alone, hosts: int, ranks: int, pairs: dict[str, int]) -> None:
     expected = {kind: alone[plain] for plain, kinds in SAME.items() for kind in (plain, *kinds)}
-    assert trained(3, 2, [*expected]) == [{"shm": 3, "tcp": 12}, expected]
+    assert trained(hosts, ranks, [*expected]) == [pairs, expected]
 
 
 def trained(hosts: int, ranks: int, kinds: list[str]) -> list:

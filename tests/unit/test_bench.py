@@ -3,7 +3,6 @@
 import dataclasses
 import json
 import os
-import random
 import re
 import sys
 import time
@@ -11,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from drawn import drawn
 
 import weft
 from weft import _weft, config
@@ -347,7 +347,7 @@ def _bench(arguments: str, path: Path, processor_seconds: float = 0.0) -> list[B
     return rows.read(path)
 
 
-@pytest.mark.parametrize("collective", random.sample([one.name for one in collectives.COLLECTIVES], 3))
+@pytest.mark.parametrize("collective", drawn([one.name for one in collectives.COLLECTIVES], 3))
 def test_through_torch(collective: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     found = _bench(
         f"{collective} --through torch --ranks 2 --sizes 64 --memory ordinary,symmetric --peers gloo",

@@ -83,8 +83,6 @@ for name in sys.argv[1:]:  # each without the modules that another one loads
             eval(name)
         except ModuleNotFoundError as error:
             assert "weft" not in error.name
-        except BaseException:
-            os._exit(1)
         os._exit(0)
     assert os.waitpid(fork, 0)[1] == 0, name
 """

@@ -205,7 +205,7 @@ class _Launcher:
                     if not goes_on:
                         selector.unregister(key.fileobj)
                 for change in faults.carry_out():
-                    print(f"weft hosts: {change}", file=sys.stderr, flush=True)
+                    _say(change)
                 if self._time_left() == 0 and any(host.pid for host in self._hosts):
                     self._say_who_is_killed()
                     self._kill_hosts()
@@ -229,7 +229,7 @@ class _Launcher:
             return
         how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"exited with {code}"
         name = self._what.network.host_name(host.index)
-        print(f"weft hosts: rank {rank} on {name} {how}", file=sys.stderr, flush=True)
+        _say(f"rank {rank} on {name} {how}")
         if self._exit_code == 0:
             self._exit_code = code if code > 0 else 128 - code
             self._set_deadline()
@@ -253,11 +253,7 @@ class _Launcher:
     def _say_who_is_killed(self) -> None:
         left = ", ".join(str(rank) for host in self._hosts for rank in sorted(host.ranks))
         if left:
-            print(
-                f"weft hosts: ranks that still ran after the {self._what.grace_s:g} s of --grace are killed: {left}",
-                file=sys.stderr,
-                flush=True,
-            )
+            _say(f"ranks that still ran after the {self._what.grace_s:g} s of --grace are killed: {left}")
 
     def _kill_hosts(self) -> None:
         """Ends all remaining processes: the kernel kills those of a host with its first process."""
@@ -275,7 +271,11 @@ class _Launcher:
             return
         report = self._delay.end()
         if report is not None:
-            print(f"weft hosts: {report}", file=sys.stderr, flush=True)
+            _say(report)
+
+
+def _say(text: object) -> None:
+    print(f"weft hosts: {text}", file=sys.stderr, flush=True)
 
 
 def _wake_on_signals() -> int:
