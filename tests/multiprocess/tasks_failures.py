@@ -49,31 +49,47 @@ def stream_until_it_fails(group, elements):
         return type(error).__name__, error.rank, time.monotonic()
 
 
-def miss_the_deadline(group):
+def miss_the_deadline(group, timeout=0.5):
     """Rank 0 does not take part."""
     if group.rank == 0:
         return None
     started = time.monotonic()
     try:
-        group.all_reduce(np.ones(5), timeout=0.5)
+        group.all_reduce(np.ones(5), timeout=timeout)
     except weft.Timeout as error:
         return str(error), time.monotonic() - started
 
 
 def miss_every_deadline(group, missing, elements):
-    """A rank takes part in no all-reduce, each by another algorithm. Returns the errors by it."""
-    names = {row.name for row in schedule.algorithms("all-reduce") if not row.symmetric}
-    children, started = [], {}
-    for name in sorted(names):
-        child = group.new_group(range(group.size))
-        child.barrier()
-        children.append(child)
-        if group.rank != missing:
-            with contextlib.suppress(weft.ConfigError):
-                started[name] = child.all_reduce_async(np.ones(elements), algorithm=name, timeout=3)
-    errors = {name: _error(lambda _, work=work: work.wait())[0] for name, work in started.items()}
+    """A rank takes part in no all-reduce, each by another algorithm, but in one before, which is
+    when memory is allocated. Returns the errors by algorithm.
+    """
+    names = sorted(row.name for row in schedule.algorithms("all-reduce") if not row.symmetric)
+    children = {name: group.new_group(range(group.size)) for name in names}
+    started = {}
+    for name, child in children.items():
+        with contextlib.suppress(weft.ConfigError):
+            child.all_reduce(np.ones(elements), algorithm=name)
+            started[name] = child
+    if group.rank != missing:
+        for name, child in started.items():
+            started[name] = child.all_reduce_async(np.ones(elements), algorithm=name, timeout=4)
+        errors = {name: _error(lambda _, work=work: work.wait())[0] for name, work in started.items()}
     group.barrier(timeout=20)
-    return errors
+    return errors if group.rank != missing else None
+
+
+def advance_just_before_the_deadline(group):
+    """Rank 1 calls when rank 0 has hardly any time left, and rank 2 not at all. Returns the error
+    of a rank.
+    """
+    child, error = group.new_group(range(3)), None
+    child.all_reduce(np.ones(5), algorithm="direct")
+    if group.rank < 2:
+        time.sleep(1.8 * group.rank)
+        error, _ = _error(lambda _: child.all_reduce(np.ones(5), algorithm="direct", timeout=2))
+    group.barrier(timeout=20)
+    return error
 
 
 def call_different_things(group):

@@ -98,6 +98,7 @@ fn samples() -> Vec<ControlMessage> {
             cause: WaitCause {
                 rank: 6,
                 reason: "reason".into(),
+                is_own: true,
                 passed: 7,
             },
         },

@@ -41,6 +41,8 @@ pub struct WaitCause {
     pub rank: u32,
     /// "which has not made this call".
     pub reason: String,
+    /// Whether that rank has said so itself, not one that waits for it.
+    pub is_own: bool,
     /// How many ranks have passed it on.
     pub passed: u32,
 }
@@ -54,9 +56,14 @@ impl WaitCause {
         }
     }
 
-    /// Whether both name the same rank and reason.
+    /// Whether both say the same, by however many ranks.
     pub fn is_same(&self, other: &WaitCause) -> bool {
-        (self.rank, &self.reason) == (other.rank, &other.reason)
+        let passed = self.passed;
+        *self
+            == WaitCause {
+                passed,
+                ..other.clone()
+            }
     }
 }
 

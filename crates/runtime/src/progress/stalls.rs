@@ -43,11 +43,12 @@ impl GroupState {
                 after,
             });
         }
-        let operation = self
-            .executor
-            .operations
-            .iter()
-            .find(|operation| operation.due.deadline <= now)?;
+        let operation = (self.executor.operations.iter())
+            .find(|operation| operation.due.deadline <= now)
+            .filter(|operation| {
+                operation.due.deadline + 2 * query_interval(operation) <= now
+                    || self.is_explained(questions)
+            })?;
         Some(Error::Timeout {
             operation: format!(
                 "{} in {}, its operation {}",
@@ -66,7 +67,9 @@ impl GroupState {
             let Some(blocked) = operation.blocked().copied() else {
                 continue;
             };
-            if now - operation.last_step.max(operation.last_query) < query_interval(operation) {
+            let is_last = (operation.last_query..now).contains(&operation.due.deadline);
+            let stalled = now - operation.last_step.max(operation.last_query);
+            if !is_last && stalled < query_interval(operation) {
                 continue;
             }
             operation.last_query = now;

@@ -14,6 +14,12 @@ pub(super) fn query_interval(operation: &Operation) -> Duration {
     QUERY_AFTER.min(operation.due.allowed / 4)
 }
 
+/// How long a rank that the operation waits for may leave a question open: less says nothing on a
+/// busy host.
+pub(super) fn silence_max(operation: &Operation) -> Duration {
+    QUERY_AFTER.max(2 * query_interval(operation))
+}
+
 /// Those of a group.
 #[derive(Default)]
 pub(crate) struct WaitCauses {

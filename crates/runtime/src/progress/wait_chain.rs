@@ -13,7 +13,7 @@ use weft_channel::{ControlMessage, WaitCause};
 
 use super::group_state::GroupState;
 use super::questions::Questions;
-use super::wait_causes::query_interval;
+use super::wait_causes::silence_max;
 use crate::execution::{Blocked, Operation};
 
 impl GroupState {
@@ -46,6 +46,19 @@ impl GroupState {
         }
     }
 
+    /// Whether the rank that all wait for has given its reason, or does not answer. On a busy host
+    /// an operation may have got so far only just before its deadline, and then some time is left
+    /// for the answer.
+    pub(super) fn is_explained(&self, questions: &Questions) -> bool {
+        let Some((operation, blocked)) = self.first_blocked(u64::MAX) else {
+            return true;
+        };
+        let peer = self.connections.endpoint_of(blocked.rank());
+        let answer = self.wait_causes.answer_of(blocked.rank(), operation);
+        answer.is_some_and(|cause| cause.is_own)
+            || questions.is_silent(peer, silence_max(operation))
+    }
+
     /// The rank that an operation waits for, and the reason, for the error of a missed deadline.
     pub(super) fn awaited(&self, questions: &Questions) -> Option<String> {
         let (operation, blocked) = self.first_blocked(u64::MAX)?;
@@ -64,7 +77,7 @@ impl GroupState {
     /// Why this rank waits for another one, and whether that one's process is silent.
     fn reason(&self, operation: &Operation, blocked: Blocked, questions: &Questions) -> String {
         let peer = self.connections.endpoint_of(blocked.rank());
-        match questions.is_silent(peer, 2 * query_interval(operation)) {
+        match questions.is_silent(peer, silence_max(operation)) {
             true => format!(
                 "{blocked}, and whose process does not answer: it is stopped, or its host cannot be \
                  reached"
@@ -91,6 +104,7 @@ impl GroupState {
             return (!called).then(|| WaitCause {
                 rank: self.connections.rank,
                 reason: "which has not made this call".into(),
+                is_own: true,
                 passed: 0,
             });
         };
@@ -98,6 +112,7 @@ impl GroupState {
         let own = || WaitCause {
             rank: blocked.rank(),
             reason: self.reason(operation, *blocked, questions),
+            is_own: false,
             passed: 0,
         };
         Some(known.map_or_else(own, WaitCause::passed_on))
