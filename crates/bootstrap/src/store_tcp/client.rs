@@ -3,7 +3,7 @@
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -34,8 +34,8 @@ const FORGOTTEN_AFTER: Duration = Duration::from_secs(4);
 const CALL_TIMEOUT: Duration = Duration::from_secs(30);
 /// The timeout of an attempt to connect.
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(3);
-/// How long each call retries a lost server: short, so that calls that follow a failure, such as
-/// reporting it to other ranks, do not wait again.
+/// How long each call retries a server that has closed a connection, or is lost: short, so that
+/// calls that follow a failure, such as reporting it to other ranks, do not wait again.
 const LOST_RETRY: Duration = Duration::from_millis(300);
 /// How long a listener without the secret is tried again. (A server flooded by strangers may have
 /// closed the first connections to make room.)
@@ -50,6 +50,9 @@ pub struct TcpStore {
     served: Option<Served>,
     access: StoreAccess,
     idle: Mutex<Vec<ClientConnection>>,
+    /// The number of the server that the first connection led to. Another process may listen at the
+    /// address by now, with other keys.
+    identity: OnceLock<u64>,
     /// Whether the last call found no server.
     lost: AtomicBool,
 }
@@ -140,6 +143,7 @@ impl TcpStore {
             served,
             access,
             idle: Mutex::default(),
+            identity: OnceLock::new(),
             lost: AtomicBool::new(false),
         };
         let mut lookup = lookup_of(address)?;
@@ -280,7 +284,7 @@ impl TcpStore {
         let mut connection = ClientConnection { stream, channel };
         match connection.handshake(wire, deadline, cancel) {
             Ok(()) => match self.access.check_user(&connection.stream) {
-                Ok(()) => Ok(connection),
+                Ok(()) => self.check_identity(connection, address, deadline, cancel),
                 Err(error) => Err(self.not_ours(error)),
             },
             // The server sends nothing to clients that it does not know.
@@ -289,9 +293,31 @@ impl TcpStore {
                 Err(error) => Err(self.not_ours(error)),
             },
             Err(StoreFailure::Stranger(why)) => Err(DialFailure::Stranger(why)),
-            Err(failure) => Err(DialFailure::Passing(format!(
-                "the process that listens at {address} {failure}"
-            ))),
+            Err(failure) => Err(unable(address, &failure)),
+        }
+    }
+
+    /// The connection, if it leads to the server that the first one led to.
+    fn check_identity(
+        &self,
+        mut connection: ClientConnection,
+        address: SocketAddr,
+        deadline: Instant,
+        cancel: &AtomicBool,
+    ) -> Result<ClientConnection, DialFailure> {
+        let silence_max = deadline.saturating_duration_since(Instant::now());
+        match connection.exchange(&StoreRequest::Identity, silence_max, cancel) {
+            Ok(StoreAnswer {
+                reply: StoreReply::Identity(identity),
+                ..
+            }) => match *self.identity.get_or_init(|| identity) == identity {
+                true => Ok(connection),
+                false => Err(DialFailure::Final(
+                    self.peer_lost("is gone, and another one is there"),
+                )),
+            },
+            Ok(_) => Err(unable(address, &StoreFailure::Malformed)),
+            Err(failure) => Err(unable(address, &failure)),
         }
     }
 
@@ -324,6 +350,11 @@ impl TcpStore {
     }
 
     fn stranger(&self, why: &str) -> Error {
+        if self.identity.get().is_some() {
+            return self.peer_lost(&format!(
+                "is gone, and the process that listens there now {why}"
+            ));
+        }
         Error::Auth(format!(
             "the process that listens at {}, where the ranks meet, {why}: {}",
             self.address,
@@ -347,17 +378,20 @@ impl TcpStore {
                 "the rendezvous' store refuses {why}"
             )));
         }
+        // A call that does not wait for a key still takes the time to connect.
+        let connected = deadline.max(Instant::now() + ATTEMPT_TIMEOUT);
         let idle = lock(&self.idle).pop();
         let mut connection = match idle {
             Some(connection) => connection,
-            None => self.dial_again(deadline, cancel)?,
+            None => self.dial_again(connected, cancel)?,
         };
         let mut silence_max = FORGOTTEN_AFTER;
         let mut answer = connection.exchange(&request, silence_max, cancel);
         loop {
             let fresh = match answer {
-                Err(StoreFailure::Ended) if Instant::now() < deadline => {
-                    self.dial_once(deadline, cancel).ok()
+                Err(StoreFailure::Ended) if Instant::now() < connected => {
+                    let soon = connected.min(Instant::now() + LOST_RETRY);
+                    self.dial(soon, cancel).ok()
                 }
                 // The deadline may have passed meanwhile: then the server answers immediately.
                 Err(StoreFailure::Silent) if silence_max < SILENCE_MAX => {
@@ -486,6 +520,10 @@ impl Store for TcpStore {
             _ => Err(unexpected()),
         }
     }
+}
+
+fn unable(address: SocketAddr, failure: &StoreFailure) -> DialFailure {
+    DialFailure::Passing(format!("the process that listens at {address} {failure}"))
 }
 
 fn millis_until(deadline: Instant) -> u32 {

@@ -33,6 +33,8 @@ pub(crate) enum StoreRequest {
     },
     /// The job's status: the reply is one value, and the connection ends.
     Status,
+    /// Which server this is: the first request on every connection.
+    Identity,
 }
 
 #[derive(Serialize, Deserialize, Debug)]
@@ -47,6 +49,8 @@ pub(crate) enum StoreReply {
     Waiting,
     /// The request is not allowed.
     Refused(String),
+    /// A number that no other server has.
+    Identity(u64),
 }
 
 impl StoreRequest {
@@ -75,7 +79,7 @@ impl StoreRequest {
             }
             StoreRequest::Has { key } => std::slice::from_ref(key),
             StoreRequest::Get { keys, .. } => keys,
-            StoreRequest::Status => return None,
+            StoreRequest::Status | StoreRequest::Identity => return None,
         };
         if keys.len() > KEYS_MAX {
             let count = keys.len();

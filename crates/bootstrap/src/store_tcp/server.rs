@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use weft_call::Error;
 use weft_call::remedy;
 use weft_transport::fork::{self, Descriptor};
-use weft_transport::{Shortage, failed, thread_time};
+use weft_transport::{Shortage, failed, random, thread_time};
 use weft_transport_tcp::{has_waiting_caller, poll, poll_entry};
 
 use super::StoreAccess;
@@ -180,6 +180,7 @@ impl TcpStoreServer {
         let [lifeline, watched] = Descriptor::pair().map_err(cannot)?;
         let spare = || Descriptor::make(|| watched.try_clone()).map_err(cannot);
         let spare = [spare()?, spare()?];
+        let identity = u64::from_le_bytes(random().map_err(cannot)?);
         let budget = HandshakeBudget::new(limits.stranger_processor, Instant::now());
         let (refusals, status) = (Arc::<Refusals>::default(), Arc::<StatusAnswers>::default());
         let serving = Serving {
@@ -189,6 +190,7 @@ impl TcpStoreServer {
             spare: Some(spare),
             lifeline: watched,
             access: access.clone(),
+            identity,
             values: KeptValues::new(limits.stored_bytes),
             limits,
             next_serial: 0,
@@ -302,6 +304,8 @@ struct Serving {
     spare: Option<[Descriptor<UnixStream>; 2]>,
     lifeline: Descriptor<UnixStream>,
     access: StoreAccess,
+    /// A number that no other server has.
+    identity: u64,
     limits: StoreLimits,
     values: KeptValues,
     /// Connections are numbered in the order of their acceptance.
@@ -617,6 +621,7 @@ impl Serving {
                 Some(why) => connection.reply(&StoreReply::Refused(why)),
                 None => connection.asks_status = true,
             },
+            StoreRequest::Identity => connection.reply(&StoreReply::Identity(self.identity)),
             StoreRequest::Get { keys, wait_millis } => {
                 let now = Instant::now();
                 connection.wait = Some(PendingRequest {

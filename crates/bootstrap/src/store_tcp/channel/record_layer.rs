@@ -3,7 +3,7 @@
 use super::super::protocol::StoreFailure;
 
 /// The name and version of the protocol.
-pub(super) const PROTOCOL: &str = "weft store 2";
+pub(super) const PROTOCOL: &str = "weft store 3";
 /// The most message bytes in one record.
 pub(crate) const CHUNK_BYTES_MAX: usize = 32 << 10;
 

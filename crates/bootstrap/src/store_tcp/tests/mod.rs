@@ -103,6 +103,42 @@ fn calls_to_a_lost_server_fail_soon() {
 }
 
 #[test]
+fn call_without_patience_connects_while_another_one_waits() {
+    let server = server();
+    let client = client(&server);
+    client.set("present", b"1").unwrap();
+    let cancel = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let waiter = scope.spawn(|| client.get("never", soon(60_000), &cancel));
+        std::thread::sleep(Duration::from_millis(200));
+        let found = client.get("present", Instant::now(), &AtomicBool::new(false));
+        cancel.store(true, Ordering::Relaxed);
+        assert_eq!(found.unwrap(), b"1");
+        waiter.join().unwrap().unwrap_err();
+    });
+}
+
+#[test]
+fn client_does_not_continue_with_another_server_at_the_address() {
+    let accesses = [StoreAccess::ThisHost, secret(OURS)];
+    for (before, access) in accesses
+        .iter()
+        .flat_map(|one| accesses.clone().map(|other| (one, other)))
+    {
+        let former = TcpStoreServer::start("127.0.0.1:0", before).unwrap();
+        let address = former.address().to_string();
+        let client = connect(&former, before.clone()).unwrap();
+        drop(former);
+        let latter = TcpStoreServer::start(&address, &access).unwrap();
+        for _ in 0..2 {
+            let error = client.set("key", b"1").unwrap_err();
+            assert!(matches!(error, Error::PeerLost { .. }), "{error}");
+        }
+        assert!(!connect(&latter, access).unwrap().has("key").unwrap());
+    }
+}
+
+#[test]
 fn cancel_ends_waits_and_connection_attempts() {
     let server = server();
     let client = client(&server);
