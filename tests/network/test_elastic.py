@@ -96,6 +96,43 @@ def test_process_that_comes_while_the_host_of_rank_0_is_missing_joins(lobby: str
     assert len([line for line in found if line.get("step") == 59 and line["ranks"] == 3]) == 3, found[-1]
 
 
+RETURNING = f"""
+import os, sys, time
+sys.path.insert(0, {str(PROGRAM.parent)!r})
+import elastic_process
+
+os.environ |= {{"WEFT_LOBBY": "host0:29700", "WEFT_PEER_TIMEOUT": "2"}}
+
+
+class Dying(elastic_process.weft.torch.Recovery):
+    def commit(self):
+        if self.step == 20:
+            os.kill(os.getpid(), 9)
+        super().commit()
+
+
+if os.environ["RANK"] == "0":
+    if (first := os.fork()) == 0:
+        elastic_process.weft.torch.Recovery = Dying
+    else:
+        os.waitpid(first, 0)
+        time.sleep(1)
+        del os.environ["RANK"], os.environ["WORLD_SIZE"]
+        os.environ |= {{"SLURM_JOB_ID": "3", "SLURM_NTASKS": "1"}}
+elastic_process.main(["/dev/stdout", "--steps", "150", "--pause", "0.1"])
+"""
+
+
+def test_process_on_the_only_host_of_the_lobby_is_replaced() -> None:
+    """The others are on hosts of their own; a second training does not begin."""
+    done = run_hosts("--hosts", "3", command=python(RETURNING))
+    assert done.returncode == 0, done.stderr
+    lines = [json.loads(line) for lines in printed(done).values() for line in lines]
+    assert len({line["hash"] for line in lines if "hash" in line}) == 1
+    assert sum(line.get("step") == 149 and line["ranks"] == 3 for line in lines) == 3, lines[-1]
+    assert sum(line.get("step") == 0 for line in lines) == 3, "it joins"
+
+
 @pytest.mark.parametrize("lobby", ["host0:29700,host1:29700,host2:29700", "training:29700"])
 def test_processes_that_are_started_alone_at_once_begin_one_training(lobby: str) -> None:
     """The lobby is a list of hosts, or a name of all of them."""

@@ -75,12 +75,15 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--spoils", choices=SPOILED, help="what goes wrong, in this process")
     parser.add_argument("--shrinks", action="store_true", help="the program changes parameters after each update")
     parser.add_argument("--opens-late", action="store_true", help="opens the lobby when the file `open` is there")
+    parser.add_argument("--impatient", action="store_true", help="soon give up a visitor of the store it offers")
     parser.add_argument("--off-lobby", action="store_true", help="no address of the lobby is of this host")
     given = parser.parse_args(arguments)
     if given.off_lobby:
         lobby.is_own = entrance.is_own = lambda _: False  # type: ignore[assignment]
     if given.opens_late:
         open_lobby_late(given.record.parent / "open")
+    if given.impatient:
+        lobby._FORSAKEN_S = 1.0
     if given.ahead:
         ahead.BYTES_MIN = 1
     if given.short_queue:

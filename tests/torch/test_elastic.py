@@ -325,6 +325,83 @@ def test_rank_0_of_a_launcher_lets_another_rank_serve_the_lobby(training: Traini
     train_together(*ranks, training.start("newcomer", *options))
 
 
+@pytest.mark.parametrize("more", [[], ["--ahead"]])
+def test_training_serves_its_lobby_in_the_store_of_a_newcomer(training: Training, more: list[str]) -> None:
+    """No rank is left on a host of the lobby."""
+    alone = training.start("alone", "--steps", "200", WEFT_LOBBY=f"127.0.0.1:{free_ports(1)[0]}")
+    options = ("--steps", "200", "--pause", "0.05", "--hold-at", "4,8", *more)
+    ranks = training.launch(3, *options, more={1: ["--off-lobby"], 2: ["--off-lobby"]})
+    ranks[1].until_step(3, 3)
+    ranks[0].process.kill()
+    training.go(4)
+    ranks[1].until_step(7, 2)
+    newcomers = [training.start(f"newcomer{number}", *options) for number in range(2)]
+    [one.until_log("waiting to join") for one in newcomers]
+    training.go(8)
+    left = [*ranks[1:], *newcomers]
+    assert {one.ended()["hash"] for one in left} == {alone.ended()["hash"]}
+    assert losses(alone, *ranks, *newcomers) == {line["step"]: {line["loss"]} for line in alone.steps}
+    leaders = [one for one in left if one.steps[-1]["rank"] == 0]
+    assert leaders[0] in newcomers, "it can serve the lobby"
+    assert left[0].steps[-1]["ranks"] == 4
+
+
+def test_newcomer_whose_store_a_dead_rank_has_used_is_found_by_the_next(training: Training) -> None:
+    options = ("--steps", "100000", "--pause", "0.02", "--hold-at", "4,8", "--impatient")
+    ranks = training.launch(3, *options, more={1: ["--off-lobby"], 2: ["--off-lobby"]})
+    ranks[1].until_step(3, 3)
+    ranks[0].process.kill()
+    training.go(4)
+    ranks[1].until_step(7, 2)
+    newcomer = training.start("newcomer", *options)
+    newcomer.until_log("waiting to join")
+    ranks[1].process.kill()
+    training.go(8)
+    train_together(ranks[2], newcomer)
+
+
+@pytest.mark.parametrize("death", ["newcomer dies before it meets", "newcomer dies where it is taken in"])
+def test_newcomer_dies_with_the_store_of_the_lobby(training: Training, death: str) -> None:
+    options = ("--steps", "100000", "--pause", "0.02", "--hold-at", "4", "--ahead")
+    ranks = training.launch(3, *options, more={1: ["--off-lobby"], 2: ["--off-lobby"]})
+    ranks[1].until_step(3, 3)
+    ranks[0].process.kill()
+    training.go(4)
+    ranks[1].until_step(6, 2)
+    dying = training.start("dying", *options, "--spoils", death)
+    assert dying.process.wait(PATIENCE_S) != 0
+    ranks[1].until_step(ranks[1].steps[-1]["step"] + 3, 2)
+    train_together(*ranks[1:], training.start("newcomer", *options))
+
+
+def test_rank_that_was_given_up_offers_the_others_its_host(training: Training) -> None:
+    options = ("--steps", "100000", "--pause", "0.02")
+    settings = {"WEFT_TIMEOUT": "3"}
+    ranks = training.launch(3, *options, more={1: ["--off-lobby"], 2: ["--off-lobby"]}, **settings)
+    ranks[1].until_step(3, 3)
+    ranks[0].process.send_signal(signal.SIGSTOP)
+    ranks[1].until(lambda one: one.steps[-1]["ranks"] == 2, "it is not given up")
+    ranks[0].process.send_signal(signal.SIGCONT)
+    train_together(*ranks)
+
+
+def test_ranks_of_a_launcher_begin_where_a_process_waits_for_them(training: Training) -> None:
+    options = ("--steps", "100000", "--pause", "0.02", "--ranks-min", "2")
+    waiting = training.start("waiting", *options)
+    with contextlib.ExitStack() as sockets:
+        waiting.until(lambda _: connects(training.port, sockets), "it does not offer its store")
+    ranks = training.launch(2, *options)
+    train_together(*ranks, waiting)
+    train_together(*ranks, waiting, training.start("newcomer", *options))
+
+
+def connects(port: int, sockets: contextlib.ExitStack) -> bool:
+    with contextlib.suppress(OSError):
+        sockets.enter_context(socket.create_connection(("127.0.0.1", port)))
+        return True
+    return False
+
+
 def test_lobby_takes_in_a_newcomer_while_strangers_hold_connections(training: Training) -> None:
     first = training.start("first", "--steps", "100000", "--pause", "0.01")
     first.until_step(3, 1)

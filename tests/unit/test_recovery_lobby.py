@@ -158,6 +158,7 @@ def test_lobby_is_found_at_once_behind_hosts_that_are_down() -> None:
     with contextlib.ExitStack() as sockets:
         down = [silent_address(sockets) for _ in range(6)]
         desk = open_lobby({})
+        desk.declare_beginning()
         began = time.monotonic()
         door = knock([*down, desk.address])
         assert door is not None and door.address == desk.address
@@ -207,6 +208,7 @@ def test_lobby_is_found_behind_that_of_another_job(monkeypatch: pytest.MonkeyPat
     other = open_lobby({})
     monkeypatch.setenv("WEFT_SECRET", "the secret of this job")
     desk = open_lobby({})
+    desk.declare_beginning()
     door = knock([other.address, desk.address])
     assert door is not None and door.address == desk.address
     with pytest.raises(AuthError):

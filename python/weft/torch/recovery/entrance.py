@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import timedelta
 from functools import partial
 from typing import Any, Protocol
@@ -23,10 +23,23 @@ from weft.torch import registration
 from weft.torch.recovery import description
 from weft.torch.recovery.copies import OptimizerCopy
 from weft.torch.recovery.failures import FAILURES, StateLost, Superseded
-from weft.torch.recovery.lobby import Address, Desk, Door, Place, is_own, knock, listening, of_hosts, position, text_of
+from weft.torch.recovery.lobby import (
+    Address,
+    Desk,
+    Door,
+    Place,
+    is_local,
+    is_own,
+    knock,
+    listening,
+    of_hosts,
+    position,
+    text_of,
+)
 from weft.torch.recovery.members import LobbyFound, first_group, led_by, met
 from weft.torch.recovery.plain import described
 from weft.torch.recovery.replay import Replay
+from weft.torch.recovery.visits import Visits, claimed
 from weft.torch.survivors import meeting_of, replace_default_group
 
 __all__ = ["Entrance"]
@@ -36,6 +49,8 @@ _FOUND_S = 30.0
 _ALONE_S = 3.0
 _KNOCKING_S = 0.2
 _OPENING_S = 1.0
+_VISITOR_S = 2.0
+"""How long a process that could begin a training waits for a visitor: see [Note: Visits]."""
 
 Settle = Callable[[Group, timedelta], None]
 """Takes the state of a group's ranks, and makes it the default group."""
@@ -86,6 +101,11 @@ class Entrance:
         self._post: Desk | None = None
         self._sees_post = False
         """The last look has found posts only: see [Note: Posts]."""
+        self._visits: Visits | None = None
+        """While this process is rank 0, and cannot serve the lobby itself."""
+        self._offers = False
+        self._offered: Desk | None = None
+        """The store for a visitor, while this process offers one: see [Note: Visits]."""
 
     def begin(self, settle: Settle, ranks_min: int) -> None:
         """Joins the training that runs; else makes the default group, unless there is one."""
@@ -121,21 +141,25 @@ class Entrance:
             raise
         can_begin = ranks > 1 or self.can_serve
         enough = ranks >= ranks_min and can_begin
-        if (ranks == 1 or not enough) and self._enter(settle, _ALONE_S if enough else settings.timeout):
-            return
-        if not can_begin:
-            raise Error(
-                f"no training runs at {', '.join(map(text_of, self.addresses))}, and none of these addresses is of "
-                "this host, so that it cannot begin one"
-            )
-        if not enough:
-            raise Error(f"{ranks} ranks were started, ranks_min={ranks_min}, and no training runs at {self.route}")
-        try:
-            group = self._start(ranks)
-        except (LobbyFound, _LobbyTaken) as error:
-            if not self._enter(settle, _FOUND_S):
-                raise Error(f"no training is found at {self.route}, and none can be begun there: {error}") from error
-            return
+        with self._offering():
+            looks = ranks == 1 or not enough
+            if looks and self._enter(settle, _ALONE_S if enough else settings.timeout):
+                return
+            if not can_begin:
+                raise Error(
+                    f"no training runs at {', '.join(map(text_of, self.addresses))}, and none of these addresses is "
+                    "of this host, so that it cannot begin one"
+                )
+            if not enough:
+                raise Error(f"{ranks} ranks were started, ranks_min={ranks_min}, and no training runs at {self.route}")
+            try:
+                group = self._start(ranks)
+            except (LobbyFound, _LobbyTaken) as error:
+                if not self._enter(settle, _FOUND_S):
+                    raise Error(
+                        f"no training is found at {self.route}, and none can be begun there: {error}"
+                    ) from error
+                return
         leader = self.leader(group)
         if leader != 0:
             group = led_by(leader, group, settings.timeout)
@@ -145,16 +169,42 @@ class Entrance:
 
     def _start(self, ranks: int) -> Group:
         """The group of the launcher's ranks, whose first opens the lobby before."""
+        self._offers = False
         if ranks > 1 and config.place().rank > 0:
             return first_group(lambda: knock(self.addresses, begun=True) is not None, self.route)
+        # No variable may keep the store: it closes before this process looks for the others.
+        self.desk, self._offered = self._offered, None
+        has_offered = self.desk is not None
         try:
-            self._open()
+            self.desk = self.desk or Desk.open(self.addresses, self._refusal)
         except ConfigError as error:
-            raise _LobbyTaken(str(error)) from error
-        if any(self._begins(address) for address in listening(self.addresses)):
+            # A process that cannot begin alone may offer it.
+            self.desk = claimed([one for one in of_hosts(self.addresses) if is_own(one.host)], self._refusal)
+            if self.desk is None:
+                raise _LobbyTaken(str(error)) from error
+            self._visits = Visits(self.addresses, self._refusal, 0, self.desk)
+        if self.desk is None:
+            return first_group(lambda: False, self.route)
+        self.desk.declare_beginning()
+        patience_s = 0.0 if has_offered or is_local(self.addresses) else _VISITOR_S
+        has_visitor = self._visits is None and self.desk.is_claimed(patience_s)
+        if not has_visitor and any(self._begins(address) for address in listening(self.addresses)):
             self.desk = None  # the lobby ends with it
+            self._end_visits()
             raise LobbyFound("another process begins the training")
+        if not self.desk.claim():
+            self._offers, self._offered, self.desk = True, self.desk, None
+            raise LobbyFound("a training that runs serves its lobby here")
         return first_group(lambda: False, self.route)
+
+    @contextlib.contextmanager
+    def _offering(self) -> Iterator[None]:
+        """Offers a store to visitors meanwhile, on a host of the lobby: see [Note: Visits]."""
+        self._offers = self.can_serve
+        try:
+            yield
+        finally:
+            self._offers, self._offered = False, None
 
     def _begins(self, address: Address) -> bool:
         """Whether a process of another host begins: see [Note: One beginning]."""
@@ -168,8 +218,11 @@ class Entrance:
             time.sleep(_KNOCKING_S)
         return False
 
-    def _open(self) -> None:
-        self.desk, self._post = self._post or Desk.open(self.addresses, self._refusal), None
+    def _opened(self) -> Desk | None:
+        desk = Desk.open(self.addresses, self._refusal)
+        if desk is not None and not desk.claim():
+            raise Error(f"another training has the lobby at {text_of(desk.address)}")
+        return desk
 
     def _refusal(self, other: Mapping[str, Any]) -> str | None:
         """Why a newcomer with this description cannot join."""
@@ -192,7 +245,9 @@ class Entrance:
             return
         try:
             if self.desk is None:
-                self._open()
+                self.desk, self._post = self._post or self._opened(), None
+                if self.desk is not None:
+                    self._end_visits()
             self._opens_again_at = math.inf
         except Error as error:
             if required:
@@ -202,9 +257,13 @@ class Entrance:
             self._opens_again_at = time.monotonic() + _OPENING_S
         if self.desk is not None:
             self.desk.begin(membership)
-        elif not self.can_serve:
+            return
+        if not self.can_serve:
             hosts = ", ".join(map(text_of, self.addresses))
-            LOGGER.warning("no process can join: rank 0 is on no host of the lobby, %s", hosts)
+            LOGGER.warning("no process can join, but on a host of the lobby, as no rank is on one: %s", hosts)
+        if self._visits is None:
+            self._visits = Visits(self.addresses, self._refusal, membership)
+        self._visits.membership = membership
 
     def leader(self, group: Group) -> int:
         """The first rank that can serve the lobby, which becomes rank 0; 0 if none can."""
@@ -219,12 +278,18 @@ class Entrance:
         if not self.can_serve or hosts[rank] == hosts[0] or hosts.index(hosts[rank]) < rank:
             return
         with contextlib.suppress(Error):  # another process has the address
-            self._post = self._post or Desk.open(self.addresses, self._refusal)
+            self._post = self._post or self._opened()
             if self._post is not None:
                 self._post.stand(membership)
 
     def ready(self, room: int, awaited: Collection[int], patience_s: float) -> list[int]:
         """The newcomers that rank 0 would take in now, by their numbers: see `Desk.ready`."""
+        if self.desk is not None and self.desk.has_ended:
+            self.desk = None
+            self._opens_again_at = 0.0 if self.can_serve else math.inf
+        if self.desk is None and self._visits is not None and (visited := self._visits.desk) is not None:
+            self.desk = visited
+            self.desk.begin(self._membership)
         if self.desk is None and time.monotonic() >= self._opens_again_at:
             self.serve(self._membership)
         return [] if self.desk is None else self.desk.ready(room, awaited, patience_s)
@@ -251,9 +316,15 @@ class Entrance:
     def close(self, *, has_ended: bool) -> None:
         """Closes the lobby, or a post, of this process: it has ended, or goes on elsewhere."""
         self._post = None
+        self._end_visits()
         if self.desk is not None:
             self.desk.close(has_ended=has_ended)
             self.desk = None
+
+    def _end_visits(self) -> None:
+        if self._visits is not None:
+            self._visits.end()
+            self._visits = None
 
     def _enter(self, settle: Settle, knocks_s: float, *, begun: bool = False) -> bool:
         """Joins the training that runs, if there is one: waits in its lobby, and takes its state.
@@ -282,21 +353,22 @@ class Entrance:
         until it receives another one, this process keeps its own.
         """
         until = time.monotonic() + _FOUND_S
-        while not (has_joined := self._try(settle, begun=True)):
-            if has_joined is not None or self._sees_post:
-                until = time.monotonic() + _FOUND_S
-            if has_joined is not None:  # it has waited
-                continue
-            if time.monotonic() >= until:
-                return False
-            time.sleep(_KNOCKING_S)
-            if find_again():
-                return True
+        with self._offering():
+            while not (has_joined := self._try(settle, begun=True)):
+                if has_joined is not None or self._sees_post:
+                    until = time.monotonic() + _FOUND_S
+                if has_joined is not None:  # it has waited
+                    continue
+                if time.monotonic() >= until:
+                    return False
+                time.sleep(_KNOCKING_S)
+                if find_again():
+                    return True
         return True
 
     def _try(self, settle: Settle, *, begun: bool) -> bool | None:
         """Looks for a lobby once, and waits there; returns whether it joined, None without one."""
-        door = knock(self.addresses, begun=begun)
+        door = self._offered_door() or knock(self._others(), begun=begun)
         saw_post, self._sees_post = self._sees_post, door is not None and door.is_post
         if door is not None and self._sees_post > saw_post:
             LOGGER.warning("a training runs, by %s, but nobody serves its lobby: waiting", text_of(door.address))
@@ -306,7 +378,23 @@ class Entrance:
         LOGGER.warning("waiting to join the training at %s", text_of(door.address))
         place = door.wait(self._own, partial(self._receive, door.address))
         self._end_replay(in_order=place is not None)
-        return place is not None and self._take(door, place, settle)
+        has_joined = place is not None and self._take(door, place, settle)
+        self._offered = None  # a visitor that is gone can have claimed it
+        return has_joined
+
+    def _offered_door(self) -> Door | None:
+        """The lobby in the store that this process offers, if there is a visitor."""
+        if self._offers and self._offered is None:
+            with contextlib.suppress(Error):  # another process has the address
+                self._offered = Desk.open(self.addresses, self._refusal)
+        if self._offered is None or not self._offered.is_claimed(0.0):
+            return None
+        return Door(self._offered.store, self._offered.address, is_own=True)
+
+    def _others(self) -> Sequence[Address]:
+        """The addresses of the lobby, but not of the store that this process offers."""
+        own = self._offered
+        return self.addresses if own is None else [one for one in of_hosts(self.addresses) if not own.is_at(one)]
 
     def _receive(self, lobby: Address, place: Place) -> Callable[[], bool]:
         """Begins to receive state while this process waits: see [Note: State ahead].

@@ -10,19 +10,28 @@ group, whose ranks meet at the same store.
 
 [Note: One beginning] Processes that are started alone, and the ranks that launchers start, at the
 same time and on several hosts, must begin one training. So each process that could begin one, which
-of a launcher's ranks is the first, opens its lobby before anything else and then knocks at those of
-the other hosts: of two processes, the one that opens later finds the other's, or cannot open its
-own. If that one has *begun*, or its address is earlier in the list, the process joins it. If not,
-that one has yet to knock: it begins, as it has knocked here before this lobby was open, or it
-closes its lobby and joins this process. The other ranks of a launcher, which wait for the first,
-join a training that has begun. A name of several hosts stands for their addresses, in an order that
-is the same on all of them.
+of a launcher's ranks is the first, opens a lobby, declares that it *begins*, and then knocks at
+those of the other hosts: of two processes, the one that declares it later finds the other's, or
+cannot open its own. If that one has *begun*, or its address is earlier in the list, the process
+joins it. If not, that one has yet to knock: it begins, as it has knocked here before this one has
+declared it, or it closes its lobby and joins this process. The other ranks of a launcher, which
+wait for the first, join a training that has begun. A name of several hosts stands for their
+addresses, in an order that is the same on all of them.
 
 [Note: Posts] While the others have yet to give up rank 0, whose host has vanished, nobody serves
 the lobby, and a process that is started then would begin a second training. So on each other host
 that has an address of the lobby, the first of its ranks keeps a store open there, its *post*, which
 declares that a training runs, and its membership. Who finds posts alone looks on for the lobby. A
 rank that becomes rank 0 serves the lobby at its post.
+
+[Note: Visits] Rank 0 may be on no host of the lobby, or another process may have its address there.
+So a process on such a host that looks for a training opens a store there meanwhile, and rank 0
+looks every half second for one, and serves the lobby in it. So does a process that begins where
+another one of its host has the address. Whose the store is is decided by a key that is set once: by
+the process when it begins, after visitors had time to come, or by a visitor before. The process
+then joins by its own store, and, being on a host of the lobby, can become rank 0. As the store
+outlives its visitor, that one says a word every half second; when it is silent, the process opens
+another store.
 """
 
 from __future__ import annotations
@@ -44,13 +53,29 @@ from weft import _weft, config, host_lists
 from weft.errors import ArgumentError, AuthError, ConfigError, Error, PeerLost, Timeout
 from weft.output.logs import LOGGER
 
-__all__ = ["Address", "Desk", "Door", "Place", "addresses_in", "is_own", "knock", "listening", "of_hosts", "position"]
+__all__ = [
+    "Address",
+    "Desk",
+    "Door",
+    "Place",
+    "addresses_in",
+    "connect",
+    "is_local",
+    "is_own",
+    "knock",
+    "listening",
+    "of_hosts",
+    "position",
+    "text_of",
+]
 
 Check = Callable[[Mapping[str, Any]], str | None]
 
 Invited = Callable[["Place"], Callable[[], bool]]
 """Begins to receive state; its result says whether that still goes on."""
 
+_GONE = (PeerLost, Timeout)
+"""Errors of a store whose process has ended."""
 _CONNECTING_S = 2.0
 _ANSWER_S = 0.02
 """How long rank 0 waits for the newcomers that it has just asked, in a commit."""
@@ -60,6 +85,8 @@ _READING_S = 0.25
 _TOKEN_BYTES = 8
 _CLAIMS_MAX = 64
 """Descriptions that one commit reads: others wait, so that a flood of them delays no commit."""
+_FORSAKEN_S = 10.0
+"""After how long without a word the visitor of a store is gone."""
 _PLACE_S = 15.0
 """How long a newcomer that was asked waits for what follows, before it looks for a lobby again."""
 
@@ -131,6 +158,10 @@ class Desk:
         self._groups = 0
         self._memberships = 0
         """How many were declared."""
+        self._token = secrets.token_bytes(_TOKEN_BYTES)
+        self._words = 0
+        self.has_ended = False
+        """The store is gone in which it was served."""
 
     @classmethod
     def open(cls, addresses: Sequence[Address], check: Check) -> Desk | None:
@@ -147,21 +178,42 @@ class Desk:
         """Whether an address of a host is this lobby's."""
         return address.port == self.address.port and is_own(address.host)
 
+    def claim(self) -> bool:
+        """Whether the store is this training's, and no other one's: see [Note: Visits]."""
+        try:
+            self.store.set("training", self._token)
+        except (*_GONE, ConfigError):
+            return False
+        return True
+
+    def is_claimed(self, patience_s: float) -> bool:
+        """Whether a training has claimed the store, or does so soon."""
+        return self._get("training", patience_s) is not None
+
+    def say_word(self) -> None:
+        """Shows newcomers that this training still visits the store."""
+        self._set(f"word {self._words}", b"1")
+        self._words += 1
+
+    def declare_beginning(self) -> None:
+        """Declares that this process begins, unless others do: see [Note: One beginning]."""
+        self._set("begins", b"1")
+
     def begin(self, membership: int) -> None:
         """Declares that the training has begun, and the number of its present membership.
 
         See [Note: One beginning] and [Note: Latest members].
         """
         self._declare(membership)
-        self.store.set("begun", b"1")
+        self._set("begun", b"1")
 
     def stand(self, membership: int) -> None:
         """Declares a membership of this process, which is not rank 0: see [Note: Posts]."""
         self._declare(membership)
-        self.store.set("post", b"1")
+        self._set("post", b"1")
 
     def _declare(self, membership: int) -> None:
-        self.store.set(f"membership {self._memberships}", str(membership).encode())
+        self._set(f"membership {self._memberships}", str(membership).encode())
         self._memberships += 1
 
     def ready(self, room: int, awaited: Collection[int] = (), patience_s: float = 0.0) -> list[int]:
@@ -170,7 +222,7 @@ class Desk:
         The commit waits up to `patience_s` for the answers of `awaited` ones, which it takes in.
         """
         for _ in range(_CLAIMS_MAX):
-            found = self.store.get(f"newcomer {self._next}", 0.0)
+            found = self._get(f"newcomer {self._next}", 0.0)
             if found is None:
                 break
             number, self._next = self._next, self._next + 1
@@ -204,7 +256,7 @@ class Desk:
         """
         assert one.asked_at is not None, "it was asked"
         waited = time.monotonic() - one.asked_at
-        if self.store.get(f"here {number}.{one.answers - 1}", max(patience_s - waited, 0.0)) is not None:
+        if self._get(f"here {number}.{one.answers - 1}", max(patience_s - waited, 0.0)) is not None:
             one.asked_at = None
             return True
         if waited > _SILENT_S:
@@ -242,17 +294,40 @@ class Desk:
             self._answer(number, one.answers, {"refused": "it has ended"} if has_ended else {"again": True})
 
     def _answer(self, number: int, which: int, answer: Mapping[str, Any]) -> None:
-        self.store.set(f"answer {number}.{which}", json.dumps(answer).encode())
+        self._set(f"answer {number}.{which}", json.dumps(answer).encode())
+
+    def _set(self, key: str, value: bytes) -> None:
+        with self._noting_its_end():
+            if not self.has_ended:
+                self.store.set(key, value)
+
+    def _get(self, key: str, patience_s: float) -> bytes | None:
+        with self._noting_its_end():
+            return None if self.has_ended else self.store.get(key, patience_s)
+        return None
+
+    @contextlib.contextmanager
+    def _noting_its_end(self) -> Iterator[None]:
+        try:
+            yield
+        except _GONE:
+            self.has_ended = True
 
 
 class Door:
     """The lobby as a newcomer finds it."""
 
-    def __init__(self, store: _weft.TcpStore, address: Address) -> None:
+    def __init__(self, store: _weft.TcpStore, address: Address, *, is_own: bool = False) -> None:
+        """With `is_own` the store is this process's, which a visitor uses: see [Note: Visits]."""
         self.store = store
         self.address = address
+        self._is_own = is_own
         self.is_post = self._has("post", 0.0) and not self.has_begun(0.0)
         """Whether it is no lobby: see [Note: Posts]."""
+
+    def begins(self) -> bool:
+        """Whether its process begins a training, unless others do: see [Note: One beginning]."""
+        return self._has("begins", 0.0)
 
     def has_begun(self, patience_s: float = _READING_S) -> bool:
         """Whether the training has begun; False also if the lobby has ended."""
@@ -261,13 +336,13 @@ class Door:
     def _has(self, key: str, patience_s: float) -> bool:
         try:
             return self.store.get(key, patience_s) is not None
-        except (PeerLost, Timeout):
+        except _GONE:
             return False
 
     def membership(self) -> int:
         """The last declared membership's number; 0 if there is none, or the lobby has ended."""
         last = 0
-        with contextlib.suppress(PeerLost, Timeout):
+        with contextlib.suppress(*_GONE):
             for which in itertools.count():
                 found = self.store.get(f"membership {which}", 0.0)
                 if found is None:
@@ -287,18 +362,23 @@ class Door:
             # The token makes it differ from any other's: setting the same value twice is no error.
             own = {**description, "token": secrets.token_hex(_TOKEN_BYTES)}
             return self._wait(self._claim(json.dumps(own).encode()), invited)
-        except (PeerLost, Timeout) as error:  # the lobby has ended with its rank
+        except _GONE as error:  # the lobby has ended with its rank
             LOGGER.warning("the lobby at %s has ended: %s", text_of(self.address), error)
             return None
 
     def _wait(self, number: int, invited: Invited) -> Place | None:
         which, asked_at = 0, math.inf
         is_receiving: Callable[[], bool] = bool
+        words, word_at = 0, time.monotonic()
         while time.monotonic() - asked_at < _PLACE_S:
             if is_receiving():
                 asked_at = time.monotonic()
             found = self.store.get(f"answer {number}.{which}", _READING_S)
             if found is None:
+                while self._has(f"word {words}", 0.0):
+                    words, word_at = words + 1, time.monotonic()
+                if (self._is_own or words > 0) and time.monotonic() - word_at > _FORSAKEN_S:
+                    return None
                 continue
             answer = json.loads(found)
             if "refused" in answer:
@@ -331,7 +411,7 @@ def _places(name: str, newcomers: Sequence[int], members: int, timeout: float) -
 
 
 def knock(addresses: Sequence[Address], *, begun: bool = False) -> Door | None:
-    """The lobby, if a training serves it at one of the addresses, and has begun if so asked for.
+    """The lobby, if a training serves it at one of the addresses, or begins; `begun`: serves only.
 
     Or else a post, if there is one: see [Note: Posts].
 
@@ -351,29 +431,30 @@ def knock(addresses: Sequence[Address], *, begun: bool = False) -> Door | None:
             continue
         if door.is_post:
             post = door
-        elif not begun or door.has_begun():
+        elif (not begun and door.begins()) or door.has_begun():
             return door
     if post is None and strange is not None:
         raise strange
     return post
 
 
-def listening(addresses: Sequence[Address]) -> Iterator[Address]:
+def listening(addresses: Sequence[Address], patience_s: float = _CONNECTING_S) -> Iterator[Address]:
     """The addresses at which something listens, in their order.
 
-    They are tried at the same time: where hosts are down, it takes as long as for one of them.
+    They are tried at the same time: where hosts are down, it takes as long as for one of them,
+    `patience_s`.
     """
     found = of_hosts(addresses)
     pool = ThreadPoolExecutor(max(len(found), 1), "weft-lobby")
     try:
-        yield from itertools.compress(found, pool.map(_listens, found))
+        yield from itertools.compress(found, pool.map(_listens, found, itertools.repeat(patience_s)))
     finally:
         pool.shutdown(wait=False)
 
 
-def _listens(address: Address) -> bool:
+def _listens(address: Address, patience_s: float) -> bool:
     try:
-        with _weft.AboveStandardStreams(), socket.create_connection(address[:2], _CONNECTING_S):
+        with _weft.AboveStandardStreams(), socket.create_connection(address[:2], patience_s):
             return True
     except OSError:
         return False
@@ -433,6 +514,15 @@ def is_own(host: str) -> bool:
     except OSError:
         return False
     return any(_is_bindable(family, kind, protocol, place) for family, kind, protocol, _, place in found)
+
+
+def is_local(addresses: Iterable[Address]) -> bool:
+    """Whether only processes of this host can reach these addresses."""
+    try:
+        hosts = [str(place[0]) for one in addresses for *_, place in socket.getaddrinfo(one.host, one.port)]
+    except OSError:
+        return False
+    return all(ipaddress.ip_address(host).is_loopback for host in hosts)
 
 
 def _is_bindable(family: int, kind: int, protocol: int, place: Any) -> bool:
