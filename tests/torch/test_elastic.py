@@ -11,6 +11,7 @@ from pathlib import Path
 
 import elastic_chaos
 import pytest
+from drawn import drawn
 from elastic_forks import PATIENCE_S, Nursery, Training, losses, train_together, training_in
 
 from weft.processes.ports import free_ports
@@ -75,7 +76,7 @@ def test_rank_leaves_after_sigterm(training: Training) -> None:
 
 
 @pytest.mark.parametrize("how", ["member dies as it is handed shares", "member dies when others have left"])
-@pytest.mark.parametrize("leaving", [[0], [0, 1]])
+@pytest.mark.parametrize("leaving", drawn([[0], [0, 1]], 1))
 def test_rank_dies_as_those_leave_that_keep_its_share(training: Training, leaving: list[int], how: str) -> None:
     alone = training.start("alone", WEFT_LOBBY=f"127.0.0.1:{free_ports(1)[0]}")
     ranks = training.launch(4, "--wrapping", "virtual, divided", "--hold-at", "4", more={3: ["--spoils", how]})
@@ -212,7 +213,7 @@ def test_newcomer_that_is_gone_costs_a_pause_only(training: Training, signal_num
     assert [line["step"] for line in ranks[0].steps] == list(range(60))
 
 
-@pytest.mark.parametrize("stopped", [0, 2])
+@pytest.mark.parametrize("stopped", drawn([0, 2], 1))
 def test_rank_that_was_given_up_joins_again(training: Training, stopped: int) -> None:
     ranks = training.launch(3, "--steps", "400", "--pause", "0.02", "--hold-at", "399", WEFT_TIMEOUT="2")
     ranks[0].until_step(5, 3)
@@ -300,7 +301,9 @@ def test_newcomer_goes_on_with_the_others_where_a_member_dies_as_it_is_taken_in(
     assert ranks[0].steps[-1]["ranks"] == 3
 
 
-@pytest.mark.parametrize("death", [[], ["member dies before another leads"], ["member dies as another leads"]])
+@pytest.mark.parametrize(
+    "death", drawn([[], ["member dies before another leads"], ["member dies as another leads"]], 2)
+)
 def test_rank_that_can_serve_the_lobby_becomes_rank_0(training: Training, death: list[str]) -> None:
     options = ("--hold-at", "4", "--steps", "120", "--pause", "0.05")
     more = {1: ["--off-lobby"], 3: [word for one in death for word in ("--spoils", one)]}
@@ -325,7 +328,7 @@ def test_rank_0_of_a_launcher_lets_another_rank_serve_the_lobby(training: Traini
     train_together(*ranks, training.start("newcomer", *options))
 
 
-@pytest.mark.parametrize("more", [[], ["--ahead"]])
+@pytest.mark.parametrize("more", drawn([[], ["--ahead"]], 1))
 def test_training_serves_its_lobby_in_the_store_of_a_newcomer(training: Training, more: list[str]) -> None:
     """No rank is left on a host of the lobby."""
     alone = training.start("alone", "--steps", "200", WEFT_LOBBY=f"127.0.0.1:{free_ports(1)[0]}")
@@ -360,7 +363,7 @@ def test_newcomer_whose_store_a_dead_rank_has_used_is_found_by_the_next(training
     train_together(ranks[2], newcomer)
 
 
-@pytest.mark.parametrize("death", ["newcomer dies before it meets", "newcomer dies where it is taken in"])
+@pytest.mark.parametrize("death", drawn(["newcomer dies before it meets", "newcomer dies where it is taken in"], 1))
 def test_newcomer_dies_with_the_store_of_the_lobby(training: Training, death: str) -> None:
     options = ("--steps", "100000", "--pause", "0.02", "--hold-at", "4", "--ahead")
     ranks = training.launch(3, *options, more={1: ["--off-lobby"], 2: ["--off-lobby"]})
