@@ -186,7 +186,9 @@ class Entrance:
         if self.desk is None:
             return first_group(lambda: False, self.route)
         self.desk.declare_beginning()
-        patience_s = 0.0 if has_offered or is_local(self.addresses) else _VISITOR_S
+        # The launcher's other ranks wait for this one meanwhile.
+        longest_s = min(_VISITOR_S, config.load().timeout / 4)
+        patience_s = 0.0 if has_offered or is_local(self.addresses) else longest_s
         has_visitor = self._visits is None and self.desk.is_claimed(patience_s)
         if not has_visitor and any(self._begins(address) for address in listening(self.addresses)):
             self.desk = None  # the lobby ends with it
