@@ -65,18 +65,20 @@ def miss_every_deadline(group, missing, elements):
     when memory is allocated. Returns the errors by algorithm.
     """
     names = sorted(row.name for row in schedule.algorithms("all-reduce") if not row.symmetric)
-    children = {name: group.new_group(range(group.size)) for name in names}
-    started = {}
-    for name, child in children.items():
+    children, errors = {}, {}
+    for name in names:
+        child = group.new_group(range(group.size))
         with contextlib.suppress(weft.ConfigError):
             child.all_reduce(np.ones(elements), algorithm=name)
-            started[name] = child
+            children[name] = child
     if group.rank != missing:
-        for name, child in started.items():
-            started[name] = child.all_reduce_async(np.ones(elements), algorithm=name, timeout=4)
+        started = {
+            name: child.all_reduce_async(np.ones(elements), algorithm=name, timeout=4)
+            for name, child in children.items()
+        }
         errors = {name: _error(lambda _, work=work: work.wait())[0] for name, work in started.items()}
     group.barrier(timeout=20)
-    return errors if group.rank != missing else None
+    return errors
 
 
 def advance_just_before_the_deadline(group):

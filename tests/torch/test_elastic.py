@@ -15,6 +15,7 @@ from drawn import drawn
 from elastic_forks import PATIENCE_S, Nursery, Training, losses, train_together, training_in
 
 from weft.processes.ports import free_ports
+from weft.torch.recovery.lobby import Address, listening
 from weft.torch.recovery.shares import new_keepers
 
 
@@ -391,18 +392,10 @@ def test_rank_that_was_given_up_offers_the_others_its_host(training: Training) -
 def test_ranks_of_a_launcher_begin_where_a_process_waits_for_them(training: Training) -> None:
     options = ("--steps", "100000", "--pause", "0.02", "--ranks-min", "2")
     waiting = training.start("waiting", *options)
-    with contextlib.ExitStack() as sockets:
-        waiting.until(lambda _: connects(training.port, sockets), "it does not offer its store")
+    waiting.until(lambda _: any(listening([Address("127.0.0.1", training.port)])), "it does not offer its store")
     ranks = training.launch(2, *options)
     train_together(*ranks, waiting)
     train_together(*ranks, waiting, training.start("newcomer", *options))
-
-
-def connects(port: int, sockets: contextlib.ExitStack) -> bool:
-    with contextlib.suppress(OSError):
-        sockets.enter_context(socket.create_connection(("127.0.0.1", port)))
-        return True
-    return False
 
 
 def test_lobby_takes_in_a_newcomer_while_strangers_hold_connections(training: Training) -> None:

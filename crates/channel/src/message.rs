@@ -58,12 +58,7 @@ impl WaitCause {
 
     /// Whether both say the same, by however many ranks.
     pub fn is_same(&self, other: &WaitCause) -> bool {
-        let passed = self.passed;
-        *self
-            == WaitCause {
-                passed,
-                ..other.clone()
-            }
+        (self.rank, &self.reason, self.is_own) == (other.rank, &other.reason, other.is_own)
     }
 }
 

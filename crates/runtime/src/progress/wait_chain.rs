@@ -53,10 +53,14 @@ impl GroupState {
         let Some((operation, blocked)) = self.first_blocked(u64::MAX) else {
             return true;
         };
-        let peer = self.connections.endpoint_of(blocked.rank());
         let answer = self.wait_causes.answer_of(blocked.rank(), operation);
-        answer.is_some_and(|cause| cause.is_own)
-            || questions.is_silent(peer, silence_max(operation))
+        answer.is_some_and(|cause| cause.is_own) || self.is_silent(operation, *blocked, questions)
+    }
+
+    /// Whether the process of the rank that an operation waits for does not answer.
+    fn is_silent(&self, operation: &Operation, blocked: Blocked, questions: &Questions) -> bool {
+        let peer = self.connections.endpoint_of(blocked.rank());
+        questions.is_silent(peer, silence_max(operation))
     }
 
     /// The rank that an operation waits for, and the reason, for the error of a missed deadline.
@@ -76,8 +80,7 @@ impl GroupState {
 
     /// Why this rank waits for another one, and whether that one's process is silent.
     fn reason(&self, operation: &Operation, blocked: Blocked, questions: &Questions) -> String {
-        let peer = self.connections.endpoint_of(blocked.rank());
-        match questions.is_silent(peer, silence_max(operation)) {
+        match self.is_silent(operation, blocked, questions) {
             true => format!(
                 "{blocked}, and whose process does not answer: it is stopped, or its host cannot be \
                  reached"
