@@ -1,6 +1,7 @@
 """Divided updates between emulated hosts: close to undivided ones, and equal on all ranks."""
 
 import pytest
+from drawn import drawn
 from emulated_hosts import printed, python, run_hosts
 
 TRAINING = """
@@ -57,7 +58,7 @@ dist.destroy_process_group()
 """
 
 
-@pytest.mark.parametrize("hosts", (2, 3))
+@pytest.mark.parametrize("hosts", drawn((2, 3), 1))
 @pytest.mark.parametrize("averages", ("exact,bf16,fp16", "reproducible"))
 def test_divided_updates_between_hosts(averages: str, hosts: int) -> None:
     check_hosts(hosts, averages, "SGD")

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from drawn import drawn
 from emulated_hosts import DEADLINE_S, HostLauncher, printed, python, run_hosts
 
 from weft.processes.ports import free_ports
@@ -133,7 +134,7 @@ def test_process_on_the_only_host_of_the_lobby_is_replaced() -> None:
     assert sum(line.get("step") == 0 for line in lines) == 3, "it joins"
 
 
-@pytest.mark.parametrize("lobby", ["host0:29700,host1:29700,host2:29700", "training:29700"])
+@pytest.mark.parametrize("lobby", drawn(["host0:29700,host1:29700,host2:29700", "training:29700"], 1))
 def test_processes_that_are_started_alone_at_once_begin_one_training(lobby: str) -> None:
     """The lobby is a list of hosts, or a name of all of them."""
     done = run_hosts("--hosts", "3", command=[*python(ALONE), lobby])
@@ -146,11 +147,14 @@ def test_processes_that_are_started_alone_at_once_begin_one_training(lobby: str)
 
 @pytest.mark.parametrize(
     ("line", "options"),
-    [
-        (("--delay-ms", "40"), ()),
-        (("--delay-ms", "40"), ("--ahead",)),
-        (("--gbps", "0.05"), ("--ahead", "--width", "256")),
-    ],
+    drawn(
+        [
+            (("--delay-ms", "40"), ()),
+            (("--delay-ms", "40"), ("--ahead",)),
+            (("--gbps", "0.05"), ("--ahead", "--width", "256")),
+        ],
+        1,
+    ),
 )
 def test_host_joins_over_a_long_or_a_slow_line(line: Sequence[str], options: Sequence[str]) -> None:
     """Its answers to rank 0 come a step later, or the gradients fill the line."""

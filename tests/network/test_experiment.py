@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from drawn import drawn
 from emulated_hosts import DEADLINE_S
 
 from weft_lab.experiment import far, lenet
@@ -101,10 +102,13 @@ def test_lenet_is_trained_by_all_installed_peers(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("options", "faults", "ranks"),
-    [
-        (("--ranks", "1"), "join:0@10,kill:0@30", [1, 2, 1]),
-        (("--hosts", "2"), "cut:1@15+0.3,kill:0@30", [2, 1]),
-    ],
+    drawn(
+        [
+            (("--ranks", "1"), "join:0@10,kill:0@30", [1, 2, 1]),
+            (("--hosts", "2"), "cut:1@15+0.3,kill:0@30", [2, 1]),
+        ],
+        1,
+    ),
 )
 def test_faults_leave_the_bits_of_a_training(
     tmp_path: Path, options: tuple[str, ...], faults: str, ranks: list[int]

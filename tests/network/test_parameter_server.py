@@ -3,6 +3,7 @@
 import sys
 
 import pytest
+from drawn import drawn
 from emulated_hosts import printed, python, run_hosts
 
 # Every rank trains with a server on every rank, then all but the last with its server alone; then
@@ -70,7 +71,7 @@ dist.destroy_process_group()
 """
 
 
-@pytest.mark.parametrize("launcher", ["weft hosts", "torchrun"])
+@pytest.mark.parametrize("launcher", drawn(["weft hosts", "torchrun"], 1))
 def test_servers_on_hosts_train_like_one_process(launcher: str) -> None:
     if launcher == "torchrun":
         # One agent a host; `weft hosts` has set its rank and where they meet.

@@ -9,6 +9,7 @@ from contextlib import suppress
 import pytest
 import torch
 from deaths import OF_NO_STEP, SHARE_PLACES, SharePlace, die_in_share
+from drawn import drawn
 from overlap_setup import INPUTS, OUTPUTS, SAMPLES, VECTOR, Setup, mlp, train, whole_state
 from torch import Tensor, nn
 from training import check_same
@@ -34,13 +35,13 @@ def test_death_in_the_update_of_a_share(workers, place: SharePlace, parameters: 
     check(workers, place, parameters, update, "small")
 
 
-@pytest.mark.parametrize("parameters", ("own", "host"))
-@pytest.mark.parametrize("place", SHARE_PLACES)
+@pytest.mark.parametrize("parameters", drawn(("own", "host"), 1))
+@pytest.mark.parametrize("place", drawn(SHARE_PLACES, 1))
 def test_death_in_the_update_of_a_large_share(workers, place: SharePlace, parameters: str) -> None:
     check(workers, place, parameters, 1, "large")
 
 
-@pytest.mark.parametrize("place", SHARE_PLACES)
+@pytest.mark.parametrize("place", drawn(SHARE_PLACES, 1))
 def test_death_in_the_update_of_a_share_over_tcp(over_tcp: WorkerPool, place: SharePlace) -> None:
     """Shares are larger than what sockets hold, so that the all-gather has begun, but not ended."""
     check(over_tcp, place, "own", 1, "large")

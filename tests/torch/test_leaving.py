@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import pytest
+from drawn import drawn
 
 from weft.processes.ports import free_ports
 
@@ -100,13 +101,13 @@ def end(ranks: list[subprocess.Popen[str]]) -> None:
         rank.wait()
 
 
-@pytest.mark.parametrize("way", ["destroy", "end", "exit"])
+@pytest.mark.parametrize("way", drawn(["destroy", "end", "exit"], 1))
 @pytest.mark.parametrize(("transport", "elements"), [("shm", 10), ("tcp", 3_000_000)])
 def test_orderly_exit_completes_issued_operations(way: str, transport: str, elements: int) -> None:
     assert run(way, transport, elements) == "right\n"
 
 
-@pytest.mark.parametrize("way", ["exception", "signal"])
+@pytest.mark.parametrize("way", drawn(["exception", "signal"], 1))
 @pytest.mark.parametrize(("transport", "elements"), [("shm", 3_000_000), ("tcp", 3_000_000)])
 def test_failing_rank_completes_nothing_and_is_reported(way: str, transport: str, elements: int) -> None:
     seconds, error = run(way, transport, elements).split(maxsplit=1)
