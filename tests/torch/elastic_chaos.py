@@ -4,8 +4,9 @@
 
 Ranks are killed, ended by SIGTERM, stopped for a while, and started again at random moments, up to
 four at once, all with virtual ranks, in trainings of 50 faults, in turn with divided updates and
-with virtual ranks that are dealt by speed. Some cannot serve the lobby. At the end every survivor
-must have the bits of an undisturbed process, and every step that any rank has done the same loss.
+with virtual ranks that are dealt by speed; some commit every third step, clip gradients, or share
+parameters. Some ranks cannot serve the lobby. At the end every survivor must have the bits of an
+undisturbed process, and every step that any rank has done the same loss.
 Prints a line for each fault; the status is 1 if anything differs or hangs.
 """
 
@@ -35,6 +36,9 @@ FAULTS_MAX = 50
 """In one training."""
 WRAPPINGS = ("virtual", "virtual, divided", "virtual, balanced", "virtual, divided, balanced")
 """Those of the trainings, in turn."""
+EVERY = (1, 1, 3)
+OPTIONS = ("--clip", "--one-copy")
+"""What half of the trainings do; parameters are shared where updates are divided."""
 STOPPED_S = 1.5
 """The most that a stopped rank is so."""
 
@@ -77,6 +81,8 @@ class Chaos:
     steps: int
     wrapping: str
     rng: random.Random
+    every: int = 1
+    options: tuple[str, ...] = ()
     members: list[Member] = field(default_factory=list)
     faults: dict[str, int] = field(default_factory=dict)
 
@@ -86,9 +92,8 @@ class Chaos:
 
     def start(self, name: str, port: int, *options: str) -> Member:
         lobby = {"WEFT_LOBBY": f"127.0.0.1:{port}"}
-        process = self._nursery.start(
-            self.directory, name, ["--steps", str(self.steps), "--wrapping", self.wrapping, *options], lobby
-        )
+        given = ["--steps", str(self.steps), "--wrapping", self.wrapping, "--every", str(self.every), *self.options]
+        process = self._nursery.start(self.directory, name, [*given, *options], lobby)
         return Member(name, self.directory, process)
 
     def end(self) -> None:
@@ -136,7 +141,7 @@ class Chaos:
         """Whether the ranks have what the last one that was killed kept of divided updates."""
         if "divided" not in self.wrapping:
             return True
-        return all(sum(step["at"] > self._killed_at for step in one.steps) > 2 for one in self.training)
+        return all(sum(step["at"] > self._killed_at for step in one.steps) > 2 * self.every for one in self.training)
 
     def pauses(self) -> dict[str, list[float]]:
         """Seconds between two steps of a rank among different ranks: of more, or of fewer."""
@@ -164,7 +169,11 @@ def run(faults: int, seed: int, steps: int, wrapping: str) -> dict[str, Any]:
 
     with tempfile.TemporaryDirectory() as name:
         port, other = free_ports(2)
-        chaos = Chaos(Path(name), port, steps, wrapping, random.Random(seed))
+        rng = random.Random(seed)
+        every, options = rng.choice(EVERY), [one for one in OPTIONS if rng.random() < 0.5]
+        if "divided" not in wrapping:
+            options = [one for one in options if one != "--one-copy"]
+        chaos = Chaos(Path(name), port, steps, wrapping, rng, every, tuple(options))
         try:
             alone = chaos.start("alone", other)
             chaos.wait(alone)
@@ -180,6 +189,8 @@ def run(faults: int, seed: int, steps: int, wrapping: str) -> dict[str, Any]:
             return {
                 "seed": seed,
                 "wrapping": wrapping,
+                "every": every,
+                "options": options,
                 "faults": chaos.faults,
                 "steps": max(line["step"] + 1 for one in chaos.members for line in one.lines if "step" in line),
                 "pause_s": {kind: _summary(times) for kind, times in chaos.pauses().items()},

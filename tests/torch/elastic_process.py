@@ -64,6 +64,9 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--width", type=int, default=32)
     parser.add_argument("--version", default="")
     parser.add_argument("--virtual-ranks", type=int, default=4)
+    parser.add_argument("--every", type=int, default=1, help="steps from one commit to the next")
+    parser.add_argument("--clip", action="store_true", help="the norm of the gradients")
+    parser.add_argument("--one-copy", action="store_true", help="of the parameters, for all ranks")
     parser.add_argument("--ranks-min", type=int, default=1)
     parser.add_argument("--ranks-max", type=int)
     parser.add_argument("--pause", type=float, default=0.0, help="seconds of a step")
@@ -106,7 +109,7 @@ def train(given: argparse.Namespace, write: Any) -> None:
     )  # fmt: skip
     plain = torch.optim.AdamW(net.parameters(), lr=0.01)
     schedule = torch.optim.lr_scheduler.StepLR(plain, 3, 0.9)
-    options = {"ranks_min": given.ranks_min, "ranks_max": given.ranks_max, "version": given.version}
+    options = {name: getattr(given, name) for name in ("every", "ranks_min", "ranks_max", "version")}
     parts = [OddPart()] if given.odd_state else []
     recovery = weft.torch.Recovery(net, plain, schedule, *parts, **options)
 
@@ -119,7 +122,7 @@ def train(given: argparse.Namespace, write: Any) -> None:
             while str(recovery.step) in given.hold_at.split(",") and not go.exists():
                 time.sleep(0.02)
             deferred = not getattr(optimizer, "_first", True)
-            loss = step(model, optimizer, recovery.step)
+            loss = step(model, optimizer, recovery.step, 0.5 if given.clip else None)
             if given.shrinks:
                 net[0].weight.data.mul_(0.99)
             schedule.step()
@@ -181,11 +184,13 @@ def wrapped(given: argparse.Namespace, net: nn.Module, plain: torch.optim.Optimi
         "divided": {"shard": 2048},
         "overlapped": {},
     }[given.wrapping]
+    if given.one_copy:
+        options["parameters"] = "host"
     model = weft.torch.DataParallel(net, fusion=4096, **options)
     return model, weft.torch.Overlapped(plain, model)
 
 
-def step(model: Any, optimizer: torch.optim.Optimizer, number: int) -> float:
+def step(model: Any, optimizer: Any, number: int, clip: float | None) -> float:
     optimizer.zero_grad()
     if not isinstance(model, weft.torch.DataParallel) or not model.virtual_ranks:
         loss = loss_of(model, number, 10 * dist.get_world_size() + dist.get_rank())
@@ -197,6 +202,8 @@ def step(model: Any, optimizer: torch.optim.Optimizer, number: int) -> float:
         loss = loss_of(model, number, part)
         loss.backward()  # type: ignore[no-untyped-call]
         losses.append(loss.detach())
+    if clip is not None:
+        optimizer.clip_grad_norm_(clip)
     optimizer.step()
     return model.mean_over_parts(losses)
 

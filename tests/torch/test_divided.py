@@ -108,6 +108,10 @@ def test_one_rank_saves_and_holds_up_nobody(workers) -> None:
     workers.run(3, saving_rank_job)
 
 
+def test_model_is_wrapped_again_while_its_first_wrapper_lives(workers) -> None:
+    workers.run(2, wrapping_again_job)
+
+
 def test_update_does_not_wait_for_a_rank_that_is_away(workers) -> None:
     workers.run(3, away_job)
 
@@ -266,6 +270,22 @@ def saving_rank_job(rank: int, _size: int) -> None:
                 refused()
         assert time.monotonic() - before < 5
     train(model, optimizer, rank, 3)
+
+
+def wrapping_again_job(rank: int, _size: int) -> None:
+    """The first wrapper lives on: what it divided is in the optimizer again."""
+    first, optimizer = divided()(mlp(rank), torch.optim.Adam)
+    train(first, optimizer, rank, 3)
+    plain: torch.optim.Optimizer = optimizer.optimizer  # type: ignore[attr-defined]
+    expected = whole_state(optimizer)
+    net = first.unwrap()
+    plain.load_state_dict(expected)
+    assert len(plain.state_dict()["state"]) == len(expected["state"]) == 6
+    second = weft.torch.DataParallel(net, shard=1)
+    again = weft.torch.Overlapped(plain, second)
+    train(second, again, rank, 2)
+    steps = {float(state["step"]) for state in whole_state(again)["state"].values()}
+    assert steps == {5.0}
 
 
 def away_job(rank: int, size: int) -> None:

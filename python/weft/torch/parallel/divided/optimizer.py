@@ -105,8 +105,12 @@ class DividedOptimizer:
                 piece.parameter.grad = None
 
     def check_whole(self) -> None:
-        """Raises `weft.UnsupportedError` if the user's optimizer lacks state."""
-        if self._owners and not self._incomplete:
+        """Raises `weft.UnsupportedError` if the user's optimizer lacks state.
+
+        That of an unwrapped model lacks none once a whole state is loaded, and this may live on.
+        """
+        is_loaded = self._inner.state is not self._inner_state
+        if self._owners and not self._incomplete and not is_loaded:
             raise UnsupportedError(
                 "this needs the optimizer's state of all ranks, which is divided among them: call full_state_dict() "
                 "of the weft.torch.Overlapped on all ranks; its result can be loaded on any number of ranks"
