@@ -38,7 +38,7 @@ WRAPPINGS = ("virtual", "virtual, divided", "virtual, balanced", "virtual, divid
 """Those of the trainings, in turn."""
 EVERY = (1, 1, 3)
 OPTIONS = ("--clip", "--one-copy")
-"""What half of the trainings do; parameters are shared where updates are divided."""
+"""Of half of the trainings; parameters are shared where updates are divided."""
 STOPPED_S = 1.5
 """The most that a stopped rank is so."""
 
