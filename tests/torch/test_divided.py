@@ -273,16 +273,18 @@ def saving_rank_job(rank: int, _size: int) -> None:
 
 
 def wrapping_again_job(rank: int, _size: int) -> None:
-    """The first wrapper lives on: what it divided is in the optimizer again."""
+    """The first wrapper lives on, and has what it divided."""
     first, optimizer = divided()(mlp(rank), torch.optim.Adam)
     train(first, optimizer, rank, 3)
     plain: torch.optim.Optimizer = optimizer.optimizer  # type: ignore[attr-defined]
-    expected = whole_state(optimizer)
-    net = first.unwrap()
-    plain.load_state_dict(expected)
-    assert len(plain.state_dict()["state"]) == len(expected["state"]) == 6
-    second = weft.torch.DataParallel(net, shard=1)
+    second = weft.torch.DataParallel(first.unwrap(), shard=1)
     again = weft.torch.Overlapped(plain, second)
+    for use in (plain.state_dict, plain.step, lambda: train(second, again, rank, 1)):
+        with pytest.raises(weft.UnsupportedError, match=r"full_state_dict\(\)"):
+            use()
+    with pytest.raises(weft.UnsupportedError, match=r"full_state_dict\(\)"):
+        whole_state(again)
+    plain.load_state_dict(whole_state(optimizer))
     train(second, again, rank, 2)
     steps = {float(state["step"]) for state in whole_state(again)["state"].values()}
     assert steps == {5.0}

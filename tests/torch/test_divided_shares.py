@@ -44,6 +44,10 @@ def test_parameters_without_state_stay_so(workers, tmp_path: Path) -> None:
     workers.run(2, partial_job, str(tmp_path))
 
 
+def test_shares_are_loaded_after_wrapping_again(workers, tmp_path: Path) -> None:
+    workers.run(2, wrapping_again_job, str(tmp_path))
+
+
 @pytest.mark.parametrize("parameters", ("own", "host"))
 @pytest.mark.parametrize("size", (1, 2, 3, 4))
 def test_clipping_without_gathering(workers, size: int, parameters: str) -> None:
@@ -150,6 +154,22 @@ def partial_job(rank: int, _size: int, path: str) -> None:
     optimizer.load_sharded_state_dict(mine)
     assert whole_state(optimizer)["state"].keys() == before["state"].keys() == {0, 1}
     check_same({"all": packed(whole_state(optimizer))}, {"all": packed(before)})
+
+
+def wrapping_again_job(rank: int, _size: int, path: str) -> None:
+    group = dist.group.WORLD
+    first, optimizer = divided()(mlp(rank), torch.optim.Adam)
+    train(first, optimizer, rank, 3)
+    dcp.save({"optimizer": optimizer.sharded_state_dict()}, checkpoint_id=path, process_group=group)  # type: ignore[attr-defined]
+    second = weft.torch.DataParallel(first.unwrap(), shard=1)
+    again = weft.torch.Overlapped(optimizer.optimizer, second)  # type: ignore[attr-defined]
+    with pytest.raises(weft.UnsupportedError, match=r"full_state_dict\(\)"):
+        again.sharded_state_dict()
+    mine = again.sharded_state_dict(for_loading=True)
+    dcp.load({"optimizer": mine}, checkpoint_id=path, process_group=group)
+    again.load_sharded_state_dict(mine)
+    train(second, again, rank, 2)
+    assert {float(state["step"]) for state in whole_state(again)["state"].values()} == {5.0}
 
 
 def clipping_job(rank: int, _size: int, parameters: str) -> None:

@@ -20,7 +20,13 @@ from weft.torch.parallel.data_parallel import DataParallel
 from weft.torch.parallel.divided.division import Division
 from weft.torch.parallel.divided.norm import norm_of
 from weft.torch.parallel.divided.one_copy import OneCopy, check_one_host
-from weft.torch.parallel.divided.optimizer import DividedOptimizer, Part, check_optimizers
+from weft.torch.parallel.divided.optimizer import (
+    DividedOptimizer,
+    Part,
+    check_optimizers,
+    note_loaded,
+    to_be_loaded,
+)
 from weft.torch.parallel.divided.step import DividedStep
 from weft.torch.parallel.gradient import raw_gradient
 from weft.torch.parallel.optimizer_kinds import check_separable, is_elementwise
@@ -260,7 +266,10 @@ class Overlapped(Optimizer):
 
         self._reducer.check()
         self.flush()
-        with contextlib.nullcontext() if self._divided is None else self._divided.incomplete():
+        with (
+            contextlib.nullcontext() if self._divided is None else self._divided.incomplete(),
+            to_be_loaded(self._inner) if for_loading else contextlib.nullcontext(),
+        ):
             groups = self._inner.state_dict()["param_groups"]
         if self._divided is not None:
             self._divided.take_inner()
@@ -288,6 +297,7 @@ class Overlapped(Optimizer):
                     "present buckets"
                 )
         load_sharded_state(self._inner, self._part_of, state_dict)
+        note_loaded(self._inner)
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Loads the inner optimizer's state; updates that wait are carried out first."""

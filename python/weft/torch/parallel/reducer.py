@@ -489,6 +489,8 @@ class Reducer:
         for slot in self.slots:
             unguard(slot.parameter)
             self._move_out(slot)
+        for optimizer in self.divided:
+            optimizer.end()
 
     @property
     def all_read_early(self) -> bool:

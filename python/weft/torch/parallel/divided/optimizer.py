@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import weakref
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate, pairwise, zip_longest
 from typing import Any, NamedTuple
 
@@ -26,7 +26,15 @@ from weft.torch.parallel.optimizer_kinds import is_elementwise
 from weft.torch.parallel.partial_step import StepSettings, groups_differ, step_on
 from weft.torch.patches.optimizers import bare_copy
 
-__all__ = ["DividedOptimizer", "Part", "StateInfo", "check_optimizers", "trial_step"]
+__all__ = [
+    "DividedOptimizer",
+    "Part",
+    "StateInfo",
+    "check_optimizers",
+    "note_loaded",
+    "to_be_loaded",
+    "trial_step",
+]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,8 +83,8 @@ class DividedOptimizer:
         self._pieces: dict[Slot, Piece] = {}
         self._owners: dict[Slot, list[int]] = {}
         """How many elements of each divided parameter each rank updates."""
-        self._incomplete = False
-        optimizer.register_state_dict_pre_hook(_Refusal(self))
+        self._refusal = _Refusal.of(optimizer) or _Refusal.made(optimizer)
+        self._refusal.divided = weakref.ref(self)
 
     @property
     def inner(self) -> Optimizer:
@@ -105,25 +113,23 @@ class DividedOptimizer:
                 piece.parameter.grad = None
 
     def check_whole(self) -> None:
-        """Raises `weft.UnsupportedError` if the user's optimizer lacks state.
-
-        That of an unwrapped model lacks none once a whole state is loaded, and this may live on.
-        """
-        is_loaded = self._inner.state is not self._inner_state
-        if self._owners and not self._incomplete and not is_loaded:
-            raise UnsupportedError(
-                "this needs the optimizer's state of all ranks, which is divided among them: call full_state_dict() "
-                "of the weft.torch.Overlapped on all ranks; its result can be loaded on any number of ranks"
-            )
+        """Raises `weft.UnsupportedError` if the user's optimizer lacks state."""
+        self._refusal.before_saving(self._inner)
 
     @contextlib.contextmanager
     def incomplete(self) -> Iterator[None]:
         """Allows the user's optimizer to give its incomplete state within the block."""
-        self._incomplete = True
+        self._refusal.allowed = self
         try:
             yield
         finally:
-            self._incomplete = False
+            self._refusal.allowed = None
+
+    def end(self) -> None:
+        """Lets the user's optimizer refuse work until the state that it lacks is loaded."""
+        is_loaded = self._inner.state is not self._inner_state
+        if not is_loaded and any(self._own.state.get(piece.parameter) for piece in self._pieces.values()):
+            self._refusal.lacking = weakref.ref(self)
 
     @property
     def state(self) -> dict[Tensor, Any]:
@@ -232,18 +238,76 @@ class DividedOptimizer:
 
 
 class _Refusal:
-    """The hook of the user's optimizer. Copies and pickles of it do nothing."""
+    """The hooks of a user's optimizer that lacks state. Copies and pickles of it do nothing."""
 
-    def __init__(self, divided: DividedOptimizer | None) -> None:
-        self._divided = None if divided is None else weakref.ref(divided)
+    def __init__(self) -> None:
+        self.divided: Callable[[], DividedOptimizer | None] = _nothing
+        """The last one."""
+        self.lacking: Callable[[], DividedOptimizer | None] | None = None
+        """The one that has what the optimizer lacks since its model was unwrapped."""
+        self.allowed: DividedOptimizer | None = None
 
-    def __call__(self, _: Optimizer) -> None:
-        divided = None if self._divided is None else self._divided()
-        if divided is not None:
-            divided.check_whole()
+    @staticmethod
+    def of(optimizer: Optimizer) -> _Refusal | None:
+        """That of an optimizer, which has one at most."""
+        owners = (getattr(hook, "__self__", None) for hook in optimizer._optimizer_state_dict_pre_hooks.values())
+        return next((owner for owner in owners if isinstance(owner, _Refusal)), None)
+
+    @staticmethod
+    def made(optimizer: Optimizer) -> _Refusal:
+        """One for an optimizer that has none."""
+        made = _Refusal()
+        optimizer.register_state_dict_pre_hook(made.before_saving)
+        optimizer.register_step_pre_hook(made.before_step)
+        optimizer.register_load_state_dict_post_hook(made.after_loading)
+        return made
+
+    def before_saving(self, _: Optimizer) -> None:
+        """Raises `weft.UnsupportedError` if the state is not whole."""
+        divided = self.divided() if self.lacking is None else self.lacking()
+        is_whole = self.lacking is None and (divided is None or not divided._owners)
+        if not is_whole and (self.allowed is None or self.allowed is not divided):
+            raise UnsupportedError(
+                "this needs the optimizer's state of all ranks, which is divided among them: call full_state_dict() "
+                "of the weft.torch.Overlapped on all ranks; its result can be loaded on any number of ranks"
+            )
+
+    def before_step(self, *_: Any) -> None:
+        """Raises `weft.UnsupportedError` if a model was unwrapped, and the state was not loaded."""
+        if self.lacking is not None:
+            raise UnsupportedError(
+                "the model was unwrapped while the optimizer's state was divided among its ranks: call "
+                "full_state_dict() of its weft.torch.Overlapped on all ranks, best before unwrap(), and load the "
+                "result into the optimizer"
+            )
+
+    def after_loading(self, _: Optimizer) -> None:
+        """What was loaded is whole."""
+        self.lacking = None
 
     def __reduce__(self) -> Any:
-        return _Refusal, (None,)
+        return _Refusal, ()
+
+
+def _nothing() -> None:
+    """In place of a reference."""
+
+
+@contextlib.contextmanager
+def to_be_loaded(optimizer: Optimizer) -> Iterator[None]:
+    """Lets the optimizer of an unwrapped model lack nothing within the block."""
+    refusal = _Refusal.of(optimizer) or _Refusal()
+    lacking, refusal.lacking = refusal.lacking, None
+    try:
+        yield
+    finally:
+        refusal.lacking = lacking
+
+
+def note_loaded(optimizer: Optimizer) -> None:
+    """Notes that an optimizer has a whole state, which was not loaded by its own method."""
+    if (refusal := _Refusal.of(optimizer)) is not None:
+        refusal.lacking = None
 
 
 def check_optimizers(optimizer: Optimizer, groups: list[list[str]], communication: Communication) -> None:
