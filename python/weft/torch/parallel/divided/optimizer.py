@@ -282,7 +282,7 @@ class _Refusal:
             )
 
     def after_loading(self, _: Optimizer) -> None:
-        """What was loaded is whole."""
+        """Ends it: a whole state was loaded."""
         self.lacking = None
 
     def __reduce__(self) -> Any:
