@@ -81,8 +81,8 @@ class Chaos:
     steps: int
     wrapping: str
     rng: random.Random
-    every: int = 1
-    options: tuple[str, ...] = ()
+    every: int
+    options: list[str]
     members: list[Member] = field(default_factory=list)
     faults: dict[str, int] = field(default_factory=dict)
 
@@ -170,10 +170,9 @@ def run(faults: int, seed: int, steps: int, wrapping: str) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as name:
         port, other = free_ports(2)
         rng = random.Random(seed)
-        every, options = rng.choice(EVERY), [one for one in OPTIONS if rng.random() < 0.5]
-        if "divided" not in wrapping:
-            options = [one for one in options if one != "--one-copy"]
-        chaos = Chaos(Path(name), port, steps, wrapping, rng, every, tuple(options))
+        allowed = [one for one in OPTIONS if one != "--one-copy" or "divided" in wrapping]
+        every, options = rng.choice(EVERY), [one for one in allowed if rng.random() < 0.5]
+        chaos = Chaos(Path(name), port, steps, wrapping, rng, every, options)
         try:
             alone = chaos.start("alone", other)
             chaos.wait(alone)

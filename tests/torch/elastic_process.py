@@ -65,7 +65,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--version", default="")
     parser.add_argument("--virtual-ranks", type=int, default=4)
     parser.add_argument("--every", type=int, default=1, help="steps from one commit to the next")
-    parser.add_argument("--clip", action="store_true", help="the norm of the gradients")
+    parser.add_argument("--clip", action="store_true", help="the norm of the gradients of virtual ranks")
     parser.add_argument("--one-copy", action="store_true", help="of the parameters, for all ranks")
     parser.add_argument("--ranks-min", type=int, default=1)
     parser.add_argument("--ranks-max", type=int)

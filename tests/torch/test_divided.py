@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import os
 import random
@@ -279,11 +280,10 @@ def wrapping_again_job(rank: int, _size: int) -> None:
     plain: torch.optim.Optimizer = optimizer.optimizer  # type: ignore[attr-defined]
     second = weft.torch.DataParallel(first.unwrap(), shard=1)
     again = weft.torch.Overlapped(plain, second)
-    for use in (plain.state_dict, plain.step, lambda: train(second, again, rank, 1)):
+    uses: list[Callable[[], Any]] = [plain.state_dict, plain.step, lambda: train(second, again, rank, 1)]
+    for use in (*uses, lambda: whole_state(again), lambda: copy.deepcopy(again)):
         with pytest.raises(weft.UnsupportedError, match=r"full_state_dict\(\)"):
             use()
-    with pytest.raises(weft.UnsupportedError, match=r"full_state_dict\(\)"):
-        whole_state(again)
     plain.load_state_dict(whole_state(optimizer))
     train(second, again, rank, 2)
     steps = {float(state["step"]) for state in whole_state(again)["state"].values()}

@@ -465,8 +465,9 @@ class DataParallel(nn.Module, Joinable):
         """Ends data parallelism and returns the plain module.
 
         Updates are carried out first. After a failure they are dropped, and the parameters must be
-        loaded from a checkpoint. Where updates were divided, the plain optimizer refuses steps until
-        it has loaded a whole state, such as that of `weft.torch.Overlapped.full_state_dict`.
+        loaded from a checkpoint. Where updates were divided, a plain optimizer that had state
+        refuses steps until it has loaded a whole one, such as that of
+        `weft.torch.Overlapped.full_state_dict`.
         """
         if self._reducer.failed:
             self._reducer.discard()

@@ -24,6 +24,7 @@ from weft.torch.parallel.divided.optimizer import (
     DividedOptimizer,
     Part,
     check_optimizers,
+    check_whole,
     note_loaded,
     to_be_loaded,
 )
@@ -312,15 +313,13 @@ class Overlapped(Optimizer):
     def __deepcopy__(self, memo: dict[int, Any]) -> Optimizer:
         """A copy of the inner optimizer, which is a plain one."""
         self.flush()
-        if self._divided is not None:
-            self._divided.check_whole()
+        check_whole(self._inner)
         return copy.deepcopy(self._inner, memo)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         """The inner optimizer's pickle."""
         self.flush()
-        if self._divided is not None:
-            self._divided.check_whole()
+        check_whole(self._inner)
         return self._inner.__reduce_ex__(protocol)
 
     def __repr__(self) -> str:

@@ -31,6 +31,7 @@ __all__ = [
     "Part",
     "StateInfo",
     "check_optimizers",
+    "check_whole",
     "note_loaded",
     "to_be_loaded",
     "trial_step",
@@ -83,8 +84,8 @@ class DividedOptimizer:
         self._pieces: dict[Slot, Piece] = {}
         self._owners: dict[Slot, list[int]] = {}
         """How many elements of each divided parameter each rank updates."""
-        self._refusal = _Refusal.of(optimizer) or _Refusal.made(optimizer)
-        self._refusal.divided = weakref.ref(self)
+        self._lack = _lack_of(optimizer)
+        self._lack.divided = weakref.ref(self)
 
     @property
     def inner(self) -> Optimizer:
@@ -112,24 +113,20 @@ class DividedOptimizer:
             for _, piece in groups:
                 piece.parameter.grad = None
 
-    def check_whole(self) -> None:
-        """Raises `weft.UnsupportedError` if the user's optimizer lacks state."""
-        self._refusal.before_saving(self._inner)
-
     @contextlib.contextmanager
     def incomplete(self) -> Iterator[None]:
         """Allows the user's optimizer to give its incomplete state within the block."""
-        self._refusal.allowed = self
+        self._lack.allowed = self
         try:
             yield
         finally:
-            self._refusal.allowed = None
+            self._lack.allowed = None
 
     def end(self) -> None:
         """Lets the user's optimizer refuse work until the state that it lacks is loaded."""
         is_loaded = self._inner.state is not self._inner_state
         if not is_loaded and any(self._own.state.get(piece.parameter) for piece in self._pieces.values()):
-            self._refusal.lacking = weakref.ref(self)
+            self._lack.unwrapped = weakref.ref(self)
 
     @property
     def state(self) -> dict[Tensor, Any]:
@@ -137,6 +134,11 @@ class DividedOptimizer:
         self.take_inner()
         pieces = ((slot, self._own.state.get(piece.parameter)) for slot, piece in self._pieces.items())
         return {slot.parameter: state for slot, state in pieces if state}
+
+    @property
+    def divides_any(self) -> bool:
+        """Whether any updates are divided."""
+        return bool(self._owners)
 
     def divides(self, slot: Slot) -> bool:
         """Whether this parameter's updates are divided."""
@@ -237,77 +239,71 @@ class DividedOptimizer:
         return flattened(own, piece.parameter)
 
 
-class _Refusal:
-    """The hooks of a user's optimizer that lacks state. Copies and pickles of it do nothing."""
+@dataclasses.dataclass
+class _Lack:
+    """Where the state is that a user's optimizer lacks."""
 
-    def __init__(self) -> None:
-        self.divided: Callable[[], DividedOptimizer | None] = _nothing
-        """The last one."""
-        self.lacking: Callable[[], DividedOptimizer | None] | None = None
-        """The one that has what the optimizer lacks since its model was unwrapped."""
-        self.allowed: DividedOptimizer | None = None
-
-    @staticmethod
-    def of(optimizer: Optimizer) -> _Refusal | None:
-        """That of an optimizer, which has one at most."""
-        owners = (getattr(hook, "__self__", None) for hook in optimizer._optimizer_state_dict_pre_hooks.values())
-        return next((owner for owner in owners if isinstance(owner, _Refusal)), None)
-
-    @staticmethod
-    def made(optimizer: Optimizer) -> _Refusal:
-        """One for an optimizer that has none."""
-        made = _Refusal()
-        optimizer.register_state_dict_pre_hook(made.before_saving)
-        optimizer.register_step_pre_hook(made.before_step)
-        optimizer.register_load_state_dict_post_hook(made.after_loading)
-        return made
-
-    def before_saving(self, _: Optimizer) -> None:
-        """Raises `weft.UnsupportedError` if the state is not whole."""
-        divided = self.divided() if self.lacking is None else self.lacking()
-        is_whole = self.lacking is None and (divided is None or not divided._owners)
-        if not is_whole and (self.allowed is None or self.allowed is not divided):
-            raise UnsupportedError(
-                "this needs the optimizer's state of all ranks, which is divided among them: call full_state_dict() "
-                "of the weft.torch.Overlapped on all ranks; its result can be loaded on any number of ranks"
-            )
-
-    def before_step(self, *_: Any) -> None:
-        """Raises `weft.UnsupportedError` if a model was unwrapped, and the state was not loaded."""
-        if self.lacking is not None:
-            raise UnsupportedError(
-                "the model was unwrapped while the optimizer's state was divided among its ranks: call "
-                "full_state_dict() of its weft.torch.Overlapped on all ranks, best before unwrap(), and load the "
-                "result into the optimizer"
-            )
-
-    def after_loading(self, _: Optimizer) -> None:
-        """Ends it: a whole state was loaded."""
-        self.lacking = None
-
-    def __reduce__(self) -> Any:
-        return _Refusal, ()
+    divided: Callable[[], DividedOptimizer | None]
+    """Of the last model that was wrapped."""
+    unwrapped: Callable[[], DividedOptimizer | None] | None = None
+    """The one that has what the optimizer lacks since its model was unwrapped."""
+    allowed: DividedOptimizer | None = None
+    """The one that adds what is not given: see `DividedOptimizer.incomplete`."""
 
 
-def _nothing() -> None:
-    """In place of a reference."""
+_lacks: weakref.WeakKeyDictionary[Optimizer, _Lack] = weakref.WeakKeyDictionary()
+
+
+def _lack_of(optimizer: Optimizer) -> _Lack:
+    """That of an optimizer, whose hooks ask for it; those of its copies find none."""
+    lack = _lacks.get(optimizer)
+    if lack is None:
+        lack = _lacks[optimizer] = _Lack(lambda: None)
+        optimizer.register_state_dict_pre_hook(check_whole)
+        optimizer.register_step_pre_hook(_check_step)
+        optimizer.register_load_state_dict_post_hook(note_loaded)
+    return lack
+
+
+def check_whole(optimizer: Optimizer) -> None:
+    """Raises `weft.UnsupportedError` if a user's optimizer lacks state."""
+    if (lack := _lacks.get(optimizer)) is None:
+        return
+    divided = (lack.unwrapped or lack.divided)()
+    is_whole = lack.unwrapped is None and (divided is None or not divided.divides_any)
+    if not is_whole and (lack.allowed is None or lack.allowed is not divided):
+        raise UnsupportedError(
+            "this needs the optimizer's state of all ranks, which is divided among them: call full_state_dict() "
+            "of the weft.torch.Overlapped on all ranks; its result can be loaded on any number of ranks"
+        )
+
+
+def note_loaded(optimizer: Optimizer) -> None:
+    """Notes that a whole state was loaded."""
+    if (lack := _lacks.get(optimizer)) is not None:
+        lack.unwrapped = None
 
 
 @contextlib.contextmanager
 def to_be_loaded(optimizer: Optimizer) -> Iterator[None]:
     """Lets the optimizer of an unwrapped model lack nothing within the block."""
-    refusal = _Refusal.of(optimizer) or _Refusal()
-    lacking, refusal.lacking = refusal.lacking, None
+    lack = _lacks.get(optimizer) or _Lack(lambda: None)
+    unwrapped, lack.unwrapped = lack.unwrapped, None
     try:
         yield
     finally:
-        refusal.lacking = lacking
+        lack.unwrapped = unwrapped
 
 
-def note_loaded(optimizer: Optimizer) -> None:
-    """Notes that an optimizer has a whole state, which was not loaded by its own method."""
-    if (refusal := _Refusal.of(optimizer)) is not None:
-        refusal.lacking = None
+def _check_step(optimizer: Optimizer, *_: Any) -> None:
+    """Raises `weft.UnsupportedError` if a model was unwrapped, and no state was loaded since."""
+    lack = _lacks.get(optimizer)
+    if lack is not None and lack.unwrapped is not None:
+        raise UnsupportedError(
+            "the model was unwrapped while the optimizer's state was divided among its ranks: call "
+            "full_state_dict() of its weft.torch.Overlapped on all ranks, best before unwrap(), and load the "
+            "result into the optimizer"
+        )
 
 
 def check_optimizers(optimizer: Optimizer, groups: list[list[str]], communication: Communication) -> None:
