@@ -185,7 +185,8 @@ class Slot:
 
     def forget(self) -> None:
         """Drops the gradient, also from an update that has taken it."""
-        self.brings, self.holder, self.taken_gradient = Brings.NOTHING, Holder.PARAMETER, None
+        self.brings, self.holder = Brings.NOTHING, Holder.PARAMETER
+        self.taken_gradient = self.unchanged = None
         set_raw_gradient(self.parameter, None)
 
 
@@ -288,18 +289,21 @@ class Bucket:
     def settle(self) -> None:
         """Sets the gradients of parameters that this rank has not used, as the average says."""
         for number, slot in enumerate(self.slots):
-            if slot.brings is not Brings.UNDECIDED:
-                continue
-            if self.flags[number].item() == 0 and not slot.delivers_late():
-                if slot.unchanged is not None:
-                    slot.view.data.copy_(slot.unchanged)  # see [Note: Late changes]: raises no version
-                    slot.decide(slot.view)
-                    if self.division is not None:
-                        self.division.take_gradient(slot, slot.unchanged)
-                slot.brings = Brings.NOTHING
-            else:
-                slot.decide(slot.view)
-            slot.unchanged = None
+            if slot.brings is Brings.UNDECIDED:
+                self._decide(slot, has_used=bool(self.flags[number].item()))
+            slot.unchanged = None  # the user may have dropped the gradient meanwhile
+
+    def _decide(self, slot: Slot, *, has_used: bool) -> None:
+        """Sets the gradient of one; `has_used` says whether any rank has used it."""
+        if has_used or slot.delivers_late():
+            slot.decide(slot.view)
+            return
+        if slot.unchanged is not None:
+            slot.view.data.copy_(slot.unchanged)  # see [Note: Late changes]: raises no version
+            slot.decide(slot.view)
+            if self.division is not None:
+                self.division.take_gradient(slot, slot.unchanged)
+        slot.brings = Brings.NOTHING
 
     def _bring_nothing(self, slot: Slot) -> None:
         if slot.brings is Brings.PRESET_ZEROS:

@@ -1,0 +1,384 @@
+"""Training loops made of random actions, which are drawn alike by all ranks.
+
+A `Loop` carries out the actions of a `Program`, and keeps what a user would see: gradients,
+weights, states, outputs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import io
+import random
+import time
+import warnings
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from overlap_setup import INPUTS, OUTPUTS, SAMPLES, Result, Setup, result, whole_state
+from torch import Tensor, nn
+from torch.nn.functional import mse_loss
+
+import weft.torch
+
+__all__ = ["Loop", "Program", "Ways"]
+
+HIDDEN = 9
+WAYS = 16
+OPTIMIZERS: dict[str, Callable[[Any], torch.optim.Optimizer]] = {
+    "sgd": lambda groups: torch.optim.SGD(groups, lr=0.01),
+    "sgd-momentum": lambda groups: torch.optim.SGD(groups, lr=0.01, momentum=0.9, weight_decay=0.01),
+    "adamw": lambda groups: torch.optim.AdamW(groups, lr=0.003),
+    "adamw-fused": lambda groups: torch.optim.AdamW(groups, lr=0.003, fused=True),
+    "adam-amsgrad-foreach": lambda groups: torch.optim.Adam(groups, lr=0.003, amsgrad=True, foreach=True),
+    "adagrad": lambda groups: torch.optim.Adagrad(groups, lr=0.01),
+    "rmsprop": lambda groups: torch.optim.RMSprop(groups, lr=0.003, momentum=0.5),
+}
+DIVISIONS: list[dict[str, Any]] = [{}, {"shard": 1}, {"shard": 150}, {"shard": 1, "parameters": "host"}]
+
+Action = Callable[["Loop", random.Random], None]
+ACTIONS: dict[str, Action] = {}
+WEIGHTS: dict[str, int] = {}
+
+
+@dataclass(frozen=True)
+class Program:
+    """The options of a loop, and its actions, each with the seed of what it draws itself."""
+
+    size: int
+    optimizer: str
+    has_norm: bool
+    has_groups: bool
+    options: dict[str, Any]
+    division: dict[str, Any]
+    actions: Sequence[tuple[str, int]]
+
+    @classmethod
+    def drawn(cls, seed: int, length: int) -> Program:
+        rng = random.Random(seed)
+        has_norm = rng.random() < 0.4
+        options = {
+            "fusion": rng.choice((1, 200, 500, 1 << 20)),
+            "gradients": rng.choice(("copy", "copy", "view")),
+            "buffers": rng.choice(("broadcast", "average")) if has_norm else "leave",
+        }
+        names = rng.choices(list(WEIGHTS), list(WEIGHTS.values()), k=length)
+        return cls(
+            rng.choice((2, 3)),
+            rng.choice(list(OPTIMIZERS)),
+            has_norm,
+            rng.random() < 0.3,
+            options,
+            rng.choice(DIVISIONS),
+            [(name, rng.getrandbits(30)) for name in names],
+        )
+
+    def shortened(self, fails: Callable[[Program], bool]) -> Program:
+        """The same without actions that it fails without."""
+        found, count = self, len(self.actions) // 2
+        while count:
+            start = 0
+            while start < len(found.actions):
+                actions = [*found.actions[:start], *found.actions[start + count :]]
+                shorter = replace(found, actions=actions)
+                if fails(shorter):
+                    found = shorter
+                else:
+                    start += count
+            count //= 2
+        return found
+
+
+class Ways(nn.Module):
+    """Uses its layers as the caller says; two share a weight, and one is used twice."""
+
+    def __init__(self, *, has_norm: bool) -> None:
+        super().__init__()
+        self.first = nn.Linear(INPUTS, HIDDEN)
+        self.norm = nn.BatchNorm1d(HIDDEN) if has_norm else nn.Identity()
+        self.twice = nn.Linear(HIDDEN, HIDDEN)
+        self.sometimes = nn.Linear(HIDDEN, HIDDEN)
+        self.part = nn.Sequential(nn.Linear(HIDDEN, 11), nn.Tanh(), nn.Linear(11, HIDDEN))
+        self.scale = nn.Parameter(torch.ones(HIDDEN))
+        self.tied = nn.Linear(HIDDEN, HIDDEN, bias=False)
+        self.tied.weight = self.twice.weight
+        self.last = nn.Linear(HIDDEN, OUTPUTS)
+
+    def forward(self, inputs: Tensor, way: int) -> Tensor:
+        hidden = torch.tanh(self.twice(torch.tanh(self.norm(self.first(inputs)))))
+        if way & 1:
+            hidden = torch.relu(self.sometimes(hidden)) + hidden
+        if way & 2:
+            hidden = self.part(hidden)
+        if way & 4:
+            hidden = hidden * self.scale
+        if way & 8:
+            hidden = self.tied(hidden)
+        return self.last(torch.tanh(self.twice(hidden)))
+
+
+class Loop:
+    """A model in training, overlapped or plain."""
+
+    def __init__(self, setup: Setup, plans: list[weft.torch.BucketPlan], rank: int, program: Program) -> None:
+        """An overlapped loop adds its plans, which the plain one then uses."""
+        self.setup, self.plans, self.rank, self.program = setup, plans, rank, program
+        self.samples = torch.Generator().manual_seed(90 + rank)
+        self.seen: list[Tensor] = []
+        self.saved: tuple[Any, Any] | None = None
+        self.scaler = torch.amp.GradScaler("cpu", init_scale=256.0, growth_interval=2)
+        self.begin()
+
+    def run(self) -> Result:
+        """Carries out the program; returns what was seen, and the final state."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            for place, (name, seed) in enumerate(self.program.actions):
+                try:
+                    ACTIONS[name](self, random.Random(seed))
+                except Exception as error:
+                    error.add_note(f"in action {place}, {name}")
+                    raise
+            return {
+                **{str(number): value for number, value in enumerate(self.seen)},
+                **result(self.model, self.optimizer),
+            }
+
+    def begin(self) -> None:
+        torch.manual_seed(self.rank)
+        self.net: Any = Ways(has_norm=self.program.has_norm)
+        self.wrap()
+
+    def wrap(self) -> None:
+        self.setup.plan = None if self.setup.overlapped else self.plans.pop(0)
+        self.model, self.optimizer = self.setup(self.net, self.make_optimizer, **self.program.options)
+        if self.setup.overlapped:
+            self.plans.append(self.model.plan)
+
+    def make_optimizer(self, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
+        groups: Any = list(parameters)
+        if self.program.has_groups:
+            groups = [{"params": groups[::2], "lr": 0.004}, {"params": groups[1::2]}]
+        return OPTIMIZERS[self.program.optimizer](groups)
+
+    @property
+    def parameters(self) -> list[nn.Parameter]:
+        return list(self.model.parameters())
+
+    def see(self, *values: Tensor | None) -> None:
+        self.seen += [torch.tensor([]) if value is None else value.detach().clone() for value in values]
+
+    def loss(self, rng: random.Random) -> Tensor:
+        """Of new samples; some parameters are used by no rank, and some by rank 0 only."""
+        way, others, differs = rng.randrange(WAYS), rng.randrange(WAYS), rng.random() < 0.4
+        if self.rank > 0 and differs:
+            way = others
+        inputs = torch.randn(SAMPLES, INPUTS, generator=self.samples)
+        return mse_loss(self.model(inputs, way), torch.randn(SAMPLES, OUTPUTS, generator=self.samples))
+
+    def exclusive(self) -> contextlib.AbstractContextManager[Any]:
+        """Where the program changes parameters."""
+        is_shared = self.setup.division["parameters"] == "host"
+        return self.model.exclusive() if is_shared else contextlib.nullcontext()
+
+
+def action(weight: int = 1) -> Callable[[Action], Action]:
+    def add(function: Action) -> Action:
+        ACTIONS[function.__name__], WEIGHTS[function.__name__] = function, weight
+        return function
+
+    return add
+
+
+# Backward and step.
+
+
+@action(22)
+def backward(loop: Loop, rng: random.Random) -> None:
+    loop.loss(rng).backward()
+
+
+@action(6)
+def accumulate(loop: Loop, rng: random.Random) -> None:
+    with loop.model.no_sync():
+        for _ in range(rng.randrange(1, 3)):
+            loop.loss(rng).backward()
+    loop.loss(rng).backward()
+
+
+@action(3)
+def backward_of_two_losses(loop: Loop, rng: random.Random) -> None:
+    if not loop.program.has_norm:  # whose buffers a second forward changes
+        (loop.loss(rng) + loop.loss(rng)).backward()
+
+
+@action()
+def forward_without_backward(loop: Loop, rng: random.Random) -> None:
+    loop.see(loop.loss(rng))
+
+
+@action()
+def backward_under_autocast(loop: Loop, rng: random.Random) -> None:
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        loss = loop.loss(rng)
+    loss.backward()
+
+
+@action(26)
+def step(loop: Loop, _: random.Random) -> None:
+    loop.optimizer.step()
+
+
+@action(14)
+def zero(loop: Loop, rng: random.Random) -> None:
+    of = rng.choice((loop.optimizer, loop.model, loop.net))
+    of.zero_grad(set_to_none=rng.random() < 0.7)
+
+
+@action(3)
+def scaled_step(loop: Loop, rng: random.Random) -> None:
+    """With a loss that overflows on rank 0 at times."""
+    loop.optimizer.zero_grad()
+    loss, overflows, clips = loop.loss(rng), rng.random() < 0.3, rng.random() < 0.5
+    loop.scaler.scale(loss * float("inf") if overflows and loop.rank == 0 else loss).backward()
+    if clips:
+        loop.scaler.unscale_(loop.optimizer)
+        loop.see(torch.nn.utils.clip_grad_norm_(loop.parameters, 0.5).nan_to_num())
+    loop.scaler.step(loop.optimizer)
+    loop.scaler.update()
+    loop.optimizer.zero_grad()
+
+
+@action(3)
+def late_rank(loop: Loop, rng: random.Random) -> None:
+    if loop.rank == rng.randrange(loop.program.size):
+        time.sleep(rng.random() / 100)
+
+
+# Gradients.
+
+
+@action(3)
+def read_gradients(loop: Loop, rng: random.Random) -> None:
+    parameters = loop.parameters
+    loop.see(*(parameter.grad for parameter in rng.sample(parameters, rng.choice((1, len(parameters))))))
+
+
+@action()
+def scale_gradients(loop: Loop, _: random.Random) -> None:
+    for parameter in loop.parameters:
+        if parameter.grad is not None:
+            parameter.grad.mul_(0.5)
+
+
+@action()
+def clip(loop: Loop, _: random.Random) -> None:
+    loop.see(torch.nn.utils.clip_grad_norm_(loop.parameters, 0.5))
+
+
+@action()
+def drop_a_gradient(loop: Loop, rng: random.Random) -> None:
+    rng.choice(loop.parameters).grad = None
+
+
+# Parameters.
+
+
+@action(2)
+def read_weights_on_some_ranks(loop: Loop, rng: random.Random) -> None:
+    if loop.rank % 2 == rng.randrange(2):
+        loop.see(loop.net.last.weight, loop.net.scale)
+        if rng.random() < 0.5:
+            loop.see(*loop.net.parameters())
+
+
+@action()
+def change_weights(loop: Loop, rng: random.Random) -> None:
+    with loop.exclusive(), torch.no_grad():
+        loop.net.last.weight.mul_(1 - rng.random() / 10)
+
+
+@action()
+def change_data(loop: Loop, rng: random.Random) -> None:
+    with loop.exclusive():
+        loop.net.part[0].bias.data.add_(rng.random() / 100)
+
+
+@action()
+def evaluate(loop: Loop, rng: random.Random) -> None:
+    loop.model.eval()
+    with torch.no_grad():
+        loop.see(loop.loss(rng))
+    loop.model.train()
+
+
+@action()
+def evaluate_a_part_on_one_rank(loop: Loop, rng: random.Random) -> None:
+    if loop.rank == rng.randrange(loop.program.size):
+        with torch.inference_mode():
+            loop.see(loop.net.part(torch.ones(2, HIDDEN)))
+
+
+@action()
+def freeze_or_unfreeze(loop: Loop, rng: random.Random) -> None:
+    rng.choice((loop.net.part, loop.net.sometimes, loop.net.first)).requires_grad_(rng.random() < 0.5)
+
+
+# States.
+
+
+@action()
+def save(loop: Loop, _: random.Random) -> None:
+    loop.saved = copy.deepcopy((loop.model.state_dict(), whole_state(loop.optimizer)))
+    loop.see(*loop.saved[0].values())
+
+
+@action()
+def load(loop: Loop, rng: random.Random) -> None:
+    if loop.saved is not None:
+        with loop.exclusive():
+            loop.model.load_state_dict(loop.saved[0])
+        if rng.random() < 0.7:
+            loop.optimizer.load_state_dict(copy.deepcopy(loop.saved[1]))
+
+
+@action()
+def resume_in_a_new_model(loop: Loop, _: random.Random) -> None:
+    model, optimizer = copy.deepcopy((loop.model.state_dict(), whole_state(loop.optimizer)))
+    loop.begin()
+    with loop.exclusive():
+        loop.model.load_state_dict(model)
+    loop.optimizer.load_state_dict(optimizer)
+
+
+@action()
+def wrap_again(loop: Loop, _: random.Random) -> None:
+    """Without gradients: those of divided updates end with the wrapper."""
+    state = copy.deepcopy(whole_state(loop.optimizer))
+    loop.optimizer.zero_grad()
+    loop.net = loop.model.unwrap()
+    loop.wrap()
+    loop.optimizer.load_state_dict(state)
+
+
+@action()
+def copy_or_pickle(loop: Loop, rng: random.Random) -> None:
+    file = io.BytesIO()
+    torch.save(loop.net, file)
+    file.seek(0)
+    copied = copy.deepcopy(loop.model) if rng.random() < 0.5 else torch.load(file, weights_only=False)
+    loop.see(*copied.state_dict().values())
+
+
+@action()
+def change_learning_rate(loop: Loop, rng: random.Random) -> None:
+    for group in loop.optimizer.param_groups:
+        group["lr"] *= 0.5 + rng.random()
+
+
+@action()
+def other_plan(loop: Loop, rng: random.Random) -> None:
+    buckets = rng.sample(loop.model.plan.buckets, len(loop.model.plan.buckets))
+    loop.model._reducer.use_plan(weft.torch.BucketPlan(loop.model.plan.parameters, tuple(buckets)))
