@@ -1,4 +1,4 @@
-"""Training loops made of random actions, which are drawn alike by all ranks.
+"""Training loops made of random actions, which all ranks draw from one seed.
 
 A `Loop` carries out the actions of a `Program`, and keeps what a user would see: gradients,
 weights, states, outputs.
@@ -178,6 +178,11 @@ class Loop:
         inputs = torch.randn(SAMPLES, INPUTS, generator=self.samples)
         return mse_loss(self.model(inputs, way), torch.randn(SAMPLES, OUTPUTS, generator=self.samples))
 
+    @property
+    def is_divided(self) -> bool:
+        """Also of the plain loop that it is compared with."""
+        return bool(self.program.division)
+
     def exclusive(self) -> contextlib.AbstractContextManager[Any]:
         """Where the program changes parameters."""
         is_shared = self.setup.division["parameters"] == "host"
@@ -215,6 +220,19 @@ def backward_of_two_losses(loop: Loop, rng: random.Random) -> None:
 
 
 @action()
+def backward_twice(loop: Loop, rng: random.Random) -> None:
+    loss = loop.loss(rng)
+    loss.backward(retain_graph=True)
+    loss.backward()
+
+
+@action()
+def gradients_alone(loop: Loop, rng: random.Random) -> None:
+    """They are this rank's own."""
+    loop.see(*torch.autograd.grad(loop.loss(rng), [loop.net.last.weight]))
+
+
+@action()
 def forward_without_backward(loop: Loop, rng: random.Random) -> None:
     loop.see(loop.loss(rng))
 
@@ -229,6 +247,17 @@ def backward_under_autocast(loop: Loop, rng: random.Random) -> None:
 @action(26)
 def step(loop: Loop, _: random.Random) -> None:
     loop.optimizer.step()
+
+
+@action()
+def step_with_closure(loop: Loop, rng: random.Random) -> None:
+    def evaluate() -> Tensor:
+        loop.optimizer.zero_grad()
+        loss = loop.loss(rng)
+        loss.backward()
+        return loss
+
+    loop.see(loop.optimizer.step(evaluate))  # type: ignore[arg-type]
 
 
 @action(14)
@@ -264,6 +293,12 @@ def late_rank(loop: Loop, rng: random.Random) -> None:
 def read_gradients(loop: Loop, rng: random.Random) -> None:
     parameters = loop.parameters
     loop.see(*(parameter.grad for parameter in rng.sample(parameters, rng.choice((1, len(parameters))))))
+
+
+@action()
+def read_gradients_on_some_ranks(loop: Loop, rng: random.Random) -> None:
+    if not loop.is_divided and loop.rank % 2 == rng.randrange(2):
+        loop.see(loop.net.sometimes.weight.grad, loop.net.last.weight.grad)
 
 
 @action()
@@ -326,6 +361,21 @@ def freeze_or_unfreeze(loop: Loop, rng: random.Random) -> None:
     rng.choice((loop.net.part, loop.net.sometimes, loop.net.first)).requires_grad_(rng.random() < 0.5)
 
 
+@action()
+def replace_data(loop: Loop, rng: random.Random) -> None:
+    factor = 1 - rng.random() / 10
+    with loop.exclusive():
+        loop.net.first.bias.data = loop.net.first.bias.data * factor
+
+
+@action()
+def call_with_other_weights(loop: Loop, rng: random.Random) -> None:
+    weights = {name: value.detach() * 0.9 for name, value in loop.net.named_parameters()}
+    way = rng.randrange(WAYS)
+    with torch.no_grad():
+        loop.see(torch.func.functional_call(loop.net, weights, (torch.ones(SAMPLES, INPUTS), way)))
+
+
 # States.
 
 
@@ -370,6 +420,12 @@ def copy_or_pickle(loop: Loop, rng: random.Random) -> None:
     file.seek(0)
     copied = copy.deepcopy(loop.model) if rng.random() < 0.5 else torch.load(file, weights_only=False)
     loop.see(*copied.state_dict().values())
+
+
+@action()
+def flush(loop: Loop, rng: random.Random) -> None:
+    if isinstance(loop.optimizer, weft.torch.Overlapped):
+        rng.choice((loop.model, loop.optimizer)).flush()
 
 
 @action()

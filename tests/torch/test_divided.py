@@ -113,6 +113,16 @@ def test_model_is_wrapped_again_while_its_first_wrapper_lives(workers) -> None:
     workers.run(2, wrapping_again_job)
 
 
+@pytest.mark.parametrize("parameters", ("own", "host"))
+def test_one_rank_reads_weights_before_a_forward_while_gradients_are_kept(workers, parameters: str) -> None:
+    workers.run(2, keeping_job, parameters)
+
+
+@pytest.mark.parametrize("gradients", ("copy", "view"))
+def test_unwrapped_model_has_averages_as_gradients_or_none(workers, gradients: str) -> None:
+    workers.run(3, unwrapping_job, gradients)
+
+
 def test_update_does_not_wait_for_a_rank_that_is_away(workers) -> None:
     workers.run(3, away_job)
 
@@ -288,6 +298,43 @@ def wrapping_again_job(rank: int, _size: int) -> None:
     train(second, again, rank, 2)
     steps = {float(state["step"]) for state in whole_state(again)["state"].values()}
     assert steps == {5.0}
+
+
+def keeping_job(rank: int, _size: int, parameters: str) -> None:
+    """The rank's update is done before the other's, and the forward has gradients to add to."""
+    found = []
+    for options in ({"shard": 1, "parameters": parameters}, {}):
+        model = weft.torch.DataParallel(mlp(0), fusion=1, gradients="view", **options)
+        optimizer = weft.torch.Overlapped(sgd(model.parameters()), model)
+        for inputs, targets in batches(rank, 3):
+            mse_loss(model(inputs), targets).backward()
+            optimizer.step()
+            if rank == 0:
+                assert model.module[0].weight.isfinite().all()
+        found.append(result(model, optimizer))
+    check_same(*found)
+
+
+def unwrapping_job(rank: int, _size: int, gradients: str) -> None:
+    averages = {}
+    for name, options, is_read in (
+        ("plain", {}, False),
+        ("divided", {"shard": 1}, False),
+        ("read", {"shard": 1}, True),
+    ):
+        model = weft.torch.DataParallel(mlp(0), gradients=gradients, **options)
+        optimizer = weft.torch.Overlapped(sgd(model.parameters()), model)
+        model(torch.ones(SAMPLES, INPUTS) + rank).sum().backward()
+        if is_read:
+            optimizer.clip_grad_norm_(math.inf)
+            optimizer.step()
+            assert all(parameter.grad is not None for parameter in model.parameters())
+        averages[name] = [parameter.grad for parameter in model.unwrap().parameters()]
+    assert averages["divided"] == [None] * len(averages["plain"])
+    assert all(map(torch.equal, averages["read"], averages["plain"]))
+    model = weft.torch.DataParallel(mlp(0), gradients=gradients)
+    model(torch.ones(SAMPLES, INPUTS))
+    assert all(parameter.grad is None for parameter in model.unwrap().parameters())
 
 
 def away_job(rank: int, size: int) -> None:

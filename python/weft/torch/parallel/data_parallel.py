@@ -225,7 +225,9 @@ class DataParallel(nn.Module, Joinable):
         note_network(module, self._planner.network)
         check_algorithms_of_mode(mode, first)
         check_rows(first, trained)
-        self._reducer = Reducer(trained, first, self._communication, self._observer, self._averaging())
+        self._reducer = Reducer(
+            trained, first, self._communication, self._observer, self._averaging(), presets=self._presets
+        )
         self._first_use = FirstUse(module, self._reducer, self._compute_in_bucket)
         self.require_backward_grad_sync = True
         """Whether the next forward's backward averages; `no_sync` sets it."""
@@ -467,7 +469,8 @@ class DataParallel(nn.Module, Joinable):
         Updates are carried out first. After a failure they are dropped, and the parameters must be
         loaded from a checkpoint. Where updates were divided, a plain optimizer that had state
         refuses steps until it has loaded a whole one, such as that of
-        `weft.torch.Overlapped.full_state_dict`.
+        `weft.torch.Overlapped.full_state_dict`; divided gradients are dropped, unless all ranks
+        have read a `grad` of each bucket.
         """
         if self._reducer.failed:
             self._reducer.discard()
@@ -565,8 +568,6 @@ class DataParallel(nn.Module, Joinable):
         if not self._join_config.enable:  # ranks that have joined do not count steps
             self._take_next_plan()
         self._synchronize_buffers()
-        if self._presets:
-            self._reducer.preset_views()
 
     @outside_of_modes
     def _expect_backward(self, outputs: Any) -> None:

@@ -58,7 +58,10 @@ class Reducer:
         communication: Communication,
         observer: Observer,
         average: Averaging,
+        *,
+        presets: bool,
     ) -> None:
+        """With `presets`, autograd adds to the buckets."""
         self.slots: list[Slot] = []
         self._slot_of: dict[int, Slot] = {}
         self.communication = communication
@@ -76,6 +79,7 @@ class Reducer:
         """The optimizers whose updates are carried out at first use."""
         self.divided: list[DividedOptimizer] = []
         """The optimizers whose updates are divided: see [Note: Divided updates]."""
+        self._presets = presets
         self._in_backward = False
         self._began_late = False
         self._learned = False
@@ -129,8 +133,6 @@ class Reducer:
             if key not in self._slot_of:
                 unguard(slot.parameter)
                 self._move_out(slot)
-                if slot.brings is Brings.PRESET_ZEROS:
-                    set_raw_gradient(slot.parameter, None)
         if self.defers:
             self._guard()
         self.use_plan(plan)
@@ -147,7 +149,6 @@ class Reducer:
     def use_plan(self, plan: BucketPlan) -> None:
         """Continues with other buckets; every rank calls it with one plan between two steps."""
         if hasattr(self, "buckets"):
-            self.flush()
             self.keep_averages()
         self.plan = plan
         try:
@@ -188,12 +189,21 @@ class Reducer:
         self._in_backward, self._began_late = True, False
         at_end_of_backward(self._end_backward)
         self._begin_averages()
+        if self._presets and self.synchronizes:
+            self._preset_views()
+
+    def _preset_views(self) -> None:
+        """Makes autograd add to the buckets: zeroes the parts of parameters without gradient."""
+        for slot in self.slots:
+            if raw_gradient(slot.parameter) is None:
+                slot.view.zero_()
+                set_raw_gradient(slot.parameter, slot.view)
+                slot.brings = Brings.PRESET_ZEROS
 
     def _begin_averages(self) -> None:
-        self.flush()
+        self.keep_averages()
         self._next = 0
         self._read_early.clear()
-        self.keep_averages()
         for bucket in self.buckets:
             bucket.begin()
         self.observer.begin_backward()
@@ -220,19 +230,6 @@ class Reducer:
         """Removes all parameters' gradients; does not wait for averages."""
         for slot in self.slots:
             slot.drop_gradient()
-
-    @outside_of_modes
-    def preset_views(self) -> None:
-        """Makes autograd add to the buckets: zeroes the parts of parameters without gradient."""
-        for bucket in self.buckets:
-            if bucket.handle is not None or (bucket.division is not None and bucket.updates):
-                continue
-            self._keep_averages(bucket)
-            for slot in bucket.slots:
-                if not slot.is_taken and raw_gradient(slot.parameter) is None:
-                    slot.view.zero_()
-                    set_raw_gradient(slot.parameter, slot.view)
-                    slot.brings = Brings.PRESET_ZEROS
 
     @outside_of_modes
     def deliver(self, averages: Mapping[str, Tensor]) -> None:
@@ -338,14 +335,18 @@ class Reducer:
 
     @outside_of_modes
     def keep_averages(self) -> None:
-        """Waits for all averages, and gathers divided ones that parameters keep as gradients."""
+        """Carries out all updates, and waits for all averages.
+
+        Gathers divided ones that parameters keep as gradients, for which every rank calls it.
+        """
+        self.flush()
         self.wait()
         for bucket in self.buckets:
             self._keep_averages(bucket)
 
     def _keep_averages(self, bucket: Bucket) -> None:
         division = bucket.division
-        if division is None or not division.is_partial or bucket.updates:
+        if division is None or not division.is_partial:
             return
         if any(raw_gradient(slot.parameter) is not None for slot in bucket.slots):
             self._gather_averages(bucket, division)
@@ -483,12 +484,16 @@ class Reducer:
             slot.forget()
 
     def release(self) -> None:
-        """Restores the model's plain parameters."""
+        """Restores the model's plain parameters, without gradients that are no averages."""
         for hook in self._hooks:
             hook.remove()
-        for slot in self.slots:
-            unguard(slot.parameter)
-            self._move_out(slot)
+        for bucket in self.buckets:
+            for slot in bucket.slots:
+                is_partial = bucket.division is not None and bucket.division.is_partial
+                if is_partial and raw_gradient(slot.parameter) is slot.view:
+                    set_raw_gradient(slot.parameter, None)
+                unguard(slot.parameter)
+                self._move_out(slot)
         for optimizer in self.divided:
             optimizer.end()
 
@@ -622,6 +627,9 @@ class Reducer:
             for slot in self.slots:
                 slot.expected = max(slot.expected, slot.fired)
             self._learned = True
+        for slot in [] if averages else self.slots:
+            if slot.brings is Brings.PRESET_ZEROS:
+                slot.drop_gradient()
         self._issue_rest(averages=averages)
 
     def _issue_rest(self, *, averages: bool) -> None:
