@@ -138,6 +138,12 @@ class Slot:
         """Whether its gradient belongs to an update that is still to come."""
         return self.holder is not Holder.PARAMETER
 
+    @property
+    def has_share(self) -> bool:
+        """Whether its gradient is an average in this rank's share only, and its own outside."""
+        division = self.bucket.division
+        return division is not None and division.is_partial and raw_gradient(self.parameter) is self.view
+
     def take_gradient(self) -> bool:
         """Keeps the gradient for a later update, if there is or may be one, and says so."""
         gradient = raw_gradient(self.parameter)

@@ -376,7 +376,7 @@ class Reducer:
                 whole.append((gradient, gradient.reshape(-1)))
                 continue
             division = slot.bucket.division
-            if gradient is not slot.view or division is None or not division.is_partial:
+            if division is None or not slot.has_share:
                 whole.append((gradient, flattened(gradient, slot.parameter)))
             elif (piece := division.pieces.get(slot)) is not None:
                 parts.append((piece.gradient, flattened(piece.gradient, piece.parameter)))
@@ -487,13 +487,11 @@ class Reducer:
         """Restores the model's plain parameters, without gradients that are no averages."""
         for hook in self._hooks:
             hook.remove()
-        for bucket in self.buckets:
-            for slot in bucket.slots:
-                is_partial = bucket.division is not None and bucket.division.is_partial
-                if is_partial and raw_gradient(slot.parameter) is slot.view:
-                    set_raw_gradient(slot.parameter, None)
-                unguard(slot.parameter)
-                self._move_out(slot)
+        for slot in self.slots:
+            if slot.has_share:
+                set_raw_gradient(slot.parameter, None)
+            unguard(slot.parameter)
+            self._move_out(slot)
         for optimizer in self.divided:
             optimizer.end()
 
@@ -627,9 +625,10 @@ class Reducer:
             for slot in self.slots:
                 slot.expected = max(slot.expected, slot.fired)
             self._learned = True
-        for slot in [] if averages else self.slots:
-            if slot.brings is Brings.PRESET_ZEROS:
-                slot.drop_gradient()
+        else:
+            for slot in self.slots:
+                if slot.brings is Brings.PRESET_ZEROS:
+                    slot.drop_gradient()
         self._issue_rest(averages=averages)
 
     def _issue_rest(self, *, averages: bool) -> None:
