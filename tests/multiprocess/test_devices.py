@@ -145,7 +145,7 @@ def test_a_device_that_breaks(devices: list[Team]) -> None:
 
 def test_waiting_takes_little_of_the_processor(devices: list[Team]) -> None:
     shares = team_of(devices, 3).run(tasks_devices.waits_cheaply, 1.0)
-    assert max(shares) < 0.05, shares
+    assert max(shares) < 0.2, shares  # some 0.03; a thread that spins takes 1
 
 
 def test_ranks_that_share_no_memory(devices: list[Team]) -> None:

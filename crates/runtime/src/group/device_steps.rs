@@ -21,6 +21,10 @@ const SLEEP_MIN: Duration = Duration::from_micros(20);
 const SLEEP_MAX: Duration = Duration::from_micros(500);
 /// A sleep is at most this part of the time that has been waited: so it adds little to that.
 const SLEEP_SHARE: u32 = 16;
+/// As [`SLEEP_SHARE`], for sleeps longer than [`SLEEP_MAX`]: waking so often in a long wait would
+/// take some percent of a core.
+const LONG_SLEEP_SHARE: u32 = 256;
+const LONG_SLEEP_MAX: Duration = Duration::from_millis(5);
 /// The time after which somebody is asked to look at a device that makes the host wait.
 const LOOK: Duration = Duration::from_millis(200);
 
@@ -53,7 +57,8 @@ impl DeviceWord {
             if gives_up(waited) {
                 return false;
             }
-            thread::sleep((waited / SLEEP_SHARE).clamp(SLEEP_MIN, SLEEP_MAX));
+            let most = (waited / LONG_SLEEP_SHARE).clamp(SLEEP_MAX, LONG_SLEEP_MAX);
+            thread::sleep((waited / SLEEP_SHARE).clamp(SLEEP_MIN, most));
         }
     }
 

@@ -158,6 +158,17 @@ fn somebody_is_asked_to_look_at_a_device_that_is_silent() {
 }
 
 #[test]
+fn long_wait_for_a_device_looks_seldom() {
+    let (word, mut looks) = (Box::leak(Box::new(AtomicU32::new(0))), 0);
+    let arrived = DeviceWord::new(word, 1).wait(|waited| {
+        looks += 1;
+        waited >= Duration::from_secs(1)
+    });
+    assert!(!arrived);
+    assert!(looks < 1000, "{looks} looks; sleeps of 0.5 ms make 2,000");
+}
+
+#[test]
 fn room_is_given_back_at_the_end_of_a_collective() {
     let (group, steps) = (alone(), DeviceSteps::<()>::new(1));
     let part = HostPart::new(1);
