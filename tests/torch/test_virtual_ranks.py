@@ -290,6 +290,77 @@ def zero_job(_rank: int, _size: int, parts: tuple[int]) -> bool:
     return bool(torch.signbit(model.module.factor.grad))
 
 
+@pytest.mark.parametrize("used", [(), (0,), (3,), (0, 2), (1, 3)])
+def test_parts_with_several_backwards_or_none(workers, used: tuple[int, ...]) -> None:
+    found = [one for size in (1, 2, 3, 4) for one in workers.run(size, backwards_job, used)]
+    assert found == [[2 * sum(used) / 4]] * len(found)
+
+
+def backwards_job(_rank: int, _size: int, used: tuple[int, ...]) -> list[float]:
+    """The gradient of a step in which some parts, weighted by their numbers, have two backwards."""
+    net = nn.Linear(1, 1)
+    model = weft.torch.DataParallel(net, virtual_ranks=4)
+    for part in model.parts(list(model.virtual_ranks)):
+        inputs = torch.full((1, 1), float(part))
+        if part in used:
+            with model.no_sync():
+                model(inputs).sum().backward()
+            model(inputs).sum().backward()
+    return [0.0] if net.weight.grad is None else net.weight.grad.flatten().tolist()
+
+
+@pytest.mark.parametrize("divided", [False, True])
+def test_update_comes_after_a_part_without_samples(workers, divided: bool) -> None:
+    """Of a parameter that only the other rank has used, which this one learns by the average."""
+    found = workers.run(2, late_update_job, divided)
+    assert found[0] == found[1] == workers.run(1, late_update_job, False)[0]
+
+
+def late_update_job(_rank: int, _size: int, divided: bool) -> list[float]:
+    torch.manual_seed(3)
+    both = Both()
+    model = weft.torch.DataParallel(both, virtual_ranks=4, fusion=1, shard=1 if divided else "none")
+    optimizer = weft.torch.Overlapped(torch.optim.SGD(both.parameters(), lr=0.1), model)
+    for missing in (-1, -1, 0):
+        batch = [None if part == missing else part for part in model.virtual_ranks]
+        for part in model.parts(batch):
+            model(torch.ones(1, 2), part == 3).sum().backward()
+        optimizer.step()
+    return torch.cat([value.flatten() for value in both.state_dict().values()]).tolist()
+
+
+def test_rank_without_samples_takes_part_in_new_plans(workers) -> None:
+    """Also in that of parameters which are trained since."""
+    found = workers.run(2, new_plans_job)
+    assert found[0] == found[1] == workers.run(1, new_plans_job)[0]
+
+
+def new_plans_job(_rank: int, _size: int) -> list[float]:
+    torch.manual_seed(3)
+    both = Both()
+    both.second.requires_grad_(False)
+    model = weft.torch.DataParallel(both, virtual_ranks=4, replan_after=2)
+    optimizer = weft.torch.Overlapped(torch.optim.SGD(both.parameters(), lr=0.1), model)
+    for step in range(6):
+        both.second.requires_grad_(step > 3)
+        for part in model.parts([part if part < 2 else None for part in model.virtual_ranks]):
+            model(torch.full((1, 2), float(part)), True).square().sum().backward()
+        optimizer.step()
+    return torch.cat([value.flatten() for value in both.state_dict().values()]).tolist()
+
+
+class Both(nn.Module):
+    """Uses the second of two layers only if asked."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(2, 1), nn.Linear(2, 1)
+
+    def forward(self, inputs: Tensor, uses_second: bool) -> Tensor:
+        outputs = self.first(inputs)
+        return outputs + self.second(inputs) if uses_second else outputs
+
+
 @pytest.mark.parametrize(("size", "virtual_ranks"), [(3, 8), (2, 4)])
 @pytest.mark.parametrize("divided", [False, True])
 def test_slower_rank_gets_fewer_parts(workers, size: int, virtual_ranks: int, divided: bool) -> None:
@@ -382,7 +453,16 @@ def wrong_job(_rank: int, _size: int) -> None:
         model(part).sum().backward()
     assert torch.equal(before, torch.get_rng_state())
     model.eval()
-    model(torch.ones(1, 2))  # evaluation needs no parts
+    loss = model(torch.ones(1, 2)).sum()  # evaluation needs no parts
+    with pytest.raises(weft.Error, match=r"model\.parts"):
+        loss.backward()
+    model = weft.torch.DataParallel(model.unwrap(), virtual_ranks=4)
+    model.train()
+    with pytest.raises(weft.UnsupportedError, match=r"a second backward in the last of model\.parts"):
+        for part in model.parts([torch.ones(1, 2)] * 2):
+            loss = model(part).sum()
+            loss.backward(retain_graph=True)
+            loss.backward()
 
 
 def test_ranks_that_compute_other_bits_are_named(workers) -> None:

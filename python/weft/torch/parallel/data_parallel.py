@@ -287,9 +287,10 @@ class DataParallel(nn.Module, Joinable):
     def parts(self, batch: Sequence[_Batch | None]) -> Iterator[_Batch]:
         """Iterates over the parts of a step, which are those of this rank's `virtual_ranks`.
 
-        Call the model once for each, and backward. Each part has random numbers of its own (of
-        torch, on the CPU), the step's first buffers, and no gradients. The backward of the last one
-        starts the averages over the parts of all ranks.
+        Call the model for each, and backward. Each part has random numbers of its own (of torch, on
+        the CPU), the step's first buffers, and no gradients. The backward of the last one starts
+        the averages over the parts of all ranks: if parts have several, call the model for all but
+        the last one within `no_sync`. The gradients of a part without backward count as zeros.
 
         Args:
             batch: The samples of each of `virtual_ranks`; None for one that has none this time: it
@@ -298,7 +299,8 @@ class DataParallel(nn.Module, Joinable):
         Raises:
             weft.ArgumentError: The batch has another number of parts.
             weft.ConfigError: The model has no virtual ranks.
-            weft.UnsupportedError: It is within `no_sync`: parts are accumulated anyway.
+            weft.UnsupportedError: It is within `no_sync`: parts are accumulated anyway. Or the last
+                part has a second backward.
 
         Examples:
             >>> model = weft.torch.DataParallel(net, virtual_ranks=8)
@@ -307,7 +309,7 @@ class DataParallel(nn.Module, Joinable):
             ...         loss(model(part)).backward()
             ...     optimizer.step()
         """
-        return self._with_parts().iterate(self, self._reducer, batch)
+        return self._with_parts().iterate(self, self._reducer, batch, self._begin_step)
 
     def mean_over_parts(self, values: Sequence[float | Tensor | None]) -> float:
         """The mean of a number over the parts of all ranks, such as a loss; None is left out.
@@ -556,8 +558,11 @@ class DataParallel(nn.Module, Joinable):
             self._reducer.synchronizes = synchronizes
             if self._parts is not None and self.training:
                 self._parts.check()
-        if not synchronizes:
-            return
+        if synchronizes and self._parts is None:
+            self._begin_step()
+
+    def _begin_step(self) -> None:
+        """What all ranks do together before the forward that a synchronized backward follows."""
         work = Join.notify_join_context(self)
         if work is not None:
             work.wait()

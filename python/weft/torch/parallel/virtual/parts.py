@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import statistics
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import torch
@@ -19,7 +19,7 @@ from weft.torch.parallel.communication import Communication
 from weft.torch.parallel.module_buffers import flat, unflat
 from weft.torch.parallel.virtual.balance import dealt
 from weft.torch.parallel.virtual.probe import Probe, check_probes
-from weft.torch.parallel.virtual.sums import PartSums
+from weft.torch.parallel.virtual.sums import OUTSIDE_OF_PARTS, PartSums
 
 if TYPE_CHECKING:
     from weft.torch.parallel.reducer import Reducer
@@ -75,13 +75,15 @@ class Parts:
     def check(self) -> None:
         """Raises unless a step is under way."""
         if not self._active:
-            raise Error(
-                "the model has virtual ranks, so its gradients are those of parts: call it within "
-                "`for part in model.parts(batch)`"
-            )
+            raise Error(OUTSIDE_OF_PARTS)
 
-    def iterate(self, model: Model, reducer: Reducer, batch: Sequence[_Batch | None]) -> Iterator[_Batch]:
-        """See `DataParallel.parts`."""
+    def iterate(
+        self, model: Model, reducer: Reducer, batch: Sequence[_Batch | None], begin_step: Callable[[], None]
+    ) -> Iterator[_Batch]:
+        """See `DataParallel.parts`.
+
+        `begin_step` is what all ranks do together, also those that call no forward of the step.
+        """
         own = self.own
         present = [number for number, one in enumerate(batch) if one is not None]
         if len(batch) != len(own):
@@ -94,6 +96,7 @@ class Parts:
                 "model.parts() within no_sync(): a step's parts are its accumulation; use more virtual ranks instead"
             )
         model.zero_grad()
+        begin_step()
         last = present[-1] if present else 0
         self.sums.begin(own[last])
         buffers = _Buffers(model.module)
@@ -117,8 +120,9 @@ class Parts:
             torch.set_rng_state(state)
             model.require_backward_grad_sync = True
             self._active = False
-        if not present:
+        if not self.sums.averages:  # no samples, or no backward
             reducer.average_without_backward()
+        self.sums.end()
         buffers.average(self.sums.ranges, self._communication)
         if self._balance_every is not None and self.sums.step % self._balance_every == 0:
             self._balance()

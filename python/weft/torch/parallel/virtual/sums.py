@@ -20,7 +20,7 @@ from torch import Tensor
 
 from weft.api.request import PreparedCall, call
 from weft.datatypes.ops import AverageOf, Op
-from weft.errors import ArgumentError, ConfigError
+from weft.errors import ArgumentError, ConfigError, Error, UnsupportedError
 from weft.torch import modes
 from weft.torch.memory import readable, writable
 from weft.torch.modes.mode import Stages
@@ -29,15 +29,16 @@ from weft.torch.modes.virtual_ranks import averaged, equal_counts, owned_average
 from weft.torch.parallel.averaging import BothHandles
 from weft.torch.parallel.buckets import Bucket, Handle, Slot, shaped
 from weft.torch.parallel.communication import Communication, prepared_all_reduce
-from weft.torch.parallel.gradient import raw_gradient, set_raw_gradient
-from weft.torch.parallel.gradient_state import Brings
+from weft.torch.parallel.gradient import raw_gradient
 from weft.torch.parallel.mode_averaging import ModeAveraging, for_mode
 from weft.torch.parallel.observer import Observer
 from weft.torch.parallel.virtual.probe import Probe, check_probes
 
-__all__ = ["PartAveraging", "PartSums"]
+__all__ = ["OUTSIDE_OF_PARTS", "PartAveraging", "PartSums"]
 
-
+OUTSIDE_OF_PARTS = (
+    "the model has virtual ranks, so its gradients are those of parts: call it within `for part in model.parts(batch)`"
+)
 _PRECISE = (torch.float32, torch.float64)
 """The types that weft and torch add with the same bits on the way; shorter ones are rounded."""
 
@@ -60,6 +61,8 @@ class PartSums(modes.Mode):
         self.seed = seed
         self._kept: dict[str, TreeSum[Tensor | None]] = {}
         self._last = -1
+        self._averaged: set[int] = set()
+        """The buckets of which the averages of this step have begun."""
 
     def deal(self, ranges: Sequence[range]) -> None:
         """Continues with these parts, by rank. Every rank calls it between two steps."""
@@ -75,14 +78,39 @@ class PartSums(modes.Mode):
     def begin(self, last: int) -> None:
         """Begins a step; `last` is the part whose backward starts the averages."""
         self._kept.clear()
+        self._averaged.clear()
         self._last = last
+
+    def end(self) -> None:
+        """Ends the step: no average begins any more."""
+        self._last = -1
+
+    @property
+    def averages(self) -> bool:
+        """Whether averages of this step have begun."""
+        return bool(self._averaged)
+
+    def begin_average(self, bucket: int) -> None:
+        """Notes that the average of this bucket begins.
+
+        Raises:
+            weft.Error: No step is under way.
+            weft.UnsupportedError: It is a second one of the step.
+        """
+        if self._last < 0:
+            raise Error(OUTSIDE_OF_PARTS)
+        if bucket in self._averaged:
+            raise UnsupportedError(
+                "a second backward in the last of model.parts(): the first one has started the averages over all "
+                "parts. Add the losses, or call the model for all but the last one within model.no_sync()"
+            )
+        self._averaged.add(bucket)
 
     def keep(self, part: int, slots: Sequence[Slot]) -> None:
         """Takes the gradients of a part from their parameters."""
         for slot in slots:
             gradient = raw_gradient(slot.parameter)
-            set_raw_gradient(slot.parameter, None)
-            slot.brings = Brings.NOTHING
+            slot.drop_gradient()  # and not that of an update which is still to come
             self._kept.setdefault(slot.name, TreeSum(_sum)).push((0, part), gradient)
 
     def has(self, name: str) -> bool:
@@ -196,6 +224,7 @@ class PartAveraging(ModeAveraging):
 
     def __call__(self, bucket: Bucket) -> Handle:
         """See `Averaging`. A parameter is used if any part has used it."""
+        self._mode.begin_average(bucket.number)
         for number, slot in enumerate(bucket.slots):
             if self._mode.has(slot.name):
                 bucket.flags[number] = 1
