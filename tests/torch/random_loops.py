@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import functools
 import io
 import random
 import time
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -22,6 +23,7 @@ from torch import Tensor, nn
 from torch.nn.functional import mse_loss
 
 import weft.torch
+from weft.torch import modes
 
 __all__ = ["Loop", "Program", "Ways"]
 
@@ -36,6 +38,12 @@ OPTIMIZERS: dict[str, Callable[[Any], torch.optim.Optimizer]] = {
     "adagrad": lambda groups: torch.optim.Adagrad(groups, lr=0.01),
     "rmsprop": lambda groups: torch.optim.RMSprop(groups, lr=0.003, momentum=0.5),
 }
+MODES: dict[str, Callable[[], modes.Mode]] = {
+    "bf16": lambda: modes.Wire("bf16"),
+    "power-sgd": lambda: modes.PowerSGD(rank=1),
+    "one-bit": modes.OneBit,
+    "deep-gradient-compression": lambda: modes.DeepGradientCompression(0.2),
+}
 DIVISIONS: list[dict[str, Any]] = [{}, {"shard": 1}, {"shard": 150}, {"shard": 1, "parameters": "host"}]
 
 Action = Callable[["Loop", random.Random], None]
@@ -48,30 +56,41 @@ class Program:
     """The options of a loop, and its actions, each with the seed of what it draws itself."""
 
     size: int
-    optimizer: str
+    optimizers: Sequence[str]
+    mode: str
     has_norm: bool
     has_groups: bool
+    has_schedule: bool
+    adds_group: bool
     options: dict[str, Any]
     division: dict[str, Any]
+    virtual_ranks: int
     actions: Sequence[tuple[str, int]]
 
     @classmethod
     def drawn(cls, seed: int, length: int) -> Program:
         rng = random.Random(seed)
         has_norm = rng.random() < 0.4
-        options = {
-            "fusion": rng.choice((1, 200, 500, 1 << 20)),
-            "gradients": rng.choice(("copy", "copy", "view")),
-            "buffers": rng.choice(("broadcast", "average")) if has_norm else "leave",
-        }
+        options = {"fusion": rng.choice((1, 200, 500, 1 << 20))}
+        virtual_ranks = rng.choice((0, 0, 0, 3, 4, 5, 8))
+        if virtual_ranks:
+            options |= {"virtual_ranks": virtual_ranks, "balance_every": rng.choice((None, 2))}
+        else:
+            options["gradients"] = rng.choice(("copy", "copy", "view"))
+            options["buffers"] = rng.choice(("broadcast", "average")) if has_norm else "leave"
+        mode = "" if virtual_ranks or rng.random() < 0.7 else rng.choice(list(MODES))
         names = rng.choices(list(WEIGHTS), list(WEIGHTS.values()), k=length)
         return cls(
             rng.choice((2, 3)),
-            rng.choice(list(OPTIMIZERS)),
+            rng.sample(list(OPTIMIZERS), rng.choice((1, 1, 2))),
+            mode,
             has_norm,
             rng.random() < 0.3,
+            rng.random() < 0.3,
+            rng.random() < 0.3,
             options,
-            rng.choice(DIVISIONS),
+            rng.choice(DIVISIONS[: 1 if mode else None]),
+            virtual_ranks,
             [(name, rng.getrandbits(30)) for name in names],
         )
 
@@ -125,9 +144,10 @@ class Loop:
     def __init__(self, setup: Setup, plans: list[weft.torch.BucketPlan], rank: int, program: Program) -> None:
         """An overlapped loop adds its plans, which the plain one then uses."""
         self.setup, self.plans, self.rank, self.program = setup, plans, rank, program
-        self.samples = torch.Generator().manual_seed(90 + rank)
+        self.alone = torch.distributed.new_subgroups(1)[0] if self.is_alone else None
         self.seen: list[Tensor] = []
         self.saved: tuple[Any, Any] | None = None
+        self.has_added_group = False
         self.scaler = torch.amp.GradScaler("cpu", init_scale=256.0, growth_interval=2)
         self.begin()
 
@@ -141,27 +161,51 @@ class Loop:
                 except Exception as error:
                     error.add_note(f"in action {place}, {name}")
                     raise
-            return {
-                **{str(number): value for number, value in enumerate(self.seen)},
-                **result(self.model, self.optimizer),
-            }
+            found = {str(number): value for number, value in enumerate(self.seen)}
+            for number, optimizer in enumerate(self.optimizers):
+                found |= {f"{number} {key}": value for key, value in result(self.model, optimizer).items()}
+            return found
 
     def begin(self) -> None:
-        torch.manual_seed(self.rank)
+        torch.manual_seed(0 if self.is_alone else self.rank)
         self.net: Any = Ways(has_norm=self.program.has_norm)
         self.wrap()
 
     def wrap(self) -> None:
-        self.setup.plan = None if self.setup.overlapped else self.plans.pop(0)
-        self.model, self.optimizer = self.setup(self.net, self.make_optimizer, **self.program.options)
+        """The plan has no effect on the bits of virtual ranks."""
+        self.setup.plan = None if self.setup.overlapped or self.is_alone else self.plans.pop(0)
+        group = {"process_group": self.alone} if self.is_alone else {}
+        names = iter(self.program.optimizers)
+        self.model, first = self.setup(
+            self.net, lambda _: self.make_optimizer(next(names), 0), **self.program.options, **group
+        )
+        others = [self.setup.overlap(self.make_optimizer(name, 1), self.model) for name in names]
+        self.optimizers = [first, *others]
+        self.schedules = [torch.optim.lr_scheduler.StepLR(one, 2, 0.9) for one in self.optimizers]
         if self.setup.overlapped:
             self.plans.append(self.model.plan)
 
-    def make_optimizer(self, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
-        groups: Any = list(parameters)
+    def make_optimizer(self, name: str, number: int) -> torch.optim.Optimizer:
+        """With its part of the parameters, but for those of a group that is to be added."""
+        groups: Any = list(self.net.parameters())[number :: len(self.program.optimizers)]
+        late = set(self.late_parameters()) if self.program.adds_group else set()
+        groups = [parameter for parameter in groups if parameter not in late]
         if self.program.has_groups:
             groups = [{"params": groups[::2], "lr": 0.004}, {"params": groups[1::2]}]
-        return OPTIMIZERS[self.program.optimizer](groups)
+        optimizer = OPTIMIZERS[name](groups)
+        if number == 0 and self.has_added_group:
+            optimizer.add_param_group({"params": self.late_parameters(), "lr": 0.002})
+        return optimizer
+
+    def late_parameters(self) -> list[nn.Parameter]:
+        return list(self.net.sometimes.parameters())
+
+    def states(self) -> Any:
+        return copy.deepcopy([whole_state(optimizer) for optimizer in self.optimizers])
+
+    def load_states(self, states: Any) -> None:
+        for optimizer, state in zip(self.optimizers, copy.deepcopy(states), strict=True):
+            optimizer.load_state_dict(state)
 
     @property
     def parameters(self) -> list[nn.Parameter]:
@@ -170,13 +214,31 @@ class Loop:
     def see(self, *values: Tensor | None) -> None:
         self.seen += [torch.tensor([]) if value is None else value.detach().clone() for value in values]
 
-    def loss(self, rng: random.Random) -> Tensor:
-        """Of new samples; some parameters are used by no rank, and some by rank 0 only."""
+    def parts(self, rng: random.Random) -> Iterator[tuple[int, Callable[[], Tensor]]]:
+        """This rank's parts of a step, one or its virtual ranks, and what computes their losses."""
+        parts = self.model.parts(list(self.model.virtual_ranks)) if self.program.virtual_ranks else [self.rank]
+        draws = rng.getrandbits(30)
+        for part in parts:
+            yield part, functools.partial(self.loss, random.Random(draws), part)
+
+    def loss(self, rng: random.Random, part: int | None = None) -> Tensor:
+        """Of new samples; some parameters are used by no part, and some by part 0 only."""
+        part = self.rank if part is None else part
         way, others, differs = rng.randrange(WAYS), rng.randrange(WAYS), rng.random() < 0.4
-        if self.rank > 0 and differs:
+        if part > 0 and differs:
             way = others
-        inputs = torch.randn(SAMPLES, INPUTS, generator=self.samples)
-        return mse_loss(self.model(inputs, way), torch.randn(SAMPLES, OUTPUTS, generator=self.samples))
+        samples = torch.Generator().manual_seed(rng.getrandbits(30) + part)
+        inputs = torch.randn(SAMPLES, INPUTS, generator=samples)
+        return mse_loss(self.model(inputs, way), torch.randn(SAMPLES, OUTPUTS, generator=samples))
+
+    def backward(self, rng: random.Random) -> None:
+        for _, compute in self.parts(rng):
+            compute().backward()
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether this rank carries all virtual ranks."""
+        return bool(self.program.virtual_ranks) and not self.setup.overlapped
 
     @property
     def is_divided(self) -> bool:
@@ -202,82 +264,125 @@ def action(weight: int = 1) -> Callable[[Action], Action]:
 
 @action(22)
 def backward(loop: Loop, rng: random.Random) -> None:
-    loop.loss(rng).backward()
+    loop.backward(rng)
 
 
 @action(6)
 def accumulate(loop: Loop, rng: random.Random) -> None:
-    with loop.model.no_sync():
-        for _ in range(rng.randrange(1, 3)):
-            loop.loss(rng).backward()
-    loop.loss(rng).backward()
+    several = rng.randrange(1, 3)
+    with contextlib.nullcontext() if loop.program.virtual_ranks else loop.model.no_sync():
+        for _ in range(several):
+            loop.backward(rng)
+    loop.backward(rng)
 
 
 @action(3)
 def backward_of_two_losses(loop: Loop, rng: random.Random) -> None:
     if not loop.program.has_norm:  # whose buffers a second forward changes
-        (loop.loss(rng) + loop.loss(rng)).backward()
+        for _, compute in loop.parts(rng):
+            (compute() + compute()).backward()
 
 
 @action()
 def backward_twice(loop: Loop, rng: random.Random) -> None:
-    loss = loop.loss(rng)
-    loss.backward(retain_graph=True)
-    loss.backward()
+    for _, compute in loop.parts(rng):
+        if loop.program.virtual_ranks:
+            with loop.model.no_sync():
+                compute().backward()
+            compute().backward()
+        else:
+            loss = compute()
+            loss.backward(retain_graph=True)
+            loss.backward()
+
+
+@action()
+def backward_of_some_parts(loop: Loop, rng: random.Random) -> None:
+    if loop.program.virtual_ranks:
+        used = [rng.random() < 0.5 for _ in range(loop.program.virtual_ranks)]
+        for part, compute in loop.parts(rng):
+            if used[part]:
+                compute().backward()
 
 
 @action()
 def gradients_alone(loop: Loop, rng: random.Random) -> None:
     """They are this rank's own."""
-    loop.see(*torch.autograd.grad(loop.loss(rng), [loop.net.last.weight]))
+    if not loop.program.virtual_ranks:
+        loop.see(*torch.autograd.grad(loop.loss(rng), [loop.net.last.weight]))
 
 
 @action()
 def forward_without_backward(loop: Loop, rng: random.Random) -> None:
-    loop.see(loop.loss(rng))
+    if not loop.program.virtual_ranks:
+        loop.see(loop.loss(rng))
 
 
 @action()
 def backward_under_autocast(loop: Loop, rng: random.Random) -> None:
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        loss = loop.loss(rng)
-    loss.backward()
+    for _, compute in loop.parts(rng):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            loss = compute()
+        loss.backward()
 
 
 @action(26)
-def step(loop: Loop, _: random.Random) -> None:
-    loop.optimizer.step()
+def step(loop: Loop, rng: random.Random) -> None:
+    for optimizer in rng.sample(loop.optimizers, rng.randint(1, len(loop.optimizers))):
+        optimizer.step()
+
+
+@action()
+def step_schedules(loop: Loop, _: random.Random) -> None:
+    if loop.program.has_schedule:
+        for schedule in loop.schedules:
+            schedule.step()
+
+
+@action()
+def add_group(loop: Loop, _: random.Random) -> None:
+    if loop.program.adds_group and not loop.has_added_group:
+        loop.has_added_group = True
+        loop.optimizers[0].add_param_group({"params": loop.late_parameters(), "lr": 0.002})
 
 
 @action()
 def step_with_closure(loop: Loop, rng: random.Random) -> None:
     def evaluate() -> Tensor:
-        loop.optimizer.zero_grad()
-        loss = loop.loss(rng)
-        loss.backward()
-        return loss
+        loop.model.zero_grad()
+        losses = []
+        for _, compute in loop.parts(rng):
+            losses.append(compute())
+            losses[-1].backward()
+        return losses[0] if not loop.program.virtual_ranks else torch.tensor(loop.model.mean_over_parts(losses))
 
-    loop.see(loop.optimizer.step(evaluate))  # type: ignore[arg-type]
+    loop.see(rng.choice(loop.optimizers).step(evaluate))  # type: ignore[arg-type]
 
 
 @action(14)
 def zero(loop: Loop, rng: random.Random) -> None:
-    of = rng.choice((loop.optimizer, loop.model, loop.net))
+    of = rng.choice((*loop.optimizers, loop.model, loop.net))
     of.zero_grad(set_to_none=rng.random() < 0.7)
 
 
 @action(3)
 def scaled_step(loop: Loop, rng: random.Random) -> None:
-    """With a loss that overflows on rank 0 at times."""
-    loop.optimizer.zero_grad()
-    loss, overflows, clips = loop.loss(rng), rng.random() < 0.3, rng.random() < 0.5
-    loop.scaler.scale(loss * float("inf") if overflows and loop.rank == 0 else loss).backward()
+    """With a loss that overflows in a part at times; residuals of modes do not follow the scale."""
+    if loop.program.mode not in ("", "bf16"):
+        return
+    loop.model.zero_grad()
+    overflows, clips = rng.random() < 0.3, rng.random() < 0.5
+    for part, compute in loop.parts(rng):
+        loss = compute()
+        loop.scaler.scale(loss * float("inf") if overflows and part == 0 else loss).backward()
     if clips:
-        loop.scaler.unscale_(loop.optimizer)
+        for optimizer in loop.optimizers:
+            loop.scaler.unscale_(optimizer)
         loop.see(torch.nn.utils.clip_grad_norm_(loop.parameters, 0.5).nan_to_num())
-    loop.scaler.step(loop.optimizer)
+    for optimizer in loop.optimizers:
+        loop.scaler.step(optimizer)
     loop.scaler.update()
-    loop.optimizer.zero_grad()
+    loop.model.zero_grad()
 
 
 @action(3)
@@ -381,7 +486,7 @@ def call_with_other_weights(loop: Loop, rng: random.Random) -> None:
 
 @action()
 def save(loop: Loop, _: random.Random) -> None:
-    loop.saved = copy.deepcopy((loop.model.state_dict(), whole_state(loop.optimizer)))
+    loop.saved = copy.deepcopy(loop.model.state_dict()), loop.states()
     loop.see(*loop.saved[0].values())
 
 
@@ -390,27 +495,28 @@ def load(loop: Loop, rng: random.Random) -> None:
     if loop.saved is not None:
         with loop.exclusive():
             loop.model.load_state_dict(loop.saved[0])
-        if rng.random() < 0.7:
-            loop.optimizer.load_state_dict(copy.deepcopy(loop.saved[1]))
+        counts = [[len(state["param_groups"]) for state in states] for states in (loop.saved[1], loop.states())]
+        if counts[0] == counts[1] and rng.random() < 0.7:
+            loop.load_states(loop.saved[1])
 
 
 @action()
 def resume_in_a_new_model(loop: Loop, _: random.Random) -> None:
-    model, optimizer = copy.deepcopy((loop.model.state_dict(), whole_state(loop.optimizer)))
+    model, states = copy.deepcopy(loop.model.state_dict()), loop.states()
     loop.begin()
     with loop.exclusive():
         loop.model.load_state_dict(model)
-    loop.optimizer.load_state_dict(optimizer)
+    loop.load_states(states)
 
 
 @action()
 def wrap_again(loop: Loop, _: random.Random) -> None:
     """Without gradients: those of divided updates end with the wrapper."""
-    state = copy.deepcopy(whole_state(loop.optimizer))
-    loop.optimizer.zero_grad()
+    states = loop.states()
+    loop.model.zero_grad()
     loop.net = loop.model.unwrap()
     loop.wrap()
-    loop.optimizer.load_state_dict(state)
+    loop.load_states(states)
 
 
 @action()
@@ -424,13 +530,13 @@ def copy_or_pickle(loop: Loop, rng: random.Random) -> None:
 
 @action()
 def flush(loop: Loop, rng: random.Random) -> None:
-    if isinstance(loop.optimizer, weft.torch.Overlapped):
-        rng.choice((loop.model, loop.optimizer)).flush()
+    if loop.setup.overlapped:
+        rng.choice((loop.model, *loop.optimizers)).flush()
 
 
 @action()
 def change_learning_rate(loop: Loop, rng: random.Random) -> None:
-    for group in loop.optimizer.param_groups:
+    for group in rng.choice(loop.optimizers).param_groups:
         group["lr"] *= 0.5 + rng.random()
 
 

@@ -15,7 +15,7 @@ import pytest
 import torch
 from drawn import drawn
 from overlap_setup import INPUTS, SAMPLES, Setup
-from random_loops import Loop, Program, Ways
+from random_loops import MODES, Loop, Program, Ways
 from training import check_same
 
 import weft.torch
@@ -56,8 +56,9 @@ def _failure(workers, program: Program) -> str:
 
 def loop_job(rank: int, _size: int, program: Program) -> None:
     plans: list[weft.torch.BucketPlan] = []
-    found = Loop(Setup(overlapped=True, **program.division), plans, rank, program).run()
-    check_same(found, Loop(Setup(overlapped=False), plans, rank, program).run())
+    mode = MODES.get(program.mode)
+    found = Loop(Setup(overlapped=True, mode=mode, **program.division), plans, rank, program).run()
+    check_same(found, Loop(Setup(overlapped=False, mode=mode), plans, rank, program).run())
 
 
 def dropping_job(rank: int, _size: int, gradients: str, division: dict[str, Any]) -> None:
