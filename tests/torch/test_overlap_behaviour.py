@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import gc
+import time
 import warnings
 import weakref
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
-from overlap_setup import INPUTS, OUTPUTS, SAMPLES, Setup, batches, mlp, result, step_after_rank_0, train
+from overlap_setup import INPUTS, OUTPUTS, SAMPLES, Setup, batches, mlp, result, sgd, step_after_rank_0, train
 from torch import Tensor, nn
 from torch.nn.functional import mse_loss
 from torch.nn.parallel import DistributedDataParallel
@@ -29,6 +30,22 @@ def test_step_does_not_wait(workers) -> None:
 
 def test_step_that_is_not_deferred(workers) -> None:
     workers.run(2, not_deferred_job)
+
+
+@pytest.mark.parametrize("gradients", ["copy", "view"])
+@pytest.mark.parametrize("division", [{}, {"shard": 1}])
+@pytest.mark.parametrize("of", ["penalty", "module", "layer"])
+def test_second_backward_while_averages_are_under_way(
+    workers, division: dict[str, Any], of: str, gradients: str
+) -> None:
+    """Of parameters that are used without the wrapper: autograd must not add to an average."""
+    workers.run(2, second_backward_job, division, of, gradients)
+
+
+@pytest.mark.parametrize("gradients", ["copy", "view"])
+def test_backward_of_the_module_before_any_of_the_wrapper(workers, gradients: str) -> None:
+    found = [one for division in ({}, {"shard": 1}) for one in workers.run(2, module_job, division, gradients)]
+    assert len({str(one) for one in found}) == 1
 
 
 def test_unreferenced_models_are_freed(workers) -> None:
@@ -98,6 +115,43 @@ def clipping_job(rank: int, _size: int) -> None:
         assert len(found) == expected, found
         assert all("does not overlap" in text and says in text for text in found)
         model.unwrap()
+
+
+def second_backward_job(rank: int, _size: int, division: dict[str, Any], of: str, gradients: str) -> None:
+    found = []
+    for overlapped in (True, False):
+        setup = Setup(overlapped=overlapped, **(division if overlapped else {}))
+        model, optimizer = setup(mlp(rank), gradients=gradients)
+        net = model.module
+        for inputs, targets in batches(rank, 6):
+            if rank == 1:
+                time.sleep(0.05)  # rank 0's averages are still under way in its second backward
+            optimizer.zero_grad()
+            mse_loss(model(inputs), targets).backward()
+            if of == "penalty":
+                sum(parameter.square().sum() * (rank + 1) for parameter in net.parameters()).backward()
+            else:
+                (net if of == "module" else net[0])(inputs).sum().backward()
+            optimizer.step()
+        found.append(result(model, optimizer))
+    check_same(*found)
+
+
+def module_job(rank: int, size: int, division: dict[str, Any], gradients: str) -> list[float]:
+    """The parameters after a step of the average, which is computed here as well."""
+    model, optimizer = Setup(overlapped=True, **division)(mlp(rank), gradients=gradients)
+    alone = copy.deepcopy(model.module)
+    for net in (model.module, alone):
+        for inputs, _ in batches(rank, 2):
+            net(inputs).sum().backward()
+    for parameter in alone.parameters():
+        dist.all_reduce(parameter.grad)
+        parameter.grad /= size
+    optimizer.step()
+    sgd(alone.parameters()).step()
+    for own, expected in zip(model.parameters(), alone.parameters(), strict=True):
+        torch.testing.assert_close(own.data, expected.data)
+    return torch.cat([parameter.data.flatten() for parameter in model.parameters()]).tolist()
 
 
 def late_job(rank: int, _size: int) -> None:

@@ -94,6 +94,7 @@ class Slot:
         "bucket",
         "expected",
         "fired",
+        "hidden",
         "holder",
         "index",
         "is_large",
@@ -122,6 +123,8 @@ class Slot:
         self.placed = False
         """Whether this backward computes its gradient in the bucket."""
         self.brings = Brings.NOTHING
+        self.hidden = False
+        """Whether its gradient is its part of the bucket, which is not complete: see `hide`."""
         self.unchanged: Tensor | None = None
         """Its gradient before an average of which it is undecided, if no rank has used it."""
         self.holder = Holder.PARAMETER
@@ -139,13 +142,18 @@ class Slot:
         return self.holder is not Holder.PARAMETER
 
     @property
+    def gradient(self) -> Tensor | None:
+        """The parameter's gradient, without waiting; also if it is hidden."""
+        return self.view if self.hidden else raw_gradient(self.parameter)
+
+    @property
     def has_share(self) -> bool:
         """Whether its gradient is an average in this rank's share only, and its own outside."""
-        division = self.bucket.division
-        return division is not None and division.is_partial and raw_gradient(self.parameter) is self.view
+        return self.bucket.is_partial and self.gradient is self.view
 
     def take_gradient(self) -> bool:
         """Keeps the gradient for a later update, if there is or may be one, and says so."""
+        self.show()
         gradient = raw_gradient(self.parameter)
         if gradient is None and self.brings is not Brings.UNDECIDED:
             return False
@@ -181,8 +189,24 @@ class Slot:
         self.view.copy_(shaped(gradient, self.parameter))
         self.decide(self.view)
 
+    def hide(self) -> None:
+        """Hides the gradient from autograd, which must not add to an average before its end.
+
+        A backward that no output of the model announces would, such as that of another loss.
+        """
+        if raw_gradient(self.parameter) is self.view:
+            self.hidden = True
+            set_raw_gradient(self.parameter, None)
+
+    def show(self) -> None:
+        """Ends what `hide` began."""
+        if self.hidden:
+            self.hidden = False
+            set_raw_gradient(self.parameter, self.view)
+
     def drop_gradient(self) -> None:
         """The user's wish to have no gradient any more; an update that has taken it keeps it."""
+        self.hidden = False
         if self.is_taken:
             self.holder = Holder.UPDATE_ALONE
         else:
@@ -191,7 +215,7 @@ class Slot:
 
     def forget(self) -> None:
         """Drops the gradient, also from an update that has taken it."""
-        self.brings, self.holder = Brings.NOTHING, Holder.PARAMETER
+        self.brings, self.holder, self.hidden = Brings.NOTHING, Holder.PARAMETER, False
         self.taken_gradient = self.unchanged = None
         set_raw_gradient(self.parameter, None)
 
@@ -247,6 +271,11 @@ class Bucket:
             slot.view = shaped(part.data, slot.parameter)
             start += slot.parameter.numel()
 
+    @property
+    def is_partial(self) -> bool:
+        """Whether this rank has the average of its share only."""
+        return self.division is not None and self.division.is_partial
+
     def begin(self) -> None:
         """Prepares for a backward."""
         if self.division is not None:
@@ -297,6 +326,10 @@ class Bucket:
         for number, slot in enumerate(self.slots):
             if slot.brings is Brings.UNDECIDED:
                 self._decide(slot, has_used=bool(self.flags[number].item()))
+            if self.is_partial:
+                slot.hide()
+            else:
+                slot.show()
             slot.unchanged = None  # the user may have dropped the gradient meanwhile
 
     def _decide(self, slot: Slot, *, has_used: bool) -> None:

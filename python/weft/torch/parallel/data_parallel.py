@@ -228,6 +228,7 @@ class DataParallel(nn.Module, Joinable):
         self._reducer = Reducer(
             trained, first, self._communication, self._observer, self._averaging(), presets=self._presets
         )
+        self._reducer.synchronizes = not self.is_alone
         self._first_use = FirstUse(module, self._reducer, self._compute_in_bucket)
         self.require_backward_grad_sync = True
         """Whether the next forward's backward averages; `no_sync` sets it."""

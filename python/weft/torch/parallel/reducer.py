@@ -66,7 +66,7 @@ class Reducer:
         self._slot_of: dict[int, Slot] = {}
         self.communication = communication
         self.observer = observer
-        self.synchronizes = False
+        self.synchronizes = True
         """Whether the next backward averages; else gradients stay this rank's own."""
         self.defers = False
         """Whether averages may continue after backward."""
@@ -81,7 +81,6 @@ class Reducer:
         """The optimizers whose updates are divided: see [Note: Divided updates]."""
         self._presets = presets
         self._in_backward = False
-        self._began_late = False
         self._learned = False
         self._next = 0
         self._failure: BaseException | None = None
@@ -186,7 +185,7 @@ class Reducer:
         if self._in_backward:
             return
         self.check()
-        self._in_backward, self._began_late = True, False
+        self._in_backward = True
         at_end_of_backward(self._end_backward)
         self._begin_averages()
         if self._presets and self.synchronizes:
@@ -348,7 +347,7 @@ class Reducer:
         division = bucket.division
         if division is None or not division.is_partial:
             return
-        if any(raw_gradient(slot.parameter) is not None for slot in bucket.slots):
+        if any(slot.gradient is not None for slot in bucket.slots):
             self._gather_averages(bucket, division)
         division.is_partial = False
 
@@ -359,6 +358,8 @@ class Reducer:
         except Error as error:
             raise self.communication.explained(error) from error.__cause__
         division.is_partial = False
+        for slot in bucket.slots:
+            slot.show()
 
     def gradients_of(self, parameters: Iterable[Tensor]) -> tuple[list[_Gradient], list[_Gradient]]:
         """The whole averages of these parameters, and this rank's parts of divided ones.
@@ -368,8 +369,8 @@ class Reducer:
         whole: list[_Gradient] = []
         parts: list[_Gradient] = []
         for parameter in parameters:
-            gradient = raw_gradient(parameter)
             slot = self._slot_of.get(id(parameter))
+            gradient = raw_gradient(parameter) if slot is None else slot.gradient
             if gradient is None:
                 continue
             if slot is None:
@@ -489,7 +490,7 @@ class Reducer:
             hook.remove()
         for slot in self.slots:
             if slot.has_share:
-                set_raw_gradient(slot.parameter, None)
+                slot.forget()
             unguard(slot.parameter)
             self._move_out(slot)
         for optimizer in self.divided:
@@ -536,7 +537,7 @@ class Reducer:
         self.update(slot.bucket)
         self._wait(slot.bucket)
         division = slot.bucket.division
-        if division is not None and division.is_partial and raw_gradient(slot.parameter) is not None:
+        if division is not None and division.is_partial and slot.gradient is not None:
             self._gather_averages(slot.bucket, division)
 
     def before_write(self, slot: Slot) -> None:
@@ -589,17 +590,18 @@ class Reducer:
     def _begin_late(self, slot: Slot) -> None:
         """Begins a backward that no output of the model has announced, with a gradient in hand.
 
-        Autograd may have added to a bucket by then, so nothing may be under way when the next such
-        backward begins.
+        Autograd has not added to an average that is under way: see `Slot.hide`.
         """
         gradient = raw_gradient(slot.parameter)
+        if gradient is slot.view:  # in which autograd has added to an average that is complete
+            self.begin_backward()
+            return
         set_raw_gradient(slot.parameter, None)
         self.begin_backward()
         before = raw_gradient(slot.parameter)
-        if before is not None and gradient is not None and before is not gradient:
+        if before is not None and gradient is not None:
             gradient = before.add_(gradient)
         set_raw_gradient(slot.parameter, gradient)
-        self._began_late = True
 
     def _issue_full(self) -> None:
         while self._next < len(self.buckets) and self.buckets[self._next].missing == 0:
@@ -639,10 +641,11 @@ class Reducer:
             self.communication.native.count_step()
         self._in_backward = False
         self.observer.end_backward(averages)
-        if self._began_late:  # autograd may add to gradients before the next one begins
-            self.keep_averages()
-        elif not self.defers:
+        if not self.defers:
             self.wait()
+        elif averages:
+            for slot in self.slots:
+                slot.hide()
 
     @outside_of_modes
     def _wait(self, bucket: Bucket) -> None:

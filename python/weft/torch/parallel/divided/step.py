@@ -80,6 +80,8 @@ class DividedStep:
             since = raw_gradient(slot.parameter)
             set_raw_gradient(slot.parameter, slot.taken_gradient)
             slot.end_update(since)
+            if self._division.is_partial:
+                slot.hide()
         # Graphs that were recorded before the update must not be used any more.
         torch.autograd.graph.increment_version([slot.parameter for slot in self._slots])
         self._division.updated()
