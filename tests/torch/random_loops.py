@@ -21,6 +21,7 @@ import torch
 from overlap_setup import INPUTS, OUTPUTS, SAMPLES, Result, Setup, result, whole_state
 from torch import Tensor, nn
 from torch.nn.functional import mse_loss
+from torch.utils.checkpoint import checkpoint
 
 import weft.torch
 from weft.torch import modes
@@ -136,6 +137,19 @@ class Ways(nn.Module):
         if way & 8:
             hidden = self.tied(hidden)
         return self.last(torch.tanh(self.twice(hidden)))
+
+
+@contextlib.contextmanager
+def checkpointed(net: Ways) -> Iterator[None]:
+    """A block in which two layers keep no activations for backward."""
+    layers = (net.part, net.sometimes)
+    for layer in layers:
+        layer.forward = functools.partial(checkpoint, layer.forward, use_reentrant=False)
+    try:
+        yield
+    finally:
+        for layer in layers:
+            del layer.forward
 
 
 class Loop:
@@ -326,6 +340,54 @@ def backward_under_autocast(loop: Loop, rng: random.Random) -> None:
         loss.backward()
 
 
+@action()
+def backward_of_the_module_itself(loop: Loop, rng: random.Random) -> None:
+    """Which the wrapper learns of by its gradients."""
+    if not loop.program.virtual_ranks:
+        loop.net(torch.full((SAMPLES, INPUTS), float(loop.rank)), rng.randrange(WAYS)).sum().backward()
+
+
+@action()
+def backward_of_the_earlier_forward(loop: Loop, rng: random.Random) -> None:
+    if not loop.program.virtual_ranks and not loop.program.has_norm:
+        first, second = loop.loss(rng), loop.loss(rng)
+        first.backward()
+        if rng.random() < 0.5:
+            second.backward()
+
+
+@action()
+def zero_between_forward_and_backward(loop: Loop, rng: random.Random) -> None:
+    for _, compute in loop.parts(rng):
+        loss = compute()
+        if not loop.program.virtual_ranks:
+            rng.choice((loop.optimizers[0], loop.model)).zero_grad()
+        loss.backward()
+
+
+@action()
+def backward_to_some_parameters(loop: Loop, rng: random.Random) -> None:
+    for _, compute in loop.parts(rng):
+        compute().backward(inputs=[loop.net.last.weight, loop.net.last.bias])
+
+
+@action()
+def backward_with_a_penalty(loop: Loop, rng: random.Random) -> None:
+    """Of the weights, and of gradients that autograd computes before."""
+    for _, compute in loop.parts(rng):
+        loss = compute()
+        (gradient,) = torch.autograd.grad(loss, [loop.net.last.weight], create_graph=True)
+        (loss + gradient.square().sum() + loop.net.twice.weight.square().sum()).backward()
+
+
+@action()
+def backward_with_checkpointing(loop: Loop, rng: random.Random) -> None:
+    for _, compute in loop.parts(rng):
+        with checkpointed(loop.net):
+            loss = compute()
+        loss.backward()
+
+
 @action(26)
 def step(loop: Loop, rng: random.Random) -> None:
     for optimizer in rng.sample(loop.optimizers, rng.randint(1, len(loop.optimizers))):
@@ -423,6 +485,26 @@ def drop_a_gradient(loop: Loop, rng: random.Random) -> None:
     rng.choice(loop.parameters).grad = None
 
 
+@action()
+def set_a_gradient(loop: Loop, rng: random.Random) -> None:
+    """The same on all ranks."""
+    parameter = rng.choice(loop.parameters)
+    parameter.grad = torch.full_like(parameter, rng.random())
+
+
+@action()
+def clip_values(loop: Loop, _: random.Random) -> None:
+    if any(parameter.grad is not None for parameter in loop.parameters):  # else torch fails
+        torch.nn.utils.clip_grad_value_(loop.parameters, 0.1)
+
+
+@action()
+def zero_a_gradient(loop: Loop, rng: random.Random) -> None:
+    gradient = rng.choice(loop.parameters).grad
+    if gradient is not None:
+        gradient.zero_()
+
+
 # Parameters.
 
 
@@ -471,6 +553,36 @@ def replace_data(loop: Loop, rng: random.Random) -> None:
     factor = 1 - rng.random() / 10
     with loop.exclusive():
         loop.net.first.bias.data = loop.net.first.bias.data * factor
+
+
+@action()
+def initialize_a_layer(loop: Loop, rng: random.Random) -> None:
+    with loop.exclusive():
+        torch.nn.init.constant_(rng.choice((loop.net.last, loop.net.sometimes)).bias, rng.random() / 10)
+
+
+@action()
+def all_from_a_vector(loop: Loop, rng: random.Random) -> None:
+    factor = 1 - rng.random() / 10
+    with loop.exclusive(), torch.no_grad():
+        vector = torch.nn.utils.parameters_to_vector(loop.net.parameters()) * factor
+        torch.nn.utils.vector_to_parameters(vector, loop.net.parameters())
+
+
+@action()
+def swap_in_an_average(loop: Loop, _: random.Random) -> None:
+    """As evaluation with averaged weights does."""
+    kept = copy.deepcopy(loop.net.state_dict())
+    with loop.exclusive():
+        loop.net.load_state_dict(
+            {key: value * 0.5 if value.is_floating_point() else value for key, value in kept.items()}
+        )
+    loop.model.eval()
+    with torch.no_grad():
+        loop.see(loop.model(torch.ones(SAMPLES, INPUTS), 15))
+    loop.model.train()
+    with loop.exclusive():
+        loop.net.load_state_dict(kept)
 
 
 @action()
@@ -526,6 +638,14 @@ def copy_or_pickle(loop: Loop, rng: random.Random) -> None:
     file.seek(0)
     copied = copy.deepcopy(loop.model) if rng.random() < 0.5 else torch.load(file, weights_only=False)
     loop.see(*copied.state_dict().values())
+
+
+@action()
+def read_optimizer_state(loop: Loop, rng: random.Random) -> None:
+    if not loop.is_divided:
+        states = rng.choice(loop.optimizers).state
+        for parameter in loop.parameters:
+            loop.see(*(value for value in states.get(parameter, {}).values() if isinstance(value, Tensor)))
 
 
 @action()
