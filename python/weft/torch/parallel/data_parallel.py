@@ -563,7 +563,7 @@ class DataParallel(nn.Module, Joinable):
             self._begin_step()
 
     def _begin_step(self) -> None:
-        """What all ranks do together before the forward that a synchronized backward follows."""
+        """Does what all ranks do together before a forward whose backward averages."""
         work = Join.notify_join_context(self)
         if work is not None:
             work.wait()
