@@ -14,7 +14,7 @@ import random
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -94,21 +94,6 @@ class Program:
             virtual_ranks,
             [(name, rng.getrandbits(30)) for name in names],
         )
-
-    def shortened(self, fails: Callable[[Program], bool]) -> Program:
-        """The same without actions that it fails without."""
-        found, count = self, len(self.actions) // 2
-        while count:
-            start = 0
-            while start < len(found.actions):
-                actions = [*found.actions[:start], *found.actions[start + count :]]
-                shorter = replace(found, actions=actions)
-                if fails(shorter):
-                    found = shorter
-                else:
-                    start += count
-            count //= 2
-        return found
 
 
 class Ways(nn.Module):

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import random
-import time
 from typing import Any
 
 import pytest
@@ -16,24 +15,19 @@ import torch
 from drawn import drawn
 from overlap_setup import INPUTS, SAMPLES, Setup
 from random_loops import MODES, Loop, Program, Ways
+from shortening import run_or_shorten
 from training import check_same
 
 import weft.torch
 
 LENGTH = 60
-SHORTENING_S = 60.0
 LOOPS = int(os.environ.get("LOOPS", "20"))
 SEEDS = [int(os.environ["LOOP"])] if "LOOP" in os.environ else [random.getrandbits(32) for _ in range(LOOPS)]
 
 
 @pytest.mark.parametrize("seed", drawn(SEEDS, min(4, len(SEEDS))))
 def test_random_loops(workers, seed: int) -> None:
-    program = Program.drawn(seed, LENGTH)
-    if not _failure(workers, program):
-        return
-    until = time.monotonic() + SHORTENING_S
-    shortest = program.shortened(lambda shorter: time.monotonic() < until and bool(_failure(workers, shorter)))
-    pytest.fail(f"{shortest}: {_failure(workers, shortest)}")
+    run_or_shorten(workers, loop_job, Program.drawn(seed, LENGTH))
 
 
 @pytest.mark.parametrize("division", ({}, {"shard": 1}))
@@ -43,15 +37,6 @@ def test_dropped_gradient_of_an_unused_parameter_stays_dropped(
 ) -> None:
     """It is dropped before the average in which no rank has used the parameter has ended."""
     workers.run(2, dropping_job, gradients, division)
-
-
-def _failure(workers, program: Program) -> str:
-    """Why a loop fails; empty if it does not."""
-    try:
-        workers.run(program.size, loop_job, program)
-    except AssertionError as error:
-        return str(error)
-    return ""
 
 
 def loop_job(rank: int, _size: int, program: Program) -> None:
