@@ -209,6 +209,10 @@ def test_failing_again_and_again_ends(workers) -> None:
     workers.run(2, failing_again_job)
 
 
+def test_failures_after_one_commit_that_come_further_each_time(workers) -> None:
+    workers.run(2, coming_further_job)
+
+
 def test_ranks_that_commit_different_steps(workers) -> None:
     workers.run(2, differing_steps_job)
 
@@ -512,6 +516,23 @@ def failing_again_job(_rank: int, _size: int) -> None:
 
     with pytest.raises(weft.Error, match="the 2 ranks that continued after step 1 have failed there again"):
         recovery.run(train)
+
+
+def coming_further_job(_rank: int, _size: int) -> None:
+    """Steps 2, 3 and 4 fail once each, before any is committed."""
+    recovery = weft.torch.Recovery(nn.Linear(2, 2), every=6)
+    failures = [2, 3, 4]
+
+    def train(recovery: weft.torch.Recovery) -> int:
+        while recovery.step < 6:
+            if recovery.step in failures:
+                failures.remove(recovery.step)
+                raise weft.Timeout("all-reduce timed out")
+            recovery.commit()
+        return recovery.step
+
+    assert recovery.run(train) == 6
+    assert recovery.recoveries == 3
 
 
 def differing_steps_job(rank: int, _size: int) -> None:

@@ -93,6 +93,12 @@ def part_job(rank: int, _size: int) -> None:
     dist.broadcast(x, 1, group=left)
 
 
+@pytest.mark.parametrize("how", ["shrink", "abort"])
+def test_communication_thread_that_starts_in_a_group_that_was_given_up(workers, how: str) -> None:
+    """Its group is made then, and must end as the other has."""
+    workers.run(3, starting_late_job, how)
+
+
 def giving_up_job(rank: int, _size: int, place: str, how: str) -> None:
     """Rank 1 leaves the others in an operation, with a timeout of 30 s."""
     communication = Communication(None)
@@ -111,6 +117,23 @@ def giving_up_job(rank: int, _size: int, place: str, how: str) -> None:
                 if how == "other call":
                     communication.group.all_reduce_async(np.ones(3))
                 communication.all_arrive().result()
+    left = weft.torch.shrink()
+    assert dist.get_process_group_ranks(left) == [0, 1, 2]
+    assert time.monotonic() - began < 10
+    check_training(left)
+
+
+def starting_late_job(rank: int, _size: int, how: str) -> None:
+    communication = Communication(None)
+    dist.barrier()
+    began = time.monotonic()
+    if rank == 1 and how == "abort":
+        communication.group.abort("a test")
+    elif rank != 1:
+        with pytest.raises(weft.Error):
+            dist.barrier()
+        with pytest.raises(weft.Error):
+            communication.all_arrive().result()
     left = weft.torch.shrink()
     assert dist.get_process_group_ranks(left) == [0, 1, 2]
     assert time.monotonic() - began < 10

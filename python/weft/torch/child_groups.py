@@ -19,13 +19,14 @@ class ChildGroups:
 
     See [Note: Callbacks of hooks] in `weft.torch.communication_thread`. Children are split off on
     first use. That waits for no other rank, and children are identified by their names, so other
-    operations of a rank in the group do not matter. When the group fails, they do as well: a rank
-    that has failed there comes to no operation of theirs.
+    operations of a rank in the group do not matter. When the group fails, they do as well, also
+    those that are made later: a rank that has failed there comes to no operation of theirs.
     """
 
     def __init__(self, group: _weft.Group) -> None:
         self._group = group
         self._children: dict[str, _weft.Group] = {}
+        self._has_failed = False
         group.on_failure(self._fail)
 
     def here(self, timeout: float | None) -> _weft.Group:
@@ -39,6 +40,8 @@ class ChildGroups:
             assert child is not None, "this rank is in the list"
             reports.made(child)
             self._children[thread.name] = child
+            if self._has_failed:
+                child.abort_as(self._group)
         return self._children[thread.name]
 
     def abort(self, reason: str) -> None:
@@ -48,6 +51,7 @@ class ChildGroups:
 
     def _fail(self, error: BaseException) -> None:
         if not isinstance(error, PeerLost):  # with which they fail themselves
+            self._has_failed = True
             for child in list(self._children.values()):
                 child.abort_as(self._group)
 

@@ -131,8 +131,10 @@ class Recovery:
         self._entrance = None if lobby is None else Entrance(addresses_in(lobby), own, self._states)
         self._route = None if self._entrance is None else self._entrance.route
         """The address whose interface the process's endpoint uses."""
-        self._tried: tuple[int, int] | None = None
-        """The committed step and the number of ranks with which the last recovery continued."""
+        self._tried = -1, 0, 0
+        """The committed step and the number of ranks with which the last recovery continued, and
+        the step that had been reached before it.
+        """
         self._shrinking: Group | None = None
         """The group that has too few survivors, or where too few were found in time."""
         self._ranks_before: int | None = None
@@ -431,8 +433,8 @@ class Recovery:
     def _agree(self, group: Group, failure: str) -> int:
         """The step that all ranks of a group continue from; all have its state afterwards."""
         states = self._states
-        own = np.array([states.prepared, self._membership, self._is_superseded])
-        steps, memberships, superseded = group.all_gather(own).reshape(group.size, own.size).T
+        own = np.array([states.prepared, self._membership, self._is_superseded, self.step])
+        steps, memberships, superseded, reached = group.all_gather(own).reshape(group.size, own.size).T
         if superseded.any():
             group.close()
             raise Superseded("the training goes on with later members")
@@ -442,7 +444,7 @@ class Recovery:
             group.close()
             raise StateLost("no rank is left that has the state of training")
         step = int(steps[holders].min())
-        self._check_progress(group.size, step, failure)
+        self._check_progress(group.size, step, int(reached.max()), failure)
         states.resolve(step)
         self._ranks_before = None
         if len(holders) < group.size:
@@ -456,12 +458,15 @@ class Recovery:
             kept.shares.collect(group, committed=step == states.committed)
         return step
 
-    def _check_progress(self, ranks: int, step: int, failure: str) -> None:
-        """Raises if training cannot continue, or would fail again forever."""
+    def _check_progress(self, ranks: int, step: int, reached: int, failure: str) -> None:
+        """Raises if training cannot continue, or would fail again forever.
+
+        It may fail again after the same committed `step` if it has `reached` a later one meanwhile.
+        """
         if ranks < self._ranks_min:
             raise Error(f"{ranks} ranks are left, and ranks_min={self._ranks_min}: training ends. {failure}")
         if not failure:
             return
-        if self._tried == (step, ranks):
+        if self._tried[:2] == (step, ranks) and reached <= self._tried[2]:
             raise Error(f"the {ranks} ranks that continued after step {step} have failed there again. {failure}")
-        self._tried = step, ranks
+        self._tried = step, ranks, reached
