@@ -50,7 +50,7 @@ class Program:
 
 @dataclass(frozen=True)
 class Call:
-    """What all ranks draw of a call."""
+    """A call, as all its ranks draw it."""
 
     group: dist.ProcessGroup
     ranks: list[int]
